@@ -1,0 +1,7 @@
+//! Every decision of ringkeeper, and no I/O: no socket, file, clock, thread or random source in it.
+//!
+//! Each part is a state machine. Inputs come in with the time, outputs go out as plain data; the `net` and
+//! `log` crates move the bytes, and the simulator does the same from a seed.
+#![forbid(unsafe_code)]
+
+pub mod message;
