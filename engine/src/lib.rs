@@ -5,3 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod message;
+pub mod state;
+pub mod txn;
