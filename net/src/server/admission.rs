@@ -1,4 +1,4 @@
-//! Who may connect: limits of connections in all and from one address.
+//! Who may connect, and to which shard: limits of connections in all and from one address, the emptiest shard first.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ pub(crate) struct Admission {
 struct Open {
     total: u32,
     per_address: HashMap<IpAddr, u32>,
+    per_shard: Vec<u32>,
     refused: u64,
 }
 
@@ -25,15 +26,17 @@ struct Open {
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
     address: IpAddr,
+    shard: usize,
 }
 
 impl Admission {
-    /// Limits; 0 means none.
-    pub(crate) fn new(per_address_max: u32, total_max: u32) -> Arc<Self> {
-        Arc::new(Self { per_address_max, total_max, open: Mutex::default() })
+    /// Limits, 0 meaning none, and the number of shards, at least one.
+    pub(crate) fn new(per_address_max: u32, total_max: u32, shards: u16) -> Arc<Self> {
+        let open = Open { per_shard: vec![0; usize::from(shards.max(1))], ..Open::default() };
+        Arc::new(Self { per_address_max, total_max, open: Mutex::new(open) })
     }
 
-    /// Counts a connection in, or says why not.
+    /// Counts a connection in, for the shard with the fewest, or says why not.
     ///
     /// # Errors
     /// The limit that is reached, worded for the log.
@@ -53,7 +56,9 @@ impl Admission {
         }
         open.total += 1;
         open.per_address.insert(address, from_here + 1);
-        Ok(Admitted { admission: Arc::clone(self), address })
+        let shard = (0..open.per_shard.len()).min_by_key(|&shard| open.per_shard[shard]).unwrap_or(0);
+        open.per_shard[shard] += 1;
+        Ok(Admitted { admission: Arc::clone(self), address, shard })
     }
 
     /// Connections refused so far.
@@ -62,10 +67,18 @@ impl Admission {
     }
 }
 
+impl Admitted {
+    /// The shard that the connection belongs to.
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
+    }
+}
+
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut open = self.admission.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.total -= 1;
+        open.per_shard[self.shard] -= 1;
         if let Some(count) = open.per_address.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -84,7 +97,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_more_than_its_share() {
-        let admission = Admission::new(2, 0);
+        let admission = Admission::new(2, 0, 1);
         let first = admission.admit(A).expect("room");
         let _second = admission.admit(A).expect("room");
         assert!(admission.admit(A).is_err());
@@ -96,10 +109,20 @@ mod tests {
 
     #[test]
     fn the_total_is_limited() {
-        let admission = Admission::new(0, 1);
+        let admission = Admission::new(0, 1, 1);
         let first = admission.admit(A).expect("room");
         assert!(admission.admit(B).is_err());
         drop(first);
         let _second = admission.admit(B).expect("room again");
+    }
+
+    #[test]
+    fn the_emptiest_shard_takes_the_next_connection() {
+        let admission = Admission::new(0, 0, 2);
+        let admit = || admission.admit(A).expect("room");
+        let (first, second, third) = (admit(), admit(), admit());
+        assert_eq!((first.shard(), second.shard(), third.shard()), (0, 1, 0));
+        drop((first, third));
+        assert_eq!(admit().shard(), 0);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 
-use glommio::net::TcpListener;
+use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// A client port that cannot be opened.
@@ -32,12 +32,12 @@ pub(crate) enum BindError {
     },
 }
 
-/// Binds a listening socket. SO_REUSEPORT stays off, so that a second server on the port is refused; SO_REUSEADDR
-/// is on, so that a restart need not wait for old connections to time out.
+/// Binds a socket, which does not listen yet. SO_REUSEPORT stays off, so that a second server on the port is
+/// refused; SO_REUSEADDR is on, so that a restart need not wait for old connections to time out.
 ///
 /// # Errors
 /// The port is taken or the address not usable.
-pub(crate) fn bind(address: SocketAddr, backlog: u32) -> Result<Socket, BindError> {
+pub(crate) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -45,21 +45,44 @@ pub(crate) fn bind(address: SocketAddr, backlog: u32) -> Result<Socket, BindErro
             socket.set_only_v6(false)?;
         }
         socket.bind(&address.into())?;
-        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         Ok(socket)
     };
-    open().map_err(|error: io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => BindError::InUse(address),
-        io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-        io::ErrorKind::PermissionDenied => BindError::NotPermitted(address),
-        _ => BindError::Other { address, error },
-    })
+    open().map_err(|error| BindError::new(address, error))
 }
 
-/// Hands a bound socket to this thread's executor.
+/// Opens the port for clients.
+///
+/// # Errors
+/// Another server began to listen meanwhile.
+pub(crate) fn listen(socket: &Socket, backlog: u32, address: SocketAddr) -> Result<(), BindError> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(|error| BindError::new(address, error))
+}
+
+impl BindError {
+    fn new(address: SocketAddr, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse(address),
+            io::ErrorKind::AddrNotAvailable => Self::NotHere(address),
+            io::ErrorKind::PermissionDenied => Self::NotPermitted(address),
+            _ => Self::Other { address, error },
+        }
+    }
+}
+
+/// Hands a listening socket to this thread's executor.
 pub(crate) fn adopt(socket: Socket) -> TcpListener {
-    // SAFETY: the descriptor is a listening socket, `into_raw_fd` gives up its ownership, and nobody else has it.
+    // SAFETY: the descriptor is a socket, `into_raw_fd` gives up its ownership, and nobody else has it.
     unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }
+}
+
+/// Takes a connection off this thread's executor, for another one. Closed when it is dropped.
+///
+/// # Errors
+/// No file descriptor is free.
+pub(crate) fn release(stream: TcpStream) -> io::Result<Socket> {
+    // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    borrowed.try_clone_to_owned().map(Socket::from)
 }
 
 #[cfg(test)]
@@ -68,15 +91,17 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_refused_and_named() {
-        let first = bind("127.0.0.1:0".parse().expect("an address"), 1).expect("a free port");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let first = bind(any).expect("a free port");
+        listen(&first, 1, any).expect("nobody else listens");
         let address = first.local_addr().expect("bound").as_socket().expect("an internet address");
-        let error = bind(address, 1).expect_err("taken").to_string();
+        let error = bind(address).expect_err("taken").to_string();
         assert!(error.starts_with(&format!("{address} is in use")), "{error}");
     }
 
     #[test]
     fn an_address_of_another_machine_is_refused() {
-        let error = bind("192.0.2.1:1".parse().expect("an address"), 1).expect_err("not here");
+        let error = bind("192.0.2.1:1".parse().expect("an address")).expect_err("not here");
         assert!(matches!(error, BindError::NotHere(_)), "{error}");
     }
 }

@@ -20,7 +20,7 @@ use ringkeeper_engine::shard::{Effect, Shard};
 use super::admission::Admitted;
 use super::clock::Clock;
 use super::inspect::{Inspection, Inspectors};
-use super::quota::LogQuota;
+use super::log_quota::LogQuota;
 use super::wake::WakeFlag;
 use crate::ring::{Consumer, Producer};
 
