@@ -16,6 +16,9 @@ mod owner;
 mod walk;
 mod znode;
 
+#[cfg(test)]
+mod tests;
+
 pub use owner::Owner;
 pub use walk::{Children, Descendants, Nodes};
 pub use znode::{AclId, Znode, ZnodeMeta};
