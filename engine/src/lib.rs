@@ -6,4 +6,5 @@
 
 pub mod message;
 pub mod state;
+pub mod tree;
 pub mod txn;
