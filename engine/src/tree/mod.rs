@@ -382,7 +382,7 @@ fn count_created(parent: &mut Znode, new: &NewZnode<'_>) {
 
 fn raise_cversion(meta: &mut ZnodeMeta, cversion: i32, zxid: Zxid) {
     let cversion = if cversion == -1 { meta.cversion.wrapping_add(1) } else { cversion };
-    if cversion > meta.cversion {
+    if cversion.wrapping_sub(meta.cversion) > 0 {
         meta.cversion = cversion;
         meta.pzxid = zxid;
     }
