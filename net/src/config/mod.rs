@@ -62,8 +62,6 @@ pub(crate) struct Config {
     pub(crate) container_max_never_used_ms: u64,
     /// A fdatasync longer than this is worth a warning, milliseconds.
     pub(crate) fsync_warning_ms: u64,
-    /// Whether replies wait for the medium (`forceSync=no` says they do not).
-    pub(crate) force_sync: bool,
     /// Shards, each on a core of its own; `None` decides by the machine.
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer counts as gone, milliseconds.
@@ -108,7 +106,6 @@ impl Default for Config {
             container_max_per_minute: 10_000,
             container_max_never_used_ms: 0,
             fsync_warning_ms: 1000,
-            force_sync: true,
             shards: None,
             peer_timeout_ms: 500,
             my_id: None,
