@@ -4,6 +4,14 @@
 //! `log` crates move the bytes, and the simulator does the same from a seed.
 #![forbid(unsafe_code)]
 
+pub mod acl;
+mod apply;
 pub mod message;
+pub mod path;
+pub mod prepare;
+pub mod quota;
+pub mod read;
+pub mod settings;
 pub mod state;
+pub mod tree;
 pub mod txn;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ringkeeper_wire::{OpCode, SessionId, Xid, Zxid};
 
 use crate::state::State;
-use crate::txn::{Identity, Outcome, Txn};
+use crate::txn::{Changes, Identity, Outcome, Txn};
 
 /// A shard of this server, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,5 +178,11 @@ impl Committed {
     #[must_use]
     pub fn zxid(&self) -> Zxid {
         self.txn.zxid
+    }
+
+    /// What watches see of it, in the order in which they fire.
+    #[must_use]
+    pub fn changes(&self) -> Changes<'_> {
+        self.outcome.changes(&self.txn)
     }
 }

@@ -71,20 +71,15 @@ impl<'a> Reader<'a> {
         DecodeError { what, offset: self.offset() }
     }
 
-    /// An error at a position noted earlier, for a value found wrong after it was read.
-    #[must_use]
-    pub(crate) const fn error_at(offset: usize, what: Fault) -> DecodeError {
-        DecodeError { what, offset }
-    }
-
     fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, tail) = self.rest.split_at_checked(len).ok_or(self.error(Fault::EndOfRecord))?;
+        let (head, tail) = self.rest.split_at_checked(len).ok_or_else(|| self.error(Fault::EndOfRecord))?;
         self.rest = tail;
         Ok(head)
     }
 
     fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(self.error(Fault::EndOfRecord))?;
+        let (head, tail) =
+            self.rest.split_first_chunk::<N>().ok_or_else(|| self.error(Fault::EndOfRecord))?;
         self.rest = tail;
         Ok(*head)
     }
@@ -123,7 +118,7 @@ impl<'a> Reader<'a> {
         match usize::try_from(len) {
             Ok(len) => self.take(len).map(Some),
             Err(_) if len == -1 => Ok(None),
-            Err(_) => Err(Self::error_at(start, Fault::NegativeLength(len))),
+            Err(_) => Err(DecodeError { what: Fault::NegativeLength(len), offset: start }),
         }
     }
 

@@ -78,8 +78,8 @@ impl<'a, T: Element<'a>> From<&'a [T::Owned]> for Vector<'a, T> {
 
 impl<'a, T: Element<'a>> Record<'a> for Vector<'a, T> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let start = reader.offset();
-        Option::decode(reader)?.ok_or(Reader::error_at(start, Fault::Null))
+        let offset = reader.offset();
+        Option::decode(reader)?.ok_or(DecodeError { what: Fault::Null, offset })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
