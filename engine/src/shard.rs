@@ -495,7 +495,9 @@ impl Shard {
             if let Some(slot) = self.connections.slot(conn) {
                 let connection = self.connection(slot);
                 let waits = matches!(connection.phase, Phase::Fresh | Phase::Establishing);
-                if waits && now_ms.saturating_sub(connection.connected_ms) < self.settings.sessionless_timeout_ms {
+                if waits
+                    && now_ms.saturating_sub(connection.connected_ms) < self.settings.sessionless_timeout_ms
+                {
                     return;
                 }
                 if waits {

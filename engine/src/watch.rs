@@ -9,8 +9,6 @@
 //! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
 
 mod list;
-#[cfg(test)]
-mod tests;
 
 use std::hash::Hasher;
 
@@ -374,7 +372,8 @@ impl WatchTable {
     fn set_modes(&mut self, id: u32, modes: Modes) {
         let watch = &mut self.watches[id as usize];
         let before = std::mem::replace(&mut watch.modes, modes);
-        let (path, watcher) = (&mut self.paths[watch.path as usize], &mut self.watchers[watch.connection.index()]);
+        let (path, watcher) =
+            (&mut self.paths[watch.path as usize], &mut self.watchers[watch.connection.index()]);
         let now_and_before = |of: Modes| (modes.intersects(of), before.intersects(of));
         match now_and_before(Modes::DATA_TABLE) {
             (true, false) => {
@@ -411,7 +410,9 @@ impl WatchTable {
         if let Ok(entry) = self.by_pair.find_entry(hash, |&other| other == id) {
             entry.remove();
         }
-        self.watchers[connection.index()].watches.remove(id, &mut self.watches, |watch| &mut watch.of_connection);
+        self.watchers[connection.index()]
+            .watches
+            .remove(id, &mut self.watches, |watch| &mut watch.of_connection);
         let of_path = &mut self.paths[path as usize].watches;
         of_path.remove(id, &mut self.watches, |watch| &mut watch.of_path);
         let unwatched = of_path.first == NONE;

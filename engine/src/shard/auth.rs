@@ -25,11 +25,10 @@ impl Shard {
             (Some(scheme), Some(auth)) => authenticate(scheme, auth, &self.settings.rules).ok(),
             _ => None,
         };
-        match identities {
-            Some(identities) if self.add_identities(slot, identities) => {
-                self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {});
-            }
-            _ => self.refuse(slot, xid, ErrorCode::AuthFailed, CloseReason::AuthFailed),
+        if identities.is_some_and(|identities| self.add_identities(slot, identities)) {
+            self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {});
+        } else {
+            self.refuse(slot, xid, ErrorCode::AuthFailed, CloseReason::AuthFailed);
         }
     }
 
@@ -64,7 +63,8 @@ impl Shard {
     /// False if there would be too many.
     fn add_identities(&mut self, slot: Slot, identities: Vec<Identity>) -> bool {
         let known = &mut self.connection(slot).identities;
-        let new: Vec<Identity> = identities.into_iter().filter(|identity| !known.contains(identity)).collect();
+        let new: Vec<Identity> =
+            identities.into_iter().filter(|identity| !known.contains(identity)).collect();
         let fits = known.len() + new.len() <= IDENTITIES_MAX;
         if fits && !new.is_empty() {
             *known = Arc::from_iter(known.iter().cloned().chain(new));

@@ -1,8 +1,8 @@
 //! Committed transactions: their events, their replies, and the reads that waited for them.
 
 use ringkeeper_wire::{
-    Create2Response, CreateResponse, ErrorCode, GetDataResponse, MultiEntry, MultiResult, OpCode, Record, Xid,
-    end_multi,
+    Create2Response, CreateResponse, ErrorCode, GetDataResponse, MultiEntry, MultiResult, OpCode, Record,
+    Xid, end_multi,
 };
 
 use super::backlog::What;

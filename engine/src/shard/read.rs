@@ -2,9 +2,9 @@
 
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
-    AclList, AddWatchResponse, ClientInfo, ErrorCode, GetAllChildrenNumberResponse, GetDataResponse, Identity,
-    MultiEntry, MultiReadOp, MultiReadRequest, MultiResult, OpCode, PathWatchRequest, Record, ReplyHeader, Request,
-    SessionId, Stat, Xid, end_multi, jute, xid,
+    AclList, AddWatchResponse, ClientInfo, ErrorCode, GetAllChildrenNumberResponse, GetDataResponse,
+    Identity, MultiEntry, MultiReadOp, MultiReadRequest, MultiResult, OpCode, PathWatchRequest, Record,
+    ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
 };
 
 use super::{CloseReason, Shard, Slot};
@@ -32,7 +32,8 @@ impl Shard {
         if let Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) = &request {
             self.set_watches(slot, watches);
         }
-        let connection = self.connections.get_mut(slot).expect("the connection was looked up in this very call");
+        let connection =
+            self.connections.get_mut(slot).expect("the connection was looked up in this very call");
         let identities = &connection.identities[..read.identities];
         let mut reader = Reader {
             view: &self.view,
@@ -202,7 +203,7 @@ impl Reader<'_> {
     }
 
     fn multi_read(&self, request: &MultiReadRequest<'_>, out: &mut Vec<u8>) {
-        for op in request {
+        for op in *request {
             match op {
                 MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out),
                 MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out),
