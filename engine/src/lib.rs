@@ -6,6 +6,7 @@
 
 pub mod acl;
 mod apply;
+pub mod fourletter;
 pub mod message;
 pub mod path;
 pub mod prepare;
@@ -13,6 +14,8 @@ pub mod quota;
 pub mod read;
 pub mod replica;
 pub mod settings;
+pub mod shard;
 pub mod state;
 pub mod tree;
 pub mod txn;
+mod watch;
