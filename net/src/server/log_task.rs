@@ -9,7 +9,7 @@ use ringkeeper_engine::replica::SealedBatch;
 use ringkeeper_log::error::{AppendError, FatalError};
 use ringkeeper_log::frame::{self, AlignedBuf, Checksum, EncodeError, Meta};
 use ringkeeper_log::storage::Storage;
-use ringkeeper_log::Wal;
+use ringkeeper_log::wal::Wal;
 use ringkeeper_wire::Zxid;
 
 use super::core_host::CoreHost;
