@@ -25,6 +25,8 @@ mod read;
 mod request;
 mod settings;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod watches;
 
 use std::collections::VecDeque;
