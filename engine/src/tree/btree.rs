@@ -15,11 +15,11 @@ use super::cursor::Cursor;
 use arrayvec::ArrayVec;
 use triomphe::Arc;
 
-/// Entries in a leaf. With a reference count and two lengths, 31 fill a 512-byte size class.
-pub(super) const LEAF_MAX: usize = 31;
+/// Entries in a leaf. With a reference count and two lengths, 15 fill 256 bytes, a size class.
+pub(super) const LEAF_MAX: usize = 15;
 /// Children of an inner node.
-pub(super) const INNER_MAX: usize = 31;
-/// Levels of inner nodes; 2^40 entries in nodes filled to a third need 12.
+pub(super) const INNER_MAX: usize = 15;
+/// Levels of inner nodes; enough for 2^39 entries in nodes filled to a third.
 pub(super) const DEPTH_MAX: usize = 16;
 
 const LEAF_MIN: usize = LEAF_MAX / 3;
@@ -94,22 +94,9 @@ impl<V: Clone> BTree<V> {
 
     /// The entry with `key` that `matches`.
     pub(super) fn find(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<&V> {
-        let mut node = &self.root;
-        let mut met_separator = false;
-        let leaf = loop {
-            match node {
-                Node::Leaf(leaf) => break leaf,
-                Node::Inner(inner) => {
-                    let child = upper_bound(&inner.separators, key);
-                    met_separator |= child > 0 && inner.separators[child - 1] == key;
-                    node = &inner.children[child];
-                }
-            }
-        };
-        let end = upper_bound(&leaf.keys, key);
-        let run = leaf.keys[..end].iter().rev().take_while(|&&other| other == key).count();
-        let found = leaf.values[end - run..end].iter().find(|value| matches(value));
-        if found.is_some() || !met_separator {
+        let (leaf, complete) = self.descend(key, |_| ());
+        let found = leaf.find(key, &matches).map(|slot| &leaf.values[slot]);
+        if found.is_some() || complete {
             return found;
         }
         self.cursor(key).take_while(|&(other, _)| other == key).map(|(_, value)| value).find(|v| matches(v))
@@ -117,6 +104,17 @@ impl<V: Clone> BTree<V> {
 
     /// Where the entry with `key` is that `matches`.
     pub(super) fn locate(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Position> {
+        let mut children = ArrayVec::new();
+        let (leaf, complete) = self.descend(key, |child| children.push(child));
+        match leaf.find(key, &matches) {
+            Some(slot) => Some(Position { children, slot }),
+            None if complete => None,
+            None => self.locate_in_run(key, matches),
+        }
+    }
+
+    /// [`Self::locate`] for a run of equal keys that may cross leaves.
+    fn locate_in_run(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Position> {
         let mut cursor = self.cursor(key);
         while let Some((other, value)) = cursor.peek() {
             if other != key {
@@ -130,9 +128,37 @@ impl<V: Clone> BTree<V> {
         None
     }
 
+    /// The last leaf where `key` may be, and whether it is the only one; tells `took` each child on the way.
+    fn descend(&self, key: u64, mut took: impl FnMut(usize)) -> (&Leaf<V>, bool) {
+        let mut node = &self.root;
+        let mut complete = true;
+        loop {
+            match node {
+                Node::Leaf(leaf) => return (leaf, complete),
+                Node::Inner(inner) => {
+                    let child = upper_bound(&inner.separators, key);
+                    complete &= child == 0 || inner.separators[child - 1] != key;
+                    took(child);
+                    node = &inner.children[child];
+                }
+            }
+        }
+    }
+
     /// A cursor before the first entry whose key is not below `key`.
     pub(super) fn cursor(&self, key: u64) -> Cursor<'_, V> {
         Cursor::seek(&self.root, key)
+    }
+
+    /// The value at `position`.
+    pub(super) fn value(&self, position: &Position) -> &V {
+        let mut node = &self.root;
+        for &child in &position.children {
+            let Node::Inner(inner) = node else { unreachable!("a position is as deep as the tree") };
+            node = &inner.children[child];
+        }
+        let Node::Leaf(leaf) = node else { unreachable!("a position is as deep as the tree") };
+        &leaf.values[position.slot]
     }
 
     /// The value at `position`, with every node on the way made our own.
@@ -212,6 +238,12 @@ impl<V: Clone> Node<V> {
 }
 
 impl<V: Clone> Leaf<V> {
+    /// The slot of the entry with `key` that `matches`.
+    fn find(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<usize> {
+        let end = upper_bound(&self.keys, key);
+        (0..end).rev().take_while(|&slot| self.keys[slot] == key).find(|&slot| matches(&self.values[slot]))
+    }
+
     fn insert(&mut self, key: u64, value: V) -> Option<Split<V>> {
         let slot = upper_bound(&self.keys, key);
         if self.keys.len() < LEAF_MAX {

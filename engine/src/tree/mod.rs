@@ -211,19 +211,18 @@ impl Tree {
     /// # Errors
     /// If it does not exist or has children; nothing is changed then.
     pub fn remove(&mut self, path: &str, zxid: Zxid) -> Result<Znode, RemoveError> {
-        let znode = self.get(path).ok_or(RemoveError::NoNode)?;
-        if znode.num_children() > 0 {
+        let (parent, _) = key::split(path).ok_or(RemoveError::NoNode)?;
+        let position = self.locate(path).ok_or(RemoveError::NoNode)?;
+        if self.nodes.value(&position).num_children() > 0 {
             return Err(RemoveError::NotEmpty);
         }
-        let (parent, _) = key::split(path).ok_or(RemoveError::NoNode)?;
-        if let Some(position) = self.locate(parent) {
-            let parent_znode = self.nodes.value_mut(&position);
+        if let Some(parent_position) = self.locate(parent) {
+            let parent_znode = self.nodes.value_mut(&parent_position);
             let mut meta = parent_znode.meta();
             meta.num_children = meta.num_children.saturating_sub(1);
             meta.pzxid = meta.pzxid.max(zxid);
             parent_znode.set_meta(&meta);
         }
-        let position = self.locate(path).ok_or(RemoveError::NoNode)?;
         let removed = self.nodes.remove(&position);
         self.data_size -= size_of_contents(&removed);
         Ok(removed)
