@@ -25,6 +25,8 @@ mod read;
 mod request;
 mod settings;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod watches;
 
 use std::collections::VecDeque;
@@ -44,6 +46,10 @@ use crate::fourletter::Command;
 use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::state::State;
 use crate::watch::WatchTable;
+
+/// Longest first frame accepted, in bytes; a ConnectRequest has 45. Whoever has not presented a session cannot make
+/// the server keep more.
+const CONNECT_LEN_MAX: usize = 4096;
 
 /// What the shell does with a connection after it has written the bytes it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +80,8 @@ pub struct Shard {
     effects: VecDeque<Effect>,
     /// Connections with output or to be closed, each once.
     dirty: VecDeque<ConnId>,
+    /// Connections whose sockets are to be read again.
+    readable: VecDeque<ConnId>,
     /// Connections with input that waits until the shard's bounds allow it, each once.
     stalled: VecDeque<Slot>,
     /// Connections with reads to run at the end of the current step.
@@ -109,6 +117,7 @@ impl Shard {
             touches_reported_ms: 0,
             effects: VecDeque::new(),
             dirty: VecDeque::new(),
+            readable: VecDeque::new(),
             stalled: VecDeque::new(),
             to_drain: Vec::new(),
             sessionless: VecDeque::new(),
@@ -132,21 +141,22 @@ impl Shard {
     /// Bytes came in, as the socket gave them. Whole frames are handled in place; only what must wait is copied.
     pub fn received(&mut self, now_ms: u64, conn: ConnId, bytes: &[u8]) {
         let Some(slot) = self.connections.slot(conn) else { return };
+        self.counters.received_bytes += bytes.len() as u64;
+        self.touch(slot);
         let connection = self.connection(slot);
         if !connection.takes_input() {
             return;
         }
-        let waits = !connection.input.is_empty();
-        self.counters.received_bytes += bytes.len() as u64;
-        if waits {
-            self.connection(slot).input.extend_from_slice(bytes);
-            self.pump(now_ms, slot);
-        } else {
+        if connection.input.is_empty() {
             let consumed = self.consume(now_ms, slot, bytes);
             let connection = self.connection(slot);
             if connection.takes_input() {
                 connection.input.extend_from_slice(&bytes[consumed..]);
             }
+            self.update_reading(slot);
+        } else {
+            connection.input.extend_from_slice(bytes);
+            self.pump(now_ms, slot);
         }
     }
 
@@ -232,15 +242,17 @@ impl Shard {
         if outbox.closes() { AfterWrite::Close } else { AfterWrite::Continue }
     }
 
-    /// Whether the socket is to be read. When not, the connection becomes readable again after a call of
-    /// [`Self::written`] or [`Self::deliver`].
+    /// Whether the socket is to be read; to be asked after [`Self::received`]. When it turns from no to yes later,
+    /// [`Self::next_readable`] says so.
     #[must_use]
     pub fn wants_read(&self, conn: ConnId) -> bool {
         let connection = self.connections.slot(conn).and_then(|slot| self.connections.get(slot));
-        connection.is_some_and(|connection| match connection.phase {
-            Phase::Fresh | Phase::Attached => !connection.blocked && self.may_proceed(connection),
-            Phase::Establishing | Phase::Ending | Phase::Closed => false,
-        })
+        connection.is_some_and(Connection::wants_read)
+    }
+
+    /// The next connection whose socket is to be read again.
+    pub fn next_readable(&mut self) -> Option<ConnId> {
+        self.readable.pop_front()
     }
 
     /// Answers an [`Effect::FourLetter`] and closes the connection.
@@ -375,46 +387,38 @@ impl Shard {
 impl Shard {
     /// Handles input that waited, as far as it goes.
     fn pump(&mut self, now_ms: u64, slot: Slot) {
-        let input = std::mem::take(&mut self.connection(slot).input);
-        if input.is_empty() {
-            return;
-        }
+        let mut input = std::mem::take(&mut self.connection(slot).input);
         let consumed = self.consume(now_ms, slot, &input);
         let connection = self.connection(slot);
         if connection.takes_input() && consumed < input.len() {
-            let mut rest = input;
-            rest.drain(..consumed);
-            connection.input = rest;
+            input.drain(..consumed);
+            connection.input = input;
         }
+        self.update_reading(slot);
     }
 
     /// Handles whole frames at the front of `input` while the connection may proceed; how many bytes that were.
     fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
+        self.connection(slot).waits = false;
         let mut consumed = 0;
-        while consumed < input.len() {
-            let rest = &input[consumed..];
-            let connection = self.connection(slot);
-            match connection.phase {
-                Phase::Fresh => {
-                    if let Some(command) = Command::parse(rest) {
-                        if let Some(command) = command {
-                            self.four_letter_word(slot, command);
-                        }
-                        break;
-                    }
-                }
-                Phase::Attached => {}
+        while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
+            let (fresh, len_max) = match self.connection(slot).phase {
+                Phase::Fresh => (true, self.settings.frame_len_max.min(CONNECT_LEN_MAX)),
+                Phase::Attached => (false, self.settings.frame_len_max),
                 Phase::Establishing | Phase::Ending | Phase::Closed => break,
+            };
+            if fresh && let Some(command) = Command::parse(rest) {
+                self.four_letter_word(slot, command);
+                break;
             }
             if !self.proceeds(slot) {
                 break;
             }
-            match next_frame(rest, self.settings.frame_len_max) {
-                Ok(Some((frame, len))) => {
-                    if !self.frame(now_ms, slot, frame) {
-                        break;
-                    }
-                    consumed += len;
+            match next_frame(rest, len_max) {
+                Ok(Some((frame, len))) if self.frame(now_ms, slot, frame) => consumed += len,
+                Ok(Some(_)) => {
+                    self.connection(slot).waits = true;
+                    break;
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -424,6 +428,15 @@ impl Shard {
             }
         }
         consumed
+    }
+
+    fn update_reading(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        let (conn, wants_read) = (connection.id, connection.wants_read());
+        let before = std::mem::replace(&mut connection.reading, wants_read);
+        if wants_read && !before {
+            self.readable.push_back(conn);
+        }
     }
 
     /// Handles one frame. False if it must be handled again later.
@@ -438,7 +451,9 @@ impl Shard {
         taken
     }
 
-    fn four_letter_word(&mut self, slot: Slot, command: Command) {
+    /// A word whose argument is still on the way has no command yet.
+    fn four_letter_word(&mut self, slot: Slot, command: Option<Command>) {
+        let Some(command) = command else { return };
         let connection = self.connection(slot);
         let conn = connection.id;
         connection.phase = Phase::Ending;
@@ -450,27 +465,21 @@ impl Shard {
         }
     }
 
-    /// Whether the bounds allow the connection another request.
-    fn may_proceed(&self, connection: &Connection) -> bool {
-        connection.outbox.len() < self.settings.output_high_water_bytes
-            && (self.output_bytes < self.settings.output_total_max_bytes || connection.outbox.is_empty())
-            && (self.outstanding < self.settings.outstanding_max || connection.backlog.is_empty())
-    }
-
-    /// The same; if not, the connection is listed to go on later.
+    /// Whether the bounds allow the connection another request. If not, it goes on when its own output or backlog
+    /// shrinks; it is listed if others can make room for it too.
     fn proceeds(&mut self, slot: Slot) -> bool {
-        let connection = self.connections.get(slot).expect("the connection was looked up in this very call");
-        let proceeds = self.may_proceed(connection);
-        if !proceeds {
-            self.stall(slot);
-        }
-        proceeds
-    }
-
-    fn stall(&mut self, slot: Slot) {
-        if !std::mem::replace(&mut self.connection(slot).stalled, true) {
+        let settings = &self.settings;
+        let connection =
+            self.connections.get_mut(slot).expect("the connection was looked up in this very call");
+        let own_room = connection.outbox.len() < settings.output_high_water_bytes;
+        let shared_room = (self.output_bytes < settings.output_total_max_bytes
+            || connection.outbox.is_empty())
+            && (self.outstanding < settings.outstanding_max || connection.backlog.is_empty());
+        connection.waits = !(own_room && shared_room);
+        if !shared_room && !std::mem::replace(&mut connection.stalled, true) {
             self.stalled.push_back(slot);
         }
+        own_room && shared_room
     }
 
     /// Lets connections go on that waited for the shard's bounds, each at most once a call, oldest first.
@@ -479,12 +488,12 @@ impl Shard {
             let over = self.outstanding >= self.settings.outstanding_max
                 || self.output_bytes >= self.settings.output_total_max_bytes;
             if over {
-                // The others are not worth a look: a connection with nothing unanswered goes on by itself.
                 return;
             }
             let Some(slot) = self.stalled.pop_front() else { return };
-            if self.connections.get(slot).is_some_and(|connection| connection.stalled) {
-                self.connection(slot).stalled = false;
+            if let Some(connection) = self.connections.get_mut(slot)
+                && std::mem::take(&mut connection.stalled)
+            {
                 self.pump(now_ms, slot);
             }
         }

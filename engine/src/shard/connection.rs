@@ -56,8 +56,10 @@ pub(super) struct Connection {
     pub(super) dirty: bool,
     /// In the shard's list of connections whose input waits for others.
     pub(super) stalled: bool,
-    /// The next request waits for the backlog to move.
-    pub(super) blocked: bool,
+    /// The next request is there and waits, for the bounds or for those before it.
+    pub(super) waits: bool,
+    /// What the shell was last told about reading the socket.
+    pub(super) reading: bool,
     /// Size in bytes of a large reply of late.
     pub(super) reply_len_hint: usize,
     pub(super) stats: ConnectionStats,
@@ -81,7 +83,8 @@ impl Connection {
             touched: false,
             dirty: false,
             stalled: false,
-            blocked: false,
+            waits: false,
+            reading: true,
             reply_len_hint: 0,
             stats: ConnectionStats::new(now_ms),
         }
@@ -105,6 +108,11 @@ impl Connection {
             last_latency_ms: stats.last_latency_ms,
             latency: stats.latency,
         }
+    }
+
+    /// Whether the socket is to be read.
+    pub(super) fn wants_read(&self) -> bool {
+        matches!(self.phase, Phase::Fresh | Phase::Attached) && !self.waits
     }
 
     /// Whether requests are still taken.

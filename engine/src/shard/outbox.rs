@@ -7,7 +7,7 @@ pub(super) struct Outbox {
     pub(super) bytes: Vec<u8>,
     /// Taken by the shell and not yet reported as written.
     in_flight_bytes: usize,
-    /// Notifications among the output since it was last empty.
+    /// Notifications in bytes appended since the output was last empty.
     notification_bytes: usize,
     /// Whether the connection ends once all output is written.
     close: bool,
@@ -24,9 +24,9 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Notifications in bytes that wait for a client which does not read.
+    /// Notifications in bytes that wait for a client which does not read; at most.
     pub(super) fn unread_notification_bytes(&self) -> usize {
-        self.notification_bytes
+        self.notification_bytes.min(self.len())
     }
 
     /// Appends a notification that was encoded once for all its watchers.

@@ -7,6 +7,7 @@ use ringkeeper_wire::{
     ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
 };
 
+use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::Caller;
 use crate::state::State;
@@ -31,6 +32,9 @@ impl Shard {
         let request = Request::decode(read.op, body);
         if let Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) = &request {
             self.set_watches(slot, watches);
+            if self.connection(slot).phase == Phase::Closed {
+                return;
+            }
         }
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");

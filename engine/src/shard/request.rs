@@ -26,7 +26,6 @@ impl Shard {
             return true;
         };
         let (xid, body) = (header.xid, &frame[HEADER_LEN..]);
-        self.touch(slot);
         let Some(op) = OpCode::from_wire(header.op).filter(|op| op.is_client_request()) else {
             let what = What::Fail { code: ErrorCode::Unimplemented, op: header.op, close: true };
             let connection = self.connection(slot);
@@ -54,7 +53,8 @@ impl Shard {
         true
     }
 
-    fn touch(&mut self, slot: Slot) {
+    /// Whatever a client sends proves that its session lives.
+    pub(super) fn touch(&mut self, slot: Slot) {
         let connection = self.connection(slot);
         if !std::mem::replace(&mut connection.touched, true) {
             self.touched.push(slot);
@@ -104,7 +104,6 @@ impl Shard {
         let fenced_reads = connection.backlog.reads_since_write();
         let fenced_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, FENCED_READS_MAX);
         if connection.backlog.awaits_sync() || fenced_reads > fenced_reads_max {
-            connection.blocked = true;
             return false;
         }
         let (conn, session) = (connection.id, connection.session);
@@ -146,7 +145,6 @@ impl Shard {
     /// waited for it.
     pub(super) fn drain(&mut self, now_ms: u64, slot: Slot) {
         self.advance(now_ms, slot);
-        self.connection(slot).blocked = false;
         self.pump(now_ms, slot);
     }
 
@@ -204,6 +202,11 @@ impl Shard {
                 // way: that one must not be seen by it.
                 let full = self.connection(slot).outbox.len() >= self.settings.output_high_water_bytes;
                 if full && !backlog.awaits_write() {
+                    return false;
+                }
+                if full && self.output_bytes >= self.settings.output_total_max_bytes {
+                    let unread = self.connection(slot).outbox.len();
+                    self.abort(slot, Some(CloseReason::SlowReader(unread)));
                     return false;
                 }
                 let read = Read { xid, op, identities: usize::from(identities), received_ms };

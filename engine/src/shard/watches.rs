@@ -115,6 +115,10 @@ impl Shard {
         for path in request.persistent_recursive_watches {
             self.watches.add(slot, &path, Modes::RECURSIVE);
         }
+        // More was missed than the client may have waiting for it.
+        if self.connection(slot).phase == Phase::Closed {
+            self.watches.remove_connection(slot);
+        }
     }
 
     fn catch_up(&mut self, slot: Slot, path: &str, modes: Modes, missed: Option<EventType>) {
