@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::frame::{self, AlignedBuf, Frame};
 use crate::group::{self, Damage, GroupHeader, Home, Tip, padded};
-use crate::storage::{BLOCK, BLOCK_LEN, StorageFile, whole_blocks};
+use crate::storage::{BLOCK_LEN, StorageFile, whole_blocks};
 
 /// Bytes of one read: large enough for sequential speed, small enough for io_uring's taste.
 const READ_LEN: usize = 256 * 1024;

@@ -145,9 +145,8 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { config, folder, socket, shutdown, placement } = self;
         let clock = Clock::start();
-        let recovered = folder.recover(u64::from_le_bytes(random()?)).await?;
+        let recovered = folder.recover(u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)).await?;
         let last_zxid = recovered.state.last_zxid();
-        tracing::info!(zxid = %last_zxid, znodes = recovered.state.tree().len(), epoch = recovered.epoch.0, "recovered");
 
         let view = Arc::new(recovered.state.clone());
         let replica = Replica::new(replica_settings(&config)?, recovered.state);
