@@ -120,7 +120,8 @@ mod tests {
                 .iter()
                 .filter(|limited| path::is_self_or_ancestor(limited, &path))
                 .max_by_key(|limited| limited.len());
-            prop_assert_eq!(quotas(&limited).covering(&path), expected.map(String::as_str));
+            let quotas = quotas(&limited);
+            prop_assert_eq!(quotas.covering(&path), expected.map(String::as_str));
         }
     }
 
