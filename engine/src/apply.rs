@@ -63,8 +63,10 @@ impl State {
 
     fn close_session(&mut self, stamp: Stamp, session: SessionId, ephemerals: &[Box<str>]) -> Outcome {
         let missed = Effect::Missed(ErrorCode::NoNode);
-        let effects =
-            ephemerals.iter().map(|path| self.delete(stamp, path).unwrap_or(missed.clone())).collect();
+        let effects = ephemerals
+            .iter()
+            .map(|path| self.delete(stamp, path).unwrap_or_else(|| missed.clone()))
+            .collect();
         debug_assert_eq!(self.ephemerals(session).next(), None, "the transaction lists every ephemeral");
         self.sessions.close(session);
         Outcome::SessionClosed(effects)

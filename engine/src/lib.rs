@@ -12,6 +12,7 @@ pub mod path;
 pub mod prepare;
 pub mod quota;
 pub mod read;
+pub mod replica;
 pub mod settings;
 pub mod shard;
 pub mod state;

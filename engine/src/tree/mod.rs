@@ -2,9 +2,9 @@
 //! when the other does.
 //!
 //! All znodes lie in one copy-on-write B+tree, ordered by a key of which the upper half is a hash of the
-//! parent's path and the lower half of the whole path ([`key`]). So the children of a znode lie side by side:
+//! parent's path and the lower half of the whole path (`key.rs`). So the children of a znode lie side by side:
 //! a listing is a scan, there is no index of children to keep, and a lookup costs the same at any depth. A
-//! znode is one allocation ([`znode`]); the full path of a directory is held once, shared by its children.
+//! znode is one allocation (`znode.rs`); the full path of a directory is held once, shared by its children.
 //!
 //! The tree applies what it is told. Whether a path is well formed, whether the ACL allows it, whether a
 //! version matches: that is decided before a transaction is made.
@@ -305,20 +305,14 @@ impl Tree {
     /// Checks that there is no such znode, and returns its directory if a neighbour in the tree's order is a
     /// sibling (as nearly always in a large directory).
     fn vacancy(&self, key: u64, parent: &str, name: &str) -> Result<Option<Directory>, InsertError> {
-        let mut cursor = self.nodes.cursor(key);
-        let mut directory = None;
-        if let Some((_, znode)) = cursor.behind()
-            && znode.is_child_of(parent)
-        {
-            directory = Some(znode.directory().clone());
-        }
-        while let Some((other, znode)) = cursor.next() {
+        let cursor = self.nodes.cursor(key);
+        let sibling = |znode: &Znode| znode.is_child_of(parent).then(|| znode.directory().clone());
+        let mut directory = cursor.behind().and_then(|(_, znode)| sibling(znode));
+        for (other, znode) in cursor {
             if other == key && znode.is_at(parent, name) {
                 return Err(InsertError::NodeExists);
             }
-            if directory.is_none() && znode.is_child_of(parent) {
-                directory = Some(znode.directory().clone());
-            }
+            directory = directory.or_else(|| sibling(znode));
             if other != key {
                 break;
             }

@@ -399,3 +399,29 @@ fn a_tree_can_be_read_on_any_thread() {
     const fn assert_shareable<T: Send + Sync>() {}
     assert_shareable::<Tree>();
 }
+
+#[test]
+fn a_change_of_stat_shares_a_big_payload_with_the_old_version() {
+    let mut tree = Tree::new(7);
+    tree.insert("/big", &new_znode(&[1; 5000])).expect("new");
+    let address = |tree: &Tree| tree.get("/big").expect("is there").data().expect("not null").as_ptr();
+    let old = tree.clone();
+    tree.insert("/big/child", &new_znode(b"")).expect("new");
+    tree.set_acl("/big", AclId(3), 1).expect("is there");
+    assert_eq!(address(&tree), address(&old));
+    assert_eq!(old.get("/big").expect("is there").num_children(), 0);
+}
+
+#[test]
+fn what_no_clone_shares_is_changed_in_place() {
+    let mut tree = Tree::new(7);
+    tree.insert("/a", &new_znode(b"one")).expect("new");
+    tree.set_data("/a", Some(b"two"), 1, Zxid(2), 2).expect("is there");
+    let address = |tree: &Tree| tree.get("/a").expect("is there").data().expect("not null").as_ptr();
+    let before = address(&tree);
+    tree.set_data("/a", Some(b"six"), 2, Zxid(3), 3).expect("is there");
+    assert_eq!(address(&tree), before);
+    let old = tree.clone();
+    tree.set_data("/a", Some(b"ten"), 3, Zxid(4), 4).expect("is there");
+    assert_eq!(old.get("/a").expect("is there").data(), Some(&b"six"[..]));
+}
