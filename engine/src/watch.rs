@@ -9,6 +9,8 @@
 //! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
 
 mod list;
+#[cfg(test)]
+mod tests;
 
 use std::hash::Hasher;
 

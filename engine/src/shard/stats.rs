@@ -26,6 +26,16 @@ impl Latency {
         self.count += 1;
     }
 
+    /// The average, rounded to four places; 0 without replies.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "an average of milliseconds, shown with four places")]
+    pub fn average_ms(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        (self.sum_ms as f64 / self.count as f64 * 10_000.0).round() / 10_000.0
+    }
+
     /// Counts all of `other`.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
@@ -164,6 +174,19 @@ pub struct ShardReport {
     pub watches: WatchCounts,
     /// Every connection.
     pub connections: Vec<ConnectionReport>,
+}
+
+impl ShardReport {
+    /// Adds another shard of the same server. A path that both watch counts twice.
+    pub fn merge(&mut self, other: Self) {
+        self.counters.merge(&other.counters);
+        self.outstanding += other.outstanding;
+        self.output_bytes += other.output_bytes;
+        self.watches.connections += other.watches.connections;
+        self.watches.paths += other.watches.paths;
+        self.watches.watches += other.watches.watches;
+        self.connections.extend(other.connections);
+    }
 }
 
 /// Numbers of watches, as `wchs` and `mntr` count them: those of exists, getData and addWatch alone.

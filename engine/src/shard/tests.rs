@@ -293,7 +293,7 @@ fn create_update(path: &str, acl: Acl) -> Update {
 }
 
 fn deletes(path: &str) -> TxnOp {
-    TxnOp::Update(Update::Delete { path: path.into() })
+    TxnOp::Update(Update::Delete(path.into()))
 }
 
 fn sets(path: &str, data: &[u8]) -> TxnOp {

@@ -213,7 +213,7 @@ fn a_closed_session_is_answered_then_closed_and_not_detached() {
     world.send(1, 1, &Request::CloseSession);
     world.send(1, 2, &get_data("/a", false));
     assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Write { .. }, .. }]));
-    world.commit_of(1, 1, TxnOp::CloseSession { ephemerals: Vec::new() });
+    world.commit_of(1, 1, TxnOp::CloseSession(Vec::new()));
     let (bytes, closed) = world.take(1);
     assert_eq!(outline(&frames(&bytes)), ["reply 1 at 2: Ok"]);
     assert!(closed);
@@ -233,7 +233,8 @@ fn a_write_of_a_moved_session_is_closed_without_a_word() {
 fn an_auth_reply_overtakes_others_under_zxid_0() {
     let mut world = World::with_znodes(&["/a"]);
     world.send(1, 1, &set_data("/a", b"new"));
-    let auth = ringkeeper_wire::AuthRequest { auth_type: 0, scheme: Some("digest".into()), auth: Some(b"u:p") };
+    let auth =
+        ringkeeper_wire::AuthRequest { auth_type: 0, scheme: Some("digest".into()), auth: Some(b"u:p") };
     world.send(1, -4, &Request::Auth(auth));
     assert_eq!(world.frames(1), [reply(-4, 0, None)]);
 }
