@@ -224,6 +224,9 @@ pub enum OpenError {
     /// A segment size that cannot be.
     #[error("segment size {0}: not a multiple of 4096 from 65,536 to 1 GiB")]
     SegmentSize(u64),
+    /// A write size that cannot be.
+    #[error("write size {0}: not a positive multiple of 4096")]
+    WriteSize(usize),
     /// The disk failed, or is full.
     #[error("{action} {file}: {source}")]
     Io {

@@ -1,11 +1,14 @@
 //! Storage of a ringkeeper server: the write-ahead log on its disk.
 #![forbid(unsafe_code)]
 
+pub mod dma;
 pub mod error;
+pub mod folder;
 pub mod frame;
 mod group;
 mod layout;
 pub mod memory;
+pub mod meta;
 mod reader;
 mod recover;
 mod scan;

@@ -156,12 +156,13 @@ impl MemoryStorage {
             };
             (id, started)
         };
-        poll_fn(|context| match self.disk.borrow_mut().is_done(self.life, id) {
-            true => Poll::Ready(()),
-            false => {
-                self.disk.borrow_mut().wait(id, context.waker());
-                Poll::Pending
+        poll_fn(|context| {
+            let mut disk = self.disk.borrow_mut();
+            if disk.is_done(self.life, id) {
+                return Poll::Ready(());
             }
+            disk.wait(id, context.waker());
+            Poll::Pending
         })
         .await;
         let mut disk = self.disk.borrow_mut();

@@ -17,10 +17,6 @@ use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_sp
 use crate::upkeep::{Retired, Spare, Upkeep};
 use crate::{group, segment};
 
-/// Bytes of frames in one group, unless a single frame is longer; also of one write. More does not go faster:
-/// a thousand 1 KiB records take 3.5 times as long as one, a hundred 1.2 times.
-const GROUP_LEN_MAX: usize = 1024 * 1024;
-
 /// Distance of the places in a segment that reading can start from.
 const MARK_DISTANCE: u64 = 256 * 1024;
 
@@ -36,21 +32,35 @@ pub struct Options {
     pub identity: Identity,
     /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep theirs.
     pub segment_size_bytes: u64,
+    /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is longer. More
+    /// than 1 MiB does not go faster: a thousand 1 KiB records take 3.5 times as long as one, a hundred 1.2 times.
+    pub write_size_bytes_max: usize,
     /// Sync after each append, or write synchronously.
     pub write_mode: WriteMode,
 }
 
 impl Options {
-    /// Segments of 64 MiB, fdatasync after each append.
+    /// Segments of 64 MiB, writes of up to 1 MiB, fdatasync after each append.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        Self { identity, segment_size_bytes: 64 * 1024 * 1024, write_mode: WriteMode::Synced }
+        Self {
+            identity,
+            segment_size_bytes: 64 * 1024 * 1024,
+            write_size_bytes_max: 1024 * 1024,
+            write_mode: WriteMode::Synced,
+        }
     }
 
     fn check(&self) -> Result<(), OpenError> {
         let size = self.segment_size_bytes;
-        let fits = size.is_multiple_of(BLOCK) && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size);
-        if fits { Ok(()) } else { Err(OpenError::SegmentSize(size)) }
+        if !size.is_multiple_of(BLOCK) || !(SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size) {
+            return Err(OpenError::SegmentSize(size));
+        }
+        let size = self.write_size_bytes_max;
+        if !size.is_multiple_of(BLOCK_LEN) || size == 0 {
+            return Err(OpenError::WriteSize(size));
+        }
+        Ok(())
     }
 }
 
@@ -119,6 +129,7 @@ enum State {
 pub struct Wal<S: Storage> {
     upkeep: Upkeep<S>,
     identity: Identity,
+    write_len_max: usize,
     /// The current history, oldest first. Invariant: not empty, each continues the one before it.
     segments: VecDeque<Live<S::File>>,
     /// The greatest number given to a group or segment header.
@@ -149,6 +160,7 @@ impl<S: Storage> Wal<S> {
         let mut wal = Self {
             upkeep,
             identity: options.identity,
+            write_len_max: options.write_size_bytes_max,
             segments: history.segments.into(),
             number: history.number,
             durable: history.number,

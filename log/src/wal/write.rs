@@ -23,7 +23,7 @@ impl<S: Storage> Wal<S> {
             }
             let mut len = first;
             while let Some(next) =
-                rest.next_if(|next| len + next <= GROUP_LEN_MAX && on_disk(len + next) <= room)
+                rest.next_if(|next| len + next <= self.write_len_max && on_disk(len + next) <= room)
             {
                 len += next;
                 part.frames += 1;
@@ -173,7 +173,7 @@ impl<S: Storage> Wal<S> {
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
         let header = segment.header.encode();
         let pieces = [&header[..], &ZEROS[header.len()..]];
-        write_pieces(segment.file.as_ref(), &segment.name(), 0, &pieces).await?;
+        write_pieces(segment.file.as_ref(), &segment.name(), 0, self.write_len_max, &pieces).await?;
         segment.header_written = true;
         self.sync().await
     }
@@ -206,7 +206,7 @@ impl<S: Storage> Wal<S> {
         }
         let len = group::HEADER_LEN + body_len;
         pieces.push(&ZEROS[..whole_blocks(len) - len]);
-        write_pieces(segment.file.as_ref(), &segment.name(), offset, &pieces).await?;
+        write_pieces(segment.file.as_ref(), &segment.name(), offset, self.write_len_max, &pieces).await?;
         segment.header_written = true;
         let last = frames.last().and_then(|bytes| frame::parse_trusted(bytes.as_ref()).ok());
         let mut tip = Tip { number, ..segment.tip };
@@ -242,11 +242,12 @@ fn is_no_space_error(error: &FatalError) -> bool {
     matches!(error, FatalError::Io { source, .. } if is_no_space(source))
 }
 
-/// Writes pieces (whole blocks together) one after the other, in writes of at most [`GROUP_LEN_MAX`] bytes.
+/// Writes pieces (whole blocks together) one after the other, in writes of at most `len_max` bytes.
 async fn write_pieces<F: StorageFile>(
     file: &F,
     name: &str,
     offset: u64,
+    len_max: usize,
     pieces: &[&[u8]],
 ) -> Result<(), FatalError> {
     let mut left: usize = pieces.iter().map(|piece| piece.len()).sum();
@@ -254,7 +255,7 @@ async fn write_pieces<F: StorageFile>(
     let mut source = pieces.iter().copied();
     let mut piece: &[u8] = &[];
     while left > 0 {
-        let len = left.min(GROUP_LEN_MAX);
+        let len = left.min(len_max);
         let mut buffer = file.buffer(len);
         fill(buffer.as_mut(), &mut piece, &mut source);
         let written = file.write_at(buffer, at).await;
