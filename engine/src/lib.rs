@@ -6,12 +6,16 @@
 
 pub mod acl;
 mod apply;
+pub mod fourletter;
 pub mod message;
 pub mod path;
 pub mod prepare;
 pub mod quota;
 pub mod read;
+pub mod replica;
 pub mod settings;
+pub mod shard;
 pub mod state;
 pub mod tree;
 pub mod txn;
+mod watch;
