@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Container and TTL znodes after `after` in the order of their paths, which is how a cleaner with a limited
-    /// rate goes around.
+    /// rate goes around. Which are due is [`crate::prepare::is_due`].
     pub fn reapable<'a>(
         &'a self,
         after: Option<&str>,
@@ -156,5 +156,21 @@ impl State {
             }
         }
         self.quotas.deleted(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_shared_between_threads() {
+        fn shared<T: Send + Sync>(_: &T) {}
+        shared(&State::new(1));
+    }
+
+    #[test]
+    fn the_seed_is_no_part_of_the_value() {
+        assert_eq!(State::new(1).digest(), State::new(2).digest());
     }
 }
