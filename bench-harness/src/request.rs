@@ -1,8 +1,13 @@
 //! The requests that the harness sends, as complete frames. Paths and ACLs are simple on purpose: open
 //! ACL, any version, no watch unless one is wanted.
 
+use std::sync::LazyLock;
+
 use ringkeeper_wire::frame::{FRAME_HEADER_LEN, begin_frame, end_frame};
-use ringkeeper_wire::{ConnectRequest, OpCode, Perms, Record, RequestHeader, SessionId, Xid, jute};
+use ringkeeper_wire::{
+    AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest, Perms,
+    Record, Request, RequestHeader, SessionId, SetDataRequest, Xid,
+};
 
 /// Any version will do, for setData and delete.
 const ANY_VERSION: i32 = -1;
@@ -10,10 +15,14 @@ const ANY_VERSION: i32 = -1;
 /// Where the xid stands in a request's frame.
 const XID_AT: usize = FRAME_HEADER_LEN;
 
-fn request(out: &mut Vec<u8>, xid: i32, op: OpCode, body: impl FnOnce(&mut Vec<u8>)) {
+/// Everybody may do everything.
+static OPEN_ACL: LazyLock<[AclEntry; 1]> =
+    LazyLock::new(|| [AclEntry { perms: Perms::ALL, scheme: "world".into(), id: "anyone".into() }]);
+
+fn append(out: &mut Vec<u8>, xid: i32, request: &Request<'_>) {
     let start = begin_frame(out);
-    RequestHeader { xid: Xid(xid), op: op.to_wire() }.encode(out);
-    body(out);
+    RequestHeader { xid: Xid(xid), op: request.op().to_wire() }.encode(out);
+    request.encode(out);
     end_frame(out, start).expect("the harness limits payloads far below what a frame can express");
 }
 
@@ -25,7 +34,7 @@ pub(crate) fn connect(out: &mut Vec<u8>, timeout_ms: i32) {
         last_zxid_seen: 0,
         timeout_ms,
         session_id: SessionId(0),
-        password: Some(&[0; ringkeeper_wire::PASSWORD_LEN]),
+        password: Some(&[0; PASSWORD_LEN]),
         read_only: Some(false),
     };
     connect.encode(out);
@@ -34,45 +43,34 @@ pub(crate) fn connect(out: &mut Vec<u8>, timeout_ms: i32) {
 
 /// Ends the session.
 pub(crate) fn close_session(out: &mut Vec<u8>, xid: i32) {
-    request(out, xid, OpCode::CloseSession, |_| ());
+    append(out, xid, &Request::CloseSession);
 }
 
 /// Creates a persistent znode.
 pub(crate) fn create(out: &mut Vec<u8>, xid: i32, path: &str, data: &[u8]) {
-    request(out, xid, OpCode::Create, |out| {
-        jute::put_ustring(out, path);
-        jute::put_buffer(out, Some(data));
-        jute::put_len(out, 1);
-        jute::put_i32(out, Perms::ALL.0);
-        jute::put_ustring(out, "world");
-        jute::put_ustring(out, "anyone");
-        jute::put_i32(out, ringkeeper_wire::CreateMode::Persistent.to_wire());
-    });
+    let create = CreateRequest {
+        path: path.into(),
+        data: Some(data),
+        acl: Some(OPEN_ACL.as_slice().into()),
+        flags: CreateMode::Persistent.to_wire(),
+    };
+    append(out, xid, &Request::Create(create));
 }
 
 /// Deletes a znode, whatever its version.
 pub(crate) fn delete(out: &mut Vec<u8>, xid: i32, path: &str) {
-    request(out, xid, OpCode::Delete, |out| {
-        jute::put_ustring(out, path);
-        jute::put_i32(out, ANY_VERSION);
-    });
+    append(out, xid, &Request::Delete(DeleteRequest { path: path.into(), version: ANY_VERSION }));
 }
 
 /// Reads a znode, with a one-shot data watch if wanted.
 pub(crate) fn get_data(out: &mut Vec<u8>, xid: i32, path: &str, watch: bool) {
-    request(out, xid, OpCode::GetData, |out| {
-        jute::put_ustring(out, path);
-        jute::put_bool(out, watch);
-    });
+    append(out, xid, &Request::GetData(PathWatchRequest { path: path.into(), watch }));
 }
 
 /// Replaces a znode's data, whatever its version.
 pub(crate) fn set_data(out: &mut Vec<u8>, xid: i32, path: &str, data: &[u8]) {
-    request(out, xid, OpCode::SetData, |out| {
-        jute::put_ustring(out, path);
-        jute::put_buffer(out, Some(data));
-        jute::put_i32(out, ANY_VERSION);
-    });
+    let set_data = SetDataRequest { path: path.into(), data: Some(data), version: ANY_VERSION };
+    append(out, xid, &Request::SetData(set_data));
 }
 
 /// A request that is sent many times: encoded once, copied and given its xid each time.

@@ -1,0 +1,225 @@
+//! The loop of one load-generating thread.
+//!
+//! Written to take little of the machine it measures: one epoll wait for all connections, one read and one
+//! write per connection that is ready, one look at the clock per read and per batch of requests, and no
+//! allocation once the buffers have grown. Time spent here is reported beside every result.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use mio::{Events, Poll, Token};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::connection;
+use crate::fault::Fault;
+use crate::interrupt;
+use crate::lane::{Lane, Source};
+use crate::session::Session;
+
+/// Silence after which outstanding replies count as missing.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How long an idle thread waits before it looks at the clock and for an interrupt.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// What a thread puts under load, and when it counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    /// Requests outstanding on each session.
+    pub(crate) outstanding: usize,
+    /// Replies count from here on; what comes before is warm-up.
+    pub(crate) from: Instant,
+    /// Replies count, and requests are issued, until here.
+    pub(crate) to: Instant,
+}
+
+/// What one thread, or several together, have counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    /// Replies that came inside the window.
+    pub(crate) operations: u64,
+    /// Their latencies in nanoseconds, from issuing the request to reading the reply.
+    pub(crate) latencies_ns: Histogram<u64>,
+    /// Time on the CPU inside the window, the threads' added up.
+    pub(crate) generator_cpu: Duration,
+    /// When the last counted reply came.
+    pub(crate) last_reply: Option<Instant>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            operations: 0,
+            latencies_ns: latency_histogram(),
+            generator_cpu: Duration::ZERO,
+            last_reply: None,
+        }
+    }
+
+    fn record(&mut self, at: Instant, latency: Duration) {
+        self.operations += 1;
+        record_latency(&mut self.latencies_ns, latency);
+        self.last_reply = Some(at);
+    }
+
+    /// Adds what another thread has counted in the same window.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.latencies_ns.add(&other.latencies_ns).expect("both have the range of `latency_histogram`");
+        self.generator_cpu += other.generator_cpu;
+        self.last_reply = self.last_reply.max(other.last_reply);
+    }
+}
+
+/// A histogram of nanoseconds, up to ten minutes, exact to three digits.
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are valid")
+}
+
+/// Records a latency in nanoseconds; what exceeds the range counts as its end.
+pub(crate) fn record_latency(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Puts `sessions` under load, each from its own source, and gives them back with nothing outstanding.
+///
+/// # Errors
+/// A reply is wrong, out of order or missing, a connection fails, or the user interrupts.
+pub(crate) fn drive<S: Source>(
+    sessions: Vec<(Session, S)>,
+    schedule: Schedule,
+) -> Result<(Vec<Session>, Tally)> {
+    let mut driver = Driver::new(sessions, schedule)?;
+    driver.run()?;
+    let registry = driver.poll.registry();
+    let sessions = driver.lanes.into_iter().map(|lane| lane.into_session(registry)).collect::<Result<_>>()?;
+    Ok((sessions, driver.tally))
+}
+
+struct Driver<S: Source> {
+    poll: Poll,
+    /// Indexed by token.
+    lanes: Vec<Lane<S>>,
+    scratch: Box<[u8]>,
+    schedule: Schedule,
+    tally: Tally,
+    last_progress: Instant,
+}
+
+impl<S: Source> Driver<S> {
+    fn new(sessions: Vec<(Session, S)>, schedule: Schedule) -> Result<Self> {
+        let poll = Poll::new()?;
+        let mut lanes = Vec::with_capacity(sessions.len());
+        for (index, (session, source)) in sessions.into_iter().enumerate() {
+            lanes.push(Lane::new(session, source, poll.registry(), Token(index))?);
+        }
+        let last_progress = Instant::now();
+        Ok(Self { poll, lanes, scratch: connection::scratch(), schedule, tally: Tally::new(), last_progress })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let mut events = Events::with_capacity(self.lanes.len().max(1));
+        let mut cpu = CpuWindow::new(self.schedule);
+        for index in 0..self.lanes.len() {
+            self.push(index, true).with_context(|| format!("session {index}"))?;
+        }
+        loop {
+            let now = Instant::now();
+            cpu.observe(now);
+            let issuing = now < self.schedule.to;
+            if self.is_drained(issuing) {
+                break;
+            }
+            self.check_patience(now)?;
+            self.wait(&mut events)?;
+            for event in &events {
+                let Token(index) = event.token();
+                self.turn(index, issuing).with_context(|| format!("session {index}"))?;
+            }
+        }
+        self.tally.generator_cpu = cpu.finish();
+        Ok(())
+    }
+
+    /// One ready connection: everything it has, then everything there is to send.
+    fn turn(&mut self, index: usize, issuing: bool) -> Result<(), Fault> {
+        let Self { lanes, scratch, schedule, tally, last_progress, .. } = self;
+        lanes[index].receive(scratch, |at, latency| {
+            *last_progress = at;
+            if at >= schedule.from && at < schedule.to {
+                tally.record(at, latency);
+            }
+        })?;
+        self.push(index, issuing)
+    }
+
+    fn push(&mut self, index: usize, issuing: bool) -> Result<(), Fault> {
+        let lane = &mut self.lanes[index];
+        if issuing {
+            lane.fill(self.schedule.outstanding);
+        }
+        lane.flush()
+    }
+
+    fn is_drained(&self, issuing: bool) -> bool {
+        if issuing { self.lanes.iter().all(Lane::is_done) } else { self.outstanding() == 0 }
+    }
+
+    fn outstanding(&self) -> usize {
+        self.lanes.iter().map(Lane::outstanding).sum()
+    }
+
+    fn check_patience(&self, now: Instant) -> Result<()> {
+        interrupt::check()?;
+        let silence = now.saturating_duration_since(self.last_progress);
+        if silence > SILENCE_MAX {
+            return Err(Fault::Missing { outstanding: self.outstanding(), silence }.into());
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Events) -> Result<()> {
+        match self.poll.poll(events, Some(WAIT_MAX)) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            polled => Ok(polled?),
+        }
+    }
+}
+
+/// This thread's time on the CPU between the two ends of the window.
+struct CpuWindow {
+    schedule: Schedule,
+    at_from: Option<Duration>,
+    at_to: Option<Duration>,
+}
+
+impl CpuWindow {
+    const fn new(schedule: Schedule) -> Self {
+        Self { schedule, at_from: None, at_to: None }
+    }
+
+    fn observe(&mut self, now: Instant) {
+        if self.at_from.is_none() && now >= self.schedule.from {
+            self.at_from = Some(thread_cpu());
+        }
+        if self.at_to.is_none() && now >= self.schedule.to {
+            self.at_to = Some(thread_cpu());
+        }
+    }
+
+    fn finish(self) -> Duration {
+        let Some(from) = self.at_from else { return Duration::ZERO };
+        self.at_to.unwrap_or_else(thread_cpu).saturating_sub(from)
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).expect("CPU time is not negative");
+    let nanos = u32::try_from(time.tv_nsec).expect("nanoseconds are below a second");
+    Duration::new(seconds, nanos)
+}
