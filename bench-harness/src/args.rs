@@ -20,7 +20,8 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// A number of seconds above zero.
 pub(crate) fn window(text: &str) -> Result<Duration, String> {
-    seconds(text).and_then(|window| if window.is_zero() { Err("it must not be 0".into()) } else { Ok(window) })
+    seconds(text)
+        .and_then(|window| if window.is_zero() { Err("it must not be 0".into()) } else { Ok(window) })
 }
 
 /// A payload size that has room for the marks by which values are checked.

@@ -43,11 +43,6 @@ impl Connection {
         &mut self.out
     }
 
-    /// The socket.
-    pub(crate) const fn stream(&self) -> &TcpStream {
-        &self.stream
-    }
-
     /// The socket, no longer registered. Received bytes that are no whole frame are dropped.
     pub(crate) fn into_stream(mut self, registry: &Registry) -> io::Result<TcpStream> {
         registry.deregister(&mut self.stream)?;
@@ -71,10 +66,11 @@ impl Connection {
     }
 
     /// Reads what the socket has and hands every whole frame's payload to `each`, with the time of the
-    /// read that completed it.
+    /// read that completed it. `to_end`: the peer sends no more, so read on to the end of the stream.
     pub(crate) fn receive(
         &mut self,
         scratch: &mut [u8],
+        to_end: bool,
         mut each: impl FnMut(&[u8], Instant) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         loop {
@@ -97,8 +93,9 @@ impl Connection {
             }
             self.partial.clear();
             self.partial.extend_from_slice(rest);
-            // A short read has emptied the socket; the next edge announces more.
-            if read < room_len {
+            // A short read has emptied the socket, and the next edge announces more; unless the end of the
+            // stream came with the last bytes, for that has no edge of its own.
+            if read < room_len && !to_end {
                 return Ok(());
             }
         }

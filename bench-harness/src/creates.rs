@@ -49,7 +49,8 @@ impl Source for Creates {
 
     fn check(&self, expected: &u32, body: &[u8]) -> Result<(), String> {
         let reply = CreateResponse::from_bytes(body).map_err(|error| error.to_string())?;
-        let name = reply.path.strip_prefix(&self.path[..self.parent_len]).and_then(|rest| rest.strip_prefix("/n"));
+        let name =
+            reply.path.strip_prefix(&self.path[..self.parent_len]).and_then(|rest| rest.strip_prefix("/n"));
         match name.and_then(|digits| digits.parse::<u32>().ok()) {
             Some(number) if number == *expected => Ok(()),
             _ => Err(format!("created {:?} instead of number {expected}", reply.path)),

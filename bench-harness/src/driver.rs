@@ -135,7 +135,8 @@ impl<S: Source> Driver<S> {
             self.wait(&mut events)?;
             for event in &events {
                 let Token(index) = event.token();
-                self.turn(index, issuing).with_context(|| format!("session {index}"))?;
+                self.turn(index, event.is_read_closed(), issuing)
+                    .with_context(|| format!("session {index}"))?;
             }
         }
         self.tally.generator_cpu = cpu.finish();
@@ -143,9 +144,9 @@ impl<S: Source> Driver<S> {
     }
 
     /// One ready connection: everything it has, then everything there is to send.
-    fn turn(&mut self, index: usize, issuing: bool) -> Result<(), Fault> {
+    fn turn(&mut self, index: usize, to_end: bool, issuing: bool) -> Result<(), Fault> {
         let Self { lanes, scratch, schedule, tally, last_progress, .. } = self;
-        lanes[index].receive(scratch, |at, latency| {
+        lanes[index].receive(scratch, to_end, |at, latency| {
             *last_progress = at;
             if at >= schedule.from && at < schedule.to {
                 tally.record(at, latency);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
 
-use procfs::{Current, CpuInfo, LoadAverage, Meminfo};
+use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::Serialize;
 
 /// Named facts about the machine, the software and the settings, in a fixed order.
@@ -30,7 +30,8 @@ impl Environment {
         environment.add("date", humantime::format_rfc3339_seconds(SystemTime::now()));
         environment.add("cpu", or_unknown(model));
         environment.add("cores", or_unknown(cpu.map(|cpu| cpu.num_cores())));
-        environment.add("memory MiB", or_unknown(Meminfo::current().ok().map(|memory| memory.mem_total >> 20)));
+        environment
+            .add("memory MiB", or_unknown(Meminfo::current().ok().map(|memory| memory.mem_total >> 20)));
         environment.add("kernel", kernel);
         environment.add("load average before", or_unknown(LoadAverage::current().ok().map(|load| load.one)));
         environment.add("commit", or_unknown(commit()));

@@ -13,8 +13,8 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
-    ConnectRequest, ConnectResponse, CreateResponse, ErrorCode, GetDataResponse, OpCode, PASSWORD_LEN, Record,
-    ReplyHeader, Request, RequestHeader, SessionId, Stat, Xid,
+    ConnectRequest, ConnectResponse, CreateResponse, ErrorCode, GetDataResponse, OpCode, PASSWORD_LEN,
+    Record, ReplyHeader, Request, RequestHeader, SessionId, Stat, Xid,
 };
 
 use crate::connection::{self, Connection};
@@ -71,7 +71,7 @@ impl Floor {
             if event.token() == LISTENER {
                 self.accept()?;
             } else {
-                self.serve(event.token().0);
+                self.serve(event.token().0, event.is_read_closed());
             }
         }
         Ok(())
@@ -94,10 +94,10 @@ impl Floor {
         }
     }
 
-    fn serve(&mut self, place: usize) {
+    fn serve(&mut self, place: usize, to_end: bool) {
         let Some(client) = self.clients.get_mut(place).and_then(Option::as_mut) else { return };
         // Whatever goes wrong on a connection ends that connection; so does its own end.
-        if client.turn(&mut self.scratch).is_err() {
+        if client.turn(&mut self.scratch, to_end).is_err() {
             self.clients[place] = None;
         }
     }
@@ -110,10 +110,10 @@ struct Client {
 }
 
 impl Client {
-    fn turn(&mut self, scratch: &mut [u8]) -> Result<(), Fault> {
+    fn turn(&mut self, scratch: &mut [u8], to_end: bool) -> Result<(), Fault> {
         let mut out = std::mem::take(self.connection.out());
         let Self { connection, canned } = self;
-        let received = connection.receive(scratch, |payload, _| match canned {
+        let received = connection.receive(scratch, to_end, |payload, _| match canned {
             Some(canned) => canned.answer(payload, &mut out),
             None => {
                 *canned = Some(Canned::new());

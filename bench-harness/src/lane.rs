@@ -90,14 +90,16 @@ impl<S: Source> Lane<S> {
         Ok(self.connection.flush()?)
     }
 
-    /// Takes all replies that are there, calling `completed` for each with its time and latency.
+    /// Takes all replies that are there, calling `completed` for each with its time and latency. `to_end`
+    /// as in [`Connection::receive`].
     pub(crate) fn receive(
         &mut self,
         scratch: &mut [u8],
+        to_end: bool,
         mut completed: impl FnMut(Instant, Duration),
     ) -> Result<(), Fault> {
         let Self { connection, source, outstanding, zxid_seen, .. } = self;
-        connection.receive(scratch, |payload, at| {
+        connection.receive(scratch, to_end, |payload, at| {
             let (header, body) = reply::split(payload)?;
             let Some(oldest) = outstanding.pop_front() else { return Err(Fault::Unasked(header.xid.0)) };
             let xid = oldest.xid;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod compare;
 mod connection;
 mod creates;
 mod descriptors;
@@ -23,6 +24,7 @@ mod request;
 mod server_cpu;
 mod session;
 mod statistics;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -42,14 +44,19 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Ratio(ratio::RatioArgs),
+    Compare(compare::CompareArgs),
     Floor(floor::FloorArgs),
+    #[command(hide = true)]
+    Supervise(supervise::SuperviseArgs),
 }
 
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let done = interrupt::install().map_err(anyhow::Error::from).and_then(|()| match command {
         Command::Ratio(args) => ratio::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Floor(args) => floor::run(&args),
+        Command::Supervise(args) => supervise::run(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -87,8 +87,7 @@ pub(crate) fn measure(
     let sources = (0..load.sessions).map(|index| layout.mix(index, load)).collect();
     let from = Instant::now() + load.warmup;
     let schedule = Schedule { outstanding: load.outstanding, from, to: from + load.window };
-    let (mut sessions, tally, server_cpu) =
-        under_load(sessions, sources, load.threads, schedule, processes)?;
+    let (mut sessions, tally, server_cpu) = under_load(sessions, sources, load.threads, schedule, processes)?;
     layout.remove(&mut sessions)?;
     session::close_all(sessions)?;
     Ok(Measurement { tally, window: load.window, server_cpu })
@@ -166,11 +165,7 @@ impl Layout {
     }
 
     /// One request for each znode, a round of one for each session at a time.
-    fn for_each(
-        &self,
-        sessions: &mut [Session],
-        encode: impl Fn(usize, &mut Vec<u8>, i32),
-    ) -> Result<()> {
+    fn for_each(&self, sessions: &mut [Session], encode: impl Fn(usize, &mut Vec<u8>, i32)) -> Result<()> {
         for round in (0..self.znodes).step_by(self.sessions) {
             let width = self.sessions.min(self.znodes - round);
             session::call_each(&mut sessions[..width], |index, out, xid| encode(round + index, out, xid))?;

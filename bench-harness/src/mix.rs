@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 use ringkeeper_wire::{GetDataResponse, Record, Stat};
 
 use crate::lane::Source;
-use crate::request::{self, Template};
 use crate::payload;
+use crate::request::{self, Template};
 
 /// What the reply to one request of the mix must be.
 pub(crate) enum Expected {

@@ -109,7 +109,8 @@ impl Row {
 
     fn median_of(rows: &[Self]) -> Option<Self> {
         let of = |field: fn(&Self) -> f64| median(rows.iter().map(field));
-        let server_cpu: Option<Vec<f64>> = rows.iter().map(|row| row.server_cpu_seconds_per_million).collect();
+        let server_cpu: Option<Vec<f64>> =
+            rows.iter().map(|row| row.server_cpu_seconds_per_million).collect();
         Some(Self {
             operations_per_second: of(|row| row.operations_per_second)?,
             p50_us: of(|row| row.p50_us)?,
@@ -123,7 +124,8 @@ impl Row {
     }
 
     fn print(&self, name: &str) {
-        let server_cpu = self.server_cpu_seconds_per_million.map_or_else(|| "-".into(), |s| format!("{s:.2}"));
+        let server_cpu =
+            self.server_cpu_seconds_per_million.map_or_else(|| "-".into(), |s| format!("{s:.2}"));
         println!(
             "{name:>6} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {server_cpu:>10}",
             self.operations_per_second,
@@ -150,7 +152,9 @@ pub(crate) fn run(args: &RatioArgs) -> Result<()> {
     let environment = Environment::of_this_run();
     let processes = args.server_processes()?;
     if processes.is_none() {
-        eprintln!("the servers' processes are not on this machine or not visible: their CPU time is not measured");
+        eprintln!(
+            "the servers' processes are not on this machine or not visible: their CPU time is not measured"
+        );
     }
     if !args.json {
         print_heading(args);

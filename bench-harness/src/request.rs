@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use ringkeeper_wire::frame::{FRAME_HEADER_LEN, begin_frame, end_frame};
 use ringkeeper_wire::{
-    AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest, Perms,
-    Record, Request, RequestHeader, SessionId, SetDataRequest, Xid,
+    AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest,
+    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, Xid,
 };
 
 /// Any version will do, for setData and delete.

@@ -68,7 +68,8 @@ fn listening_pid(server: SocketAddr) -> Option<i32> {
 fn listener_inode(server: SocketAddr) -> Option<u64> {
     let mut sockets = procfs::net::tcp().unwrap_or_default();
     sockets.extend(procfs::net::tcp6().unwrap_or_default());
-    let listens = |socket: &&TcpNetEntry| socket.state == TcpState::Listen && accepts(socket.local_address, server);
+    let listens =
+        |socket: &&TcpNetEntry| socket.state == TcpState::Listen && accepts(socket.local_address, server);
     sockets.iter().find(listens).map(|socket| socket.inode)
 }
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame};
-use ringkeeper_wire::{ConnectResponse, Record};
+use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
-use crate::{request, reply};
+use crate::{reply, request};
 
 /// Session timeout asked for, in milliseconds. Long, for the harness sends no heartbeats: a session is
 /// either under load or gone. ZooKeeper grants at most 20 ticks, 40 s by default.
@@ -22,13 +22,18 @@ pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
 /// How long a server may take to accept a connection, and to answer outside a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How much is read at once, in bytes: replies outside a measurement are short.
+const READ_LEN: usize = 4096;
+
 /// An open session with nothing outstanding.
 pub(crate) struct Session {
     stream: TcpStream,
     server: SocketAddr,
     next_xid: i32,
     out: Vec<u8>,
+    /// Received bytes; those before `taken` belong to the frame handed out last, or to earlier ones.
     input: Vec<u8>,
+    taken: usize,
 }
 
 impl Session {
@@ -54,15 +59,14 @@ impl Session {
         let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut session = Self { stream, server, next_xid: 1, out: Vec::new(), input: Vec::new() };
+        let mut session = Self { stream, server, next_xid: 1, out: Vec::new(), input: Vec::new(), taken: 0 };
         request::connect(&mut session.out, SESSION_TIMEOUT_MS);
         session.flush()?;
         Ok(session)
     }
 
     fn finish_handshake(&mut self) -> Result<(), Fault> {
-        self.read_frame()?;
-        let granted = ConnectResponse::from_bytes(&self.input)?;
+        let granted = ConnectResponse::from_bytes(self.read_frame()?)?;
         if granted.timeout_ms <= 0 { Err(Fault::SessionRefused) } else { Ok(()) }
     }
 
@@ -70,17 +74,16 @@ impl Session {
     pub(crate) fn resume(stream: TcpStream, next_xid: i32) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         let server = stream.peer_addr()?;
-        Ok(Self { stream, server, next_xid, out: Vec::new(), input: Vec::new() })
+        Ok(Self { stream, server, next_xid, out: Vec::new(), input: Vec::new(), taken: 0 })
     }
 
     /// The socket and the xid to go on with.
+    ///
+    /// # Panics
+    /// The server has sent more than was asked of it.
     pub(crate) fn into_parts(self) -> (TcpStream, i32) {
+        assert_eq!(self.taken, self.input.len(), "bytes that nobody asked for from {}", self.server);
         (self.stream, self.next_xid)
-    }
-
-    /// The server that this session is connected to.
-    pub(crate) const fn server(&self) -> SocketAddr {
-        self.server
     }
 
     /// Sends the request that `encode` appends under the xid it is given. Await it with
@@ -91,15 +94,16 @@ impl Session {
         self.flush()
     }
 
-    /// Awaits the reply to xid `next_xid - outstanding` and returns its body.
-    fn receive_nth(&mut self, outstanding: i32) -> Result<&[u8], Fault> {
-        self.read_frame()?;
-        reply::body_of(&self.input, self.next_xid - outstanding)
-    }
-
     /// Awaits the reply to the last request, the only one outstanding, and returns its body.
     pub(crate) fn receive(&mut self) -> Result<&[u8], Fault> {
-        self.receive_nth(1)
+        let xid = self.next_xid - 1;
+        reply::body_of(self.read_frame()?, xid)
+    }
+
+    /// Awaits a watch notification, with nothing outstanding.
+    pub(crate) fn receive_event(&mut self) -> Result<WatcherEvent<'_>, Fault> {
+        let body = reply::body_of(self.read_frame()?, xid::NOTIFICATION.0)?;
+        Ok(WatcherEvent::from_bytes(body)?)
     }
 
     /// Sends a request and awaits its reply.
@@ -114,26 +118,33 @@ impl Session {
         sent
     }
 
-    /// Reads the next frame's payload into `input`.
-    fn read_frame(&mut self) -> Result<(), Fault> {
-        let mut header = [0; FRAME_HEADER_LEN];
-        self.read_exact(&mut header)?;
-        // Only the length can be judged yet; the check for a whole frame follows from reading that much.
-        next_frame(&header, DEFAULT_FRAME_LEN_MAX)?;
-        let len = usize::try_from(i32::from_be_bytes(header)).expect("judged above");
-        let mut input = std::mem::take(&mut self.input);
-        input.resize(len, 0);
-        let read = self.read_exact(&mut input);
-        self.input = input;
-        read
+    /// The next frame's payload, with one read if it comes in one piece.
+    fn read_frame(&mut self) -> Result<&[u8], Fault> {
+        self.input.drain(..self.taken);
+        self.taken = 0;
+        loop {
+            if let Some((_, len)) = next_frame(&self.input, DEFAULT_FRAME_LEN_MAX)? {
+                self.taken = len;
+                return Ok(&self.input[FRAME_HEADER_LEN..len]);
+            }
+            self.read_some()?;
+        }
     }
 
-    fn read_exact(&mut self, into: &mut [u8]) -> Result<(), Fault> {
-        self.stream.read_exact(into).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Fault::Closed,
-            io::ErrorKind::WouldBlock => Fault::Missing { outstanding: 1, silence: PATIENCE },
-            _ => Fault::Io(error),
-        })
+    fn read_some(&mut self) -> Result<(), Fault> {
+        let mut bytes = [0; READ_LEN];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(Fault::Closed),
+            Ok(read) => {
+                self.input.extend_from_slice(&bytes[..read]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(Fault::Missing { outstanding: 1, silence: PATIENCE })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
