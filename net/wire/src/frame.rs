@@ -63,3 +63,33 @@ pub fn end_frame(out: &mut Vec<u8>, start: usize) -> Result<(), FrameError> {
     out[start..start + FRAME_HEADER_LEN].copy_from_slice(&claimed.to_be_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_cut_one_by_one() {
+        let stream = [0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 9];
+        assert_eq!(next_frame(&stream, 2), Ok(Some((&[7, 8][..], 6))));
+        assert_eq!(next_frame(&stream[6..], 2), Ok(Some((&[][..], 4))));
+        assert_eq!(next_frame(&stream[10..], 2), Ok(None));
+    }
+
+    #[test]
+    fn a_wrong_length_is_reported_before_its_payload_arrives() {
+        assert_eq!(next_frame(&[0xff; 4], 100), Err(FrameError::Negative(-1)));
+        assert_eq!(next_frame(&[0, 0, 0, 101], 100), Err(FrameError::TooLong { len: 101, max: 100 }));
+        assert_eq!(next_frame(&[0, 0, 0, 100], 100), Ok(None));
+        assert_eq!(next_frame(&[0xff; 3], 100), Ok(None));
+    }
+
+    #[test]
+    fn frames_are_appended_behind_what_is_there() {
+        let mut out = vec![1];
+        let start = begin_frame(&mut out);
+        out.extend_from_slice(&[2, 3]);
+        assert_eq!(end_frame(&mut out, start), Ok(()));
+        assert_eq!(out, [1, 0, 0, 0, 2, 2, 3]);
+    }
+}

@@ -28,6 +28,11 @@ record! {
     }
 }
 
+impl RequestHeader {
+    /// Encoded size in bytes.
+    pub const LEN: usize = 8;
+}
+
 impl ReplyHeader {
     /// Encoded size in bytes.
     pub const LEN: usize = 16;

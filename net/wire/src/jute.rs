@@ -71,20 +71,15 @@ impl<'a> Reader<'a> {
         DecodeError { what, offset: self.offset() }
     }
 
-    /// An error at a position noted earlier, for a value found wrong after it was read.
-    #[must_use]
-    pub(crate) const fn error_at(offset: usize, what: Fault) -> DecodeError {
-        DecodeError { what, offset }
-    }
-
     fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, tail) = self.rest.split_at_checked(len).ok_or(self.error(Fault::EndOfRecord))?;
+        let (head, tail) = self.rest.split_at_checked(len).ok_or_else(|| self.error(Fault::EndOfRecord))?;
         self.rest = tail;
         Ok(head)
     }
 
     fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(self.error(Fault::EndOfRecord))?;
+        let (head, tail) =
+            self.rest.split_first_chunk::<N>().ok_or_else(|| self.error(Fault::EndOfRecord))?;
         self.rest = tail;
         Ok(*head)
     }
@@ -123,7 +118,7 @@ impl<'a> Reader<'a> {
         match usize::try_from(len) {
             Ok(len) => self.take(len).map(Some),
             Err(_) if len == -1 => Ok(None),
-            Err(_) => Err(Self::error_at(start, Fault::NegativeLength(len))),
+            Err(_) => Err(DecodeError { what: Fault::NegativeLength(len), offset: start }),
         }
     }
 
@@ -210,4 +205,42 @@ pub fn put_ustrings<'t>(
     let texts = texts.into_iter();
     put_len(out, texts.len());
     texts.for_each(|text| put_ustring(out, text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_and_empty_buffers_are_different() {
+        assert_eq!(Reader::new(&[0xff; 4]).read_buffer(), Ok(None));
+        assert_eq!(Reader::new(&[0; 4]).read_buffer(), Ok(Some(&[][..])));
+    }
+
+    #[test]
+    fn errors_name_the_offset_of_the_field() {
+        let mut reader = Reader::new(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xfe]);
+        assert_eq!(reader.read_i32(), Ok(1));
+        let error = reader.read_buffer().expect_err("length -2");
+        assert_eq!(error, DecodeError { what: Fault::NegativeLength(-2), offset: 4 });
+        assert_eq!(error.to_string(), "negative length -2 at byte 4");
+    }
+
+    #[test]
+    fn malformed_utf8_reads_as_replacement_characters() {
+        let text = Reader::new(&[0, 0, 0, 3, b'/', 0xff, b'a']).read_ustring();
+        assert_eq!(text, Ok(Some(Cow::Borrowed("/\u{fffd}a"))));
+    }
+
+    #[test]
+    fn well_formed_strings_are_borrowed() {
+        let text = Reader::new(&[0, 0, 0, 1, b'/']).read_ustring();
+        assert!(matches!(text, Ok(Some(Cow::Borrowed("/")))));
+    }
+
+    #[test]
+    fn every_nonzero_byte_is_true() {
+        assert_eq!(Reader::new(&[0]).read_bool(), Ok(false));
+        assert_eq!(Reader::new(&[2]).read_bool(), Ok(true));
+    }
 }

@@ -209,13 +209,13 @@ impl<'a, T: MultiEntry<'a>> ExactSizeIterator for MultiIter<'a, T> {}
 /// An operation of a multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiOp<'a> {
-    /// create
+    /// create; the flag of a container makes it createContainer, its result included
     Create(CreateRequest<'a>),
-    /// create2
+    /// create2; likewise
     Create2(CreateRequest<'a>),
     /// createContainer
     CreateContainer(CreateRequest<'a>),
-    /// createTTL
+    /// createTTL; flags without a time to live make it a create, its result included
     CreateTtl(CreateTtlRequest<'a>),
     /// delete
     Delete(DeleteRequest<'a>),
@@ -226,6 +226,20 @@ pub enum MultiOp<'a> {
 }
 
 impl MultiOp<'_> {
+    /// Its opcode.
+    #[must_use]
+    pub const fn op(&self) -> OpCode {
+        match self {
+            Self::Create(_) => OpCode::Create,
+            Self::Create2(_) => OpCode::Create2,
+            Self::CreateContainer(_) => OpCode::CreateContainer,
+            Self::CreateTtl(_) => OpCode::CreateTtl,
+            Self::Delete(_) => OpCode::Delete,
+            Self::SetData(_) => OpCode::SetData,
+            Self::Check(_) => OpCode::Check,
+        }
+    }
+
     /// The znode.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -239,16 +253,27 @@ impl MultiOp<'_> {
     }
 }
 
-/// A create whose flags ask for a time to live but that has no field for one: ZooKeeper cannot parse it
-/// inside a multi.
+/// Reads a create of a multi. Inside a multi ZooKeeper answers unknown flags, and flags for a time to live
+/// in a record without one, as if the bytes could not be parsed.
 fn decode_create<'a>(reader: &mut Reader<'a>) -> Result<CreateRequest<'a>, DecodeError> {
-    let start = reader.offset();
+    let offset = reader.offset();
     let record = CreateRequest::decode(reader)?;
-    if CreateMode::from_wire(record.flags).is_some_and(CreateMode::is_ttl) {
-        let fault = Fault::UnknownValue { field: "flags", value: record.flags };
-        return Err(Reader::error_at(start, fault));
+    match CreateMode::from_wire(record.flags) {
+        Some(mode) if !mode.is_ttl() => Ok(record),
+        _ => Err(DecodeError { what: Fault::UnknownValue { field: "flags", value: record.flags }, offset }),
     }
-    Ok(record)
+}
+
+/// Reads a createTTL of a multi, likewise.
+fn decode_create_ttl<'a>(reader: &mut Reader<'a>) -> Result<CreateTtlRequest<'a>, DecodeError> {
+    let offset = reader.offset();
+    let record = CreateTtlRequest::decode(reader)?;
+    match CreateMode::from_wire(record.flags) {
+        Some(_) => Ok(record),
+        None => {
+            Err(DecodeError { what: Fault::UnknownValue { field: "flags", value: record.flags }, offset })
+        }
+    }
 }
 
 impl<'a> MultiEntry<'a> for MultiOp<'a> {
@@ -257,7 +282,7 @@ impl<'a> MultiEntry<'a> for MultiOp<'a> {
             Some(OpCode::Create) => decode_create(reader).map(Self::Create),
             Some(OpCode::Create2) => decode_create(reader).map(Self::Create2),
             Some(OpCode::CreateContainer) => decode_create(reader).map(Self::CreateContainer),
-            Some(OpCode::CreateTtl) => Record::decode(reader).map(Self::CreateTtl),
+            Some(OpCode::CreateTtl) => decode_create_ttl(reader).map(Self::CreateTtl),
             Some(OpCode::Delete) => Record::decode(reader).map(Self::Delete),
             Some(OpCode::SetData) => Record::decode(reader).map(Self::SetData),
             Some(OpCode::Check) => Record::decode(reader).map(Self::Check),
@@ -266,18 +291,15 @@ impl<'a> MultiEntry<'a> for MultiOp<'a> {
     }
 
     fn encode_entry(&self, out: &mut Vec<u8>) {
-        let mut put = |op: OpCode, record: &dyn Fn(&mut Vec<u8>)| {
-            MultiHeader::request(op).encode(out);
-            record(out);
-        };
+        MultiHeader::request(self.op()).encode(out);
         match self {
-            Self::Create(record) => put(OpCode::Create, &|out| record.encode(out)),
-            Self::Create2(record) => put(OpCode::Create2, &|out| record.encode(out)),
-            Self::CreateContainer(record) => put(OpCode::CreateContainer, &|out| record.encode(out)),
-            Self::CreateTtl(record) => put(OpCode::CreateTtl, &|out| record.encode(out)),
-            Self::Delete(record) => put(OpCode::Delete, &|out| record.encode(out)),
-            Self::SetData(record) => put(OpCode::SetData, &|out| record.encode(out)),
-            Self::Check(record) => put(OpCode::Check, &|out| record.encode(out)),
+            Self::Create(record) | Self::Create2(record) | Self::CreateContainer(record) => {
+                record.encode(out)
+            }
+            Self::CreateTtl(record) => record.encode(out),
+            Self::Delete(record) => record.encode(out),
+            Self::SetData(record) => record.encode(out),
+            Self::Check(record) => record.encode(out),
         }
     }
 }
@@ -315,7 +337,7 @@ impl<'a> MultiEntry<'a> for MultiReadOp<'a> {
 pub enum MultiResult<'a> {
     /// create: the path, completed by the counter if sequential.
     Created(Cow<'a, str>),
-    /// createContainer and createTTL: path and Stat.
+    /// create2, createContainer and createTTL: path and Stat.
     Created2(Cow<'a, str>, Stat),
     /// delete
     Deleted,

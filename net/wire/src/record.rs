@@ -116,8 +116,8 @@ impl<'a> Record<'a> for Option<Cow<'a, str>> {
 /// A string that must not be null: every path. ZooKeeper answers a null path with MARSHALLINGERROR.
 impl<'a> Record<'a> for Cow<'a, str> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let start = reader.offset();
-        reader.read_ustring()?.ok_or(Reader::error_at(start, Fault::Null))
+        let offset = reader.offset();
+        reader.read_ustring()?.ok_or(DecodeError { what: Fault::Null, offset })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -157,10 +157,10 @@ impl Record<'_> for SessionId {
 
 impl Record<'_> for WatcherType {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let start = reader.offset();
+        let offset = reader.offset();
         let value = reader.read_i32()?;
-        let fault = Fault::UnknownValue { field: "watcher type", value };
-        Self::from_wire(value).ok_or(Reader::error_at(start, fault))
+        let what = Fault::UnknownValue { field: "watcher type", value };
+        Self::from_wire(value).ok_or(DecodeError { what, offset })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -170,10 +170,10 @@ impl Record<'_> for WatcherType {
 
 impl Record<'_> for AddWatchMode {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let start = reader.offset();
+        let offset = reader.offset();
         let value = reader.read_i32()?;
-        let fault = Fault::UnknownValue { field: "addWatch mode", value };
-        Self::from_wire(value).ok_or(Reader::error_at(start, fault))
+        let what = Fault::UnknownValue { field: "addWatch mode", value };
+        Self::from_wire(value).ok_or(DecodeError { what, offset })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -78,8 +78,8 @@ impl<'a, T: Element<'a>> From<&'a [T::Owned]> for Vector<'a, T> {
 
 impl<'a, T: Element<'a>> Record<'a> for Vector<'a, T> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let start = reader.offset();
-        Option::decode(reader)?.ok_or(Reader::error_at(start, Fault::Null))
+        let offset = reader.offset();
+        Option::decode(reader)?.ok_or(DecodeError { what: Fault::Null, offset })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -191,3 +191,35 @@ impl<'a, T: Element<'a>> Iterator for VectorIter<'a, T> {
 }
 
 impl<'a, T: Element<'a>> ExactSizeIterator for VectorIter<'a, T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_beyond_the_bytes_is_refused_without_reserving_memory() {
+        let bytes = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 1, b'a'];
+        let error = StringList::from_bytes(&bytes).expect_err("one string of 2^31 - 1");
+        assert_eq!(error, DecodeError { what: Fault::EndOfRecord, offset: 9 });
+    }
+
+    #[test]
+    fn given_and_received_vectors_are_equal() {
+        let names = ["a".to_owned(), String::new(), "\u{e9}".to_owned()];
+        let given = StringList::from(names.as_slice());
+        let mut bytes = Vec::new();
+        given.encode(&mut bytes);
+        let received = StringList::from_bytes(&bytes).expect("a vector");
+        assert_eq!(received, given);
+        assert_eq!(received.iter().len(), 3);
+        let mut counted = Vec::new();
+        jute::put_ustrings(&mut counted, names.iter().map(String::as_str));
+        assert_eq!(counted, bytes);
+    }
+
+    #[test]
+    fn null_strings_inside_a_vector_are_refused() {
+        let error = StringList::from_bytes(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]).expect_err("null");
+        assert_eq!(error, DecodeError { what: Fault::Null, offset: 4 });
+    }
+}
