@@ -27,7 +27,8 @@ const LOG_LINES_SHOWN: usize = 20;
 /// A running server. Dropping it kills the process and removes its folder; should the harness itself be
 /// killed, the kernel kills the process (see [`crate::supervise`]).
 pub(crate) struct Server {
-    child: Child,
+    // Fields drop in this order: first the process ends, then its folder goes.
+    child: KilledOnDrop,
     folder: TempDir,
     address: SocketAddr,
     processes: ServerProcesses,
@@ -47,12 +48,12 @@ impl Server {
         // A process group of its own: Ctrl-C reaches the harness, which ends the server when it is done.
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let child = command.spawn().with_context(|| format!("cannot start {}", system.name()))?;
-        let mut child = KillOnDrop(Some(child));
-        wait_until_serving(child.get(), address).with_context(|| {
+        let mut child = KilledOnDrop(child);
+        wait_until_serving(&mut child.0, address).with_context(|| {
             format!("{} did not start; its output ends with:\n{}", system.name(), log_tail(&folder))
         })?;
-        let processes = ServerProcesses::of_pids(&[i32::try_from(child.get().id())?])?;
-        Ok(Self { child: child.release(), folder, address, processes })
+        let processes = ServerProcesses::of_pids(&[i32::try_from(child.0.id())?])?;
+        Ok(Self { child, folder, address, processes })
     }
 
     /// Where it serves clients.
@@ -67,7 +68,7 @@ impl Server {
 
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// The end of its output, to go with an error.
@@ -76,39 +77,16 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
 const LOG_NAME: &str = "server.log";
 
-/// Ends the child if starting it fails half-way.
-struct KillOnDrop(Option<Child>);
+struct KilledOnDrop(Child);
 
-impl KillOnDrop {
-    const fn get(&mut self) -> &mut Child {
-        self.0.as_mut().expect("held until released")
-    }
-
-    const fn release(mut self) -> Child {
-        self.0.take().expect("held until released")
-    }
-}
-
-impl Drop for KillOnDrop {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            end(child);
-        }
+        // Both fail only if the child has ended already and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
-}
-
-fn end(child: &mut Child) {
-    // Both fail only if the child has ended already and been waited for.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 fn free_address(port: Option<u16>) -> Result<SocketAddr> {
