@@ -224,3 +224,149 @@ fn thread_cpu() -> Duration {
     let nanos = u32::try_from(time.tv_nsec).expect("nanoseconds are below a second");
     Duration::new(seconds, nanos)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::thread;
+
+    use ringkeeper_wire::frame::{begin_frame, end_frame};
+    use ringkeeper_wire::{
+        ConnectResponse, PASSWORD_LEN, Record, ReplyHeader, RequestHeader, SessionId, Xid,
+    };
+
+    use super::*;
+    use crate::request;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A number of requests, each to be answered with `ok`.
+    struct Requests {
+        left: usize,
+    }
+
+    impl Source for Requests {
+        type Expected = ();
+
+        fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<()> {
+            self.left = self.left.checked_sub(1)?;
+            request::get_data(out, xid, "/a", false);
+            Some(())
+        }
+
+        fn check(&self, (): &(), body: &[u8]) -> Result<(), String> {
+            if body == b"ok" { Ok(()) } else { Err(format!("{body:?}")) }
+        }
+    }
+
+    fn read_frame(stream: &mut TcpStream) -> Option<Vec<u8>> {
+        let mut len = [0; 4];
+        stream.read_exact(&mut len).ok()?;
+        let mut payload = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
+        stream.read_exact(&mut payload).ok()?;
+        Some(payload)
+    }
+
+    fn put_frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = begin_frame(out);
+        encode(out);
+        end_frame(out, start).unwrap();
+    }
+
+    fn put_reply(out: &mut Vec<u8>, xid: i32, zxid: i64, err: i32, body: &[u8]) {
+        put_frame(out, |out| {
+            ReplyHeader { xid: Xid(xid), zxid, err }.encode(out);
+            out.extend_from_slice(body);
+        });
+    }
+
+    /// A server of one session whose answer to each request is what `answer` appends; the connection ends
+    /// when that is nothing.
+    fn server(mut answer: impl FnMut(i32, &mut Vec<u8>) + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_frame(&mut stream).unwrap();
+            let mut out = Vec::new();
+            let granted = ConnectResponse {
+                protocol_version: 0,
+                timeout_ms: 1000,
+                session_id: SessionId(1),
+                password: Some(&[0; PASSWORD_LEN]),
+                read_only: Some(false),
+            };
+            put_frame(&mut out, |out| granted.encode(out));
+            while !out.is_empty() && stream.write_all(&out).is_ok() {
+                out.clear();
+                let Some(request) = read_frame(&mut stream) else { return };
+                answer(RequestHeader::from_bytes(&request).unwrap().xid.0, &mut out);
+            }
+        });
+        address
+    }
+
+    /// Ten requests, four at a time, to be counted from `from` on.
+    fn drive_from(server: SocketAddr, from: Instant) -> Result<(Vec<Session>, Tally)> {
+        let schedule = Schedule { outstanding: 4, from, to: from + HOUR };
+        drive(vec![(Session::open(server)?, Requests { left: 10 })], schedule)
+    }
+
+    fn fault_of(answer: impl FnMut(i32, &mut Vec<u8>) + Send + 'static) -> Fault {
+        let driven = drive_from(server(answer), Instant::now());
+        driven.err().expect("the server misbehaves").downcast().expect("the cause is a fault")
+    }
+
+    #[test]
+    fn every_good_reply_counts_and_the_session_goes_on() {
+        let server = server(|xid, out| put_reply(out, xid, 1, 0, b"ok"));
+        let (mut sessions, tally) = drive_from(server, Instant::now()).unwrap();
+        assert_eq!((tally.operations, tally.latencies_ns.len()), (10, 10));
+        let body = sessions[0].call(|out, xid| request::get_data(out, xid, "/a", false)).unwrap();
+        assert_eq!(body, b"ok");
+    }
+
+    #[test]
+    fn replies_before_the_window_are_awaited_but_do_not_count() {
+        let server = server(|xid, out| put_reply(out, xid, 1, 0, b"ok"));
+        let (_, tally) = drive_from(server, Instant::now() + HOUR).unwrap();
+        assert_eq!((tally.operations, tally.last_reply), (0, None));
+    }
+
+    #[test]
+    fn a_reply_that_overtakes_another_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, if xid == 3 { 4 } else { xid }, 1, 0, b"ok"));
+        assert!(matches!(fault, Fault::OutOfOrder { expected: 3, found: 4 }), "{fault}");
+    }
+
+    #[test]
+    fn an_error_code_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, xid, 1, if xid == 3 { -101 } else { 0 }, b"ok"));
+        assert!(matches!(fault, Fault::Refused { xid: 3, err: -101 }), "{fault}");
+    }
+
+    #[test]
+    fn a_wrong_body_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, xid, 1, 0, if xid == 3 { b"no" } else { b"ok" }));
+        assert!(matches!(fault, Fault::Wrong { xid: 3, .. }), "{fault}");
+    }
+
+    #[test]
+    fn a_zxid_that_goes_back_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, xid, if xid == 3 { 8 } else { 9 }, 0, b"ok"));
+        assert!(matches!(fault, Fault::WentBack { xid: 3, seen: 9, found: 8 }), "{fault}");
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_is_an_error() {
+        let fault = fault_of(|xid, out| {
+            if xid < 3 {
+                put_reply(out, xid, 1, 0, b"ok");
+            }
+        });
+        // Which one depends on whether the server had read all requests before it closed.
+        let reset = matches!(&fault, Fault::Io(error) if error.kind() == std::io::ErrorKind::ConnectionReset);
+        assert!(reset || matches!(fault, Fault::Closed), "{fault}");
+    }
+}

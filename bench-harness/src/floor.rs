@@ -201,3 +201,72 @@ fn reply(body: impl FnOnce(&mut Vec<u8>)) -> Template {
         end_frame(out, start).expect("a reply is hardly longer than the request");
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::creates::Creates;
+    use crate::driver::{Schedule, drive};
+    use crate::measure::{Load, measure};
+    use crate::session::{self, Session};
+
+    /// A responder for the rest of the test process.
+    fn floor() -> SocketAddr {
+        let mut floor = Floor::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = floor.listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut events = Events::with_capacity(64);
+            while floor.turn(&mut events).is_ok() {}
+        });
+        address
+    }
+
+    #[test]
+    fn every_create_is_answered_with_its_path() {
+        let sessions = Session::open_all(&[floor()], 3).unwrap();
+        let loaded = sessions.into_iter().map(|session| (session, Creates::new("/p", 1000, 100))).collect();
+        let from = Instant::now();
+        let schedule = Schedule { outstanding: 50, from, to: from + Duration::from_secs(3600) };
+        let (sessions, tally) = drive(loaded, schedule).unwrap();
+        assert_eq!(tally.operations, 3000);
+        session::close_all(sessions).unwrap();
+    }
+
+    #[test]
+    fn a_mix_on_own_znodes_passes_every_check_of_a_measurement() {
+        let load = Load {
+            sessions: 4,
+            outstanding: 10,
+            threads: 2,
+            payload_len: 1024,
+            znodes: 4,
+            reads_percent: 50,
+            warmup: Duration::ZERO,
+            window: Duration::from_millis(50),
+            seed: 1,
+        };
+        let measured = measure(&[floor()], None, &load);
+        assert!(measured.is_ok(), "{measured:?}");
+    }
+
+    #[test]
+    fn a_wrong_value_fails_the_measurement() {
+        // Two znodes on one connection: the responder knows only the value written last.
+        let load = Load {
+            sessions: 1,
+            outstanding: 10,
+            threads: 1,
+            payload_len: 100,
+            znodes: 2,
+            reads_percent: 100,
+            warmup: Duration::ZERO,
+            window: Duration::from_secs(3600),
+            seed: 1,
+        };
+        let error = format!("{:#}", measure(&[floor()], None, &load).unwrap_err());
+        assert!(error.contains("no whole value of znode 0"), "{error}");
+    }
+}

@@ -16,7 +16,7 @@ mod workload;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use self::metric::Metric;
@@ -29,7 +29,6 @@ use crate::{args, descriptors, interrupt};
 
 /// Starts ringkeeper and ZooKeeper in turn, measures both, and writes a table of medians and ratios.
 #[derive(Debug, clap::Args)]
-#[group(id = "systems", required = true, multiple = true, args = ["ringkeeper", "zookeeper"])]
 pub(crate) struct CompareArgs {
     /// ringkeeper's server binary
     #[arg(long)]
@@ -77,7 +76,9 @@ impl CompareArgs {
         let ringkeeper =
             self.ringkeeper.as_deref().map(|binary| System::ringkeeper(binary, &self.ringkeeper_arg));
         let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
-        ringkeeper.into_iter().chain(zookeeper).collect()
+        let systems: Vec<_> = ringkeeper.into_iter().chain(zookeeper).collect::<Result<_>>()?;
+        ensure!(!systems.is_empty(), "nothing to measure: give --ringkeeper, --zookeeper or both");
+        Ok(systems)
     }
 
     fn workloads(&self) -> &[Workload] {
@@ -136,7 +137,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     }
     match table.error_count() {
         0 => Ok(()),
-        count => bail!("{count} runs were errors"),
+        count => bail!("runs that were errors: {count}"),
     }
 }
 
