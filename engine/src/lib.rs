@@ -5,3 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod message;
+pub mod state;
+pub mod tree;
+pub mod txn;
