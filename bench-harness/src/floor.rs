@@ -202,9 +202,20 @@ fn reply(body: impl FnOnce(&mut Vec<u8>)) -> Template {
     })
 }
 
+/// A responder on a port of its own for the rest of the test process.
+#[cfg(test)]
+pub(crate) fn for_tests() -> SocketAddr {
+    let mut floor = Floor::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("some port is free");
+    let address = floor.listener.local_addr().expect("a bound socket has an address");
+    std::thread::spawn(move || {
+        let mut events = Events::with_capacity(64);
+        while floor.turn(&mut events).is_ok() {}
+    });
+    address
+}
+
 #[cfg(test)]
 mod tests {
-    use std::thread;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -213,20 +224,9 @@ mod tests {
     use crate::measure::{Load, measure};
     use crate::session::{self, Session};
 
-    /// A responder for the rest of the test process.
-    fn floor() -> SocketAddr {
-        let mut floor = Floor::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = floor.listener.local_addr().unwrap();
-        thread::spawn(move || {
-            let mut events = Events::with_capacity(64);
-            while floor.turn(&mut events).is_ok() {}
-        });
-        address
-    }
-
     #[test]
     fn every_create_is_answered_with_its_path() {
-        let sessions = Session::open_all(&[floor()], 3).unwrap();
+        let sessions = Session::open_all(&[for_tests()], 3).unwrap();
         let loaded = sessions.into_iter().map(|session| (session, Creates::new("/p", 1000, 100))).collect();
         let from = Instant::now();
         let schedule = Schedule { outstanding: 50, from, to: from + Duration::from_secs(3600) };
@@ -248,7 +248,7 @@ mod tests {
             window: Duration::from_millis(50),
             seed: 1,
         };
-        let measured = measure(&[floor()], None, &load);
+        let measured = measure(&[for_tests()], None, &load);
         assert!(measured.is_ok(), "{measured:?}");
     }
 
@@ -266,7 +266,7 @@ mod tests {
             window: Duration::from_secs(3600),
             seed: 1,
         };
-        let error = format!("{:#}", measure(&[floor()], None, &load).unwrap_err());
+        let error = format!("{:#}", measure(&[for_tests()], None, &load).unwrap_err());
         assert!(error.contains("no whole value of znode 0"), "{error}");
     }
 }

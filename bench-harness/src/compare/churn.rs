@@ -182,3 +182,30 @@ impl Slot {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor;
+
+    fn churn_for(window: Duration, server: SocketAddr) -> Result<Churned> {
+        let own = ServerProcesses::of_pids(&[i32::try_from(std::process::id()).unwrap()]).unwrap();
+        churn(server, &own, 4, Duration::ZERO, window)
+    }
+
+    #[test]
+    fn sessions_open_and_close_without_a_fault() {
+        let churned = churn_for(Duration::from_millis(50), floor::for_tests());
+        assert!(churned.is_ok(), "{:#}", churned.err().unwrap());
+        let churned = churned.unwrap();
+        assert_eq!(churned.sessions, churned.handshakes_ns.len());
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_an_error() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        assert!(churn_for(Duration::from_secs(3600), server).is_err());
+    }
+}

@@ -25,6 +25,9 @@ pub(crate) enum System {
     },
 }
 
+/// ringkeeper's settings where its defaults would not do: no limit of connections from one host.
+const RINGKEEPER_SETTINGS: [&str; 2] = ["--option", "maxClientCnxns=0"];
+
 /// ZooKeeper's settings where its defaults would not do: no limit of connections from one host, and no
 /// HTTP port. Forced writes are its default.
 const ZOO_CFG: &str = "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\n";
@@ -76,7 +79,10 @@ impl System {
         match self {
             Self::Ringkeeper { extra, .. } => {
                 environment.add("ringkeeper", self.version()?);
-                environment.add("ringkeeper settings", format!("standalone, defaults {}", extra.join(" ")));
+                let settings =
+                    [&RINGKEEPER_SETTINGS[..], &extra.iter().map(String::as_str).collect::<Vec<_>>()];
+                environment
+                    .add("ringkeeper settings", format!("standalone, {}", settings.concat().join(" ")));
             }
             Self::ZooKeeper { heap_max, .. } => {
                 environment.add("ZooKeeper", self.version()?);
@@ -97,7 +103,8 @@ impl System {
             Self::Ringkeeper { binary, extra } => {
                 let mut command = supervise::command(binary)?;
                 command.arg("server").arg("--data-dir").arg(data);
-                command.arg("--client-port").arg(address.port().to_string()).args(extra);
+                command.arg("--client-port").arg(address.port().to_string());
+                command.args(RINGKEEPER_SETTINGS).args(extra);
                 Ok(command)
             }
             Self::ZooKeeper { jars, heap_max } => {
