@@ -22,7 +22,8 @@ pub(crate) struct SuperviseArgs {
     command: Vec<OsString>,
 }
 
-/// A command that runs `program` under supervision of this process; add the arguments.
+/// A command that runs `program` under supervision of this process; add the arguments. Start it from the
+/// main thread: to the kernel, the parent is the thread that started the child.
 pub(crate) fn command(program: &std::path::Path) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("the harness's own path")?);
     command.arg("supervise").arg("--parent").arg(std::process::id().to_string()).arg("--").arg(program);

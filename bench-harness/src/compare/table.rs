@@ -1,13 +1,12 @@
 //! The comparison as a table: medians and their ratio, as Markdown to read and CSV to calculate with.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::metric::{Better, Metric};
-use crate::environment::Environment;
+use crate::environment::{Environment, Fact};
 use crate::statistics::median;
 
 /// One figure of one workload, over all runs of each system.
@@ -64,25 +63,13 @@ impl Table {
     }
 
     fn markdown_rows<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> String {
-        let mut text = format!("| workload | figure | unit | better | {} |", self.systems.join(" | "));
-        let compared = self.systems.len() == 2;
-        if compared {
-            write!(text, " {} / {} |", self.systems[0], self.systems[1]).expect("strings take all");
+        let mut header = ["workload", "figure", "unit", "better"].map(str::to_owned).to_vec();
+        header.extend(self.systems.iter().map(|&name| name.to_owned()));
+        if let [first, second] = self.systems.as_slice() {
+            header.push(format!("{first} / {second}"));
         }
-        let columns = 4 + self.systems.len() + usize::from(compared);
-        writeln!(text, "\n|{}", " --- |".repeat(columns)).expect("strings take all");
-        for row in rows {
-            let cells: Vec<String> = row.values.iter().map(|values| cell(values)).collect();
-            let Row { workload, metric, unit, .. } = row;
-            let better = row.better.word();
-            write!(text, "| {workload} | {metric} | {unit} | {better} | {} |", cells.join(" | "))
-                .expect("strings take all");
-            if compared {
-                let ratio = row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-                write!(text, " {ratio} |").expect("strings take all");
-            }
-            text.push('\n');
-        }
+        let mut text = markdown_line(&header) + &markdown_line(&vec!["---".to_owned(); header.len()]);
+        rows.for_each(|row| text.push_str(&markdown_line(&row.cells())));
         text
     }
 
@@ -93,26 +80,20 @@ impl Table {
         text.push_str(&self.markdown_rows(self.rows.iter()));
         if !self.errors.is_empty() {
             text.push_str("\nRuns that were errors, and count for nothing:\n\n");
-            self.errors.iter().for_each(|error| {
-                writeln!(text, "- {}", error.replace('\n', " / ")).expect("strings take all");
-            });
+            let item = |error: &String| format!("- {}\n", one_line(error));
+            text.extend(self.errors.iter().map(item));
         }
         text.push_str("\n| environment | |\n| --- | --- |\n");
-        for fact in environment.facts() {
-            writeln!(text, "| {} | {} |", fact.name, fact.value.replace('|', "/")).expect("strings take all");
-        }
+        let line = |fact: &Fact| markdown_line(&[fact.name.to_owned(), fact.value.replace('|', "/")]);
+        text.extend(environment.facts().iter().map(line));
         text
     }
 
     fn csv(&self, environment: &Environment) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        for fact in environment.facts() {
-            bytes.extend_from_slice(
-                format!("# {}: {}\n", fact.name, fact.value.replace('\n', " ")).as_bytes(),
-            );
-        }
-        for error in &self.errors {
-            bytes.extend_from_slice(format!("# error: {}\n", error.replace('\n', " / ")).as_bytes());
+        let facts = environment.facts().iter().map(|fact| (fact.name, &fact.value));
+        for (name, value) in facts.chain(self.errors.iter().map(|error| ("error", error))) {
+            bytes.extend_from_slice(format!("# {name}: {}\n", one_line(value)).as_bytes());
         }
         let mut csv = csv::Writer::from_writer(bytes);
         let per_system =
@@ -147,7 +128,26 @@ fn with_extension(stem: &Path, extension: &str) -> String {
     format!("{}.{extension}", stem.display())
 }
 
+fn markdown_line(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | "))
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " / ")
+}
+
 impl Row {
+    /// As a table shows it; with two systems, their ratio comes last.
+    fn cells(&self) -> Vec<String> {
+        let Self { workload, metric, unit, better, values } = self;
+        let mut cells = [workload, metric.as_str(), unit, better.word()].map(str::to_owned).to_vec();
+        cells.extend(values.iter().map(|values| cell(values)));
+        if values.len() == 2 {
+            cells.push(self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
+        }
+        cells
+    }
+
     /// Of the first system's median to the second's.
     fn ratio(&self) -> Option<f64> {
         let [first, second] = self.values.as_slice() else { return None };
