@@ -66,7 +66,7 @@ pub(crate) struct CompareArgs {
     /// Port of the servers [default: any that is free]
     #[arg(long)]
     port: Option<u16>,
-    /// Where to write: <OUT>.md and <OUT>.csv
+    /// Where to write: a path to which .md and .csv are appended
     #[arg(long)]
     out: PathBuf,
 }
