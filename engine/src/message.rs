@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ringkeeper_wire::{OpCode, SessionId, Xid, Zxid};
 
 use crate::state::State;
-use crate::txn::{Identity, Outcome, Txn};
+use crate::txn::{Changes, Identity, Outcome, Txn};
 
 /// A shard of this server, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,6 +98,9 @@ pub enum Submitted {
 /// What the core tells a shard.
 #[derive(Clone, Debug)]
 pub enum ToShard {
+    /// The state to serve from from now on, which did not come about by transactions published to this shard: the
+    /// first one, or one received whole from the leader. Only while not serving.
+    View(Arc<State>),
     /// Transactions were committed; the shard fires watches, answers its own writes, and reads from the new view.
     Published(Arc<Published>),
     /// The session of [`Submitted::Open`] or [`Submitted::Reattach`] is served by this connection from now on.
@@ -122,7 +125,8 @@ pub enum ToShard {
         /// The connection.
         conn: ConnId,
     },
-    /// The oldest unanswered sync of the connection is due.
+    /// The oldest sync of the connection that lacks this word is due. It may come before the answers to the
+    /// connection's earlier writes; the shard submits no write behind a sync that lacks it.
     Synced {
         /// The connection.
         conn: ConnId,
@@ -174,5 +178,11 @@ impl Committed {
     #[must_use]
     pub fn zxid(&self) -> Zxid {
         self.txn.zxid
+    }
+
+    /// What watches see of it, in the order in which they fire.
+    #[must_use]
+    pub fn changes(&self) -> Changes<'_> {
+        self.outcome.changes(&self.txn)
     }
 }

@@ -44,7 +44,9 @@ impl Cleaner {
         if now.monotonic_ms >= self.next_check_ms && self.found.is_empty() {
             self.next_check_ms = now.monotonic_ms + self.settings.check_interval_ms;
             self.next_deletion_ms = now.monotonic_ms;
-            self.found = state.short_lived().filter(|path| self.is_over(now, state, path)).map(str::to_owned).collect();
+            let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
+            let found = state.reapable(None).filter(|(_, znode)| over(znode));
+            self.found = found.map(|(path, _)| path.to_owned()).collect();
         }
         let spacing_ms = 60_000 / u64::from(self.settings.max_per_minute.max(1));
         let mut due = Vec::new();
@@ -52,15 +54,12 @@ impl Cleaner {
             let Some(path) = self.found.pop_front() else { break };
             self.next_deletion_ms += spacing_ms;
             // It may have been used again since it was found.
-            if self.is_over(now, state, &path) {
+            let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
+            if state.znode(&path).is_some_and(over) {
                 due.push(path);
             }
         }
         due
-    }
-
-    fn is_over(&self, now: Now, state: &State, path: &str) -> bool {
-        state.tree().get(path).is_some_and(|znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms))
     }
 }
 

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use ringkeeper_wire::{Epoch, ErrorCode, OpCode, Request, ServerId, SessionId, Xid, Zxid};
+use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid};
 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::prepare::{self, Context};
-use crate::state::{Session, State};
-use crate::txn::{Txn, TxnOp};
+use crate::state::State;
+use crate::txn::{Session, Txn, TxnOp};
 
 /// A gap between two ticks from which on the process counts as having stood still.
 const STALL_MS: u64 = 500;
@@ -136,12 +136,13 @@ impl Replica {
         let expired = leadership.expiry.expired(now.monotonic_ms);
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
         for session in expired {
-            let op = prepare::close_session(self.pipeline.head(), session);
-            self.order(now, session, Xid(0), op, None, 0);
+            let op = prepare::prepare_close_session(self.pipeline.head(), session);
+            self.order(now, session, Xid(0), op);
         }
         for path in removable {
-            let op = prepare::delete_container(self.pipeline.head(), &path, now.wall_ms);
-            self.order(now, SessionId(0), Xid(0), op, None, path.len());
+            if let Some(op) = prepare::prepare_reap(self.pipeline.head(), &path) {
+                self.order(now, SessionId(0), Xid(0), op);
+            }
         }
     }
 
@@ -179,39 +180,30 @@ impl Replica {
             _ if !self.owns(client, session) => self.direct(client, ToShard::Evict { conn: client.origin.conn }),
             Submitted::Sync => self.sync(client),
             Submitted::Write { xid, op, body, identities, fence } => {
-                let origin = (client.server == self.settings.server).then_some(client.origin);
                 if fence {
                     self.pipeline.fence(session);
                 }
-                let size = body.len();
-                let request = bytes.get(body).map(|body| Request::decode(op, body));
-                let op = match request {
-                    Some(Ok(request)) => {
-                        let time_ms = self.leadership_time(now);
-                        let settings = &self.settings.requests;
-                        let context = Context { session, identities: &identities, time_ms, settings };
-                        prepare::prepare(self.pipeline.head(), &context, &request)
-                    }
-                    // The shard has decoded it once: only a broken peer gets here.
-                    _ => TxnOp::Error(ErrorCode::MarshallingError),
+                // The shard has decoded it once: only a broken peer's is refused here.
+                let request = bytes.get(body.clone()).and_then(|body| Request::decode(op, body).ok());
+                let Some(request) = request else {
+                    return self.order(now, session, xid, TxnOp::Error(ErrorCode::MarshallingError));
                 };
-                self.order(now, session, xid, op, origin, size);
+                let origin = (client.server == self.settings.server).then_some(client.origin);
+                let Role::Leading(leadership) = &mut self.role else { return };
+                let (zxid, time_ms) = (leadership.next_zxid(), leadership.next_time(now));
+                let settings = &self.settings.requests;
+                let context = Context { session, identities: &identities, time_ms, settings };
+                let (txn, outcome) = prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
+                self.pipeline.admit(txn, outcome, origin, body.len());
             }
         }
     }
 
-    /// Gives a transaction its place and time, and executes it.
-    fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp, origin: Option<Origin>, size: usize) {
+    /// Orders a transaction of the server's own.
+    fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let txn = Txn { zxid: leadership.next_zxid(), session, xid, time_ms: leadership.next_time(now), op };
-        self.pipeline.execute(txn, origin, size);
-    }
-
-    fn leadership_time(&mut self, now: Now) -> i64 {
-        match &mut self.role {
-            Role::Leading(leadership) => leadership.next_time(now),
-            Role::Looking | Role::Following => now.wall_ms,
-        }
+        self.pipeline.execute(txn, None, 0);
     }
 
     fn owns(&self, client: Client, session: SessionId) -> bool {
@@ -225,7 +217,7 @@ impl Replica {
         leadership.random.fill_bytes(&mut password);
         leadership.opening.insert(session, Opening { client, password, timeout_ms });
         let op = TxnOp::CreateSession(Session { timeout_ms, password });
-        self.order(now, session, Xid(0), op, None, 0);
+        self.order(now, session, Xid(0), op);
     }
 
     /// A createSession is committed: its connection, if it is of this leadership, is told.

@@ -212,7 +212,7 @@ impl Replica {
         for committed in published.steps.iter().flat_map(|step| &step.txns) {
             match &committed.txn.op {
                 TxnOp::CreateSession(_) => self.session_created(now, committed),
-                TxnOp::CloseSession { .. } => self.session_closed(committed),
+                TxnOp::CloseSession(_) => self.session_closed(committed),
                 _ => {}
             }
         }
@@ -222,11 +222,9 @@ impl Replica {
     /// The transactions executed since the last batch, when there are any and this server leads.
     pub fn seal(&mut self) -> Option<SealedBatch> {
         let txns = self.pipeline.seal()?;
+        let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
         let mut payload = AlignedVec::new();
-        txn::encode_batch(txns.clone(), &mut payload);
-        let (first, last) = txns.fold((Zxid::ZERO, Zxid::ZERO), |(first, _), txn| {
-            (if first == Zxid::ZERO { txn.zxid } else { first }, txn.zxid)
-        });
+        txn::encode_batch(txns, &mut payload);
         Some(SealedBatch { first, last, payload })
     }
 

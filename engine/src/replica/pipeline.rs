@@ -88,29 +88,33 @@ impl Pipeline {
     }
 
     /// Applies a transaction to the head. `size` is its share of the open batch in bytes.
-    pub(crate) fn execute(&mut self, txn: Txn, origin: Option<Origin>, size: usize) -> &Outcome {
+    pub(crate) fn execute(&mut self, txn: Txn, origin: Option<Origin>, size: usize) {
         let outcome = self.head.apply(&txn);
-        self.admit(txn, outcome, origin, size)
+        self.admit(txn, outcome, origin, size);
     }
 
-    /// Takes over a state to which the transaction was applied already.
-    pub(crate) fn admit(&mut self, txn: Txn, outcome: Outcome, origin: Option<Origin>, size: usize) -> &Outcome {
+    /// The state that a transaction is executed on; [`Self::admit`] must follow.
+    pub(crate) fn head_mut(&mut self) -> &mut State {
+        &mut self.head
+    }
+
+    /// Takes over a transaction that was applied to the head already.
+    pub(crate) fn admit(&mut self, txn: Txn, outcome: Outcome, origin: Option<Origin>, size: usize) {
         if origin.is_some() {
             self.writers.insert(txn.session);
         }
         self.open_bytes += size;
         self.step.push(Committed { txn, outcome, origin });
-        &self.step[self.step.len() - 1].outcome
     }
 
     /// Closes the open batch and gives its transactions in order, to be encoded; nothing if it is empty.
-    pub(crate) fn seal(&mut self) -> Option<impl Iterator<Item = &Txn> + Clone> {
+    pub(crate) fn seal(&mut self) -> Option<Vec<&Txn>> {
         self.end_step();
         let last = self.open.last()?.txns.last()?.zxid();
         self.open_bytes = 0;
         self.sealed.push_back(Sealed { last, steps: std::mem::take(&mut self.open) });
         let sealed = &self.sealed[self.sealed.len() - 1];
-        Some(sealed.steps.iter().flat_map(|step| step.txns.iter().map(|committed| &committed.txn)))
+        Some(sealed.steps.iter().flat_map(|step| step.txns.iter().map(|committed| &committed.txn)).collect())
     }
 
     /// Everything up to `upto` is committed: the batches that end there or before, to be published.

@@ -15,11 +15,11 @@ use super::cursor::Cursor;
 use arrayvec::ArrayVec;
 use triomphe::Arc;
 
-/// Entries in a leaf. With a reference count and two lengths, 31 fill a 512-byte size class.
-pub(super) const LEAF_MAX: usize = 31;
+/// Entries in a leaf. With a reference count and two lengths, 15 fill 256 bytes, a size class.
+pub(super) const LEAF_MAX: usize = 15;
 /// Children of an inner node.
-pub(super) const INNER_MAX: usize = 31;
-/// Levels of inner nodes; 2^40 entries in nodes filled to a third need 12.
+pub(super) const INNER_MAX: usize = 15;
+/// Levels of inner nodes; enough for 2^39 entries in nodes filled to a third.
 pub(super) const DEPTH_MAX: usize = 16;
 
 const LEAF_MIN: usize = LEAF_MAX / 3;
@@ -94,22 +94,9 @@ impl<V: Clone> BTree<V> {
 
     /// The entry with `key` that `matches`.
     pub(super) fn find(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<&V> {
-        let mut node = &self.root;
-        let mut met_separator = false;
-        let leaf = loop {
-            match node {
-                Node::Leaf(leaf) => break leaf,
-                Node::Inner(inner) => {
-                    let child = upper_bound(&inner.separators, key);
-                    met_separator |= child > 0 && inner.separators[child - 1] == key;
-                    node = &inner.children[child];
-                }
-            }
-        };
-        let end = upper_bound(&leaf.keys, key);
-        let run = leaf.keys[..end].iter().rev().take_while(|&&other| other == key).count();
-        let found = leaf.values[end - run..end].iter().find(|value| matches(value));
-        if found.is_some() || !met_separator {
+        let (leaf, complete) = self.descend(key, |_| ());
+        let found = leaf.find(key, &matches).map(|slot| &leaf.values[slot]);
+        if found.is_some() || complete {
             return found;
         }
         self.cursor(key).take_while(|&(other, _)| other == key).map(|(_, value)| value).find(|v| matches(v))
@@ -117,6 +104,17 @@ impl<V: Clone> BTree<V> {
 
     /// Where the entry with `key` is that `matches`.
     pub(super) fn locate(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Position> {
+        let mut children = ArrayVec::new();
+        let (leaf, complete) = self.descend(key, |child| children.push(child));
+        match leaf.find(key, &matches) {
+            Some(slot) => Some(Position { children, slot }),
+            None if complete => None,
+            None => self.locate_in_run(key, matches),
+        }
+    }
+
+    /// [`Self::locate`] for a run of equal keys that may cross leaves.
+    fn locate_in_run(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Position> {
         let mut cursor = self.cursor(key);
         while let Some((other, value)) = cursor.peek() {
             if other != key {
@@ -130,9 +128,37 @@ impl<V: Clone> BTree<V> {
         None
     }
 
+    /// The last leaf where `key` may be, and whether it is the only one; tells `took` each child on the way.
+    fn descend(&self, key: u64, mut took: impl FnMut(usize)) -> (&Leaf<V>, bool) {
+        let mut node = &self.root;
+        let mut complete = true;
+        loop {
+            match node {
+                Node::Leaf(leaf) => return (leaf, complete),
+                Node::Inner(inner) => {
+                    let child = upper_bound(&inner.separators, key);
+                    complete &= child == 0 || inner.separators[child - 1] != key;
+                    took(child);
+                    node = &inner.children[child];
+                }
+            }
+        }
+    }
+
     /// A cursor before the first entry whose key is not below `key`.
     pub(super) fn cursor(&self, key: u64) -> Cursor<'_, V> {
         Cursor::seek(&self.root, key)
+    }
+
+    /// The value at `position`.
+    pub(super) fn value(&self, position: &Position) -> &V {
+        let mut node = &self.root;
+        for &child in &position.children {
+            let Node::Inner(inner) = node else { unreachable!("a position is as deep as the tree") };
+            node = &inner.children[child];
+        }
+        let Node::Leaf(leaf) = node else { unreachable!("a position is as deep as the tree") };
+        &leaf.values[position.slot]
     }
 
     /// The value at `position`, with every node on the way made our own.
@@ -212,6 +238,12 @@ impl<V: Clone> Node<V> {
 }
 
 impl<V: Clone> Leaf<V> {
+    /// The slot of the entry with `key` that `matches`.
+    fn find(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<usize> {
+        let end = upper_bound(&self.keys, key);
+        (0..end).rev().take_while(|&slot| self.keys[slot] == key).find(|&slot| matches(&self.values[slot]))
+    }
+
     fn insert(&mut self, key: u64, value: V) -> Option<Split<V>> {
         let slot = upper_bound(&self.keys, key);
         if self.keys.len() < LEAF_MAX {
@@ -343,4 +375,180 @@ pub(super) fn lower_bound(keys: &[u64], key: u64) -> usize {
 /// end, so that loading in key order (a snapshot) leaves nodes fuller than half.
 const fn split_point(slot: usize, max: usize, min: usize) -> usize {
     if slot == max { max - min } else { max / 2 }
+}
+
+#[cfg(test)]
+impl<V: Clone> BTree<V> {
+    /// Asserts order, separators, fill, equal depth and the count.
+    pub(super) fn check(&self) {
+        let mut depths = std::collections::BTreeSet::new();
+        let len = self.root.check(u64::MIN, u64::MAX, true, 0, &mut depths);
+        assert_eq!(len, self.len, "entries counted");
+        assert_eq!(depths.len(), 1, "leaves are on one level: {depths:?}");
+    }
+
+    /// Leaves and inner nodes.
+    pub(super) fn node_counts(&self) -> (usize, usize) {
+        self.root.node_counts()
+    }
+}
+
+#[cfg(test)]
+impl<V: Clone> Node<V> {
+    fn check(
+        &self,
+        low: u64,
+        high: u64,
+        is_root: bool,
+        depth: usize,
+        depths: &mut std::collections::BTreeSet<usize>,
+    ) -> usize {
+        assert!(is_root || !self.is_underfull(), "underfull node at depth {depth}");
+        match self {
+            Self::Leaf(leaf) => {
+                depths.insert(depth);
+                assert_eq!(leaf.keys.len(), leaf.values.len());
+                assert!(leaf.keys.is_sorted(), "keys of a leaf are in order");
+                assert!(
+                    leaf.keys.iter().all(|key| (low..=high).contains(key)),
+                    "keys are between separators"
+                );
+                leaf.keys.len()
+            }
+            Self::Inner(inner) => {
+                assert!(inner.children.len() >= 2, "an inner node has two children at least");
+                assert_eq!(inner.separators.len() + 1, inner.children.len());
+                assert!(inner.separators.is_sorted());
+                assert!(inner.separators.iter().all(|key| (low..=high).contains(key)));
+                let lows = std::iter::once(low).chain(inner.separators.iter().copied());
+                let highs = inner.separators.iter().copied().chain([high]);
+                let bounds = lows.zip(highs);
+                inner
+                    .children
+                    .iter()
+                    .zip(bounds)
+                    .map(|(c, (l, h))| c.check(l, h, false, depth + 1, depths))
+                    .sum()
+            }
+        }
+    }
+
+    fn node_counts(&self) -> (usize, usize) {
+        match self {
+            Self::Leaf(_) => (1, 0),
+            Self::Inner(inner) => inner
+                .children
+                .iter()
+                .map(Self::node_counts)
+                .fold((0, 1), |(leaves, inners), (l, i)| (leaves + l, inners + i)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// Inserts the value or removes it if it is there; the key is `value % keys`, so few keys make long runs.
+    fn toggle(tree: &mut BTree<u64>, model: &mut BTreeSet<(u64, u64)>, value: u64, keys: u64) {
+        let key = value % keys;
+        if model.remove(&(key, value)) {
+            let position = tree.locate(key, |&v| v == value).expect("the model has it");
+            assert_eq!(tree.remove(&position), value);
+        } else {
+            model.insert((key, value));
+            tree.insert(key, value);
+        }
+    }
+
+    fn assert_same(tree: &BTree<u64>, model: &BTreeSet<(u64, u64)>) {
+        tree.check();
+        let entries: BTreeSet<_> = tree.cursor(0).map(|(key, &value)| (key, value)).collect();
+        assert_eq!(&entries, model);
+        for &(key, value) in model {
+            assert_eq!(tree.find(key, |&v| v == value), Some(&value));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn holds_what_an_ordered_set_holds(
+            keys in prop_oneof![Just(1u64), Just(3), Just(40), Just(u64::MAX)],
+            values in prop::collection::vec(0..600u64, 0..1500),
+        ) {
+            let (mut tree, mut model) = (BTree::new(), BTreeSet::new());
+            let mut old = None;
+            for (step, &value) in values.iter().enumerate() {
+                toggle(&mut tree, &mut model, value, keys);
+                tree.check();
+                if step == values.len() / 2 {
+                    old = Some((tree.clone(), model.clone()));
+                }
+            }
+            assert_same(&tree, &model);
+            if let Some((tree, model)) = old {
+                assert_same(&tree, &model);
+            }
+        }
+
+        #[test]
+        fn a_cursor_starts_at_its_key(
+            values in prop::collection::btree_set(0..5000u64, 0..800),
+            from in 0..5000u64,
+        ) {
+            let mut tree = BTree::new();
+            for &value in &values {
+                tree.insert(value / 3, value);
+            }
+            let found: BTreeSet<_> = tree.cursor(from / 3).map(|(_, &value)| value).collect();
+            let expected: BTreeSet<_> = values.iter().copied().filter(|value| value / 3 >= from / 3).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn an_emptied_tree_is_one_leaf_again() {
+        let mut tree = BTree::new();
+        for value in 0..10_000u64 {
+            tree.insert(value.wrapping_mul(0x9e37_79b9_7f4a_7c15), value);
+        }
+        tree.check();
+        for value in 0..10_000u64 {
+            let position = tree.locate(value.wrapping_mul(0x9e37_79b9_7f4a_7c15), |&v| v == value);
+            tree.remove(&position.expect("was inserted"));
+        }
+        tree.check();
+        assert_eq!(tree.node_counts(), (1, 0));
+    }
+
+    #[test]
+    fn loading_in_key_order_fills_leaves_two_thirds() {
+        let mut tree = BTree::new();
+        for value in 0..30_000u64 {
+            tree.insert(value, value);
+        }
+        tree.check();
+        let (leaves, _) = tree.node_counts();
+        assert!(tree.len() * 3 >= leaves * (LEAF_MAX - 1) * 2, "{leaves} leaves for {}", tree.len());
+    }
+
+    #[test]
+    fn churn_does_not_decay_the_fill() {
+        let mut tree = BTree::new();
+        let key = |value: u64| value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for value in 0..100_000u64 {
+            tree.insert(key(value), value);
+            if let Some(gone) = value.checked_sub(2_000) {
+                let position = tree.locate(key(gone), |&v| v == gone).expect("was inserted");
+                tree.remove(&position);
+            }
+        }
+        tree.check();
+        let (leaves, _) = tree.node_counts();
+        assert!(tree.len() * 2 >= leaves * LEAF_MAX, "{leaves} leaves for {} entries", tree.len());
+    }
 }

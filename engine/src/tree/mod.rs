@@ -2,9 +2,9 @@
 //! when the other does.
 //!
 //! All znodes lie in one copy-on-write B+tree, ordered by a key of which the upper half is a hash of the
-//! parent's path and the lower half of the whole path ([`key`]). So the children of a znode lie side by side:
+//! parent's path and the lower half of the whole path (`key.rs`). So the children of a znode lie side by side:
 //! a listing is a scan, there is no index of children to keep, and a lookup costs the same at any depth. A
-//! znode is one allocation ([`znode`]); the full path of a directory is held once, shared by its children.
+//! znode is one allocation (`znode.rs`); the full path of a directory is held once, shared by its children.
 //!
 //! The tree applies what it is told. Whether a path is well formed, whether the ACL allows it, whether a
 //! version matches: that is decided before a transaction is made.
@@ -15,6 +15,9 @@ mod key;
 mod owner;
 mod walk;
 mod znode;
+
+#[cfg(test)]
+mod tests;
 
 pub use owner::Owner;
 pub use walk::{Children, Descendants, Nodes};
@@ -208,19 +211,18 @@ impl Tree {
     /// # Errors
     /// If it does not exist or has children; nothing is changed then.
     pub fn remove(&mut self, path: &str, zxid: Zxid) -> Result<Znode, RemoveError> {
-        let znode = self.get(path).ok_or(RemoveError::NoNode)?;
-        if znode.num_children() > 0 {
+        let (parent, _) = key::split(path).ok_or(RemoveError::NoNode)?;
+        let position = self.locate(path).ok_or(RemoveError::NoNode)?;
+        if self.nodes.value(&position).num_children() > 0 {
             return Err(RemoveError::NotEmpty);
         }
-        let (parent, _) = key::split(path).ok_or(RemoveError::NoNode)?;
-        if let Some(position) = self.locate(parent) {
-            let parent_znode = self.nodes.value_mut(&position);
+        if let Some(parent_position) = self.locate(parent) {
+            let parent_znode = self.nodes.value_mut(&parent_position);
             let mut meta = parent_znode.meta();
             meta.num_children = meta.num_children.saturating_sub(1);
             meta.pzxid = meta.pzxid.max(zxid);
             parent_znode.set_meta(&meta);
         }
-        let position = self.locate(path).ok_or(RemoveError::NoNode)?;
         let removed = self.nodes.remove(&position);
         self.data_size -= size_of_contents(&removed);
         Ok(removed)
@@ -303,20 +305,14 @@ impl Tree {
     /// Checks that there is no such znode, and returns its directory if a neighbour in the tree's order is a
     /// sibling (as nearly always in a large directory).
     fn vacancy(&self, key: u64, parent: &str, name: &str) -> Result<Option<Directory>, InsertError> {
-        let mut cursor = self.nodes.cursor(key);
-        let mut directory = None;
-        if let Some((_, znode)) = cursor.behind()
-            && znode.is_child_of(parent)
-        {
-            directory = Some(znode.directory().clone());
-        }
-        while let Some((other, znode)) = cursor.next() {
+        let cursor = self.nodes.cursor(key);
+        let sibling = |znode: &Znode| znode.is_child_of(parent).then(|| znode.directory().clone());
+        let mut directory = cursor.behind().and_then(|(_, znode)| sibling(znode));
+        for (other, znode) in cursor {
             if other == key && znode.is_at(parent, name) {
                 return Err(InsertError::NodeExists);
             }
-            if directory.is_none() && znode.is_child_of(parent) {
-                directory = Some(znode.directory().clone());
-            }
+            directory = directory.or_else(|| sibling(znode));
             if other != key {
                 break;
             }
@@ -379,7 +375,7 @@ fn count_created(parent: &mut Znode, new: &NewZnode<'_>) {
 
 fn raise_cversion(meta: &mut ZnodeMeta, cversion: i32, zxid: Zxid) {
     let cversion = if cversion == -1 { meta.cversion.wrapping_add(1) } else { cversion };
-    if cversion > meta.cversion {
+    if cversion.wrapping_sub(meta.cversion) > 0 {
         meta.cversion = cversion;
         meta.pzxid = zxid;
     }

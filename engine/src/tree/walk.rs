@@ -27,12 +27,10 @@ impl<'a> Children<'a> {
         }
         Self { cursor, last_key, first: None }
     }
-}
 
-impl<'a> Iterator for Children<'a> {
-    type Item = (&'a str, &'a Znode);
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next child without its name, which is half the cost: it lies in a cache line of its own and has to be
+    /// checked for UTF-8.
+    fn next_znode(&mut self) -> Option<&'a Znode> {
         let first = self.first?;
         loop {
             let (key, znode) = self.cursor.next()?;
@@ -41,9 +39,17 @@ impl<'a> Iterator for Children<'a> {
                 return None;
             }
             if znode.is_sibling_of(first) {
-                return Some((znode.name(), znode));
+                return Some(znode);
             }
         }
+    }
+}
+
+impl<'a> Iterator for Children<'a> {
+    type Item = (&'a str, &'a Znode);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_znode().map(|znode| (znode.name(), znode))
     }
 }
 
@@ -66,7 +72,7 @@ impl<'a> Iterator for Descendants<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Some((_, znode)) = self.open.last_mut()?.next() else {
+            let Some(znode) = self.open.last_mut()?.next_znode() else {
                 self.open.pop();
                 continue;
             };

@@ -86,7 +86,6 @@ const KEYS: &[(&str, Treatment)] = &[
         Honoured(|c, v| number(v, 0, 1 << 40).map(|n| c.container_max_never_used_ms = n)),
     ),
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
-    ("forceSync", Honoured(|c, v| flag(v).map(|on| c.force_sync = on))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n as u16)))),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n as u32))),
     // Read after everything else, from the folder of the file.
@@ -131,6 +130,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("commitLogCount", NoEffect("a lagging follower is sent what is in the log")),
     ("snapshotSizeFactor", NoEffect("a lagging follower is sent what is in the log")),
     ("txnLogSizeLimitInKb", NoEffect("segments have the size preAllocSize")),
+    ("forceSync", NoEffect("an acknowledged write is always on the medium")),
     ("flushDelay", NoEffect(GROUP_COMMIT)),
     ("maxWriteQueuePollTime", NoEffect(GROUP_COMMIT)),
     ("maxBatchSize", NoEffect(GROUP_COMMIT)),

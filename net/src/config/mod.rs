@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use ensemble::{PeerRole, ServerSpec};
 use properties::Property;
+use ringkeeper_engine::settings::Settings;
 
 /// Everything that a server is told at its start.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,8 +63,6 @@ pub(crate) struct Config {
     pub(crate) container_max_never_used_ms: u64,
     /// A fdatasync longer than this is worth a warning, milliseconds.
     pub(crate) fsync_warning_ms: u64,
-    /// Whether replies wait for the medium (`forceSync=no` says they do not).
-    pub(crate) force_sync: bool,
     /// Shards, each on a core of its own; `None` decides by the machine.
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer counts as gone, milliseconds.
@@ -103,12 +102,11 @@ impl Default for Config {
             digest_enabled: true,
             skip_acl: false,
             enforce_quota: false,
-            extended_types: false,
+            extended_types: true,
             container_check_interval_ms: 60_000,
             container_max_per_minute: 10_000,
             container_max_never_used_ms: 0,
             fsync_warning_ms: 1000,
-            force_sync: true,
             shards: None,
             peer_timeout_ms: 500,
             my_id: None,
@@ -136,6 +134,17 @@ impl Config {
     /// Longest session timeout that is granted, milliseconds.
     pub(crate) fn max_session_timeout(&self) -> u32 {
         self.max_session_timeout_ms.unwrap_or(self.tick_time_ms.saturating_mul(20))
+    }
+
+    /// What requests may do.
+    pub(crate) fn request_settings(&self) -> Settings {
+        Settings {
+            extended_types_enabled: self.extended_types,
+            skip_acl: self.skip_acl,
+            enforce_quota: self.enforce_quota,
+            super_digest: self.super_digest.clone(),
+            reconfig_enabled: false,
+        }
     }
 
     /// Reads a file in Apache's format over the defaults. Notices are lines for the log: keys that have no

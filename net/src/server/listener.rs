@@ -39,7 +39,7 @@ pub(crate) enum BindError {
 /// The port is taken or the address not usable.
 pub(crate) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
     let open = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(false)?;
@@ -73,6 +73,12 @@ impl BindError {
 pub(crate) fn adopt(socket: Socket) -> TcpListener {
     // SAFETY: the descriptor is a socket, `into_raw_fd` gives up its ownership, and nobody else has it.
     unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }
+}
+
+/// Hands a connection to this thread's executor.
+pub(crate) fn adopt_stream(socket: Socket) -> TcpStream {
+    // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else has it.
+    unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) }
 }
 
 /// Takes a connection off this thread's executor, for another one. Closed when it is dropped.

@@ -15,7 +15,8 @@ use async_channel::Receiver;
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 use ringkeeper_engine::message::{ConnId, ToShard, Turn};
-use ringkeeper_engine::shard::{Effect, Shard};
+use ringkeeper_engine::fourletter::Command;
+use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
 use super::clock::Clock;
@@ -113,7 +114,7 @@ impl ShardHost {
         self.shard.borrow_mut().connected(self.clock.monotonic_ms(), conn, peer);
         poll_fn(|cx| self.poll_connection(&link, cx)).await;
         self.links.borrow_mut().remove(&conn);
-        self.shard.borrow_mut().disconnected(conn);
+        self.shard.borrow_mut().disconnected(self.clock.monotonic_ms(), conn);
         self.work.raise();
         // Tells the client before the socket is closed, which alone would say "reset" if it had sent more.
         let _ = poll_fn(|cx| Pin::new(&mut *link.stream.borrow_mut()).poll_close(cx)).await;
@@ -124,6 +125,10 @@ impl ShardHost {
         link.remember(cx.waker());
         if self.flush(link) == Flushed::Ended {
             return Poll::Ready(());
+        }
+        if !self.paused.borrow().is_empty() {
+            // What was just written may have made room for others.
+            self.work.raise();
         }
         loop {
             if !self.shard.borrow().wants_read(link.conn) {
@@ -153,10 +158,9 @@ impl ShardHost {
         loop {
             if output.written == output.buffer.len() {
                 output.empty();
-                let mut shard = self.shard.borrow_mut();
-                shard.take_output(link.conn, &mut output.buffer);
+                let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
                 if output.buffer.is_empty() {
-                    return if shard.is_closing(link.conn) { Flushed::Ended } else { Flushed::All };
+                    return if after == AfterWrite::Close { Flushed::Ended } else { Flushed::All };
                 }
             }
             let waker = link.waker.borrow();
@@ -165,7 +169,7 @@ impl ShardHost {
             match Pin::new(&mut *link.stream.borrow_mut()).poll_write(&mut cx, rest) {
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     output.written += bytes;
-                    self.shard.borrow_mut().written(link.conn, bytes);
+                    self.shard.borrow_mut().written(self.clock.monotonic_ms(), link.conn, bytes);
                 }
                 Poll::Ready(_) => return Flushed::Ended,
                 Poll::Pending => return Flushed::Blocked,
@@ -196,8 +200,8 @@ impl ShardHost {
     }
 
     fn carry_out_effects(self: &Rc<Self>) {
-        let effects: Vec<_> = self.shard.borrow_mut().take_effects().collect();
-        for effect in effects {
+        loop {
+            let Some(effect) = self.shard.borrow_mut().next_effect() else { return };
             match effect {
                 Effect::FourLetter { conn, command } => {
                     glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
@@ -213,15 +217,15 @@ impl ShardHost {
         }
     }
 
-    async fn answer_four_letter_word(self: Rc<Self>, conn: ConnId, command: ringkeeper_engine::fourletter::Command) {
+    async fn answer_four_letter_word(self: Rc<Self>, conn: ConnId, command: Command) {
         let text = self.inspectors.answer(command).await;
         self.shard.borrow_mut().answer(conn, &text);
         self.work.raise();
     }
 
     fn write_outputs(&self) {
-        let dirty: Vec<_> = self.shard.borrow_mut().take_dirty().collect();
-        for conn in dirty {
+        loop {
+            let Some(conn) = self.shard.borrow_mut().next_dirty() else { return };
             let link = self.links.borrow().get(&conn).map(Rc::clone);
             if let Some(link) = link
                 && self.flush(&link) == Flushed::Ended

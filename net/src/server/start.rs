@@ -11,15 +11,15 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
-use ringkeeper_engine::shard::{AuthSettings, Settings as ShardSettings, Shard};
+use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
-use ringkeeper_wire::{Epoch, ServerId};
+use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
 use super::admission::{Admission, Admitted};
 use super::clock::Clock;
 use super::core_host::CoreHost;
-use super::inspect::{CoreInspector, Inspection, Inspectors};
+use super::inspect::{Inspection, Inspectors};
 use super::log_quota::LogQuota;
 use super::log_task::LogQueue;
 use super::shard_host::ShardHost;
@@ -28,7 +28,7 @@ use crate::config::{Config, ConfigError};
 use crate::placement::Placement;
 use crate::ring::{Consumer, Producer, ring};
 use crate::signals::Shutdown;
-use crate::{placement, preflight};
+use crate::preflight;
 
 /// Why a server did not start, or ended before it was told to: one sentence, with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -145,19 +145,17 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { config, folder, socket, shutdown, placement } = self;
         let clock = Clock::start();
-        let recovered = folder.recover(&config).await?;
+        let recovered = folder.recover(u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)).await?;
         let last_zxid = recovered.state.last_zxid();
-        tracing::info!(zxid = %last_zxid, znodes = recovered.state.tree().len(), epoch = recovered.epoch.0, "recovered");
 
         let view = Arc::new(recovered.state.clone());
         let replica = Replica::new(replica_settings(&config)?, recovered.state);
-        let log = LogQueue::new(last_zxid);
+        let log = LogQueue::new(last_zxid, Duration::from_millis(config.fsync_warning_ms));
 
         let count = placement.shards();
-        let core_inspector = CoreInspector::new(&config, &folder, clock);
         let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded::<Inspection>()).unzip();
-        let inspectors = Inspectors::new(inspection_senders, core_inspector.handle());
+        let inspectors = Inspectors::new(inspection_senders);
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
@@ -184,8 +182,9 @@ impl Server {
         }
 
         let core = CoreHost::new(replica, to_shards, Rc::clone(&log), clock);
-        core_inspector.serve(Rc::clone(&core), Rc::clone(&log));
-        let log_task = glommio::spawn_local(log_task::run(recovered.wal, recovered.framing, log, Rc::clone(&core)));
+        let upkeep = recovered.wal.upkeep();
+        let log_task = glommio::spawn_local(log_task::run(recovered.wal, Rc::clone(&log), Rc::clone(&core)));
+        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(log_task::LogFailure::from) });
         let _threads = start_shards(&placement, seeds)?;
         core.with_replica(|replica| replica.lead(clock.now(), recovered.epoch));
         glommio::spawn_local(Rc::clone(&core).pump(inboxes)).detach();
@@ -198,16 +197,15 @@ impl Server {
         glommio::spawn_local(accept(socket, admission, accept_senders)).detach();
         tracing::info!(address = %config.client_socket(), "serving clients");
 
-        let stopped = poll_fn(|cx| shutdown.poll_requested(cx));
-        let ended = futures_lite::future::or(async { stopped.await; None }, async { Some(log_task.await) }).await;
-        match ended {
-            // Everything acknowledged is durable already: what is still on its way was never acknowledged.
-            None => {
-                tracing::info!(zxid = %core.with_replica(|replica| replica.committed().last_zxid()), "stopped");
-                Ok(())
-            }
-            Some(failure) => Err(StartError::Log(failure)),
-        }
+        let stop = async {
+            poll_fn(|cx| shutdown.poll_requested(cx)).await;
+            log.stop();
+            std::future::pending().await
+        };
+        // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
+        futures_lite::future::or(stop, futures_lite::future::or(log_task, upkeep_task)).await?;
+        tracing::info!(zxid = %core.with_replica(|replica| replica.committed().last_zxid()), "stopped");
+        Ok(())
     }
 }
 
@@ -249,7 +247,7 @@ impl ShardSeed {
         })
         .detach();
         while let Ok(Accepted { socket, admitted }) = self.accepted.recv().await {
-            glommio::spawn_local(Rc::clone(&host).serve(socket.into(), admitted)).detach();
+            glommio::spawn_local(Rc::clone(&host).serve(listener::adopt_stream(socket), admitted)).detach();
         }
     }
 }
@@ -318,7 +316,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         frame_len_max: config.jute_max_buffer as usize,
         outstanding_max: share(config.outstanding_requests_max),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
-        auth: AuthSettings { super_digest: config.super_digest.clone(), ..AuthSettings::default() },
+        rules: config.request_settings(),
         hash_seed: u64::from_le_bytes(random()?),
         ..ShardSettings::default()
     })
