@@ -186,6 +186,10 @@ impl Learner {
                 core.log.truncate(after);
                 out.push(Effect::Truncate { after });
             }
+            SyncPlan::Snapshot(last) if last.zxid < core.commit => {
+                out.push(Effect::Alarm(Alarm::CommittedTruncation { after: last.zxid }));
+                return Next::Look(Some(self.leader));
+            }
             SyncPlan::Snapshot(last) => {
                 self.phase = Phase::Repairing;
                 core.log.install();
