@@ -16,4 +16,4 @@ mod node;
 mod random;
 mod world;
 
-pub use world::{Outcome, run};
+pub use world::{Outcome, run, trace};

@@ -50,6 +50,17 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Outcome, Violation> {
     World::new(seed, mutation).run()
 }
 
+/// Runs one seed like [`run`] and prints all that goes in and out of every server.
+///
+/// # Errors
+/// Like [`run`].
+pub fn trace(seed: u64, mutation: Mutation) -> Result<Outcome, Violation> {
+    let mut world = World::new(seed, mutation);
+    world.tracing = true;
+    eprintln!("{:?}", world.faults);
+    world.run()
+}
+
 #[derive(Debug)]
 enum Event {
     Tick { node: usize },
@@ -112,6 +123,7 @@ struct World {
     outcome: Outcome,
     effects: Effects,
     tokens: u64,
+    tracing: bool,
     healed: bool,
     /// Batches committed when the faults ended.
     healed_at: usize,
@@ -138,6 +150,7 @@ impl World {
             outcome: Outcome::default(),
             effects: Effects::new(),
             tokens: 0,
+            tracing: false,
             healed: false,
             healed_at: 0,
             random,
@@ -267,6 +280,9 @@ impl World {
     fn input(&mut self, node: usize, input: Input) -> Result<(), Violation> {
         let now_ms = self.nodes[node].clock_ms(self.now_us);
         let Some(zab) = &mut self.nodes[node].zab else { return Ok(()) };
+        if self.tracing && !matches!(input, Input::Tick) {
+            eprintln!("{:>9} {} << {input:?}", self.now_us, node + 1);
+        }
         let mut effects = std::mem::take(&mut self.effects);
         zab.handle(now_ms, input, &mut effects);
         zab.handle(now_ms, Input::Flush, &mut effects);
@@ -277,6 +293,9 @@ impl World {
 
     fn carry_out(&mut self, node: usize, effect: Effect) -> Result<(), Violation> {
         let server = self.nodes[node].id;
+        if self.tracing {
+            eprintln!("{:>9} {} >> {effect:?}", self.now_us, node + 1);
+        }
         match effect {
             Effect::Send { to, message } => self.send(node, index_of(to), message),
             Effect::Append(batch) => {
@@ -582,7 +601,8 @@ impl World {
         }
         if self.random.chance(self.faults.pause) {
             let pause_us = self.random.between(1000, 500_000);
-            self.nodes[node].paused_until_us = self.now_us + pause_us;
+            let until_us = &mut self.nodes[node].paused_until_us;
+            *until_us = (*until_us).max(self.now_us + pause_us);
         }
         if node != peer && self.random.chance(self.faults.disconnect) {
             self.break_connection(node, peer);
@@ -634,7 +654,6 @@ impl World {
         self.healed = true;
         self.healed_at = self.checker.committed().len();
         for node in 0..self.nodes.len() {
-            self.nodes[node].paused_until_us = 0;
             for peer in 0..self.nodes.len() {
                 if node != peer {
                     self.unblock(node, peer);

@@ -1,11 +1,12 @@
 //! Thousands of ensembles, each with its own misfortunes.
 //!
-//! `SIM_SEED=<seed>` replays one run, `SIM_SEEDS=<count>` sets how many there are.
+//! `SIM_SEED=<seed>` replays one run, `SIM_SEEDS=<count>` sets how many there are,
+//! `SIM_TRACE=1` prints every step.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringkeeper_engine::zab::Mutation;
-use ringkeeper_sim::{Outcome, run};
+use ringkeeper_sim::{Outcome, run, trace};
 
 fn env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
@@ -17,9 +18,11 @@ fn ensembles_stay_correct_whatever_fails() {
         Some(seed) => seed..seed + 1,
         None => 0..env("SIM_SEEDS").unwrap_or(400),
     };
+    let tracing = env("SIM_TRACE") == Some(1);
     let mut total = Outcome::default();
     for seed in seeds {
-        match run(seed, Mutation::None) {
+        let outcome = if tracing { trace(seed, Mutation::None) } else { run(seed, Mutation::None) };
+        match outcome {
             Ok(outcome) => {
                 total.committed += outcome.committed;
                 total.events += outcome.events;

@@ -111,17 +111,24 @@ impl Learner {
         }
     }
 
-    pub(super) fn on_notification(&self, heard: &Notification) -> Next {
-        let leads = heard.state == PeerState::Leading;
-        let about_to = self.phase == Phase::Joining && heard.vote.leader == self.leader;
-        if leads || about_to { Next::Stay } else { Next::Look(None) }
+    /// The leader's own word on whether it leads. One that is still in the election that chose it is given
+    /// the peer timeout to find out.
+    fn on_notification(&mut self, core: &Core, heard: &Notification) -> Next {
+        if heard.state == PeerState::Leading {
+            self.heard_at_ms = core.now_ms;
+            return Next::Stay;
+        }
+        let same_election = heard.round <= core.round && heard.vote.leader == self.leader;
+        if self.phase == Phase::Joining && same_election { Next::Stay } else { Next::Look(None) }
     }
 
     /// A message from the leader.
     pub(super) fn on_message(&mut self, core: &mut Core, message: Message, out: &mut Effects) -> Next {
+        if let Message::Notification(heard) = message {
+            return self.on_notification(core, &heard);
+        }
         self.heard_at_ms = core.now_ms;
         match message {
-            Message::Notification(heard) => return self.on_notification(&heard),
             Message::NewEpoch(epoch) => return self.on_new_epoch(core, epoch),
             Message::Sync(sync) if sync.epoch == self.epoch => return self.on_sync(core, sync, out),
             Message::Propose(propose) if propose.epoch == self.epoch => {
@@ -164,7 +171,9 @@ impl Learner {
     }
 
     fn on_sync(&mut self, core: &mut Core, sync: Sync, out: &mut Effects) -> Next {
-        if self.phase != Phase::Waiting || sync.serial != self.serial {
+        // The leader offers a snapshot unasked when its log no longer reaches back to a slow learner.
+        let unasked = self.phase == Phase::Streaming && matches!(sync.plan, SyncPlan::Snapshot(_));
+        if sync.serial != self.serial || !(self.phase == Phase::Waiting || unasked) {
             return Next::Stay;
         }
         let last = core.log.last().zxid;
