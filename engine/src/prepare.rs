@@ -103,24 +103,6 @@ pub fn prepare_close_session(head: &State, session: SessionId) -> TxnOp {
     TxnOp::CloseSession(head.ephemerals(session).map(Into::into).collect())
 }
 
-/// Whether the time of a container or TTL znode has come: it has no children, and it is a container that had some, or
-/// a TTL znode that was not set for longer than its TTL. A container that never had any is due when it was not set
-/// for `never_used_max_ms`, if that is given. All in milliseconds, `now_ms` since the Unix epoch.
-#[must_use]
-pub fn is_due(znode: &Znode, now_ms: i64, never_used_max_ms: Option<u64>) -> bool {
-    if znode.num_children() > 0 {
-        return false;
-    }
-    let idle_ms = u64::try_from(now_ms.saturating_sub(znode.stat().mtime)).unwrap_or(0);
-    match znode.owner() {
-        Owner::Container => {
-            znode.persisted_cversion() != 0 || never_used_max_ms.is_some_and(|max_ms| idle_ms > max_ms)
-        }
-        Owner::Ttl(ttl_ms) => idle_ms > ttl_ms,
-        Owner::None | Owner::Session(_) => false,
-    }
-}
-
 /// The transaction that deletes a container or TTL znode whose time has come; `None` if it is another kind by now,
 /// or has children.
 #[must_use]

@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Container and TTL znodes after `after` in the order of their paths, which is how a cleaner with a limited
-    /// rate goes around. Which are due is [`crate::prepare::is_due`].
+    /// rate goes around.
     pub fn reapable<'a>(
         &'a self,
         after: Option<&str>,

@@ -1,6 +1,5 @@
 //! What the fields of a Stat say, and how create modes differ (protocol reference 1.7).
 
-use ringkeeper_engine::prepare::is_due;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::tree::Owner;
 use ringkeeper_engine::txn::{Effect, Outcome};
@@ -149,27 +148,6 @@ fn containers_and_ttl_znodes_have_children_and_are_reaped_without() {
     server.ask(&delete("/c/child", -1));
     assert!(server.reap("/c"));
     assert_eq!(reapable(&server, None), ["/t"]);
-}
-
-#[test]
-fn a_container_is_due_after_its_last_child_and_a_ttl_znode_after_its_ttl() {
-    let mut server = Server::new();
-    server.ask(&Request::CreateContainer(create_request("/c", 4)));
-    server.ask(&create_ttl("/t", 5, 100));
-    server.create("/e", 1);
-    let due = |server: &Server, path: &str, after_ms: i64, never_used_max_ms| {
-        let znode = server.state.znode(path).expect(path);
-        is_due(znode, znode.stat().mtime + after_ms, never_used_max_ms)
-    };
-    assert!(!due(&server, "/c", i64::MAX / 2, None));
-    assert!(!due(&server, "/c", 50, Some(50)) && due(&server, "/c", 51, Some(50)));
-    assert!(!due(&server, "/t", 100, None) && due(&server, "/t", 101, None));
-    assert!(!due(&server, "/t", -5, None) && !due(&server, "/e", 1000, None));
-    server.create("/c/child", 0);
-    server.create("/t/child", 0);
-    assert!(!due(&server, "/c", 51, Some(50)) && !due(&server, "/t", 101, None));
-    server.ask(&delete("/c/child", -1));
-    assert!(due(&server, "/c", 0, None));
 }
 
 #[test]
