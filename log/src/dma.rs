@@ -42,6 +42,14 @@ impl DmaStorage {
         Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
     }
 
+    /// The folder at `path` through the page cache, also where direct I/O would work.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn open_buffered(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { folder: path.as_ref().canonicalize()?.into(), direct: false })
+    }
+
     /// Whether files are written past the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
@@ -179,7 +187,7 @@ impl StorageFile for DiskFile {
         Ok(synced?)
     }
 
-    async fn len(&self) -> io::Result<u64> {
+    async fn size(&self) -> io::Result<u64> {
         let len = match &self.0 {
             Disk::Direct(file) => file.file_size().await,
             Disk::Buffered(file) => file.file_size().await,

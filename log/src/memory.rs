@@ -277,8 +277,8 @@ impl StorageFile for MemoryFile {
             .await
     }
 
-    async fn len(&self) -> io::Result<u64> {
-        self.storage.instant(OpKind::Len, &self.name, |disk, _| disk.len(self.inode)).await
+    async fn size(&self) -> io::Result<u64> {
+        self.storage.instant(OpKind::Size, &self.name, |disk, _| disk.len(self.inode)).await
     }
 
     async fn allocate(&self, len: u64) -> io::Result<()> {

@@ -247,9 +247,10 @@ fn every_subset_of_the_blocks_of_an_unfinished_append_is_a_torn_tail() {
     for subset in 0..1_u32 << blocks.len() {
         let disk = disk.fork();
         disk.crash_with(|unit| match unit {
-            Unit::Sector { offset, .. } => {
-                blocks.iter().position(|block| *block == offset / 4096).is_some_and(|nth| subset >> nth & 1 == 1)
-            }
+            Unit::Sector { offset, .. } => blocks
+                .iter()
+                .position(|block| *block == offset / 4096)
+                .is_some_and(|nth| subset >> nth & 1 == 1),
             Unit::Length { .. } | Unit::Name(_) => true,
         });
         check_crash(&disk, &states, 0, &format!("blocks {subset:b}"));
@@ -261,7 +262,13 @@ fn every_subset_of_the_blocks_of_an_unfinished_append_is_a_torn_tail() {
 fn the_check_notices_a_disk_that_lies_about_a_sync() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk);
-    disk.inject(Fault { kind: OpKind::Sync, prefix: "log".into(), skip: 0, times: 1, effect: Effect::Ignore });
+    disk.inject(Fault {
+        kind: OpKind::Sync,
+        prefix: "log".into(),
+        skip: 0,
+        times: 1,
+        effect: Effect::Ignore,
+    });
     let (states, done) = perform(&mut wal, &Model::default(), &Step::Append(vec![100]));
     assert!(done);
     disk.crash(CrashMode::LoseUnsynced);

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use glommio::{LocalExecutor, Task};
-use ringkeeper_log::error::FatalError;
 use ringkeeper_log::Identity;
 use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::error::FatalError;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::meta::{MetaStore, Owner};
 use ringkeeper_log::storage::WriteMode;
@@ -22,7 +22,8 @@ fn frames(mut after: Position, count: usize, payload_len: usize) -> (Vec<Aligned
         let zxid = if after.zxid == 0 { 1 << 32 | 1 } else { after.zxid + 1 };
         let mut bytes = AlignedBuf::new();
         let meta = Meta { epoch: 1, first_zxid: zxid, last_zxid: zxid };
-        let checksum = encode(meta, &vec![7; payload_len], after.checksum, &mut bytes).expect("fitting zxids");
+        let checksum =
+            encode(meta, &vec![7; payload_len], after.checksum, &mut bytes).expect("fitting zxids");
         frames.push(bytes);
         after = Position { zxid, checksum };
     }
@@ -32,10 +33,9 @@ fn frames(mut after: Position, count: usize, payload_len: usize) -> (Vec<Aligned
 type Running = Task<Result<(), FatalError>>;
 
 /// Opens the log, counting what is replayed, with its upkeep running beside it.
-async fn open(folder: &Path, mode: WriteMode) -> (Wal<DmaStorage>, u64, Running) {
-    let storage = DmaStorage::open(folder).await.expect("a writable folder");
+async fn open(storage: &DmaStorage, mode: WriteMode) -> (Wal<DmaStorage>, u64, Running) {
     let mut replayed = 0;
-    let (wal, recovered) = Wal::open(storage, options(mode), |frame| {
+    let (wal, recovered) = Wal::open(storage.clone(), options(mode), |frame| {
         assert!(frame.payload().iter().all(|byte| *byte == 7));
         replayed += 1;
         Ok(())
@@ -48,8 +48,8 @@ async fn open(folder: &Path, mode: WriteMode) -> (Wal<DmaStorage>, u64, Running)
     (wal, replayed, running)
 }
 
-async fn fill_and_reopen(folder: &Path, mode: WriteMode) {
-    let (mut wal, replayed, upkeep) = open(folder, mode).await;
+async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
+    let (mut wal, replayed, upkeep) = open(&storage, mode).await;
     assert_eq!(replayed, 0);
     for (count, payload_len) in [(1, 10), (100, 1000), (3, 900_000), (1000, 1024), (1, 0)] {
         let (frames, end) = frames(wal.last(), count, payload_len);
@@ -57,7 +57,7 @@ async fn fill_and_reopen(folder: &Path, mode: WriteMode) {
     }
     let last = wal.last();
     upkeep.cancel().await;
-    let (mut wal, replayed, upkeep) = open(folder, mode).await;
+    let (mut wal, replayed, upkeep) = open(&storage, mode).await;
     assert_eq!((wal.last(), replayed), (last, 1105));
 
     let mut reader = wal.read_from(1 << 32 | 500).expect("not purged");
@@ -73,27 +73,42 @@ async fn fill_and_reopen(folder: &Path, mode: WriteMode) {
     wal.seal().await.expect("a working disk");
     upkeep.cancel().await;
     wal.upkeep().settle().await.expect("a working disk");
-    let (wal, replayed, upkeep) = open(folder, mode).await;
+    let (wal, replayed, upkeep) = open(&storage, mode).await;
     assert_eq!((wal.last(), replayed), (end, 52));
     upkeep.cancel().await;
+}
+
+fn fill_and_reopen_in(folder: &Path, mode: WriteMode) {
+    LocalExecutor::default().run(async {
+        let storage = DmaStorage::open(folder).await.expect("a writable folder");
+        fill_and_reopen(storage, mode).await;
+    });
 }
 
 #[test]
 fn frames_survive_on_a_real_disk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    LocalExecutor::default().run(fill_and_reopen(folder.path(), WriteMode::Synced));
+    fill_and_reopen_in(folder.path(), WriteMode::Synced);
 }
 
 #[test]
 fn frames_survive_on_a_real_disk_written_through() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    LocalExecutor::default().run(fill_and_reopen(folder.path(), WriteMode::Through));
+    fill_and_reopen_in(folder.path(), WriteMode::Through);
 }
 
 #[test]
 fn frames_survive_in_a_memory_file_system() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
-    LocalExecutor::default().run(fill_and_reopen(folder.path(), WriteMode::Synced));
+    fill_and_reopen_in(folder.path(), WriteMode::Synced);
+}
+
+#[test]
+fn frames_survive_through_the_page_cache() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let storage = DmaStorage::open_buffered(&folder).expect("a folder");
+    assert!(!storage.is_direct());
+    LocalExecutor::default().run(fill_and_reopen(storage, WriteMode::Synced));
 }
 
 #[test]

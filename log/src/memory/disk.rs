@@ -27,7 +27,7 @@ pub enum OpKind {
     Write,
     Read,
     Sync,
-    Len,
+    Size,
     Allocate,
 }
 
