@@ -155,7 +155,7 @@ async fn look_at<S: Storage>(
     let failed = |action| move |source| io_error(action, sequence, source);
     let name = file_name(sequence);
     let file = storage.open(&name, options.write_mode).await.map_err(failed("opening"))?;
-    let len = file.len().await.map_err(failed("measuring"))?;
+    let len = file.size().await.map_err(failed("measuring"))?;
     let block =
         if len < BLOCK { None } else { Some(file.read_at(0, BLOCK_LEN).await.map_err(failed("reading"))?) };
     let decoded = block.map_or(Err(HeaderFault::Absent), |block| SegmentHeader::decode(&block, sequence));
@@ -270,8 +270,9 @@ async fn end<F: StorageFile>(
     options: &Options,
 ) -> Result<(Tail, u64), OpenError> {
     let mut behind = Remains::default();
-    let (sequence, offset, tip) =
-        segments.last().map_or((0, 0, Tip::default()), |last| (last.header.sequence, last.end, last.tip));
+    let (sequence, offset, tip) = segments
+        .last()
+        .map_or_else(|| (0, 0, Tip::default()), |last| (last.header.sequence, last.end, last.tip));
     let mut damage = (sequence, offset);
     if let Some(newest) = segments.last() {
         let mut window = Window::new(newest.file.clone(), newest_len);
