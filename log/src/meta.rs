@@ -5,12 +5,12 @@
 //! synchronization phases).
 //!
 //! ```text
-//!  0        4        8    10   12        16        20       24           40          48     56      64
-//!  +--------+--------+----+----+---------+---------+--------+------------+-----------+------+-------+
-//!  | magic  | CRC32C |ver |len | accepted| current | zeros  | cluster id | server id | salt | zeros |
-//!  | "RKME" |        |    | 64 | epoch   | epoch   |        |            |           |      |       |
-//!  +--------+--------+----+----+---------+---------+--------+------------+-----------+------+-------+
-//!                    |<----------------------- covered by the CRC32C ------------------------------>|
+//!  0        4        8    10   12        16        20       21     24         32          40      48     64
+//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+------+-------+
+//!  | magic  | CRC32C |ver |len | accepted| current | init-  | zeros| cluster  | server id | salt | zeros |
+//!  | "RKME" |        |    | 64 | epoch   | epoch   | ialized|      | id       |           |      |       |
+//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+------+-------+
+//!                    |<--------------------------- covered by the CRC32C --------------------------------->|
 //! ```
 
 use std::io;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 use thiserror::Error;
 
 use crate::error::FatalError;
-use crate::layout::{array_at, put, u16_at, u32_at, u64_at};
+use crate::layout::{put, u16_at, u32_at, u64_at};
 use crate::segment::{IDENTITY_LEN, Identity, sequence_of};
 use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
@@ -36,39 +36,42 @@ const VERSION_AT: usize = CHECKSUM_AT + 4;
 const LEN_AT: usize = VERSION_AT + 2;
 const ACCEPTED_AT: usize = LEN_AT + 2;
 const CURRENT_AT: usize = ACCEPTED_AT + 4;
-const CLUSTER_AT: usize = CURRENT_AT + 8;
-const SERVER_AT: usize = CLUSTER_AT + CLUSTER_ID_LEN;
+const INITIALIZED_AT: usize = CURRENT_AT + 4;
+const CLUSTER_AT: usize = INITIALIZED_AT + 4;
+const SERVER_AT: usize = CLUSTER_AT + 8;
 const SALT_AT: usize = SERVER_AT + 8;
-const LEN: usize = SALT_AT + 16;
+const LEN: usize = SALT_AT + 24;
 const LEN_FIELD: u16 = 64;
 const COVERED_AT: usize = VERSION_AT;
 
 const _: () = assert!(LEN == LEN_FIELD as usize);
-const _: () = assert!(CLUSTER_ID_LEN + 8 <= IDENTITY_LEN);
+const _: () = assert!(IDENTITY_NAME.len() + 8 <= IDENTITY_LEN);
 
-/// Bytes of a cluster's id.
-pub const CLUSTER_ID_LEN: usize = 16;
+/// What the identity of a log begins with, before the server's number.
+const IDENTITY_NAME: &[u8; 16] = b"ringkeeper\0\0\0\0\0\0";
 
-/// Whose folder it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The same on all servers of a cluster.
-    pub cluster_id: [u8; CLUSTER_ID_LEN],
-    /// `myid`.
-    pub server_id: u64,
+/// What a server has promised its ensemble (Zab, discovery and synchronization phases).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promises {
+    /// The ensemble; 0 before its first election. Never changes afterwards.
+    pub cluster: u64,
+    /// The last epoch promised to a leader: no leader of an earlier one is followed.
+    pub accepted_epoch: u32,
+    /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
+    pub current_epoch: u32,
+    /// Whether this folder remembers all that the server has ever promised.
+    pub initialized: bool,
 }
 
 /// What the file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Whose folder it is.
-    pub owner: Owner,
+    /// Whose folder it is: `myid`.
+    pub server_id: u64,
     /// Secret of this folder, see [`Identity::salt`].
     pub salt: u64,
-    /// The last epoch promised to a leader: no leader of an earlier one is followed.
-    pub accepted_epoch: u32,
-    /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
-    pub current_epoch: u32,
+    /// What the server has promised.
+    pub promises: Promises,
 }
 
 impl Meta {
@@ -76,8 +79,8 @@ impl Meta {
     #[must_use]
     pub fn identity(&self) -> Identity {
         let mut owner = [0; IDENTITY_LEN];
-        put(&mut owner, 0, self.owner.cluster_id);
-        put(&mut owner, CLUSTER_ID_LEN, self.owner.server_id.to_le_bytes());
+        put(&mut owner, 0, *IDENTITY_NAME);
+        put(&mut owner, IDENTITY_NAME.len(), self.server_id.to_le_bytes());
         Identity { owner, salt: self.salt }
     }
 
@@ -86,10 +89,11 @@ impl Meta {
         put(&mut out, MAGIC_AT, MAGIC);
         put(&mut out, VERSION_AT, VERSION.to_le_bytes());
         put(&mut out, LEN_AT, LEN_FIELD.to_le_bytes());
-        put(&mut out, ACCEPTED_AT, self.accepted_epoch.to_le_bytes());
-        put(&mut out, CURRENT_AT, self.current_epoch.to_le_bytes());
-        put(&mut out, CLUSTER_AT, self.owner.cluster_id);
-        put(&mut out, SERVER_AT, self.owner.server_id.to_le_bytes());
+        put(&mut out, ACCEPTED_AT, self.promises.accepted_epoch.to_le_bytes());
+        put(&mut out, CURRENT_AT, self.promises.current_epoch.to_le_bytes());
+        put(&mut out, INITIALIZED_AT, [u8::from(self.promises.initialized)]);
+        put(&mut out, CLUSTER_AT, self.promises.cluster.to_le_bytes());
+        put(&mut out, SERVER_AT, self.server_id.to_le_bytes());
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
         let checksum = crc32c::crc32c(&out[COVERED_AT..]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
@@ -108,10 +112,14 @@ impl Meta {
             return Err(MetaError::Version(version));
         }
         Ok(Self {
-            owner: Owner { cluster_id: array_at(bytes, CLUSTER_AT), server_id: u64_at(bytes, SERVER_AT) },
+            server_id: u64_at(bytes, SERVER_AT),
             salt: u64_at(bytes, SALT_AT),
-            accepted_epoch: u32_at(bytes, ACCEPTED_AT),
-            current_epoch: u32_at(bytes, CURRENT_AT),
+            promises: Promises {
+                cluster: u64_at(bytes, CLUSTER_AT),
+                accepted_epoch: u32_at(bytes, ACCEPTED_AT),
+                current_epoch: u32_at(bytes, CURRENT_AT),
+                initialized: bytes[INITIALIZED_AT] != 0,
+            },
         })
     }
 }
@@ -123,9 +131,9 @@ pub enum MetaError {
     /// Apache ZooKeeper keeps its data here.
     #[error("the folder holds data of Apache ZooKeeper ({ZOOKEEPER_NAME})")]
     ZooKeeper,
-    /// Another server's, or another cluster's.
-    #[error("the folder belongs to server {} of cluster {:02x?}", .0.server_id, .0.cluster_id)]
-    Foreign(Owner),
+    /// Another server's.
+    #[error("the folder belongs to server {0}")]
+    Foreign(u64),
     /// Written by another version of the format.
     #[error("meta has format version {0}, this build reads {VERSION}")]
     Version(u16),
@@ -156,11 +164,11 @@ pub struct MetaStore<S> {
 }
 
 impl<S: Storage> MetaStore<S> {
-    /// Opens the folder's meta file; a folder without one, and without a log, becomes `owner`'s, with `salt`.
+    /// Opens the folder's meta file; a folder without one, and without a log, becomes the server's, with `salt`.
     ///
     /// # Errors
     /// When the folder is somebody else's, the file is damaged or missing, or the disk fails.
-    pub async fn open(storage: S, owner: Owner, salt: u64) -> Result<Self, MetaError> {
+    pub async fn open(storage: S, server_id: u64, salt: u64) -> Result<Self, MetaError> {
         let failed = |action| move |source| MetaError::Io { action, source };
         let names = storage.list().await.map_err(failed("looking for"))?;
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
@@ -174,16 +182,16 @@ impl<S: Storage> MetaStore<S> {
             let meta = read(&storage).await?;
             // What was read may be a renaming that is not durable yet.
             storage.sync_dir().await.map_err(failed("syncing"))?;
-            return if meta.owner == owner {
+            return if meta.server_id == server_id {
                 Ok(Self { storage, meta, failed: None })
             } else {
-                Err(MetaError::Foreign(meta.owner))
+                Err(MetaError::Foreign(meta.server_id))
             };
         }
         if let Some(log) = names.iter().find(|name| sequence_of(name).is_some()) {
             return Err(MetaError::Missing { log: log.clone() });
         }
-        let meta = Meta { owner, salt, accepted_epoch: 0, current_epoch: 0 };
+        let meta = Meta { server_id, salt, promises: Promises::default() };
         write(&storage, &meta).await.map_err(failed("writing"))?;
         Ok(Self { storage, meta, failed: None })
     }
@@ -194,29 +202,20 @@ impl<S: Storage> MetaStore<S> {
         &self.meta
     }
 
-    /// Makes the promise of `epoch` durable.
+    /// Makes promises durable. Taking over an epoch's history is one, so the history has to be durable before.
     ///
     /// # Errors
     /// When the disk fails; all later calls fail then.
     ///
     /// # Panics
-    /// When a later epoch was promised already.
-    pub async fn accept_epoch(&mut self, epoch: u32) -> Result<(), FatalError> {
-        assert!(epoch >= self.meta.accepted_epoch, "epoch {epoch} after {}", self.meta.accepted_epoch);
-        self.save(Meta { accepted_epoch: epoch, ..self.meta }).await
-    }
-
-    /// Makes the taking over of `epoch`'s history durable; the history has to be durable before.
-    ///
-    /// # Errors
-    /// When the disk fails; all later calls fail then.
-    ///
-    /// # Panics
-    /// When the epoch was not promised, or a later one was taken over already.
-    pub async fn enter_epoch(&mut self, epoch: u32) -> Result<(), FatalError> {
-        assert!(epoch >= self.meta.current_epoch, "epoch {epoch} after {}", self.meta.current_epoch);
-        assert!(epoch <= self.meta.accepted_epoch, "epoch {epoch}, accepted {}", self.meta.accepted_epoch);
-        self.save(Meta { current_epoch: epoch, ..self.meta }).await
+    /// When a promise would be taken back.
+    pub async fn promise(&mut self, promises: Promises) -> Result<(), FatalError> {
+        let kept = &self.meta.promises;
+        assert!(promises.accepted_epoch >= kept.accepted_epoch, "{promises:?} after {kept:?}");
+        assert!(promises.current_epoch >= kept.current_epoch, "{promises:?} after {kept:?}");
+        assert!(promises.current_epoch <= promises.accepted_epoch, "{promises:?}");
+        assert!(promises.cluster == kept.cluster || kept.cluster == 0, "{promises:?} after {kept:?}");
+        self.save(Meta { promises, ..self.meta }).await
     }
 
     async fn save(&mut self, meta: Meta) -> Result<(), FatalError> {

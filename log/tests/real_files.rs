@@ -7,7 +7,7 @@ use ringkeeper_log::Identity;
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::FatalError;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
-use ringkeeper_log::meta::{MetaStore, Owner};
+use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Position, Wal};
 
@@ -114,13 +114,12 @@ fn frames_survive_through_the_page_cache() {
 #[test]
 fn epochs_survive_on_a_real_disk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let owner = Owner { cluster_id: [2; 16], server_id: 1 };
+    let promises = Promises { cluster: 2, accepted_epoch: 3, current_epoch: 3, initialized: true };
     LocalExecutor::default().run(async {
         let storage = DmaStorage::open(&folder).await.expect("a writable folder");
-        let mut store = MetaStore::open(storage.clone(), owner, 5).await.expect("an empty folder");
-        store.accept_epoch(3).await.expect("a working disk");
-        store.enter_epoch(3).await.expect("a working disk");
-        let store = MetaStore::open(storage, owner, 6).await.expect("a folder of ours");
-        assert_eq!((store.meta().accepted_epoch, store.meta().current_epoch, store.meta().salt), (3, 3, 5));
+        let mut store = MetaStore::open(storage.clone(), 1, 5).await.expect("an empty folder");
+        store.promise(promises).await.expect("a working disk");
+        let store = MetaStore::open(storage, 1, 6).await.expect("a folder of ours");
+        assert_eq!((store.meta().promises, store.meta().salt), (promises, 5));
     });
 }

@@ -3,21 +3,26 @@ use futures_lite::future::{block_on, poll_once};
 use super::*;
 use crate::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
-const OWNER: Owner = Owner { cluster_id: *b"cluster of tests", server_id: 3 };
+const SERVER: u64 = 3;
+
+fn accepted(epoch: u32) -> Promises {
+    Promises { accepted_epoch: epoch, ..Promises::default() }
+}
 
 fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, MetaError> {
-    block_on(MetaStore::open(disk.storage(), OWNER, 99))
+    block_on(MetaStore::open(disk.storage(), SERVER, 99))
 }
 
 #[test]
 fn epochs_survive_a_crash() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
-    block_on(store.accept_epoch(5)).expect("a healthy disk");
-    block_on(store.enter_epoch(4)).expect("a healthy disk");
+    let promises = Promises { cluster: 7, accepted_epoch: 5, current_epoch: 4, initialized: true };
+    block_on(store.promise(accepted(5))).expect("a healthy disk");
+    block_on(store.promise(promises)).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
     let store = open(&disk).expect("a folder of ours");
-    assert_eq!(*store.meta(), Meta { owner: OWNER, salt: 99, accepted_epoch: 5, current_epoch: 4 });
+    assert_eq!(*store.meta(), Meta { server_id: SERVER, salt: 99, promises });
 }
 
 #[test]
@@ -25,13 +30,13 @@ fn a_crash_at_any_step_leaves_the_old_epoch_or_the_new_one() {
     for halt in 0.. {
         let disk = MemoryDisk::new();
         let mut store = open(&disk).expect("an empty folder");
-        block_on(store.accept_epoch(1)).expect("a healthy disk");
+        block_on(store.promise(accepted(1))).expect("a healthy disk");
         disk.halt_after(halt);
-        let done = block_on(poll_once(store.accept_epoch(2))).is_some();
+        let done = block_on(poll_once(store.promise(accepted(2)))).is_some();
         for seed in 0..20 {
             let disk = disk.fork();
             disk.crash(CrashMode::Tear { seed });
-            let epoch = open(&disk).expect("a folder of ours").meta().accepted_epoch;
+            let epoch = open(&disk).expect("a folder of ours").meta().promises.accepted_epoch;
             assert!(
                 epoch == 2 || (epoch == 1 && !done),
                 "epoch {epoch} after {halt} operations, seed {seed}"
@@ -52,9 +57,8 @@ fn folders_of_others_are_refused_by_name() {
 
     let disk = MemoryDisk::new();
     open(&disk).expect("an empty folder");
-    let other = Owner { server_id: 4, ..OWNER };
-    let refused = block_on(MetaStore::open(disk.storage(), other, 99)).err();
-    assert!(matches!(refused, Some(MetaError::Foreign(owner)) if owner == OWNER));
+    let refused = block_on(MetaStore::open(disk.storage(), SERVER + 1, 99)).err();
+    assert!(matches!(refused, Some(MetaError::Foreign(SERVER))));
 }
 
 #[test]
@@ -78,7 +82,7 @@ fn a_failed_write_is_final() {
     let mut store = open(&disk).expect("an empty folder");
     let effect = Effect::Fail(io::ErrorKind::Other);
     disk.inject(Fault { kind: OpKind::Sync, prefix: NEW_NAME.into(), skip: 0, times: 1, effect });
-    assert!(block_on(store.accept_epoch(1)).is_err());
-    assert!(block_on(store.accept_epoch(1)).is_err());
-    assert_eq!(store.meta().accepted_epoch, 0);
+    assert!(block_on(store.promise(accepted(1))).is_err());
+    assert!(block_on(store.promise(accepted(1))).is_err());
+    assert_eq!(store.meta().promises.accepted_epoch, 0);
 }

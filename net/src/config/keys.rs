@@ -88,6 +88,8 @@ const KEYS: &[(&str, Treatment)] = &[
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n as u16)))),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n as u32))),
+    ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
+    ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),
     // Read after everything else, from the folder of the file.
     ("dynamicConfigFile", Honoured(|_, _| Ok(()))),
     (
@@ -116,7 +118,6 @@ const KEYS: &[(&str, Treatment)] = &[
     ("connectToLearnerMasterLimit", NoEffect("initLimit covers connecting too")),
     ("cnxTimeout", NoEffect("dials of peers end after ringkeeper.peerTimeoutMs")),
     ("quorumCnxnTimeoutMs", NoEffect("silence of peers is judged by ringkeeper.peerTimeoutMs")),
-    ("quorumListenOnAllIPs", NoEffect(OFF)),
     ("electionPortBindRetry", NoEffect("a port in use stops the start at once")),
     ("tcpKeepAlive", NoEffect("peers exchange heartbeats")),
     ("clientTcpKeepAlive", NoEffect("sessions expire when a client falls silent")),
@@ -255,6 +256,16 @@ fn address(value: &str) -> Result<std::net::IpAddr, String> {
     use std::net::ToSocketAddrs;
     let resolved = (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
     resolved.map(|socket| socket.ip()).next().ok_or_else(|| format!("{value:?} has no address"))
+}
+
+/// The contents of a file, without the line's end.
+fn secret(value: &str) -> Result<Vec<u8>, String> {
+    let bytes = std::fs::read(value).map_err(|error| format!("{value} cannot be read: {error}"))?;
+    let secret = bytes.trim_ascii_end();
+    if secret.len() < 16 {
+        return Err(format!("{value} holds {} bytes: at least 16 are needed", secret.len()));
+    }
+    Ok(secret.to_vec())
 }
 
 fn digest(value: &str) -> Result<String, String> {

@@ -67,6 +67,10 @@ pub(crate) struct Config {
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer counts as gone, milliseconds.
     pub(crate) peer_timeout_ms: u32,
+    /// What the servers of the ensemble know and nobody else.
+    pub(crate) peer_secret: Option<Vec<u8>>,
+    /// Whether peers may connect to every address of this machine.
+    pub(crate) quorum_listen_on_all: bool,
     /// This server's number in the ensemble.
     pub(crate) my_id: Option<u64>,
     /// The ensemble; empty for a server alone.
@@ -109,6 +113,8 @@ impl Default for Config {
             fsync_warning_ms: 1000,
             shards: None,
             peer_timeout_ms: 500,
+            peer_secret: None,
+            quorum_listen_on_all: false,
             my_id: None,
             servers: Vec::new(),
         }
@@ -134,6 +140,11 @@ impl Config {
     /// Longest session timeout that is granted, milliseconds.
     pub(crate) fn max_session_timeout(&self) -> u32 {
         self.max_session_timeout_ms.unwrap_or(self.tick_time_ms.saturating_mul(20))
+    }
+
+    /// This server's number; a server alone is 1, as in ZooKeeper.
+    pub(crate) fn server_id(&self) -> u64 {
+        self.my_id.unwrap_or(1)
     }
 
     /// What requests may do.

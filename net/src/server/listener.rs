@@ -91,6 +91,16 @@ pub(crate) fn release(stream: TcpStream) -> io::Result<Socket> {
     borrowed.try_clone_to_owned().map(Socket::from)
 }
 
+/// A second handle of a connection, so that one task can read and another write.
+///
+/// # Errors
+/// No file descriptor is free.
+pub(crate) fn second(stream: &TcpStream) -> io::Result<TcpStream> {
+    // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    borrowed.try_clone_to_owned().map(|fd| adopt_stream(Socket::from(fd)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,10 +3,12 @@
 mod admission;
 mod clock;
 mod core_host;
+mod framing;
 mod inspect;
 mod listener;
 mod log_quota;
 mod log_task;
+mod peers;
 mod recovery;
 mod shard_host;
 mod start;

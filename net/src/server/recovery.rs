@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
+use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::{FolderLock, LockError};
-use ringkeeper_log::meta::{CLUSTER_ID_LEN, MetaError, MetaStore, Owner};
+use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::Epoch;
+use ringkeeper_wire::{Epoch, Zxid};
 
+use super::log_task::{LogTask, mark};
 use crate::config::Config;
 
 /// A folder that cannot be used.
@@ -28,8 +30,6 @@ pub(crate) enum FolderError {
     Damaged { folder: PathBuf, source: MetaError },
     #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
     Log { folder: PathBuf, source: OpenError },
-    #[error("the epoch counter is used up; begin anew in an empty folder")]
-    EpochsUsedUp,
 }
 
 /// The server's folders, locked for this process.
@@ -37,7 +37,7 @@ pub(crate) struct Folder {
     data_dir: PathBuf,
     log_dir: PathBuf,
     segment_size_bytes: u64,
-    owner: Owner,
+    server_id: u64,
     /// Held for as long as the process lives.
     _locks: Vec<FolderLock>,
 }
@@ -45,9 +45,9 @@ pub(crate) struct Folder {
 /// What the folders held.
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    pub(crate) wal: Wal<DmaStorage>,
-    /// The epoch that this server leads from now on.
-    pub(crate) epoch: Epoch,
+    pub(crate) log: LogTask<DmaStorage>,
+    /// What the broadcast has to know of the folder.
+    pub(crate) durable: Durable,
 }
 
 impl Folder {
@@ -72,7 +72,7 @@ impl Folder {
             data_dir: folders.swap_remove(0),
             log_dir,
             segment_size_bytes: config.segment_size_bytes,
-            owner: Owner { cluster_id: [0; CLUSTER_ID_LEN], server_id: config.my_id.unwrap_or(1) },
+            server_id: config.server_id(),
         })
     }
 
@@ -93,8 +93,8 @@ impl Folder {
     pub(crate) async fn recover(&self, seed: u64, salt: u64) -> Result<Recovered, FolderError> {
         let folder = || self.log_dir.clone();
         let storage =
-            DmaStorage::open(&self.log_dir).map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let mut meta = MetaStore::open(storage.clone(), self.owner, salt).await.map_err(|source| match source {
+            DmaStorage::open(&self.log_dir).await.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let meta = MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
             MetaError::Corrupt | MetaError::Missing { .. } => FolderError::Damaged { folder: folder(), source },
             MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
             source => FolderError::NotOurs { folder: folder(), source },
@@ -105,10 +105,12 @@ impl Folder {
         };
         let started = Instant::now();
         let mut state = State::new(seed);
+        let mut marks = Vec::new();
         let (wal, recovered) = Wal::open(storage, options, |frame| {
             for txn in txn::decode_batch(frame.payload())? {
                 state.apply(&txn);
             }
+            note_end(&mut marks, LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 });
             Ok(())
         })
         .await
@@ -123,15 +125,25 @@ impl Folder {
             took_ms = started.elapsed().as_millis(),
             "log replayed"
         );
-        let reached = meta.meta().current_epoch.max(state.last_zxid().epoch().0);
-        let epoch = reached.checked_add(1).ok_or(FolderError::EpochsUsedUp)?;
-        let failed = |source: ringkeeper_log::error::FatalError| FolderError::Unusable {
-            folder: folder(),
-            source: io::Error::other(source),
+        let mut summary = LogSummary::new(mark(recovered.after), Zxid::ZERO);
+        marks.into_iter().for_each(|mark| summary.push(mark));
+        let promises = meta.meta().promises;
+        let epochs = Epochs {
+            accepted: Epoch(promises.accepted_epoch),
+            current: Epoch(promises.current_epoch),
+            cluster: promises.cluster,
+            initialized: promises.initialized,
         };
-        meta.accept_epoch(epoch).await.map_err(failed)?;
-        meta.enter_epoch(epoch).await.map_err(failed)?;
-        Ok(Recovered { state, wal, epoch: Epoch(epoch) })
+        let durable = Durable { epochs, log: summary };
+        Ok(Recovered { state, log: LogTask { wal, meta, seed }, durable })
+    }
+}
+
+/// Keeps the last position of each epoch, which is all that the broadcast compares.
+fn note_end(marks: &mut Vec<LogMark>, end: LogMark) {
+    match marks.last_mut() {
+        Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
+        _ => marks.push(end),
     }
 }
 
