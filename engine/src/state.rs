@@ -158,3 +158,19 @@ impl State {
         self.quotas.deleted(path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_shared_between_threads() {
+        fn shared<T: Send + Sync>(_: &T) {}
+        shared(&State::new(1));
+    }
+
+    #[test]
+    fn the_seed_is_no_part_of_the_value() {
+        assert_eq!(State::new(1).digest(), State::new(2).digest());
+    }
+}

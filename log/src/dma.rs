@@ -29,13 +29,25 @@ impl DmaStorage {
     ///
     /// # Errors
     /// When the folder cannot be written to.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let folder = path.as_ref().canonicalize()?;
-        let obstacle = obstacle_to_direct_io(&folder)?;
+        let probe = folder.join(PROBE_NAME);
+        std::fs::write(&probe, [0; BLOCK_LEN])?;
+        let obstacle = obstacle_to_direct_io(&probe).await;
+        std::fs::remove_file(&probe)?;
+        let obstacle = obstacle?;
         if let Some(obstacle) = &obstacle {
             tracing::warn!(folder = %folder.display(), obstacle, "no direct I/O here: commits will be slower");
         }
         Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
+    }
+
+    /// The folder at `path` through the page cache, also where direct I/O would work.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn open_buffered(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { folder: path.as_ref().canonicalize()?.into(), direct: false })
     }
 
     /// Whether files are written past the page cache.
@@ -175,7 +187,7 @@ impl StorageFile for DiskFile {
         Ok(synced?)
     }
 
-    async fn len(&self) -> io::Result<u64> {
+    async fn size(&self) -> io::Result<u64> {
         let len = match &self.0 {
             Disk::Direct(file) => file.file_size().await,
             Disk::Buffered(file) => file.file_size().await,
@@ -214,18 +226,22 @@ fn flag(flag: OFlags) -> i32 {
     flag.bits().cast_signed()
 }
 
-/// Why direct I/O cannot be used in a folder: the file system refuses it, or glommio would panic on what sysfs says
+/// Why direct I/O cannot be used with a file: the file system refuses it, or glommio would panic on what sysfs says
 /// about the device.
-fn obstacle_to_direct_io(folder: &Path) -> io::Result<Option<String>> {
-    let path = folder.join(PROBE_NAME);
-    std::fs::write(&path, [0; BLOCK_LEN])?;
-    let device = std::fs::metadata(&path)?.dev();
-    let opened = StdOpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(&path);
-    std::fs::remove_file(&path)?;
-    Ok(match opened {
-        Err(error) => Some(format!("O_DIRECT: {error}")),
-        Ok(_) => undescribed_device(device),
-    })
+async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
+    let device = std::fs::metadata(path)?.dev();
+    if let Err(error) = StdOpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(path) {
+        return Ok(Some(format!("O_DIRECT: {error}")));
+    }
+    if let Some(obstacle) = undescribed_device(device) {
+        return Ok(Some(obstacle));
+    }
+    // glommio finds out by the first file it opens on a device whether to poll for completions, by reading from it.
+    // An empty one answers without asking the device, glommio polls, and every later read fails with ENOTSUP. This
+    // file is not empty.
+    let file = OpenOptions::new().read(true).write(true).dma_open(path).await?;
+    file.close().await?;
+    Ok(None)
 }
 
 /// glommio describes the device of a file by these files of `/sys/dev/block/MAJOR:0/queue`, and panics if the device

@@ -72,7 +72,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let lock = FolderLock::take(&folder).expect("nobody else has it");
         let refused = FolderLock::take(&folder).expect_err("it is taken");
-        assert!(matches!(&refused, LockError::InUse { holder, .. } if *holder == std::process::id().to_string()));
+        assert!(
+            matches!(&refused, LockError::InUse { holder, .. } if *holder == std::process::id().to_string())
+        );
         drop(lock);
         FolderLock::take(&folder).expect("it is free again");
     }

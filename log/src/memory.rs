@@ -152,7 +152,7 @@ impl MemoryStorage {
             let started = match disk.fault(kind, name) {
                 _ if disk.halted_before(id) => Err(powered_off()),
                 Some(Effect::Fail(error)) => Err(error.into()),
-                Some(Effect::Short) | None => start(&mut disk, id),
+                Some(Effect::Short | Effect::Ignore) | None => start(&mut disk, id),
             };
             (id, started)
         };
@@ -242,7 +242,7 @@ impl StorageFile for MemoryFile {
 
     async fn write_at(&self, buffer: Vec<u8>, offset: u64) -> io::Result<usize> {
         check_aligned(offset, buffer.len())?;
-        let short = self.storage.disk.borrow().is_short(OpKind::Write, &self.name);
+        let short = self.storage.disk.borrow().strikes(OpKind::Write, &self.name, Effect::Short);
         let len = if short { buffer.len() / 2 } else { buffer.len() };
         let start = |disk: &mut Disk, id| {
             let data = buffer[..len].to_vec();
@@ -264,7 +264,11 @@ impl StorageFile for MemoryFile {
     }
 
     async fn datasync(&self) -> io::Result<()> {
-        let start = |disk: &mut Disk, _| Ok(disk.finished_changes(self.inode));
+        let ignored = self.storage.disk.borrow().strikes(OpKind::Sync, &self.name, Effect::Ignore);
+        let start = |disk: &mut Disk, _| match ignored {
+            true => Ok(Vec::new()),
+            false => Ok(disk.finished_changes(self.inode)),
+        };
         self.storage
             .operate(OpKind::Sync, &self.name, start, |disk, changes| {
                 disk.make_durable(self.inode, &changes);
@@ -273,8 +277,8 @@ impl StorageFile for MemoryFile {
             .await
     }
 
-    async fn len(&self) -> io::Result<u64> {
-        self.storage.instant(OpKind::Len, &self.name, |disk, _| disk.len(self.inode)).await
+    async fn size(&self) -> io::Result<u64> {
+        self.storage.instant(OpKind::Size, &self.name, |disk, _| disk.len(self.inode)).await
     }
 
     async fn allocate(&self, len: u64) -> io::Result<()> {

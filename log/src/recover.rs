@@ -155,7 +155,7 @@ async fn look_at<S: Storage>(
     let failed = |action| move |source| io_error(action, sequence, source);
     let name = file_name(sequence);
     let file = storage.open(&name, options.write_mode).await.map_err(failed("opening"))?;
-    let len = file.len().await.map_err(failed("measuring"))?;
+    let len = file.size().await.map_err(failed("measuring"))?;
     let block =
         if len < BLOCK { None } else { Some(file.read_at(0, BLOCK_LEN).await.map_err(failed("reading"))?) };
     let decoded = block.map_or(Err(HeaderFault::Absent), |block| SegmentHeader::decode(&block, sequence));
@@ -270,30 +270,30 @@ async fn end<F: StorageFile>(
     options: &Options,
 ) -> Result<(Tail, u64), OpenError> {
     let mut behind = Remains::default();
-    let (sequence, offset, tip) =
-        segments.last().map_or((0, 0, Tip::default()), |last| (last.header.sequence, last.end, last.tip));
+    let (sequence, offset, tip) = segments
+        .last()
+        .map_or_else(|| (0, 0, Tip::default()), |last| (last.header.sequence, last.end, last.tip));
+    let mut damage = (sequence, offset);
     if let Some(newest) = segments.last() {
         let mut window = Window::new(newest.file.clone(), newest_len);
-        let found = scan::remains(&mut window, newest.header.home(), offset).await;
+        let found = scan::remains(&mut window, newest.header.home(), offset, tip).await;
         behind = found.map_err(|source| io_error("reading", sequence, source))?;
     }
-    let torn = behind.highest_number.is_some();
-    let mut damage = (sequence, offset);
+    let torn = behind.last_number().is_some();
     for other in others.iter().filter(|other| other.sequence > sequence && other.header.is_none()) {
         let home = Home { segment: other.sequence, salt: options.identity.salt };
         let mut window = Window::new(other.file.clone(), other.len);
-        let found = scan::remains(&mut window, home, 0).await;
+        let found = scan::remains(&mut window, home, 0, tip).await;
         let found = found.map_err(|source| io_error("reading", other.sequence, source))?;
-        if found.proven > Some(tip.number) && behind.proven <= Some(tip.number) {
+        if !torn && behind.proof_after(tip).is_none() && found.proof_after(tip).is_some() {
             damage = (other.sequence, 0);
         }
         behind = behind.join(found);
     }
-    if behind.proven > Some(tip.number) {
+    if let Some(until_zxid) = behind.proof_after(tip) {
         let (file, offset) = (file_name(damage.0), damage.1);
-        let corruption = Corruption { file, offset, after_zxid: tip.zxid, until_zxid: behind.proven_zxid };
-        return Err(corruption.into());
+        return Err(Corruption { file, offset, after_zxid: tip.zxid, until_zxid }.into());
     }
     let tail = if torn { Tail::Torn { file: file_name(sequence), offset } } else { Tail::Clean };
-    Ok((tail, behind.highest_number.unwrap_or(0).max(tip.number)))
+    Ok((tail, behind.last_number().unwrap_or(0).max(tip.number)))
 }

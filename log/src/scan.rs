@@ -116,45 +116,63 @@ pub(crate) fn frames(group: &[u8], until: Option<u64>) -> impl Iterator<Item = (
     })
 }
 
-/// What lies behind the point where a segment's groups end.
+/// What lies behind the point where a history ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Remains {
+    /// The least number of a group there that further zxids precede, and the last of these.
+    lost: Option<(u64, u64)>,
     /// The greatest number of a group there.
-    pub(crate) highest_number: Option<u64>,
+    last: Option<u64>,
     /// The greatest number that a group there claims to have been durable.
-    pub(crate) proven: Option<u64>,
-    /// The last zxid before those groups, of the one that proves `proven`.
-    pub(crate) proven_zxid: u64,
+    proven: Option<u64>,
 }
 
 impl Remains {
-    fn note(&mut self, header: &GroupHeader) {
-        self.highest_number = self.highest_number.max(Some(header.number));
-        if self.proven < Some(header.durable) {
-            self.proven = Some(header.durable);
-            self.proven_zxid = header.after_zxid;
-        }
+    fn note(&mut self, header: &GroupHeader, tip: Tip) {
+        *self = self.join(Self {
+            lost: Some((header.number, header.after_zxid)).filter(|(_, zxid)| *zxid > tip.zxid),
+            last: Some(header.number),
+            proven: Some(header.durable),
+        });
     }
 
+    /// All that lies in two places.
     pub(crate) fn join(self, other: Self) -> Self {
-        let stronger = if self.proven >= other.proven { self } else { other };
-        Self { highest_number: self.highest_number.max(other.highest_number), ..stronger }
+        let lost = match (self.lost, other.lost) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        Self { lost, last: self.last.max(other.last), proven: self.proven.max(other.proven) }
+    }
+
+    /// The greatest number of a group there.
+    pub(crate) fn last_number(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// If they prove that something after `tip` had been durable: the last zxid that is lost by that.
+    pub(crate) fn proof_after(&self, tip: Tip) -> Option<u64> {
+        let until_zxid = self.lost.map_or(tip.zxid, |(_, zxid)| zxid);
+        (self.proven > Some(tip.number)).then_some(until_zxid)
     }
 }
 
-/// Looks at every block from `offset` to the file's end for groups that belong here.
+/// Looks at every block from `offset` to the file's end for groups that belong here and are numbered above `tip`
+/// (those below are of an append that found the disk full, and was undone).
 pub(crate) async fn remains<F: StorageFile>(
     window: &mut Window<F>,
     home: Home,
     offset: u64,
+    tip: Tip,
 ) -> io::Result<Remains> {
     let mut remains = Remains::default();
     let mut at = offset;
     loop {
         let bytes = window.get(at, READ_LEN).await?;
         for block in bytes.chunks_exact(BLOCK_LEN) {
-            if let Some(header) = GroupHeader::decode(block, home) {
-                remains.note(&header);
+            if let Some(header) = GroupHeader::decode(block, home).filter(|header| header.number > tip.number)
+            {
+                remains.note(&header, tip);
             }
         }
         if bytes.len() < READ_LEN {

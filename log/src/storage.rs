@@ -74,7 +74,7 @@ pub trait StorageFile {
     async fn datasync(&self) -> io::Result<()>;
 
     /// Length in bytes.
-    async fn len(&self) -> io::Result<u64>;
+    async fn size(&self) -> io::Result<u64>;
 
     /// Reserves room so that the file is `len` bytes long, without writing it.
     async fn allocate(&self, len: u64) -> io::Result<()>;

@@ -149,17 +149,26 @@ impl Replica {
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
     }
 
-    /// This server neither leads nor follows: clients are sent away. What is executed and not committed is kept: the
-    /// next leader's synchronization either commits it or has it truncated ([`Self::truncated`]).
+    /// This server neither leads nor follows: clients are sent away. What was proposed and is not committed stays:
+    /// the next leader's synchronization either commits it or has it truncated ([`Self::truncate`]).
     pub fn look(&mut self) {
         self.role = Role::Looking;
         self.attached.clear();
+        self.pipeline.abandon_unsealed();
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::No)));
     }
 
-    /// Everything that is not committed was cut off the log.
-    pub fn truncated(&mut self) {
-        self.pipeline.abandon_uncommitted();
+    /// The log is being cut after `after`. False if the state has to be rebuilt from what remains of it
+    /// ([`Self::rebuilt`]).
+    #[must_use]
+    pub fn truncate(&mut self, after: Zxid) -> bool {
+        self.pipeline.truncate(after)
+    }
+
+    /// The state was rebuilt from the log, or received whole from the leader.
+    pub fn rebuilt(&mut self, state: State) {
+        self.pipeline = Pipeline::new(state);
+        self.effects.push(Effect::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
     }
 
     /// A shard's requests.
@@ -233,6 +242,12 @@ impl Replica {
         let mut payload = AlignedVec::new();
         txn::encode_batch(txns, &mut payload);
         Some(SealedBatch { first, last, payload })
+    }
+
+    /// Bytes of requests waiting to be sealed, roughly.
+    #[must_use]
+    pub fn unsealed_bytes(&self) -> usize {
+        self.pipeline.open_bytes()
     }
 
     /// Whether [`Self::seal`] would give a batch.

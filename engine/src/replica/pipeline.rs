@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `head` is the state after everything executed; each transaction is applied to it once, when it is prepared (on
-//! the leader) or appended (on a follower). Committing publishes states that exist already. Losing leadership, or
-//! truncating, goes back to the committed state.
+//! the leader) or appended (on a follower). Committing publishes states that exist already. Losing leadership drops
+//! what is not sealed, truncating the log drops the batches that were cut off.
 //!
 //! Positions: committed <= last sealed <= last executed.
 
@@ -127,10 +127,24 @@ impl Pipeline {
         Some(Published { steps })
     }
 
-    /// Forgets everything that is not committed.
-    pub(crate) fn abandon_uncommitted(&mut self) {
-        let committed = State::clone(&self.committed);
-        *self = Self { committed: Arc::clone(&self.committed), ..Self::new(committed) };
+    /// Forgets what is executed and not sealed: it was never proposed.
+    pub(crate) fn abandon_unsealed(&mut self) {
+        self.open.clear();
+        self.step.clear();
+        self.writers.clear();
+        self.open_bytes = 0;
+        let last = self.sealed.back().and_then(|batch| batch.steps.last()).map_or(&self.committed, |step| &step.view);
+        self.head = State::clone(last);
+    }
+
+    /// The log was cut after `after`: forgets every batch behind it. False if what is committed here reaches
+    /// further, as it does after a restart, when everything in the log was taken for committed: then the state has to
+    /// be rebuilt from the log.
+    #[must_use]
+    pub(crate) fn truncate(&mut self, after: Zxid) -> bool {
+        self.sealed.retain(|batch| batch.last <= after);
+        self.abandon_unsealed();
+        self.committed.last_zxid() <= after
     }
 
     fn end_step(&mut self) {

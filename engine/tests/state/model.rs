@@ -378,7 +378,7 @@ fn assert_matches(server: &Server, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_state_does_what_the_naive_model_does(steps in prop::collection::vec(some_step(), 1..60)) {

@@ -151,7 +151,7 @@ fn containers_and_ttl_znodes_have_children_and_are_reaped_without() {
 }
 
 #[test]
-fn versions_wrap_and_minus_one_is_any() {
+fn minus_one_expects_any_version() {
     let mut server = Server::new();
     server.create("/a", 0);
     assert_eq!(code(&server.ask(&set_data("/a", b"x", -1))), ErrorCode::Ok);

@@ -27,7 +27,7 @@ pub enum OpKind {
     Write,
     Read,
     Sync,
-    Len,
+    Size,
     Allocate,
 }
 
@@ -38,6 +38,8 @@ pub enum Effect {
     Fail(io::ErrorKind),
     /// A write takes half of its bytes.
     Short,
+    /// A sync says that it has worked, and does nothing.
+    Ignore,
 }
 
 /// A planted fault.
@@ -273,9 +275,10 @@ impl Disk {
         Some(fault.effect)
     }
 
-    pub(super) fn is_short(&self, kind: OpKind, name: &str) -> bool {
+    /// Whether the next such operation will be struck so.
+    pub(super) fn strikes(&self, kind: OpKind, name: &str, effect: Effect) -> bool {
         let next = self.faults.iter().find(|fault| fault.times > 0 && fits(fault, kind, name));
-        next.is_some_and(|fault| fault.skip == 0 && fault.effect == Effect::Short)
+        next.is_some_and(|fault| fault.skip == 0 && fault.effect == effect)
     }
 
     // Names.

@@ -32,7 +32,10 @@ fn a_crash_at_any_step_leaves_the_old_epoch_or_the_new_one() {
             let disk = disk.fork();
             disk.crash(CrashMode::Tear { seed });
             let epoch = open(&disk).expect("a folder of ours").meta().accepted_epoch;
-            assert!(epoch == 2 || (epoch == 1 && !done), "epoch {epoch} after {halt} operations, seed {seed}");
+            assert!(
+                epoch == 2 || (epoch == 1 && !done),
+                "epoch {epoch} after {halt} operations, seed {seed}"
+            );
         }
         if done {
             assert!(halt >= 4, "writing, syncing, renaming and syncing the folder are four operations");

@@ -39,7 +39,8 @@ impl<S: Storage> Wal<S> {
     pub(super) async fn reserve(&self, count: usize) -> Result<VecDeque<Spare<S::File>>, SegmentError> {
         let mut spares = VecDeque::with_capacity(count);
         while spares.len() < count {
-            let above = spares.back().map_or(self.active_sequence(), |spare: &Spare<_>| spare.sequence);
+            let last = spares.back().map(|spare: &Spare<_>| spare.sequence);
+            let above = last.unwrap_or_else(|| self.active_sequence());
             match self.upkeep.take(above).await {
                 Ok(spare) => spares.push_back(spare),
                 Err(error) => {

@@ -98,7 +98,7 @@ fn init_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,glommio=warn"));
     // Fails only if a subscriber is installed already, which then does the work.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init();
 }
 
 fn executor(name: &str, placement: glommio::Placement, io_memory_bytes: usize) -> LocalExecutorBuilder {

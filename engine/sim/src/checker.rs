@@ -1,0 +1,112 @@
+//! What must hold in every run.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ringkeeper_engine::zab::{LogMark, Quorum, ServerSet};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Violation {
+    #[error("epoch {} has two leaders, {} and {}", .0.0, .1, .2)]
+    TwoLeaders(Epoch, ServerId, ServerId),
+    #[error("server {server} delivers {mark:?} as batch {index}, where {expected:?} was delivered before")]
+    Order { server: ServerId, index: usize, mark: LogMark, expected: LogMark },
+    #[error("server {server} delivers up to {upto}, which its log does not have")]
+    DeliveredUnknown { server: ServerId, upto: Zxid },
+    #[error("{mark:?} is delivered, durable only on {holders:?}")]
+    NotDurable { mark: LogMark, holders: ServerSet },
+    #[error("server {server} appends {next} after {last:?}")]
+    Gap { server: ServerId, last: LogMark, next: Zxid },
+    #[error("server {server} cuts its log after {after}, having delivered {delivered}")]
+    DeliveredCut { server: ServerId, after: Zxid, delivered: Zxid },
+    #[error("server {server} leads epoch {} without the committed {lost:?}", .epoch.0)]
+    LostByLeader { server: ServerId, epoch: Epoch, lost: LogMark },
+    #[error("server {server} is confirmed as leader at {commit}, but {newest} was delivered before")]
+    StaleConfirmation { server: ServerId, commit: Zxid, newest: Zxid },
+    #[error("server {server} forgets its promise: {before:?} after {after:?}")]
+    PromiseBroken { server: ServerId, before: Epoch, after: Epoch },
+    #[error("no progress after everything was healed: {0}")]
+    Stuck(String),
+}
+
+/// Watches one run.
+#[derive(Debug, Default)]
+pub(crate) struct Checker {
+    /// Everything committed, in order: what any server has delivered.
+    committed: Vec<LogMark>,
+    /// Which voters have ever had a batch on their disk.
+    durable: BTreeMap<(Zxid, u32), ServerSet>,
+    leaders: HashMap<Epoch, (ServerId, u64)>,
+    confirmations: HashMap<u64, Zxid>,
+}
+
+impl Checker {
+    pub(crate) fn committed(&self) -> &[LogMark] {
+        &self.committed
+    }
+
+    fn newest(&self) -> Zxid {
+        self.committed.last().map_or(Zxid::ZERO, |mark| mark.zxid)
+    }
+
+    pub(crate) fn durable(&mut self, server: ServerId, mark: LogMark) {
+        self.durable.entry((mark.zxid, mark.checksum)).or_default().insert(server);
+    }
+
+    /// A server delivers its batch number `index`.
+    pub(crate) fn deliver(
+        &mut self,
+        server: ServerId,
+        index: usize,
+        mark: LogMark,
+        quorum: &dyn Quorum,
+    ) -> Result<(), Violation> {
+        if let Some(expected) = self.committed.get(index).copied() {
+            let agrees = expected == mark;
+            return if agrees { Ok(()) } else { Err(Violation::Order { server, index, mark, expected }) };
+        }
+        let holders = self.durable.get(&(mark.zxid, mark.checksum)).copied().unwrap_or_default();
+        if !quorum.is_quorum(&holders) {
+            return Err(Violation::NotDurable { mark, holders });
+        }
+        self.committed.push(mark);
+        Ok(())
+    }
+
+    /// A server begins to lead with this log.
+    pub(crate) fn leads(
+        &mut self,
+        server: ServerId,
+        incarnation: u64,
+        epoch: Epoch,
+        log: impl Iterator<Item = LogMark>,
+    ) -> Result<(), Violation> {
+        let leader = *self.leaders.entry(epoch).or_insert((server, incarnation));
+        if leader != (server, incarnation) {
+            return Err(Violation::TwoLeaders(epoch, leader.0, server));
+        }
+        // An older leader may learn late that it was elected: it must have what came before its epoch.
+        let before = self.committed.iter().take_while(|mark| mark.zxid.epoch() < epoch);
+        let mut log = log;
+        for expected in before {
+            if log.next() != Some(*expected) {
+                return Err(Violation::LostByLeader { server, epoch, lost: *expected });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn asks_confirmation(&mut self, token: u64) {
+        let newest = self.newest();
+        self.confirmations.insert(token, newest);
+    }
+
+    pub(crate) fn confirmed(&mut self, server: ServerId, token: u64, commit: Zxid) -> Result<(), Violation> {
+        match self.confirmations.remove(&token) {
+            Some(newest) if newest > commit => Err(Violation::StaleConfirmation { server, commit, newest }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A disk that forgets what was not synced.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary};
+use ringkeeper_wire::Zxid;
+
+use crate::random::Random;
+
+/// Something the log was asked to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    Append(Batch),
+    Truncate(Zxid),
+    Install(Snapshot),
+}
+
+/// The state of a server: what it has delivered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) delivered: Arc<Vec<LogMark>>,
+}
+
+impl Snapshot {
+    pub(crate) fn last(&self) -> LogMark {
+        self.delivered.last().copied().unwrap_or(LogMark::START)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) epochs: Epochs,
+    pub(crate) snapshot: Snapshot,
+    base: LogMark,
+    log: Vec<Batch>,
+    /// Operations not yet synced; the first `syncing` of them are under way.
+    queue: VecDeque<Operation>,
+    syncing: usize,
+    pub(crate) writing_epochs: Option<Epochs>,
+}
+
+impl Disk {
+    pub(crate) fn push(&mut self, operation: Operation) {
+        self.queue.push_back(operation);
+    }
+
+    /// Starts the next sync if the disk is idle: all appends at hand go together.
+    pub(crate) fn start(&mut self) -> bool {
+        if self.syncing > 0 || self.queue.is_empty() {
+            return false;
+        }
+        let appends = self.queue.iter().take_while(|op| matches!(op, Operation::Append(_))).count();
+        self.syncing = appends.max(1);
+        true
+    }
+
+    /// The sync is done. Returns what is durable now.
+    pub(crate) fn finish(&mut self) -> Vec<Operation> {
+        let done: Vec<Operation> = self.queue.drain(..self.syncing).collect();
+        self.syncing = 0;
+        done.iter().for_each(|operation| self.apply(operation));
+        done
+    }
+
+    fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Append(batch) => self.log.push(batch.clone()),
+            Operation::Truncate(after) => self.log.retain(|batch| batch.last() <= *after),
+            Operation::Install(snapshot) => {
+                self.base = snapshot.last();
+                self.snapshot = snapshot.clone();
+                self.log.clear();
+            }
+        }
+    }
+
+    pub(crate) fn last(&self) -> LogMark {
+        self.log.last().map_or(self.base, Batch::end)
+    }
+
+    /// Power is lost: some of what was under way is on the medium, in order. Returns that.
+    pub(crate) fn crash(&mut self, random: &mut Random) -> Vec<Operation> {
+        let survived = random.index(self.queue.len() + 1);
+        let done: Vec<Operation> = self.queue.drain(..survived).collect();
+        done.iter().for_each(|operation| self.apply(operation));
+        self.queue.clear();
+        self.syncing = 0;
+        if let Some(epochs) = self.writing_epochs.take()
+            && random.chance(500)
+        {
+            self.epochs = epochs;
+        }
+        done
+    }
+
+    /// Removes batches that the snapshot covers, up to `upto`, and returns the new base.
+    pub(crate) fn purge(&mut self, upto: Zxid) -> LogMark {
+        let upto = upto.min(self.snapshot.last().zxid);
+        let purged = self.log.partition_point(|batch| batch.last() <= upto);
+        if let Some(batch) = purged.checked_sub(1).and_then(|index| self.log.get(index)) {
+            self.base = batch.end();
+            self.log.drain(..purged);
+        }
+        self.base
+    }
+
+    /// Recovery: what a server finds at its start.
+    pub(crate) fn recover(&mut self) -> (Durable, Vec<Batch>) {
+        let snapshot = self.snapshot.last();
+        if self.last().zxid < snapshot.zxid {
+            self.log.clear();
+            self.base = snapshot;
+        }
+        let mut summary = LogSummary::new(self.base, snapshot.zxid);
+        self.log.iter().for_each(|batch| summary.push(batch.end()));
+        (Durable { epochs: self.epochs, log: summary }, self.log.clone())
+    }
+
+    pub(crate) const fn base(&self) -> LogMark {
+        self.base
+    }
+}

@@ -1,0 +1,522 @@
+//! Peer messages as bytes.
+//!
+//! Little-endian, no padding: one byte of kind, then the fields in the order of the structs. The link frames
+//! messages, so a message ends where its frame ends: a trailing payload has no length of its own. Decoding
+//! never panics, takes memory in proportion to the input, and accepts nothing that encoding does not produce.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::batch::{Batch, BatchError, LogMark};
+use super::message::{
+    Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
+    Vote,
+};
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The frame ends inside a field.
+    #[error("message cut short: {missing} more bytes expected")]
+    CutShort {
+        /// Bytes lacking in the field.
+        missing: usize,
+    },
+    /// Bytes follow the last field.
+    #[error("{0} bytes after the end of the message")]
+    Trailing(usize),
+    /// A kind, flag or count outside of its range.
+    #[error("{field} cannot be {value}")]
+    Value {
+        /// What was read.
+        field: &'static str,
+        /// What it said.
+        value: u64,
+    },
+    /// The zxids of a proposal.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+}
+
+mod kind {
+    pub(super) const NOTIFICATION: u8 = 1;
+    pub(super) const JOIN: u8 = 2;
+    pub(super) const NEW_EPOCH: u8 = 3;
+    pub(super) const ACK_EPOCH: u8 = 4;
+    pub(super) const SYNC: u8 = 5;
+    pub(super) const SNAPSHOT_CHUNK: u8 = 6;
+    pub(super) const PROPOSE: u8 = 7;
+    pub(super) const ACK: u8 = 8;
+    pub(super) const COMMIT: u8 = 9;
+    pub(super) const PING: u8 = 10;
+    pub(super) const PONG: u8 = 11;
+    pub(super) const FORWARD: u8 = 12;
+    pub(super) const TO_LEARNER: u8 = 13;
+}
+
+/// Longest encoding of everything before the payload of a message that has one: kind, epoch, position,
+/// commit, and the batch's zxids and checksum.
+pub const HEADER_BYTES_MAX: usize = 1 + 4 + 12 + 8 + 8 + 8 + 4;
+
+impl Message {
+    /// Appends the message without its payload, and returns the payload, which is to follow on the wire.
+    ///
+    /// The shell sends both with one vectored write, so a proposal's bytes are never copied.
+    pub fn encode_header(&self, out: &mut Vec<u8>) -> Option<&Arc<[u8]>> {
+        let mut w = Writer(out);
+        match self {
+            Self::Notification(n) => w.notification(n),
+            Self::Join(join) => {
+                w.u8(kind::JOIN).epoch(join.accepted).zxid(join.last).u64(join.cluster).flag(join.initialized);
+            }
+            Self::NewEpoch(epoch) => {
+                w.u8(kind::NEW_EPOCH).epoch(*epoch);
+            }
+            Self::AckEpoch(ask) => w.ack_epoch(ask),
+            Self::Sync(sync) => w.sync(sync),
+            Self::Propose(propose) => {
+                let Propose { epoch, prev, commit, batch } = propose;
+                w.u8(kind::PROPOSE).epoch(*epoch).mark(*prev).zxid(*commit);
+                w.zxid(batch.first()).zxid(batch.last()).u32(batch.end().checksum);
+                return Some(batch.bytes());
+            }
+            Self::Ack(ack) => {
+                w.u8(kind::ACK).ack(*ack);
+            }
+            Self::Commit { epoch, upto } => {
+                w.u8(kind::COMMIT).epoch(*epoch).zxid(*upto);
+            }
+            Self::Ping(ping) => {
+                let Ping { epoch, round, commit, sent, active } = *ping;
+                w.u8(kind::PING).epoch(epoch).u64(round).zxid(commit).zxid(sent).flag(active);
+            }
+            Self::Pong(pong) => {
+                w.u8(kind::PONG).u64(pong.round).ack(pong.ack);
+            }
+            Self::SnapshotChunk(bytes) => {
+                w.u8(kind::SNAPSHOT_CHUNK);
+                return Some(bytes);
+            }
+            Self::Forward(bytes) => {
+                w.u8(kind::FORWARD);
+                return Some(bytes);
+            }
+            Self::ToLearner(bytes) => {
+                w.u8(kind::TO_LEARNER);
+                return Some(bytes);
+            }
+        }
+        None
+    }
+
+    /// Appends the whole message.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(payload) = self.encode_header(out) {
+            out.extend_from_slice(payload);
+        }
+    }
+
+    /// Reads the message that a frame holds.
+    ///
+    /// # Errors
+    /// When the frame is not exactly one message.
+    pub fn decode(frame: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader(frame);
+        let message = match r.u8()? {
+            kind::NOTIFICATION => Self::Notification(r.notification()?),
+            kind::JOIN => Self::Join(Join {
+                accepted: r.epoch()?,
+                last: r.zxid()?,
+                cluster: r.u64()?,
+                initialized: r.flag("initialized")?,
+            }),
+            kind::NEW_EPOCH => Self::NewEpoch(r.epoch()?),
+            kind::ACK_EPOCH => Self::AckEpoch(r.ack_epoch()?),
+            kind::SYNC => Self::Sync(r.sync()?),
+            kind::SNAPSHOT_CHUNK => Self::SnapshotChunk(r.rest()),
+            kind::PROPOSE => Self::Propose(r.propose()?),
+            kind::ACK => Self::Ack(r.ack()?),
+            kind::COMMIT => Self::Commit { epoch: r.epoch()?, upto: r.zxid()? },
+            kind::PING => Self::Ping(Ping {
+                epoch: r.epoch()?,
+                round: r.u64()?,
+                commit: r.zxid()?,
+                sent: r.zxid()?,
+                active: r.flag("active")?,
+            }),
+            kind::PONG => Self::Pong(Pong { round: r.u64()?, ack: r.ack()? }),
+            kind::FORWARD => Self::Forward(r.rest()),
+            kind::TO_LEARNER => Self::ToLearner(r.rest()),
+            other => return Err(DecodeError::Value { field: "message kind", value: u64::from(other) }),
+        };
+        r.end()?;
+        Ok(message)
+    }
+}
+
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes(&[value])
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn flag(&mut self, value: bool) -> &mut Self {
+        self.u8(u8::from(value))
+    }
+
+    fn epoch(&mut self, epoch: Epoch) -> &mut Self {
+        self.u32(epoch.0)
+    }
+
+    fn zxid(&mut self, zxid: Zxid) -> &mut Self {
+        self.u64(zxid.0)
+    }
+
+    fn mark(&mut self, mark: LogMark) -> &mut Self {
+        self.zxid(mark.zxid).u32(mark.checksum)
+    }
+
+    fn vote(&mut self, vote: Vote) -> &mut Self {
+        self.epoch(vote.epoch).zxid(vote.zxid).u64(vote.leader.0)
+    }
+
+    fn ack(&mut self, ack: Ack) -> &mut Self {
+        self.epoch(ack.epoch).zxid(ack.upto).flag(ack.adopted)
+    }
+
+    fn notification(&mut self, n: &Notification) {
+        let state = match n.state {
+            PeerState::Looking => 0,
+            PeerState::Following => 1,
+            PeerState::Leading => 2,
+        };
+        self.u8(kind::NOTIFICATION).u8(state).u64(n.round);
+        self.vote(n.vote).vote(n.own).u64(n.cluster).flag(n.initialized);
+    }
+
+    fn ack_epoch(&mut self, ask: &AckEpoch) {
+        self.u8(kind::ACK_EPOCH).epoch(ask.epoch).flag(ask.promise).epoch(ask.current);
+        self.u64(ask.serial).flag(ask.snapshot).zxid(ask.log.floor);
+        let newest = ask.log.ends.len().saturating_sub(LogOutline::ENDS_MAX);
+        for end in ask.log.ends.iter().skip(newest) {
+            self.mark(*end);
+        }
+    }
+
+    fn sync(&mut self, sync: &Sync) {
+        let Sync { epoch, serial, plan, history, cluster } = *sync;
+        self.u8(kind::SYNC).epoch(epoch).u64(serial).zxid(history).u64(cluster);
+        match plan {
+            SyncPlan::Diff => self.u8(0),
+            SyncPlan::Truncate(after) => self.u8(1).zxid(after),
+            SyncPlan::Snapshot(last) => self.u8(2).mark(last),
+        };
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let missing = N.saturating_sub(self.0.len());
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::CutShort { missing })?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.array::<1>().map(u8::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self, field: &'static str) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(DecodeError::Value { field, value: u64::from(other) }),
+        }
+    }
+
+    fn epoch(&mut self) -> Result<Epoch, DecodeError> {
+        self.u32().map(Epoch)
+    }
+
+    fn zxid(&mut self) -> Result<Zxid, DecodeError> {
+        self.u64().map(Zxid)
+    }
+
+    fn mark(&mut self) -> Result<LogMark, DecodeError> {
+        Ok(LogMark { zxid: self.zxid()?, checksum: self.u32()? })
+    }
+
+    fn vote(&mut self) -> Result<Vote, DecodeError> {
+        Ok(Vote { epoch: self.epoch()?, zxid: self.zxid()?, leader: ServerId(self.u64()?) })
+    }
+
+    fn ack(&mut self) -> Result<Ack, DecodeError> {
+        Ok(Ack { epoch: self.epoch()?, upto: self.zxid()?, adopted: self.flag("adopted")? })
+    }
+
+    fn rest(&mut self) -> Arc<[u8]> {
+        Arc::from(std::mem::take(&mut self.0))
+    }
+
+    fn notification(&mut self) -> Result<Notification, DecodeError> {
+        let state = match self.u8()? {
+            0 => PeerState::Looking,
+            1 => PeerState::Following,
+            2 => PeerState::Leading,
+            other => return Err(DecodeError::Value { field: "state", value: u64::from(other) }),
+        };
+        Ok(Notification {
+            state,
+            round: self.u64()?,
+            vote: self.vote()?,
+            own: self.vote()?,
+            cluster: self.u64()?,
+            initialized: self.flag("initialized")?,
+        })
+    }
+
+    fn ack_epoch(&mut self) -> Result<AckEpoch, DecodeError> {
+        Ok(AckEpoch {
+            epoch: self.epoch()?,
+            promise: self.flag("promise")?,
+            current: self.epoch()?,
+            serial: self.u64()?,
+            snapshot: self.flag("snapshot")?,
+            log: self.outline()?,
+        })
+    }
+
+    fn outline(&mut self) -> Result<LogOutline, DecodeError> {
+        let floor = self.zxid()?;
+        let mut ends: Vec<LogMark> = Vec::new();
+        while !self.0.is_empty() {
+            let end = self.mark()?;
+            if ends.len() == LogOutline::ENDS_MAX {
+                return Err(DecodeError::Value { field: "epochs", value: ends.len() as u64 + 1 });
+            }
+            if ends.last().is_some_and(|last| last.zxid >= end.zxid) {
+                return Err(DecodeError::Value { field: "end of an epoch", value: end.zxid.0 });
+            }
+            ends.push(end);
+        }
+        if ends.is_empty() {
+            return Err(DecodeError::Value { field: "epochs", value: 0 });
+        }
+        Ok(LogOutline { floor, ends })
+    }
+
+    fn sync(&mut self) -> Result<Sync, DecodeError> {
+        let (epoch, serial) = (self.epoch()?, self.u64()?);
+        let (history, cluster) = (self.zxid()?, self.u64()?);
+        let plan = match self.u8()? {
+            0 => SyncPlan::Diff,
+            1 => SyncPlan::Truncate(self.zxid()?),
+            2 => SyncPlan::Snapshot(self.mark()?),
+            other => return Err(DecodeError::Value { field: "plan", value: u64::from(other) }),
+        };
+        Ok(Sync { epoch, serial, plan, history, cluster })
+    }
+
+    fn propose(&mut self) -> Result<Propose, DecodeError> {
+        let (epoch, prev, commit) = (self.epoch()?, self.mark()?, self.zxid()?);
+        let (first, last, checksum) = (self.zxid()?, self.zxid()?, self.u32()?);
+        let batch = Batch::new(first, last, checksum, self.rest())?;
+        Ok(Propose { epoch, prev, commit, batch })
+    }
+
+    const fn end(&self) -> Result<(), DecodeError> {
+        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(self.0.len())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn zxid() -> impl Strategy<Value = Zxid> {
+        any::<u64>().prop_map(Zxid)
+    }
+
+    fn epoch() -> impl Strategy<Value = Epoch> {
+        any::<u32>().prop_map(Epoch)
+    }
+
+    fn mark() -> impl Strategy<Value = LogMark> {
+        (zxid(), any::<u32>()).prop_map(|(zxid, checksum)| LogMark { zxid, checksum })
+    }
+
+    fn payload() -> impl Strategy<Value = Arc<[u8]>> {
+        prop::collection::vec(any::<u8>(), 0..64).prop_map(Arc::from)
+    }
+
+    fn vote() -> impl Strategy<Value = Vote> {
+        (epoch(), zxid(), any::<u64>()).prop_map(|(epoch, zxid, id)| Vote { epoch, zxid, leader: ServerId(id) })
+    }
+
+    fn ack() -> impl Strategy<Value = Ack> {
+        (epoch(), zxid(), any::<bool>()).prop_map(|(epoch, upto, adopted)| Ack { epoch, upto, adopted })
+    }
+
+    fn batch() -> impl Strategy<Value = Batch> {
+        (epoch(), 1..1000u32, 0..1000u32, any::<u32>(), payload()).prop_map(
+            |(epoch, first, more, checksum, bytes)| {
+                let last = Zxid::new(epoch, first + more);
+                Batch::new(Zxid::new(epoch, first), last, checksum, bytes).unwrap()
+            },
+        )
+    }
+
+    fn notification() -> impl Strategy<Value = Notification> {
+        let state =
+            prop_oneof![Just(PeerState::Looking), Just(PeerState::Following), Just(PeerState::Leading)];
+        (state, any::<u64>(), vote(), vote(), any::<u64>(), any::<bool>()).prop_map(
+            |(state, round, vote, own, cluster, initialized)| Notification {
+                state,
+                round,
+                vote,
+                own,
+                cluster,
+                initialized,
+            },
+        )
+    }
+
+    fn ack_epoch() -> impl Strategy<Value = AckEpoch> {
+        let log = (zxid(), prop::collection::btree_map(any::<u64>(), any::<u32>(), 1..8)).prop_map(
+            |(floor, ends)| LogOutline {
+                floor,
+                ends: ends.into_iter().map(|(z, checksum)| LogMark { zxid: Zxid(z), checksum }).collect(),
+            },
+        );
+        (epoch(), any::<bool>(), epoch(), log, any::<u64>(), any::<bool>()).prop_map(
+            |(epoch, promise, current, log, serial, snapshot)| AckEpoch {
+                epoch,
+                promise,
+                current,
+                log,
+                serial,
+                snapshot,
+            },
+        )
+    }
+
+    fn sync() -> impl Strategy<Value = Sync> {
+        let plan = prop_oneof![
+            Just(SyncPlan::Diff),
+            zxid().prop_map(SyncPlan::Truncate),
+            mark().prop_map(SyncPlan::Snapshot),
+        ];
+        (epoch(), any::<u64>(), plan, zxid(), any::<u64>()).prop_map(
+            |(epoch, serial, plan, history, cluster)| Sync { epoch, serial, plan, history, cluster },
+        )
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            notification().prop_map(Message::Notification),
+            (epoch(), zxid(), any::<u64>(), any::<bool>()).prop_map(
+                |(accepted, last, cluster, initialized)| Message::Join(Join {
+                    accepted,
+                    last,
+                    cluster,
+                    initialized
+                })
+            ),
+            epoch().prop_map(Message::NewEpoch),
+            ack_epoch().prop_map(Message::AckEpoch),
+            sync().prop_map(Message::Sync),
+            payload().prop_map(Message::SnapshotChunk),
+            (epoch(), mark(), zxid(), batch()).prop_map(|(epoch, prev, commit, batch)| {
+                Message::Propose(Propose { epoch, prev, commit, batch })
+            }),
+            ack().prop_map(Message::Ack),
+            (epoch(), zxid()).prop_map(|(epoch, upto)| Message::Commit { epoch, upto }),
+            (epoch(), any::<u64>(), zxid(), zxid(), any::<bool>()).prop_map(
+                |(epoch, round, commit, sent, active)| Message::Ping(Ping {
+                    epoch,
+                    round,
+                    commit,
+                    sent,
+                    active
+                })
+            ),
+            (any::<u64>(), ack()).prop_map(|(round, ack)| Message::Pong(Pong { round, ack })),
+            payload().prop_map(Message::Forward),
+            payload().prop_map(Message::ToLearner),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_survives_the_wire(message in message()) {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+        }
+
+        #[test]
+        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..15u8) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            if let Ok(message) = Message::decode(&bytes) {
+                let mut again = Vec::new();
+                message.encode(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+
+        #[test]
+        fn a_damaged_message_is_an_error_or_another_message(
+            message in message(), at in any::<prop::sample::Index>(), bit in 0..8u8, cut in any::<bool>(),
+        ) {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            let at = at.index(bytes.len());
+            if cut {
+                bytes.truncate(at);
+            } else {
+                bytes[at] ^= 1 << bit;
+            }
+            prop_assert_ne!(Message::decode(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn the_header_bound_is_that_of_the_longest_header() {
+        let batch = Batch::new(Zxid(1), Zxid(1), 0, Arc::from([1u8, 2])).unwrap();
+        let propose = Propose { epoch: Epoch(0), prev: LogMark::START, commit: Zxid::ZERO, batch };
+        let mut header = Vec::new();
+        let message = Message::Propose(propose);
+        assert_eq!(message.encode_header(&mut header).map(|payload| payload.len()), Some(2));
+        assert_eq!(header.len(), HEADER_BYTES_MAX);
+    }
+}

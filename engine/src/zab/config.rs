@@ -1,0 +1,169 @@
+//! What a server is told at its start: the ensemble, its limits, and what its disk remembers.
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::batch::LogMark;
+use super::mutation::Mutation;
+use super::quorum::{Majority, Quorum, ServerSet};
+
+/// The ensemble and the limits of one server.
+#[derive(Debug)]
+pub struct Config {
+    /// This server.
+    pub id: ServerId,
+    /// The voters, and which sets of them decide.
+    pub quorum: Box<dyn Quorum>,
+    /// Servers that learn without a vote.
+    pub observers: ServerSet,
+    /// Silence after which a peer is taken for dead. A broken connection is acted on at once.
+    pub peer_timeout_ms: u64,
+    /// How long a candidate that a quorum agrees on waits for connected voters that have not answered.
+    pub finalize_wait_ms: u64,
+    /// Time a leader has to synchronize with a quorum (`initLimit * tickTime`).
+    pub init_limit_ms: u64,
+    /// Silence after which a leader gives up a learner's connection (`syncLimit * tickTime`).
+    pub sync_limit_ms: u64,
+    /// Recent batches kept in memory for learners that fall behind.
+    pub tail_bytes_max: usize,
+    /// Bytes sent to one learner and not yet durable there; a learner further behind waits for its own acks.
+    pub window_bytes_max: usize,
+    /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
+    pub epoch_txns_max: u32,
+    /// Planted fault for the simulator's canary runs; never set in production.
+    pub mutation: Mutation,
+}
+
+impl Config {
+    /// Majorities of `voters`, the design's default limits.
+    #[must_use]
+    pub fn new(id: ServerId, voters: ServerSet, observers: ServerSet) -> Self {
+        Self {
+            id,
+            quorum: Box::new(Majority::new(voters)),
+            observers,
+            peer_timeout_ms: 500,
+            finalize_wait_ms: 50,
+            init_limit_ms: 20_000,
+            sync_limit_ms: 10_000,
+            tail_bytes_max: 64 << 20,
+            window_bytes_max: 64 << 20,
+            epoch_txns_max: u32::MAX - (1 << 24),
+            mutation: Mutation::None,
+        }
+    }
+
+    pub(super) fn knows(&self, peer: ServerId) -> bool {
+        peer != self.id && (self.is_voter(peer) || self.observers.contains(peer))
+    }
+
+    pub(super) fn is_voter(&self, peer: ServerId) -> bool {
+        self.quorum.voters().contains(peer)
+    }
+
+    /// How often heartbeats and unanswered election messages go out.
+    pub(super) const fn heartbeat_ms(&self) -> u64 {
+        self.peer_timeout_ms / 4
+    }
+}
+
+/// The promises of a server. They are kept on disk, replaced atomically, apart from the log.
+///
+/// Invariant: `current <= accepted`; both only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epochs {
+    /// `acceptedEpoch`: the newest epoch this server has promised itself to. It takes part in no older one.
+    pub accepted: Epoch,
+    /// `currentEpoch`: the newest epoch whose leader's whole history this server has made durable.
+    pub current: Epoch,
+    /// Identity of the ensemble, drawn at its first election; 0 while not known.
+    pub cluster: u64,
+    /// Whether this disk remembers all that the server has ever promised and acknowledged.
+    ///
+    /// A new disk does not, and the server with it votes for nothing until a leader that a quorum of
+    /// *other* servers confirms has synchronized it, or until a new ensemble forms: see [`super`]. The
+    /// shell may set it before the first start when the operator says that the server is new.
+    pub initialized: bool,
+}
+
+/// What recovery found in the log: enough to compare two logs without reading them.
+///
+/// Build it with [`LogSummary::new`] and one [`LogSummary::push`] for each frame scanned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSummary {
+    base: LogMark,
+    snapshot: Zxid,
+    ends: Vec<LogMark>,
+}
+
+impl LogSummary {
+    /// A log whose first frame comes right after `base`, beside a newest snapshot of `snapshot`.
+    ///
+    /// An empty log beside a snapshot, or one that ends before it, has the snapshot's mark as its base.
+    #[must_use]
+    pub const fn new(base: LogMark, snapshot: Zxid) -> Self {
+        Self { base, snapshot, ends: Vec::new() }
+    }
+
+    /// Adds the frame that ends at `end`. Only the last one of each epoch is remembered.
+    pub fn push(&mut self, end: LogMark) {
+        debug_assert!(end.zxid > self.last().zxid, "{} after {}", end.zxid, self.last().zxid);
+        match self.ends.last_mut() {
+            Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
+            _ => self.ends.push(end),
+        }
+    }
+
+    /// The position right before the first frame.
+    #[must_use]
+    pub const fn base(&self) -> LogMark {
+        self.base
+    }
+
+    /// The newest snapshot: no position before it can be restored.
+    #[must_use]
+    pub const fn snapshot(&self) -> Zxid {
+        self.snapshot
+    }
+
+    /// The end of the log.
+    #[must_use]
+    pub fn last(&self) -> LogMark {
+        self.ends.last().copied().unwrap_or(self.base)
+    }
+
+    /// The last position of each epoch in the log, rising.
+    #[must_use]
+    pub fn ends(&self) -> &[LogMark] {
+        &self.ends
+    }
+
+    /// Forgets everything after `mark`, which is a position of this log.
+    pub(super) fn truncate(&mut self, mark: LogMark) {
+        self.ends.retain(|end| end.zxid <= mark.zxid);
+        if mark.zxid > self.base.zxid && self.last().zxid != mark.zxid {
+            self.push(mark);
+        }
+    }
+
+    /// Notes that frames up to `base` are gone from the log.
+    pub(super) fn purge(&mut self, base: LogMark) {
+        if base.zxid > self.base.zxid {
+            self.ends.retain(|end| end.zxid > base.zxid);
+            self.base = base;
+        }
+    }
+
+    /// Notes a newer snapshot.
+    pub(super) fn snapshot_taken(&mut self, zxid: Zxid) {
+        self.snapshot = self.snapshot.max(zxid);
+    }
+}
+
+/// What a server's disk remembers when it starts.
+#[derive(Clone, Debug, Default)]
+pub struct Durable {
+    /// The promises.
+    pub epochs: Epochs,
+    /// The log; everything in it is durable.
+    pub log: LogSummary,
+}

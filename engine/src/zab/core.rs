@@ -1,0 +1,198 @@
+//! What every role of a server works on: its promises, its log, its clock and its connections.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use ringkeeper_wire::{ServerId, Zxid};
+
+use super::batch::Batch;
+use super::config::{Config, Durable, Epochs};
+use super::effects::{Effect, Effects, Status};
+use super::history::History;
+use super::message::{Message, Notification, PeerState, Vote};
+use super::mutation::planted;
+use super::quorum::ServerSet;
+
+/// What the role wants to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Stay,
+    /// Search a leader, passing this one over for a round.
+    Look(Option<ServerId>),
+    Follow(ServerId),
+    Lead,
+}
+
+/// A voter that takes part in a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) id: ServerId,
+    /// Its disk remembers everything it has promised.
+    pub(super) initialized: bool,
+    /// Its log is empty.
+    pub(super) blank: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) config: Config,
+    /// Time since the start. It does not run backwards, whatever the shell's clock does.
+    pub(super) now_ms: u64,
+    shell_ms: Option<u64>,
+    rng: ChaCha8Rng,
+    pub(super) connected: ServerSet,
+    /// The promises as they shall be.
+    pub(super) epochs: Epochs,
+    /// The promises on disk.
+    pub(super) persisted: Epochs,
+    persisting: Option<Epochs>,
+    pub(super) log: History,
+    /// Everything up to here is committed and handed up.
+    pub(super) commit: Zxid,
+    /// Number of the last election.
+    pub(super) round: u64,
+    pub(super) status: Status,
+}
+
+impl Core {
+    pub(super) fn new(config: Config, durable: Durable, seed: u64) -> Self {
+        let mut epochs = durable.epochs;
+        epochs.initialized |= planted!(config, WipedServerVotes);
+        let commit = durable.log.snapshot();
+        Self {
+            log: History::new(durable.log, config.tail_bytes_max),
+            config,
+            now_ms: 0,
+            shell_ms: None,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            connected: ServerSet::EMPTY,
+            epochs,
+            persisted: epochs,
+            persisting: None,
+            commit,
+            round: 0,
+            status: Status::Looking,
+        }
+    }
+
+    pub(super) const fn me(&self) -> ServerId {
+        self.config.id
+    }
+
+    pub(super) fn is_voter(&self) -> bool {
+        self.config.is_voter(self.me())
+    }
+
+    /// Advances the clock. A step backwards counts as no time.
+    pub(super) fn advance_clock(&mut self, shell_ms: u64) {
+        let before = self.shell_ms.replace(shell_ms).unwrap_or(shell_ms);
+        self.now_ms += shell_ms.saturating_sub(before);
+    }
+
+    pub(super) fn random(&mut self) -> u64 {
+        self.rng.next_u64()
+    }
+
+    /// Up to half a peer timeout, so that servers do not keep acting at the same time.
+    pub(super) fn jitter_ms(&mut self) -> u64 {
+        self.random() % (self.config.peer_timeout_ms / 2 + 1)
+    }
+
+    pub(super) fn set_status(&mut self, status: Status, out: &mut Effects) {
+        if self.status != status {
+            self.status = status;
+            out.push(Effect::Status(status));
+        }
+    }
+
+    /// Writes the promises when they have changed. One write is under way at a time.
+    pub(super) fn persist(&mut self, out: &mut Effects) {
+        if self.persisting.is_none() && self.epochs != self.persisted {
+            self.persisting = Some(self.epochs);
+            out.push(Effect::PersistEpochs(self.epochs));
+        }
+    }
+
+    pub(super) fn epochs_durable(&mut self) {
+        if let Some(written) = self.persisting.take() {
+            self.persisted = written;
+        }
+    }
+
+    /// Whether the promise of at least `epochs.accepted` may be answered for.
+    pub(super) fn promise_durable(&self) -> bool {
+        self.persisted.accepted >= self.epochs.accepted || planted!(self.config, PromiseBeforeDurable)
+    }
+
+    pub(super) fn append(&mut self, batch: Batch, out: &mut Effects) {
+        self.log.append(&batch);
+        out.push(Effect::Append(batch));
+    }
+
+    pub(super) fn commit_upto(&mut self, upto: Zxid, out: &mut Effects) {
+        if upto > self.commit {
+            self.commit = upto;
+            self.log.trim(upto);
+            out.push(Effect::Commit { upto });
+        }
+    }
+
+    /// The server's own history, as a candidate.
+    pub(super) fn own_vote(&self) -> Vote {
+        Vote { epoch: self.epochs.current, zxid: self.log.last().zxid, leader: self.me() }
+    }
+
+    pub(super) fn notification(&self, state: PeerState, vote: Vote) -> Message {
+        Message::Notification(Notification {
+            state,
+            round: self.round,
+            vote,
+            own: self.own_vote(),
+            cluster: self.epochs.cluster,
+            initialized: self.epochs.initialized,
+        })
+    }
+
+    /// This server's own part in a decision.
+    pub(super) fn member(&self) -> Member {
+        Member { id: self.me(), initialized: self.epochs.initialized, blank: self.log.is_blank() }
+    }
+
+    /// Whether a peer of ensemble `cluster` belongs to another one. Identities are compared only between
+    /// servers that have data: a first election that was interrupted may leave several behind.
+    pub(super) fn is_foreign(&self, cluster: u64, blank: bool) -> bool {
+        let known = cluster != 0 && self.epochs.cluster != 0 && cluster != self.epochs.cluster;
+        known && !blank && !self.log.is_blank()
+    }
+
+    /// Whether these voters may decide on a leader and its history; see "New disks" in [`super`].
+    pub(super) fn may_decide(&self, members: impl Iterator<Item = Member>) -> Decision {
+        let (mut all, mut initialized) = (ServerSet::EMPTY, ServerSet::EMPTY);
+        let mut blank = true;
+        for member in members {
+            all.insert(member.id);
+            if member.initialized {
+                initialized.insert(member.id);
+            }
+            blank &= member.blank;
+        }
+        let quorum = &self.config.quorum;
+        if quorum.is_quorum(&initialized) {
+            return Decision::Quorum;
+        }
+        let everyone = quorum.voters().is_subset(&all);
+        if everyone && (blank || quorum.is_blocking(&initialized)) {
+            return Decision::Everyone;
+        }
+        Decision::No
+    }
+}
+
+/// Outcome of [`Core::may_decide`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    No,
+    /// Servers that remember everything form a quorum.
+    Quorum,
+    /// All voters are here, and nothing committed can be on a lost disk alone.
+    Everyone,
+}

@@ -1,0 +1,261 @@
+//! What goes into the machine and what comes out of it, as plain data.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::batch::{Batch, LogMark};
+use super::config::Epochs;
+use super::message::Message;
+
+/// Something that happened.
+///
+/// Answers of the log come in the order of the effects that asked for them.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The server starts: once, first.
+    Start,
+    /// Time has passed. A tick every few milliseconds is enough; the heartbeat is a quarter of the peer
+    /// timeout.
+    Tick,
+    /// The shell has handled all it had: a commit that found no proposal to ride on leaves now.
+    Flush,
+    /// A connection to a peer stands. Messages on it arrive in order or it breaks.
+    PeerConnected(ServerId),
+    /// The connection to a peer is gone, with everything that was under way on it.
+    PeerDisconnected(ServerId),
+    /// A peer's message.
+    Message {
+        /// Its sender, as proven by the connection.
+        from: ServerId,
+        /// What it says.
+        message: Message,
+    },
+    /// A batch to broadcast, beginning at [`super::Zab::next_zxid`]. Dropped when this server does not lead.
+    Propose(Batch),
+    /// Appended batches up to here are on the medium.
+    Durable {
+        /// Last zxid of the last durable batch.
+        upto: Zxid,
+    },
+    /// The last [`Effect::PersistEpochs`] is on the medium.
+    EpochsDurable,
+    /// [`Effect::Truncate`] is done and durable; the log now ends here.
+    Truncated {
+        /// End of the log.
+        last: LogMark,
+    },
+    /// Answer to [`Effect::ReadLog`].
+    LogRead {
+        /// The learner it is for.
+        peer: ServerId,
+        /// As asked.
+        after: Zxid,
+        /// The batches right after it, in order. Empty when the log does not reach back that far.
+        batches: Vec<Batch>,
+    },
+    /// Answer to [`Effect::SendSnapshot`]: a snapshot of committed state is at hand, and its bytes follow as
+    /// [`Message::SnapshotChunk`] when the resulting messages have been sent.
+    SnapshotReady {
+        /// The learner it is for.
+        peer: ServerId,
+        /// What it holds.
+        last: LogMark,
+    },
+    /// The snapshot of [`Effect::InstallSnapshot`] is durable, has replaced log and state, and ends here.
+    SnapshotInstalled {
+        /// Base of the new, empty log.
+        last: LogMark,
+    },
+    /// The snapshot was not installed; log and state are as before.
+    SnapshotAborted,
+    /// The server's own snapshot of committed state is durable.
+    SnapshotTaken {
+        /// What it holds.
+        zxid: Zxid,
+    },
+    /// The oldest log segments are gone; the log begins after this.
+    LogPurged {
+        /// The new base.
+        base: LogMark,
+    },
+    /// Ask a quorum whether this server still leads. Only of use when it leads.
+    ConfirmLeadership {
+        /// Comes back in [`Effect::LeadershipConfirmed`].
+        token: u64,
+    },
+    /// Opaque bytes for the leader; dropped when there is none.
+    Forward(Arc<[u8]>),
+    /// Opaque bytes for a learner; dropped when it is not one.
+    ToLearner {
+        /// The learner.
+        to: ServerId,
+        /// The bytes.
+        bytes: Arc<[u8]>,
+    },
+}
+
+/// What a server is, as its clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// No leader, or not yet synchronized with one.
+    Looking,
+    /// Synchronized with a leader that a quorum follows; everything it had committed by then is committed
+    /// here.
+    Following {
+        /// The leader.
+        leader: ServerId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Leading a quorum; may propose.
+    Leading {
+        /// The epoch.
+        epoch: Epoch,
+    },
+}
+
+/// Something an operator should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// The peer belongs to another ensemble; its messages are ignored.
+    ForeignCluster {
+        /// The peer.
+        peer: ServerId,
+        /// Its ensemble.
+        cluster: u64,
+    },
+    /// This server's log and the leader's name different frames with the same zxid: one of them is corrupt.
+    /// The server fetches a snapshot.
+    LogDiverged {
+        /// Where.
+        at: Zxid,
+    },
+    /// The leader asks to cut off what is committed here. The server leaves it.
+    CommittedTruncation {
+        /// The position it named.
+        after: Zxid,
+    },
+}
+
+/// Something to do. Effects are carried out in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send on the connection to a peer.
+    Send {
+        /// The peer.
+        to: ServerId,
+        /// The message.
+        message: Message,
+    },
+    /// Append to the log; answered by [`Input::Durable`].
+    Append(Batch),
+    /// Cut the log; answered by [`Input::Truncated`]. Nothing is appended in between. State that contains
+    /// transactions after it is to be rebuilt from what is durable.
+    Truncate {
+        /// The last zxid that stays.
+        after: Zxid,
+    },
+    /// Write and fsync the promises; answered by [`Input::EpochsDurable`]. One is under way at a time.
+    PersistEpochs(Epochs),
+    /// Everything appended up to here is committed: deliver it, in order, each batch once.
+    Commit {
+        /// Last zxid of the last committed batch.
+        upto: Zxid,
+    },
+    /// Read batches for a learner; answered by [`Input::LogRead`].
+    ReadLog {
+        /// The learner.
+        peer: ServerId,
+        /// Read what comes right after it.
+        after: Zxid,
+        /// About how much.
+        bytes_max: usize,
+    },
+    /// Get a snapshot ready for a learner; answered by [`Input::SnapshotReady`].
+    SendSnapshot {
+        /// The learner.
+        to: ServerId,
+    },
+    /// Receive a snapshot from the leader and install it atomically, in place of log and state; answered by
+    /// [`Input::SnapshotInstalled`] or [`Input::SnapshotAborted`].
+    InstallSnapshot {
+        /// The leader.
+        from: ServerId,
+        /// What it holds.
+        last: LogMark,
+    },
+    /// A piece of that snapshot.
+    SnapshotChunk {
+        /// The leader.
+        from: ServerId,
+        /// The piece.
+        bytes: Arc<[u8]>,
+    },
+    /// Stop receiving the snapshot unless it is installed already; answered like the above.
+    AbortSnapshot,
+    /// The server's status changed.
+    Status(Status),
+    /// Leadership is lost: drop what was built on proposals that are not committed. They stay in the log,
+    /// and the next leader commits or truncates them.
+    Reset,
+    /// A quorum has confirmed, after the question, that no newer leader is active.
+    LeadershipConfirmed {
+        /// As asked.
+        token: u64,
+        /// Everything committed when it was asked is at or before this.
+        commit: Zxid,
+    },
+    /// A learner's opaque bytes.
+    Forwarded {
+        /// The learner.
+        from: ServerId,
+        /// The bytes.
+        bytes: Arc<[u8]>,
+    },
+    /// The leader's opaque bytes.
+    FromLeader {
+        /// The bytes.
+        bytes: Arc<[u8]>,
+    },
+    /// Close the connection to a peer that has been silent for too long.
+    Disconnect {
+        /// The peer.
+        peer: ServerId,
+    },
+    /// Tell the operator.
+    Alarm(Alarm),
+}
+
+/// Effects of some inputs, in order. The caller drains and reuses it.
+#[derive(Debug, Default)]
+pub struct Effects {
+    queue: Vec<Effect>,
+}
+
+impl Effects {
+    /// No effects.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { queue: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.queue.push(effect);
+    }
+
+    pub(super) fn send(&mut self, to: ServerId, message: Message) {
+        self.queue.push(Effect::Send { to, message });
+    }
+
+    /// Takes the effects out, in order, and keeps the memory.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.queue.drain(..)
+    }
+
+    /// The effects not yet taken out.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Effect] {
+        &self.queue
+    }
+}

@@ -1,0 +1,157 @@
+//! Fast leader election: servers without a leader agree on the one with the best history.
+//!
+//! The election is a guess that saves time; safety rests on discovery alone. A server votes only for
+//! candidates that it is connected to, and after a round that led nowhere it may pass its favourite over,
+//! so that a partial partition does not stop the ensemble.
+
+use ringkeeper_wire::ServerId;
+
+use super::core::{Core, Decision, Member, Next};
+use super::effects::Effects;
+use super::message::{Notification, PeerState, Vote};
+use super::mutation::planted;
+
+#[derive(Debug)]
+pub(super) struct Election {
+    vote: Vote,
+    passed_over: Option<ServerId>,
+    heard: Vec<(ServerId, Notification)>,
+    decide_at_ms: Option<u64>,
+    resend_at_ms: u64,
+    restart_at_ms: u64,
+}
+
+impl Election {
+    /// Begins a round.
+    pub(super) fn start(core: &mut Core, passed_over: Option<ServerId>, out: &mut Effects) -> Self {
+        core.round += 1;
+        let restart_at_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
+        let mut election = Self {
+            vote: core.own_vote(),
+            passed_over,
+            heard: Vec::new(),
+            decide_at_ms: None,
+            resend_at_ms: 0,
+            restart_at_ms,
+        };
+        election.broadcast(core, out);
+        election
+    }
+
+    fn broadcast(&mut self, core: &Core, out: &mut Effects) {
+        self.resend_at_ms = core.now_ms + core.config.heartbeat_ms();
+        for peer in core.connected.intersection(core.config.quorum.voters()).iter() {
+            self.notify(core, peer, out);
+        }
+    }
+
+    fn notify(&self, core: &Core, peer: ServerId, out: &mut Effects) {
+        out.send(peer, core.notification(PeerState::Looking, self.vote));
+    }
+
+    pub(super) fn on_connected(&self, core: &Core, peer: ServerId, out: &mut Effects) {
+        self.notify(core, peer, out);
+    }
+
+    pub(super) fn on_disconnected(&mut self, core: &mut Core, peer: ServerId, out: &mut Effects) {
+        self.heard.retain(|(id, _)| *id != peer);
+        if self.vote.leader == peer {
+            self.vote = core.own_vote();
+            self.adopt_best(core);
+            self.broadcast(core, out);
+        }
+    }
+
+    pub(super) fn on_notification(
+        &mut self,
+        core: &mut Core,
+        from: ServerId,
+        heard: Notification,
+        out: &mut Effects,
+    ) {
+        if heard.state != PeerState::Looking || !core.config.is_voter(from) {
+            return;
+        }
+        if heard.round < core.round {
+            self.notify(core, from, out);
+            return;
+        }
+        let mut changed = false;
+        if heard.round > core.round {
+            core.round = heard.round;
+            self.heard.clear();
+            self.vote = core.own_vote();
+            changed = true;
+        }
+        self.heard.retain(|(id, _)| *id != from);
+        self.heard.push((from, heard));
+        changed |= self.adopt_best(core);
+        if changed {
+            self.broadcast(core, out);
+        }
+    }
+
+    /// Moves to the best vote heard.
+    fn adopt_best(&mut self, core: &Core) -> bool {
+        let before = self.vote;
+        for (_, heard) in &self.heard {
+            if self.admissible(core, heard.vote.leader) && prefers(core, heard.vote, self.vote) {
+                self.vote = heard.vote;
+            }
+        }
+        self.vote != before
+    }
+
+    fn admissible(&self, core: &Core, candidate: ServerId) -> bool {
+        core.config.is_voter(candidate)
+            && Some(candidate) != self.passed_over
+            && (candidate == core.me() || core.connected.contains(candidate))
+    }
+
+    /// Whom to follow, when a server says that it leads.
+    pub(super) fn leader_heard(&self, from: ServerId, heard: &Notification) -> Next {
+        let leads = heard.state == PeerState::Leading && heard.vote.leader == from;
+        if leads && self.passed_over != Some(from) { Next::Follow(from) } else { Next::Stay }
+    }
+
+    /// Acts on the time and on everything heard so far.
+    pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        if core.now_ms >= self.restart_at_ms {
+            let favourite = Some(self.vote.leader).filter(|id| *id != core.me());
+            let passed_over = favourite.filter(|_| core.random().is_multiple_of(2));
+            return Next::Look(passed_over);
+        }
+        if core.now_ms >= self.resend_at_ms {
+            self.broadcast(core, out);
+        }
+        if core.is_voter() && self.decided(core) { self.outcome(core) } else { Next::Stay }
+    }
+
+    fn outcome(&self, core: &Core) -> Next {
+        if self.vote.leader == core.me() { Next::Lead } else { Next::Follow(self.vote.leader) }
+    }
+
+    fn decided(&mut self, core: &Core) -> bool {
+        let agreeing = self.heard.iter().filter(|(_, heard)| heard.vote == self.vote);
+        let members = agreeing.clone().map(|(id, heard)| Member {
+            id: *id,
+            initialized: heard.initialized,
+            blank: heard.own.zxid.0 == 0,
+        });
+        if core.may_decide(members.chain([core.member()])) == Decision::No {
+            self.decide_at_ms = None;
+            return false;
+        }
+        let voters = core.connected.intersection(core.config.quorum.voters());
+        let unanimous = agreeing.count() == voters.len();
+        let decide_at_ms = *self.decide_at_ms.get_or_insert(core.now_ms + core.config.finalize_wait_ms);
+        unanimous || core.now_ms >= decide_at_ms
+    }
+}
+
+fn prefers(core: &Core, new: Vote, old: Vote) -> bool {
+    if planted!(core.config, CompareWithoutEpoch) {
+        return (new.zxid, new.leader) > (old.zxid, old.leader);
+    }
+    new > old
+}

@@ -1,0 +1,290 @@
+//! The log as Zab sees it: what is appended, what of it is durable, and how two logs compare.
+
+use std::collections::VecDeque;
+
+use ringkeeper_wire::{Epoch, Zxid};
+
+use super::batch::{Batch, LogMark};
+use super::config::LogSummary;
+use super::message::LogOutline;
+
+/// A batch and the position it stands at.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) prev: LogMark,
+    pub(super) batch: Batch,
+}
+
+/// An operation that replaces part of the log; nothing else may touch the log until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogOperation {
+    Truncate,
+    Install,
+}
+
+/// The two logs hold different frames with the same zxid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Diverged(pub(super) Zxid);
+
+/// The outline of the log and its newest batches.
+///
+/// Invariant: `durable <= last`; the tail is contiguous and ends at `last`.
+#[derive(Debug)]
+pub(super) struct History {
+    summary: LogSummary,
+    durable: Zxid,
+    tail: VecDeque<Entry>,
+    tail_bytes: usize,
+    tail_bytes_max: usize,
+    operation: Option<LogOperation>,
+}
+
+impl History {
+    pub(super) fn new(summary: LogSummary, tail_bytes_max: usize) -> Self {
+        let durable = summary.last().zxid;
+        Self { summary, durable, tail: VecDeque::new(), tail_bytes: 0, tail_bytes_max, operation: None }
+    }
+
+    /// The end of the log, durable or not.
+    pub(super) fn last(&self) -> LogMark {
+        self.summary.last()
+    }
+
+    /// Everything up to here is on the medium.
+    pub(super) const fn durable(&self) -> Zxid {
+        self.durable
+    }
+
+    /// Where the log begins.
+    pub(super) const fn base(&self) -> Zxid {
+        self.summary.base().zxid
+    }
+
+    /// No position before this can be restored.
+    pub(super) fn floor(&self) -> Zxid {
+        self.summary.snapshot().max(self.base())
+    }
+
+    /// Nothing has ever been logged here.
+    pub(super) fn is_blank(&self) -> bool {
+        self.last().zxid == Zxid::ZERO
+    }
+
+    pub(super) const fn operation(&self) -> Option<LogOperation> {
+        self.operation
+    }
+
+    /// Takes a batch that follows the end of the log.
+    pub(super) fn append(&mut self, batch: &Batch) {
+        let prev = self.last();
+        self.summary.push(batch.end());
+        self.tail_bytes += batch.bytes().len();
+        self.tail.push_back(Entry { prev, batch: batch.clone() });
+    }
+
+    /// Frees batches that can be read back from disk, oldest first, while the tail is over its limit.
+    pub(super) fn trim(&mut self, committed: Zxid) {
+        let readable = committed.min(self.durable);
+        while self.tail_bytes > self.tail_bytes_max {
+            match self.tail.front() {
+                Some(entry) if entry.batch.last() <= readable => {
+                    self.tail_bytes -= entry.batch.bytes().len();
+                    self.tail.pop_front();
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The log reports progress. Reports from before a pending truncation say nothing about what follows it.
+    pub(super) fn durable_upto(&mut self, upto: Zxid) {
+        if self.operation.is_none() {
+            self.durable = self.durable.max(upto.min(self.last().zxid));
+        }
+    }
+
+    /// Cuts the log after a position of it, until [`Self::truncated`] confirms.
+    pub(super) fn truncate(&mut self, after: Zxid) {
+        self.forget_after(after);
+        self.operation = Some(LogOperation::Truncate);
+    }
+
+    /// Cuts the outline alone.
+    pub(super) fn forget_after(&mut self, after: Zxid) {
+        while self.tail.back().is_some_and(|entry| entry.batch.last() > after) {
+            if let Some(entry) = self.tail.pop_back() {
+                self.tail_bytes -= entry.batch.bytes().len();
+            }
+        }
+        let mark = self.mark_at(after).unwrap_or(LogMark { zxid: after, checksum: 0 });
+        self.summary.truncate(mark);
+        self.durable = self.durable.min(after);
+    }
+
+    /// The truncation is durable, and with it everything that is left.
+    pub(super) fn truncated(&mut self, last: LogMark) {
+        if self.operation == Some(LogOperation::Truncate) {
+            self.operation = None;
+            self.summary.truncate(last);
+            self.durable = self.last().zxid;
+        }
+    }
+
+    /// A snapshot is about to replace the log.
+    pub(super) const fn install(&mut self) {
+        self.operation = Some(LogOperation::Install);
+    }
+
+    /// The snapshot has replaced the log, or has not.
+    pub(super) fn installed(&mut self, base: Option<LogMark>) {
+        if self.operation != Some(LogOperation::Install) {
+            return;
+        }
+        self.operation = None;
+        if let Some(base) = base {
+            self.summary = LogSummary::new(base, base.zxid);
+            self.durable = base.zxid;
+            self.tail.clear();
+            self.tail_bytes = 0;
+        }
+    }
+
+    pub(super) fn snapshot_taken(&mut self, zxid: Zxid) {
+        self.summary.snapshot_taken(zxid);
+    }
+
+    pub(super) fn purged(&mut self, base: LogMark) {
+        self.summary.purge(base);
+    }
+
+    /// The position at `zxid` with its checksum, as far as it is known without reading.
+    pub(super) fn mark_at(&self, zxid: Zxid) -> Option<LogMark> {
+        if self.summary.base().zxid == zxid {
+            return Some(self.summary.base());
+        }
+        if let Some(end) = self.summary.ends().iter().rev().find(|end| end.zxid == zxid) {
+            return Some(*end);
+        }
+        self.after(zxid).and_then(|index| self.tail.get(index)).map(|entry| entry.prev)
+    }
+
+    /// Index in the tail of the batch right after `zxid`.
+    pub(super) fn after(&self, zxid: Zxid) -> Option<usize> {
+        self.tail.binary_search_by_key(&zxid, |entry| entry.prev.zxid).ok()
+    }
+
+    pub(super) fn entry(&self, index: usize) -> Option<&Entry> {
+        self.tail.get(index)
+    }
+
+    /// The log as its leader needs to see it.
+    pub(super) fn outline(&self) -> LogOutline {
+        let mut ends = Vec::with_capacity(self.summary.ends().len() + 1);
+        ends.push(self.summary.base());
+        ends.extend_from_slice(self.summary.ends());
+        let mut floor = self.floor();
+        if ends.len() > LogOutline::ENDS_MAX {
+            ends.drain(..ends.len() - LogOutline::ENDS_MAX);
+            floor = floor.max(ends.first().map_or(Zxid::ZERO, |end| end.zxid));
+        }
+        LogOutline { floor, ends }
+    }
+
+    /// The last position that both logs have.
+    ///
+    /// Logs with a transaction of the same epoch agree up to the shorter one's end of that epoch (see
+    /// [`LogMark`]), so the newest epoch in both decides, and no transaction needs to be read.
+    pub(super) fn common(&self, other: &LogOutline) -> Result<Zxid, Diverged> {
+        for theirs in other.ends.iter().rev() {
+            let Some(ours) = self.end_of(theirs.zxid.epoch()) else { continue };
+            if ours.zxid == theirs.zxid && !ours.agrees(*theirs) {
+                return Err(Diverged(ours.zxid));
+            }
+            return Ok(ours.zxid.min(theirs.zxid));
+        }
+        Ok(Zxid::ZERO)
+    }
+
+    fn end_of(&self, epoch: Epoch) -> Option<LogMark> {
+        let ends = self.summary.ends();
+        let index = ends.partition_point(|end| end.zxid.epoch() < epoch);
+        ends.get(index)
+            .copied()
+            .filter(|end| end.zxid.epoch() == epoch)
+            .or_else(|| Some(self.summary.base()).filter(|base| base.zxid.epoch() == epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn zxid(epoch: u32, counter: u32) -> Zxid {
+        Zxid::new(Epoch(epoch), counter)
+    }
+
+    fn mark(epoch: u32, counter: u32) -> LogMark {
+        LogMark { zxid: zxid(epoch, counter), checksum: epoch * 1000 + counter }
+    }
+
+    fn history(lasts: &[(u32, u32)]) -> History {
+        let mut history = History::new(LogSummary::default(), 1 << 20);
+        for &(epoch, count) in lasts {
+            for counter in 1..=count {
+                let end = mark(epoch, counter);
+                let bytes = Arc::from([0u8; 10]);
+                history.append(&Batch::new(end.zxid, end.zxid, end.checksum, bytes).unwrap());
+            }
+        }
+        history
+    }
+
+    #[test]
+    fn the_newest_shared_epoch_decides_where_logs_part() {
+        let ours = history(&[(1, 5), (3, 2)]);
+        assert_eq!(ours.common(&history(&[(1, 5), (2, 9)]).outline()), Ok(zxid(1, 5)));
+        assert_eq!(ours.common(&history(&[(1, 3), (2, 9)]).outline()), Ok(zxid(1, 3)));
+        assert_eq!(ours.common(&history(&[(1, 5), (3, 1)]).outline()), Ok(zxid(3, 1)));
+        assert_eq!(ours.common(&history(&[(1, 5), (3, 7)]).outline()), Ok(zxid(3, 2)));
+        assert_eq!(ours.common(&history(&[]).outline()), Ok(Zxid::ZERO));
+    }
+
+    #[test]
+    fn different_frames_with_one_zxid_are_a_divergence() {
+        let mut outline = history(&[(1, 5)]).outline();
+        outline.ends.last_mut().unwrap().checksum ^= 1;
+        assert_eq!(history(&[(1, 5)]).common(&outline), Err(Diverged(zxid(1, 5))));
+    }
+
+    #[test]
+    fn durability_reported_during_a_truncation_is_about_what_is_gone() {
+        let mut history = history(&[(1, 5)]);
+        history.durable_upto(zxid(1, 4));
+        history.truncate(zxid(1, 3));
+        history.durable_upto(zxid(1, 5));
+        assert_eq!(history.durable(), zxid(1, 3));
+        history.truncated(mark(1, 3));
+        assert_eq!((history.durable(), history.last()), (zxid(1, 3), mark(1, 3)));
+    }
+
+    #[test]
+    fn the_tail_keeps_what_cannot_be_read_back() {
+        let mut history = history(&[(1, 5)]);
+        history.tail_bytes_max = 20;
+        history.durable_upto(zxid(1, 2));
+        history.trim(zxid(1, 5));
+        assert_eq!(history.after(zxid(1, 1)), None);
+        assert_eq!(history.after(zxid(1, 2)), Some(0));
+        assert_eq!(history.mark_at(zxid(1, 3)), Some(mark(1, 3)));
+    }
+
+    #[test]
+    fn a_purged_epoch_is_still_known_by_the_base() {
+        let mut ours = history(&[(1, 5), (2, 2)]);
+        ours.purged(mark(1, 5));
+        assert_eq!(ours.common(&history(&[(1, 4)]).outline()), Ok(zxid(1, 4)));
+        assert_eq!(ours.base(), zxid(1, 5));
+    }
+}

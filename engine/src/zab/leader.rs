@@ -1,0 +1,463 @@
+//! A server that leads: discovery, synchronization and broadcast from the leader's side.
+//!
+//! ```text
+//! Discovery ──joined──▶ Promising ──promised──▶ Verifying ──pong──▶ Synchronizing ──adopted──▶ Active
+//!                           ▲                                                                    │
+//!                           └──────── the epoch's counter is used up, or a learner ◀─────────────┘
+//!                                     has promised itself to a newer epoch
+//! ```
+//!
+//! Each arrow needs a quorum. A leader that must change its epoch does so in place: learners stay connected
+//! and keep serving reads; writes wait for three round trips.
+//!
+//! Why `Verifying`, which the Zab paper does not have: a promise that was under way while its sender lost its
+//! disk must not count. A member that answers a heartbeat sent after the whole quorum had promised proves
+//! that all promises were on disks at one moment, so whoever loses its disk later meets a server that knows.
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::batch::{Batch, LogMark};
+use super::core::{Core, Decision, Next};
+use super::effects::{Alarm, Effect, Effects, Status};
+use super::message::{AckEpoch, Join, Message, Pong};
+use super::mutation::planted;
+use super::peer::{Peer, Session};
+use super::quorum::ServerSet;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Waiting for a quorum to join.
+    Discovery,
+    /// Waiting for a quorum to promise itself to the epoch.
+    Promising,
+    /// Waiting for the quorum to show that it still holds.
+    Verifying { round: u64 },
+    /// Waiting for a quorum to adopt the leader's history.
+    Synchronizing,
+    /// Broadcasting.
+    Active,
+}
+
+#[derive(Debug)]
+pub(super) struct Leader {
+    phase: Phase,
+    session: Session,
+    /// The history was chosen with all voters present, new disks among them.
+    complete: bool,
+    peers: Vec<Peer>,
+    adopted: bool,
+    /// The last confirmation round that went out.
+    round: u64,
+    /// A round was asked for and has not gone out.
+    round_wanted: bool,
+    confirmations: Vec<Confirmation>,
+    deadline_ms: u64,
+    ping_at_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Confirmation {
+    token: u64,
+    commit: Zxid,
+    round: u64,
+}
+
+impl Leader {
+    pub(super) fn start(core: &mut Core, joined: Vec<(ServerId, Join)>, out: &mut Effects) -> Self {
+        let deadline_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
+        let mut leader = Self {
+            phase: Phase::Discovery,
+            session: Session { epoch: Epoch(0), history: Zxid::ZERO, cluster: 0 },
+            complete: false,
+            peers: Vec::new(),
+            adopted: false,
+            round: 0,
+            round_wanted: false,
+            confirmations: Vec::new(),
+            deadline_ms,
+            ping_at_ms: 0,
+        };
+        for (id, join) in joined {
+            leader.on_join(core, id, join, out);
+        }
+        leader
+    }
+
+    /// Whether batches may be proposed.
+    pub(super) fn is_active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    pub(super) const fn epoch(&self) -> Epoch {
+        self.session.epoch
+    }
+
+    fn peer(&mut self, id: ServerId) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.id == id)
+    }
+
+    pub(super) fn on_disconnected(&mut self, id: ServerId) {
+        self.peers.retain(|peer| peer.id != id);
+    }
+
+    /// A message from a learner, or from someone who would be one.
+    pub(super) fn on_message(&mut self, core: &mut Core, from: ServerId, message: Message, out: &mut Effects) {
+        if let Message::Join(join) = message {
+            return self.on_join(core, from, join, out);
+        }
+        let (epoch, session, active) = (self.session.epoch, self.session, self.is_active());
+        let established = self.phase >= Phase::Synchronizing;
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) else { return };
+        peer.heard_at_ms = core.now_ms;
+        match message {
+            Message::AckEpoch(ask) if ask.epoch == epoch => Self::on_ack_epoch(core, peer, ask, established),
+            Message::Ack(ack) if ack.epoch == epoch => {
+                let counts = ack.adopted || planted!(core.config, CountAcksBeforeAdoption);
+                let newly = counts && !peer.adopted;
+                peer.on_ack(ack, counts);
+                peer.pump(core, &session, out);
+                if newly && active {
+                    peer.ping(core, epoch, self.round, true, out);
+                }
+            }
+            Message::Pong(pong) if pong.ack.epoch == epoch => {
+                let Pong { round, ack } = pong;
+                peer.round = peer.round.max(round);
+                peer.on_ack(ack, ack.adopted);
+                peer.pump(core, &session, out);
+            }
+            Message::Forward(bytes) => out.push(Effect::Forwarded { from, bytes }),
+            _ => {}
+        }
+    }
+
+    fn on_join(&mut self, core: &mut Core, from: ServerId, join: Join, out: &mut Effects) {
+        if core.is_foreign(join.cluster, join.last == Zxid::ZERO) {
+            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster: join.cluster }));
+            return;
+        }
+        let epoch = self.session.epoch;
+        match self.peer(from) {
+            // Sent again because no answer came.
+            Some(peer) if !peer.promised && peer.ask.is_none() => {
+                peer.accepted = join.accepted;
+                peer.heard_at_ms = core.now_ms;
+            }
+            Some(peer) => peer.heard_at_ms = core.now_ms,
+            None => {
+                let peer = Peer::new(core, from, &join);
+                self.peers.push(peer);
+            }
+        }
+        if self.phase == Phase::Discovery {
+            return;
+        }
+        // A promise to this very epoch may have been made to another candidate: it cannot count before the
+        // epoch is established, and does not matter afterwards.
+        let established = self.phase >= Phase::Synchronizing;
+        let voter = core.config.is_voter(from);
+        if join.accepted > epoch || (join.accepted == epoch && voter && !established) {
+            return self.begin_epoch(core, Epoch(join.accepted.0.saturating_add(1)), out);
+        }
+        out.send(from, Message::NewEpoch(epoch));
+    }
+
+    fn on_ack_epoch(core: &Core, peer: &mut Peer, ask: AckEpoch, established: bool) {
+        let own = core.own_vote();
+        peer.accepted = ask.epoch;
+        peer.newer = match planted!(core.config, IgnoreNewerHistory) {
+            true => false,
+            false if planted!(core.config, CompareWithoutEpoch) => ask.log.last() > own.zxid,
+            false => (ask.current, ask.log.last()) > (own.epoch, own.zxid),
+        };
+        // Once established, a newer history is one that no quorum has: it will be cut.
+        peer.promised = ask.promise && (established || !peer.newer);
+        peer.asks(ask);
+    }
+
+    /// Moves to an epoch that nobody here has promised, keeping the learners.
+    fn begin_epoch(&mut self, core: &mut Core, epoch: Epoch, out: &mut Effects) {
+        if self.phase > Phase::Promising {
+            self.deadline_ms = core.now_ms + core.config.init_limit_ms;
+        }
+        self.phase = Phase::Promising;
+        self.session.epoch = epoch;
+        self.adopted = false;
+        core.epochs.accepted = epoch;
+        for peer in &mut self.peers {
+            peer.begin_epoch();
+            out.send(peer.id, Message::NewEpoch(epoch));
+        }
+    }
+
+    pub(super) fn on_propose(&mut self, core: &mut Core, batch: Batch, out: &mut Effects) {
+        if !self.is_active() || batch.epoch() != self.session.epoch || !batch.follows(core.log.last().zxid) {
+            return;
+        }
+        let used_up = batch.last().counter() >= core.config.epoch_txns_max;
+        core.append(batch, out);
+        for peer in &mut self.peers {
+            peer.pump(core, &self.session, out);
+        }
+        if used_up {
+            self.begin_epoch(core, Epoch(self.session.epoch.0 + 1), out);
+        }
+    }
+
+    pub(super) fn on_log_read(
+        &mut self,
+        core: &Core,
+        id: ServerId,
+        after: Zxid,
+        batches: Vec<Batch>,
+        out: &mut Effects,
+    ) {
+        let session = self.session;
+        if let Some(peer) = self.peer(id) {
+            peer.on_log_read(core, after, batches, &session, out);
+        }
+    }
+
+    pub(super) fn on_snapshot_ready(&mut self, id: ServerId, last: LogMark, out: &mut Effects) {
+        let session = self.session;
+        if let Some(peer) = self.peer(id) {
+            peer.on_snapshot_ready(last, &session, out);
+        }
+    }
+
+    pub(super) fn confirm(&mut self, core: &Core, token: u64) {
+        self.round_wanted = true;
+        self.confirmations.push(Confirmation { token, commit: core.commit, round: self.round + 1 });
+    }
+
+    pub(super) fn to_learner(&mut self, to: ServerId, message: Message, out: &mut Effects) {
+        if self.peer(to).is_some() {
+            out.send(to, message);
+        }
+    }
+
+    pub(super) fn on_tick(&mut self, core: &Core, out: &mut Effects) -> Next {
+        let limit_ms = core.config.sync_limit_ms;
+        self.peers.retain(|peer| {
+            let alive = core.now_ms <= peer.heard_at_ms + limit_ms;
+            if !alive {
+                out.push(Effect::Disconnect { peer: peer.id });
+            }
+            alive
+        });
+        if self.phase != Phase::Active && core.now_ms >= self.deadline_ms {
+            return Next::Look(None);
+        }
+        if self.phase != Phase::Discovery && !self.hears_quorum(core) {
+            return Next::Look(None);
+        }
+        self.round_wanted |= core.now_ms >= self.ping_at_ms;
+        self.flush(core, out);
+        Next::Stay
+    }
+
+    fn hears_quorum(&self, core: &Core) -> bool {
+        let since_ms = core.now_ms.saturating_sub(core.config.peer_timeout_ms);
+        let heard = self.peers.iter().filter(|peer| peer.heard_at_ms >= since_ms);
+        core.config.quorum.is_quorum(&heard.map(|peer| peer.id).chain([core.me()]).collect())
+    }
+
+    /// Sends the commits and heartbeats that are due.
+    pub(super) fn flush(&mut self, core: &Core, out: &mut Effects) {
+        let (epoch, active) = (self.session.epoch, self.is_active());
+        if self.round_wanted {
+            self.round_wanted = false;
+            self.round += 1;
+            self.ping_at_ms = core.now_ms + core.config.heartbeat_ms();
+            self.peers.iter().for_each(|peer| peer.ping(core, epoch, self.round, active, out));
+        }
+        if active {
+            self.peers.iter_mut().for_each(|peer| peer.send_commit(core, epoch, out));
+        }
+    }
+
+    /// Goes as far as quorums and the disk allow by now.
+    pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        loop {
+            let before = self.phase;
+            let next = match self.phase {
+                Phase::Discovery => self.discover(core, out),
+                Phase::Promising => self.gather_promises(core, out),
+                Phase::Verifying { round } => self.verify(core, round, out),
+                Phase::Synchronizing => self.synchronize(core, out),
+                Phase::Active => self.broadcast(core, out),
+            };
+            if next != Next::Stay || self.phase == before {
+                return next;
+            }
+        }
+    }
+
+    fn decide(&self, core: &Core, taking_part: impl Fn(&Peer) -> bool) -> Decision {
+        let peers = self.peers.iter().filter(|peer| peer.voter && taking_part(peer));
+        core.may_decide(peers.map(Peer::member).chain([core.member()]))
+    }
+
+    fn discover(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        if self.decide(core, |_| true) != Decision::No {
+            let promised = self.peers.iter().map(|peer| peer.accepted).chain([core.epochs.accepted]);
+            let newest = promised.max().unwrap_or_default();
+            let reuse = planted!(core.config, ReuseEpoch) && newest != Epoch(0);
+            let epoch = if reuse { newest } else { Epoch(newest.0.saturating_add(1)) };
+            self.deadline_ms = core.now_ms + core.config.init_limit_ms;
+            self.begin_epoch(core, epoch, out);
+        }
+        Next::Stay
+    }
+
+    fn gather_promises(&mut self, core: &Core, out: &mut Effects) -> Next {
+        let decision = self.decide(core, |peer| peer.promised);
+        if decision == Decision::No {
+            let all_answered = self.peers.iter().all(|peer| !peer.voter || peer.promised || peer.newer);
+            let someone_newer = self.peers.iter().any(|peer| peer.voter && peer.newer);
+            return if all_answered && someone_newer { Next::Look(None) } else { Next::Stay };
+        }
+        if core.promise_durable() && core.log.operation().is_none() {
+            self.complete = decision == Decision::Everyone;
+            self.round_wanted = true;
+            self.phase = Phase::Verifying { round: self.round + 1 };
+            self.flush(core, out);
+        }
+        Next::Stay
+    }
+
+    fn verify(&mut self, core: &mut Core, round: u64, out: &mut Effects) -> Next {
+        if self.decide(core, |peer| peer.promised && peer.round >= round) == Decision::No {
+            return Next::Stay;
+        }
+        self.session.history = core.log.last().zxid;
+        self.session.cluster = match core.epochs.cluster {
+            0 => core.random().max(1),
+            known => known,
+        };
+        self.phase = Phase::Synchronizing;
+        for peer in &mut self.peers {
+            peer.vouched |= self.complete && peer.promised;
+            if peer.vouched {
+                peer.synchronize(core, &self.session, out);
+            }
+        }
+        if planted!(core.config, DeliverUncommitted) {
+            core.commit_upto(self.session.history, out);
+        }
+        Next::Stay
+    }
+
+    /// The leader adopts its own epoch under the same conditions as its learners.
+    fn adopt(&mut self, core: &mut Core) {
+        let early = planted!(core.config, LeaderVoteBeforeDurable);
+        if core.epochs.current < self.session.epoch && (early || core.log.durable() >= self.session.history) {
+            core.epochs.current = self.session.epoch;
+            core.epochs.initialized = true;
+            core.epochs.cluster = self.session.cluster;
+        }
+        self.adopted = core.persisted.current == self.session.epoch;
+    }
+
+    fn answer_asks(&mut self, core: &Core, out: &mut Effects) {
+        for peer in self.peers.iter_mut().filter(|peer| peer.vouched && peer.ask.is_some()) {
+            peer.synchronize(core, &self.session, out);
+        }
+    }
+
+    fn synchronize(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        self.adopt(core);
+        self.answer_asks(core, out);
+        let adopted = self.peers.iter().filter(|peer| peer.adopted).map(|peer| peer.id);
+        let adopted: ServerSet = adopted.chain(self.adopted.then(|| core.me())).collect();
+        if core.config.quorum.is_quorum(&adopted) {
+            self.phase = Phase::Active;
+            self.commit_acked(core, out);
+            core.set_status(Status::Leading { epoch: self.session.epoch }, out);
+            self.round_wanted = true;
+            self.flush(core, out);
+        }
+        Next::Stay
+    }
+
+    fn broadcast(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        self.adopt(core);
+        self.commit_acked(core, out);
+        self.vouch(core);
+        self.answer_asks(core, out);
+        self.answer_confirmations(core, out);
+        Next::Stay
+    }
+
+    /// Commits what a quorum that has adopted the epoch holds durably.
+    fn commit_acked(&self, core: &mut Core, out: &mut Effects) {
+        let early = planted!(core.config, LeaderVoteBeforeDurable);
+        let own = if early { core.log.last().zxid } else { core.log.durable() };
+        let own = (self.adopted || early).then_some((own.0, core.me()));
+        let acked = self.peers.iter().filter(|peer| peer.adopted).map(|peer| (peer.acked.0, peer.id));
+        let upto = if planted!(core.config, CommitWithoutQuorum) {
+            acked.chain(own).max().map(|(zxid, _)| zxid)
+        } else {
+            reached_by_quorum(core, acked.chain(own))
+        };
+        if let Some(upto) = upto {
+            core.commit_upto(Zxid(upto), out);
+        }
+    }
+
+    /// The newest round that a quorum without `except` has answered.
+    fn confirmed_round(&self, core: &Core, except: Option<ServerId>) -> Option<u64> {
+        let rounds = self.peers.iter().filter(|peer| peer.adopted && Some(peer.id) != except);
+        let own = self.adopted.then_some((u64::MAX, core.me()));
+        reached_by_quorum(core, rounds.map(|peer| (peer.round, peer.id)).chain(own))
+    }
+
+    /// Lets servers with new disks in, once a quorum without them confirms that this leader leads.
+    fn vouch(&mut self, core: &Core) {
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            if peer.vouched || peer.ask.is_none() {
+                continue;
+            }
+            let confirmed = self.confirmed_round(core, Some(peer.id));
+            let next_round = self.round + 1;
+            let peer = &mut self.peers[index];
+            match peer.vouch_round {
+                Some(round) => peer.vouched = confirmed >= Some(round),
+                None => {
+                    peer.vouch_round = Some(next_round);
+                    self.round_wanted = true;
+                }
+            }
+        }
+    }
+
+    fn answer_confirmations(&mut self, core: &Core, out: &mut Effects) {
+        if self.confirmations.is_empty() {
+            return;
+        }
+        let mut confirmed = self.confirmed_round(core, None);
+        if planted!(core.config, ConfirmWithoutQuorum) {
+            confirmed = Some(u64::MAX);
+        }
+        self.confirmations.retain(|asked| {
+            let done = confirmed >= Some(asked.round);
+            if done {
+                let Confirmation { token, commit, .. } = *asked;
+                out.push(Effect::LeadershipConfirmed { token, commit });
+            }
+            !done
+        });
+    }
+}
+
+/// The greatest value that every member of some quorum has reached.
+fn reached_by_quorum(core: &Core, values: impl Iterator<Item = (u64, ServerId)>) -> Option<u64> {
+    let mut values: smallvec::SmallVec<[(u64, ServerId); 8]> = values.collect();
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    let mut reached = ServerSet::EMPTY;
+    values.into_iter().find_map(|(value, id)| {
+        reached.insert(id);
+        core.config.quorum.is_quorum(&reached).then_some(value)
+    })
+}

@@ -1,0 +1,316 @@
+//! A server that follows a leader: discovery, synchronization and broadcast from the learner's side.
+//!
+//! Everything here waits for the disk before it speaks: the promise is durable before AckEpoch, the leader's
+//! history before the epoch is adopted, the adoption before the first ack that counts.
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::core::{Core, Next};
+use super::effects::{Alarm, Effect, Effects, Status};
+use super::message::{
+    Ack, AckEpoch, Join, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan, Vote,
+};
+use super::mutation::planted;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for the leader's epoch.
+    Joining,
+    /// About to ask for synchronization, once the promise is durable and the log is at rest.
+    Asking,
+    /// Asked.
+    Waiting,
+    /// The log is being cut or replaced; ask again afterwards.
+    Repairing,
+    /// The log is a prefix of the leader's and grows with it.
+    Streaming,
+}
+
+#[derive(Debug)]
+pub(super) struct Learner {
+    leader: ServerId,
+    epoch: Epoch,
+    /// The epoch was new when this leader named it.
+    promised: bool,
+    phase: Phase,
+    serial: u64,
+    snapshot_wanted: bool,
+    /// End of the leader's initial history.
+    history: Zxid,
+    cluster: u64,
+    commit_known: Zxid,
+    /// What the leader had committed when it said that a quorum follows it.
+    active_from: Option<Zxid>,
+    acked: Option<Ack>,
+    heard_at_ms: u64,
+    retry_at_ms: u64,
+}
+
+impl Learner {
+    pub(super) fn start(core: &mut Core, leader: ServerId, out: &mut Effects) -> Self {
+        let mut learner = Self {
+            leader,
+            epoch: Epoch(0),
+            promised: false,
+            phase: Phase::Joining,
+            serial: core.random(),
+            snapshot_wanted: false,
+            history: Zxid::ZERO,
+            cluster: 0,
+            commit_known: Zxid::ZERO,
+            active_from: None,
+            acked: None,
+            heard_at_ms: core.now_ms,
+            retry_at_ms: 0,
+        };
+        learner.retry(core, out);
+        learner
+    }
+
+    pub(super) const fn leader(&self) -> ServerId {
+        self.leader
+    }
+
+    /// Whom a notification names.
+    pub(super) fn vote(&self, core: &Core) -> Vote {
+        Vote { leader: self.leader, ..core.own_vote() }
+    }
+
+    fn retry(&mut self, core: &Core, out: &mut Effects) {
+        self.retry_at_ms = core.now_ms + core.config.heartbeat_ms();
+        match self.phase {
+            Phase::Joining if core.connected.contains(self.leader) => {
+                let join = Join {
+                    accepted: core.epochs.accepted,
+                    last: core.log.last().zxid,
+                    cluster: core.epochs.cluster,
+                    initialized: core.epochs.initialized,
+                };
+                out.send(self.leader, Message::Join(join));
+            }
+            // An answer takes its time while the leader gathers a quorum; asking again does no harm.
+            Phase::Waiting => self.phase = Phase::Asking,
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_tick(&mut self, core: &Core, out: &mut Effects) -> Next {
+        if core.now_ms > self.heard_at_ms + core.config.peer_timeout_ms {
+            let never_answered = self.phase == Phase::Joining;
+            return Next::Look(Some(self.leader).filter(|_| never_answered));
+        }
+        if core.now_ms >= self.retry_at_ms {
+            self.retry(core, out);
+        }
+        Next::Stay
+    }
+
+    pub(super) fn on_connected(&mut self, core: &Core, peer: ServerId, out: &mut Effects) {
+        if peer == self.leader {
+            self.retry(core, out);
+        }
+    }
+
+    /// The leader's own word on whether it leads. One that is still in the election that chose it is given
+    /// the peer timeout to find out.
+    fn on_notification(&mut self, core: &Core, heard: &Notification) -> Next {
+        if heard.state == PeerState::Leading {
+            self.heard_at_ms = core.now_ms;
+            return Next::Stay;
+        }
+        let same_election = heard.round <= core.round && heard.vote.leader == self.leader;
+        if self.phase == Phase::Joining && same_election { Next::Stay } else { Next::Look(None) }
+    }
+
+    /// A message from the leader.
+    pub(super) fn on_message(&mut self, core: &mut Core, message: Message, out: &mut Effects) -> Next {
+        if let Message::Notification(heard) = message {
+            return self.on_notification(core, &heard);
+        }
+        self.heard_at_ms = core.now_ms;
+        match message {
+            Message::NewEpoch(epoch) => return self.on_new_epoch(core, epoch),
+            Message::Sync(sync) if sync.epoch == self.epoch => return self.on_sync(core, sync, out),
+            Message::Propose(propose) if propose.epoch == self.epoch => {
+                self.on_propose(core, propose, out);
+            }
+            Message::Commit { epoch, upto } if epoch == self.epoch => self.learn_commit(upto),
+            Message::Ping(ping) => self.on_ping(core, ping, out),
+            Message::SnapshotChunk(bytes) if self.phase == Phase::Repairing => {
+                out.push(Effect::SnapshotChunk { from: self.leader, bytes });
+            }
+            Message::ToLearner(bytes) => out.push(Effect::FromLeader { bytes }),
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    fn learn_commit(&mut self, commit: Zxid) {
+        self.commit_known = self.commit_known.max(commit);
+    }
+
+    fn on_new_epoch(&mut self, core: &mut Core, epoch: Epoch) -> Next {
+        if epoch < core.epochs.accepted && !planted!(core.config, PromiseOlderEpoch) {
+            return Next::Look(None);
+        }
+        if epoch == self.epoch {
+            return Next::Stay;
+        }
+        self.promised = epoch > core.epochs.accepted || planted!(core.config, PromiseOlderEpoch);
+        core.epochs.accepted = core.epochs.accepted.max(epoch);
+        self.epoch = epoch;
+        self.active_from = None;
+        self.ask_again(false);
+        Next::Stay
+    }
+
+    fn ask_again(&mut self, snapshot: bool) {
+        self.phase = Phase::Asking;
+        self.snapshot_wanted = snapshot;
+        self.acked = None;
+    }
+
+    fn on_sync(&mut self, core: &mut Core, sync: Sync, out: &mut Effects) -> Next {
+        // The leader offers a snapshot unasked when its log no longer reaches back to a slow learner.
+        let unasked = self.phase == Phase::Streaming && matches!(sync.plan, SyncPlan::Snapshot(_));
+        if sync.serial != self.serial || !(self.phase == Phase::Waiting || unasked) {
+            return Next::Stay;
+        }
+        let last = core.log.last().zxid;
+        self.cluster = sync.cluster;
+        self.history = sync.history;
+        match sync.plan {
+            SyncPlan::Diff => self.phase = Phase::Streaming,
+            SyncPlan::Truncate(after) if after < core.commit || after < core.log.floor() => {
+                out.push(Effect::Alarm(Alarm::CommittedTruncation { after }));
+                return Next::Look(Some(self.leader));
+            }
+            SyncPlan::Truncate(after) if after >= last => self.ask_again(false),
+            SyncPlan::Truncate(after) if planted!(core.config, SkipTruncate) => {
+                core.log.forget_after(after);
+                self.ask_again(false);
+            }
+            SyncPlan::Truncate(after) => {
+                self.phase = Phase::Repairing;
+                core.log.truncate(after);
+                out.push(Effect::Truncate { after });
+            }
+            SyncPlan::Snapshot(last) if last.zxid < core.commit => {
+                out.push(Effect::Alarm(Alarm::CommittedTruncation { after: last.zxid }));
+                return Next::Look(Some(self.leader));
+            }
+            SyncPlan::Snapshot(last) => {
+                self.phase = Phase::Repairing;
+                core.log.install();
+                out.push(Effect::InstallSnapshot { from: self.leader, last });
+            }
+        }
+        Next::Stay
+    }
+
+    /// The truncation or snapshot is done, or was given up.
+    pub(super) fn on_repaired(&mut self) {
+        if self.phase == Phase::Repairing {
+            self.ask_again(false);
+        }
+    }
+
+    fn on_propose(&mut self, core: &mut Core, propose: Propose, out: &mut Effects) {
+        if self.phase != Phase::Streaming {
+            return;
+        }
+        let last = core.log.last();
+        let Propose { prev, commit, batch, .. } = propose;
+        if planted!(core.config, SkipContiguityCheck) && batch.last() > last.zxid {
+            self.learn_commit(commit);
+            core.append(batch, out);
+            return;
+        }
+        if batch.last() <= last.zxid {
+            return self.learn_commit(commit);
+        }
+        if prev.zxid != last.zxid || !batch.follows(last.zxid) {
+            return self.ask_again(false);
+        }
+        if !prev.agrees(last) {
+            out.push(Effect::Alarm(Alarm::LogDiverged { at: last.zxid }));
+            return self.ask_again(true);
+        }
+        self.learn_commit(commit);
+        core.append(batch, out);
+    }
+
+    fn on_ping(&mut self, core: &Core, ping: Ping, out: &mut Effects) {
+        if ping.epoch == self.epoch {
+            self.learn_commit(ping.commit);
+            if ping.active && self.active_from.is_none() {
+                self.active_from = Some(ping.commit);
+            }
+            if self.phase == Phase::Streaming && ping.sent > core.log.last().zxid {
+                self.ask_again(false);
+            }
+        }
+        let pong = Pong { round: ping.round, ack: self.ack(core) };
+        out.send(self.leader, Message::Pong(pong));
+    }
+
+    /// What the leader may rely on now.
+    fn ack(&self, core: &Core) -> Ack {
+        let promised = core.promise_durable();
+        let epoch = if promised { self.epoch } else { Epoch(0) };
+        let streaming = promised && self.phase == Phase::Streaming;
+        let upto = match streaming {
+            true if planted!(core.config, AckBeforeFsync) => core.log.last().zxid,
+            true => core.log.durable(),
+            false => Zxid::ZERO,
+        };
+        Ack { epoch, upto, adopted: streaming && core.persisted.current == self.epoch }
+    }
+
+    /// Does what the disk allows by now.
+    pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) {
+        if self.phase == Phase::Asking && core.promise_durable() && core.log.operation().is_none() {
+            self.ask(core, out);
+        }
+        if self.phase != Phase::Streaming {
+            return;
+        }
+        self.adopt(core);
+        let ack = self.ack(core);
+        if self.acked != Some(ack) {
+            self.acked = Some(ack);
+            out.send(self.leader, Message::Ack(ack));
+        }
+        let committed = self.commit_known.min(core.log.last().zxid);
+        let deliver = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
+        core.commit_upto(deliver, out);
+        if ack.adopted && self.active_from.is_some_and(|commit| core.commit >= commit) {
+            let status = Status::Following { leader: self.leader, epoch: self.epoch };
+            core.set_status(status, out);
+        }
+    }
+
+    fn ask(&mut self, core: &Core, out: &mut Effects) {
+        self.phase = Phase::Waiting;
+        self.retry_at_ms = core.now_ms + core.config.peer_timeout_ms;
+        self.serial = self.serial.wrapping_add(1);
+        let ask = AckEpoch {
+            epoch: self.epoch,
+            promise: self.promised,
+            current: core.epochs.current,
+            log: core.log.outline(),
+            serial: self.serial,
+            snapshot: self.snapshot_wanted,
+        };
+        out.send(self.leader, Message::AckEpoch(ask));
+    }
+
+    fn adopt(&self, core: &mut Core) {
+        let early = planted!(core.config, AdoptBeforeHistoryDurable);
+        if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
+            core.epochs.current = self.epoch;
+            core.epochs.initialized = true;
+            core.epochs.cluster = self.cluster;
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What the servers of an ensemble say to one another. [`super::codec`] gives the bytes.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::batch::{Batch, LogMark};
+
+/// A candidate and its history. The order is the order of preference: newest epoch adopted, then longest
+/// log, then highest id (Zab, DSN 2011; fast leader election).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Vote {
+    /// `currentEpoch` of the candidate.
+    pub epoch: Epoch,
+    /// End of the candidate's log.
+    pub zxid: Zxid,
+    /// The candidate.
+    pub leader: ServerId,
+}
+
+/// What a server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// Searching a leader.
+    Looking,
+    /// Learning from the leader it names.
+    Following,
+    /// Leading, or about to.
+    Leading,
+}
+
+/// A server's part in an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// What the sender is doing.
+    pub state: PeerState,
+    /// The election it is in; votes count within one round.
+    pub round: u64,
+    /// Whom it votes for, or follows.
+    pub vote: Vote,
+    /// The sender's own history.
+    pub own: Vote,
+    /// The sender's ensemble, 0 while not known.
+    pub cluster: u64,
+    /// See [`super::Epochs::initialized`].
+    pub initialized: bool,
+}
+
+/// What a learner says of itself to its leader (FOLLOWERINFO, OBSERVERINFO).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// `acceptedEpoch`.
+    pub accepted: Epoch,
+    /// End of the learner's log.
+    pub last: Zxid,
+    /// The learner's ensemble, 0 while not known.
+    pub cluster: u64,
+    /// See [`super::Epochs::initialized`].
+    pub initialized: bool,
+}
+
+/// A learner's log, as far as a leader needs it to find the last common position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogOutline {
+    /// The log cannot be cut before this zxid.
+    pub floor: Zxid,
+    /// Last position of each epoch, rising; never empty.
+    pub ends: Vec<LogMark>,
+}
+
+impl LogOutline {
+    /// Epochs described at most; a log with more of them has its floor raised.
+    pub const ENDS_MAX: usize = 256;
+
+    /// The end of the log.
+    #[must_use]
+    pub fn last(&self) -> Zxid {
+        self.ends.last().map_or(Zxid::ZERO, |end| end.zxid)
+    }
+}
+
+/// A learner's promise and history (ACKEPOCH); sent again whenever it needs to be synchronized anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AckEpoch {
+    /// The epoch of the session.
+    pub epoch: Epoch,
+    /// Whether the epoch was new to the learner: only then is it a promise to this leader.
+    pub promise: bool,
+    /// `currentEpoch`.
+    pub current: Epoch,
+    /// The learner's log.
+    pub log: LogOutline,
+    /// Chosen anew by the learner each time; the answer repeats it.
+    pub serial: u64,
+    /// The log is not to be trusted: only a snapshot helps.
+    pub snapshot: bool,
+}
+
+/// How a learner's log becomes a prefix of the leader's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncPlan {
+    /// It is one already: what it lacks follows (DIFF).
+    Diff,
+    /// Cut everything after this zxid, then ask again (TRUNC).
+    Truncate(Zxid),
+    /// Replace everything by the snapshot that ends here, then ask again (SNAP).
+    Snapshot(LogMark),
+}
+
+/// Answer to [`AckEpoch`]: begins synchronization and, with it, carries NEWLEADER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sync {
+    /// The leader's epoch.
+    pub epoch: Epoch,
+    /// [`AckEpoch::serial`] of the request.
+    pub serial: u64,
+    /// What to do.
+    pub plan: SyncPlan,
+    /// End of the leader's initial history: with that durable, the learner may adopt the epoch.
+    pub history: Zxid,
+    /// Identity of the ensemble.
+    pub cluster: u64,
+}
+
+/// A batch for the end of the learner's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Propose {
+    /// The leader's epoch (not that of the batch, which may be older).
+    pub epoch: Epoch,
+    /// Where the batch stands.
+    pub prev: LogMark,
+    /// Everything up to here is committed.
+    pub commit: Zxid,
+    /// The batch.
+    pub batch: Batch,
+}
+
+/// What a learner's disk holds. All acknowledgments of an epoch form one ordered stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The leader's epoch.
+    pub epoch: Epoch,
+    /// Everything up to here is durable.
+    pub upto: Zxid,
+    /// The epoch is adopted (NEWLEADER acknowledged); without that the ack moves the window and no commit.
+    pub adopted: bool,
+}
+
+/// The leader's heartbeat. It repeats everything a learner must know, so that it repairs any loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// The leader's epoch; 0 before it has one.
+    pub epoch: Epoch,
+    /// Number of the confirmation round.
+    pub round: u64,
+    /// Everything up to here is committed.
+    pub commit: Zxid,
+    /// Everything up to here has been sent to this learner.
+    pub sent: Zxid,
+    /// A quorum has adopted the epoch (UPTODATE).
+    pub active: bool,
+}
+
+/// A learner's answer to [`Ping`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pong {
+    /// The round answered.
+    pub round: u64,
+    /// The learner's durable state.
+    pub ack: Ack,
+}
+
+/// A message between two servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Election.
+    Notification(Notification),
+    /// Learner to leader: discovery begins.
+    Join(Join),
+    /// Leader to learner: promise this epoch (LEADERINFO).
+    NewEpoch(Epoch),
+    /// Learner to leader: promised; my history.
+    AckEpoch(AckEpoch),
+    /// Leader to learner: how to synchronize.
+    Sync(Sync),
+    /// Leader to learner: a piece of the snapshot announced, passed through in order.
+    SnapshotChunk(Arc<[u8]>),
+    /// Leader to learner: append.
+    Propose(Propose),
+    /// Learner to leader: durable.
+    Ack(Ack),
+    /// Leader to learner: committed, when no proposal carries it.
+    Commit {
+        /// The leader's epoch.
+        epoch: Epoch,
+        /// Everything up to here is committed.
+        upto: Zxid,
+    },
+    /// Leader to learner: heartbeat.
+    Ping(Ping),
+    /// Learner to leader: alive.
+    Pong(Pong),
+    /// Learner to leader, opaque to Zab, in order with everything else on the link.
+    Forward(Arc<[u8]>),
+    /// Leader to learner, opaque to Zab, in order with everything else on the link.
+    ToLearner(Arc<[u8]>),
+}

@@ -1,0 +1,380 @@
+//! Zab: a totally ordered broadcast of opaque batches, without I/O.
+//!
+//! [`Zab`] is one server's part in it. [`Input`]s go in with the time, [`Effect`]s come out; nothing else
+//! happens. It knows batches by their zxids, so that any deterministic state machine can stand on it; it is
+//! complete with one voter as well, which elects itself.
+//!
+//! The protocol is the one of "Zab: High-performance broadcast for primary-backup systems" (DSN 2011):
+//! election, discovery, synchronization, broadcast. Positions in a log, with their order:
+//!
+//! ```text
+//! snapshot, base <= commit <= last        durable <= last        acked <= durable
+//! ```
+//!
+//! `last` is the end of what is appended, `durable` what an fsync has covered, `acked` what the leader was
+//! told, `commit` what a quorum holds durably. A learner may know that something is committed before its own
+//! disk has it, never the other way round.
+//!
+//! # Rules that keep it safe
+//!
+//! 1. A promise ([`Epochs::accepted`]) is durable before it is answered for, and is given to one leader.
+//! 2. A leader is established when a quorum has promised itself to its epoch, no member with a newer history.
+//! 3. A server adopts an epoch ([`Epochs::current`]) when the leader's initial history is durable there, and
+//!    its acks count only once the adoption is durable. What a quorum has acked is committed.
+//! 4. The last common position of two logs is computed, not guessed (`History::common`), a proposal is
+//!    appended only where its predecessor stands, and nothing committed is ever cut.
+//! 5. What a server has delivered is committed; nothing that is not is ever delivered.
+//!
+//! # New disks
+//!
+//! A server whose disk is new has forgotten its promises and acks, if there were any, so it must not vote as
+//! if it remembered. [`Epochs::initialized`] says whether a disk remembers. The rules:
+//!
+//! - Decisions need a quorum of initialized voters.
+//! - Or all voters without exception, if no log holds anything: that is how a new ensemble starts, without
+//!   any manual action. No history can be lost, and no other leader can exist.
+//! - Or all voters, if the initialized ones are in every quorum (one of two, two of four): what was committed
+//!   is on one of their disks.
+//! - A server with a new disk that finds an active leader is synchronized only after a quorum *without it*
+//!   has confirmed the leader, since it may have promised itself to a newer one. From its adoption of the
+//!   epoch on it is initialized.
+//!
+//! If a majority of the disks is lost, the ensemble waits for the operator.
+#![warn(missing_docs)]
+
+mod batch;
+pub mod codec;
+mod config;
+mod core;
+mod effects;
+mod election;
+mod history;
+mod leader;
+mod learner;
+mod message;
+mod mutation;
+mod peer;
+mod quorum;
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, BatchError, LogMark};
+pub use config::{Config, Durable, Epochs, LogSummary};
+pub use effects::{Alarm, Effect, Effects, Input, Status};
+pub use message::{
+    Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
+    Vote,
+};
+pub use mutation::Mutation;
+pub use quorum::{Majority, Quorum, ServerSet};
+
+use self::core::{Core, Next};
+use election::Election;
+use history::LogOperation;
+use leader::Leader;
+use learner::Learner;
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+/// One server of an ensemble.
+#[derive(Debug)]
+pub struct Zab {
+    core: Core,
+    role: Role,
+    /// Servers that want to follow this one before it knows that it leads.
+    joins: Vec<(ServerId, Join)>,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// Not started, or waiting for the log before the next election.
+    Resting { passed_over: Option<ServerId> },
+    Looking(Election),
+    Following(Learner),
+    Leading(Leader),
+}
+
+impl Zab {
+    /// A server as its disk remembers it. `seed` decides its random choices. It does nothing before
+    /// [`Input::Start`].
+    #[must_use]
+    pub fn new(config: Config, durable: Durable, seed: u64) -> Self {
+        let core = Core::new(config, durable, seed);
+        Self { core, role: Role::Resting { passed_over: None }, joins: Vec::new() }
+    }
+
+    /// What the server is to its clients.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.core.status
+    }
+
+    /// The end of the log, durable or not.
+    #[must_use]
+    pub fn last(&self) -> LogMark {
+        self.core.log.last()
+    }
+
+    /// Everything up to here is committed and was handed up.
+    #[must_use]
+    pub const fn committed(&self) -> Zxid {
+        self.core.commit
+    }
+
+    /// The promises on disk.
+    #[must_use]
+    pub const fn epochs(&self) -> &Epochs {
+        &self.core.persisted
+    }
+
+    /// The first zxid of the next batch to propose, while this server can take one: it leads an active epoch
+    /// whose counter is not used up.
+    #[must_use]
+    pub fn next_zxid(&self) -> Option<Zxid> {
+        let Role::Leading(leader) = &self.role else { return None };
+        if !leader.is_active() {
+            return None;
+        }
+        let last = self.last().zxid;
+        if last.epoch() == leader.epoch() { last.next() } else { Some(Zxid::new(leader.epoch(), 1)) }
+    }
+
+    /// Handles one input. `now_ms` is the time of a monotonic clock; a step backwards counts as no time.
+    pub fn handle(&mut self, now_ms: u64, input: Input, out: &mut Effects) {
+        self.core.advance_clock(now_ms);
+        let next = self.take(input, out);
+        self.transition(next, out);
+        self.advance(out);
+    }
+
+    fn take(&mut self, input: Input, out: &mut Effects) -> Next {
+        match input {
+            Input::Start => {}
+            Input::Tick => return self.on_tick(out),
+            Input::Flush => {
+                if let Role::Leading(leader) = &mut self.role {
+                    leader.flush(&self.core, out);
+                }
+            }
+            Input::PeerConnected(peer) => self.on_connected(peer, out),
+            Input::PeerDisconnected(peer) => return self.on_disconnected(peer, out),
+            Input::Message { from, message } => return self.on_message(from, message, out),
+            Input::Forward(bytes) => {
+                if let Role::Following(learner) = &self.role {
+                    out.send(learner.leader(), Message::Forward(bytes));
+                }
+            }
+            Input::EpochsDurable => self.core.epochs_durable(),
+            Input::Durable { .. }
+            | Input::Truncated { .. }
+            | Input::SnapshotInstalled { .. }
+            | Input::SnapshotAborted
+            | Input::SnapshotTaken { .. }
+            | Input::LogPurged { .. } => self.on_log(input, out),
+            leading => self.on_leading(leading, out),
+        }
+        Next::Stay
+    }
+
+    /// The log reports.
+    fn on_log(&mut self, input: Input, out: &mut Effects) {
+        let log = &mut self.core.log;
+        match input {
+            Input::Durable { upto } => log.durable_upto(upto),
+            Input::SnapshotTaken { zxid } => log.snapshot_taken(zxid),
+            Input::LogPurged { base } => log.purged(base),
+            Input::Truncated { last } => log.truncated(last),
+            Input::SnapshotAborted => log.installed(None),
+            Input::SnapshotInstalled { last } => {
+                log.installed(Some(last));
+                // The snapshot is committed state and was handed up as a whole.
+                self.core.commit = self.core.commit.max(last.zxid);
+            }
+            _ => {}
+        }
+        if let Role::Following(learner) = &mut self.role
+            && self.core.log.operation().is_none()
+        {
+            learner.on_repaired();
+        }
+        self.core.persist(out);
+    }
+
+    /// Inputs that only a leader can do something with.
+    fn on_leading(&mut self, input: Input, out: &mut Effects) {
+        let Role::Leading(leader) = &mut self.role else { return };
+        let core = &mut self.core;
+        match input {
+            Input::Propose(batch) => leader.on_propose(core, batch, out),
+            Input::LogRead { peer, after, batches } => leader.on_log_read(core, peer, after, batches, out),
+            Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(peer, last, out),
+            Input::ConfirmLeadership { token } => leader.confirm(core, token),
+            Input::ToLearner { to, bytes } => leader.to_learner(to, Message::ToLearner(bytes), out),
+            _ => {}
+        }
+    }
+
+    fn on_tick(&mut self, out: &mut Effects) -> Next {
+        match &mut self.role {
+            Role::Following(learner) => learner.on_tick(&self.core, out),
+            Role::Leading(leader) => leader.on_tick(&self.core, out),
+            Role::Resting { .. } | Role::Looking(_) => Next::Stay,
+        }
+    }
+
+    fn on_connected(&mut self, peer: ServerId, out: &mut Effects) {
+        if !self.core.config.knows(peer) {
+            return;
+        }
+        self.core.connected.insert(peer);
+        match &mut self.role {
+            Role::Resting { .. } => {}
+            Role::Looking(election) => election.on_connected(&self.core, peer, out),
+            Role::Following(learner) => learner.on_connected(&self.core, peer, out),
+            Role::Leading(leader) => {
+                leader.on_disconnected(peer);
+                self.say_state(peer, out);
+            }
+        }
+    }
+
+    fn on_disconnected(&mut self, peer: ServerId, out: &mut Effects) -> Next {
+        self.core.connected.remove(peer);
+        self.joins.retain(|(id, _)| *id != peer);
+        match &mut self.role {
+            Role::Resting { .. } => {}
+            Role::Looking(election) => election.on_disconnected(&mut self.core, peer, out),
+            Role::Following(learner) if learner.leader() == peer => return Next::Look(None),
+            Role::Following(_) => {}
+            Role::Leading(leader) => leader.on_disconnected(peer),
+        }
+        Next::Stay
+    }
+
+    fn on_message(&mut self, from: ServerId, message: Message, out: &mut Effects) -> Next {
+        if !self.core.connected.contains(from) {
+            return Next::Stay;
+        }
+        match message {
+            Message::Notification(heard) => self.on_notification(from, heard, out),
+            message => {
+                match (&mut self.role, message) {
+                    (Role::Leading(leader), message) => {
+                        leader.on_message(&mut self.core, from, message, out);
+                    }
+                    (_, Message::Join(join)) => {
+                        self.joins.retain(|(id, _)| *id != from);
+                        self.joins.push((from, join));
+                    }
+                    (Role::Following(learner), message) if learner.leader() == from => {
+                        return learner.on_message(&mut self.core, message, out);
+                    }
+                    _ => {}
+                }
+                Next::Stay
+            }
+        }
+    }
+
+    fn on_notification(&mut self, from: ServerId, heard: Notification, out: &mut Effects) -> Next {
+        if self.core.is_foreign(heard.cluster, heard.own.zxid == Zxid::ZERO) {
+            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster: heard.cluster }));
+            return Next::Stay;
+        }
+        if heard.state == PeerState::Looking {
+            self.joins.retain(|(id, _)| *id != from);
+        }
+        match &mut self.role {
+            Role::Resting { .. } => Next::Stay,
+            Role::Looking(election) => {
+                election.on_notification(&mut self.core, from, heard, out);
+                election.leader_heard(from, &heard)
+            }
+            Role::Following(learner) if learner.leader() == from => {
+                let message = Message::Notification(heard);
+                learner.on_message(&mut self.core, message, out)
+            }
+            Role::Following(_) | Role::Leading(_) => {
+                if heard.state == PeerState::Looking {
+                    self.say_state(from, out);
+                }
+                Next::Stay
+            }
+        }
+    }
+
+    /// Tells a peer whom this server follows.
+    fn say_state(&self, peer: ServerId, out: &mut Effects) {
+        let (state, vote) = match &self.role {
+            Role::Following(learner) => (PeerState::Following, learner.vote(&self.core)),
+            Role::Leading(_) => (PeerState::Leading, self.core.own_vote()),
+            Role::Resting { .. } | Role::Looking(_) => return,
+        };
+        out.send(peer, self.core.notification(state, vote));
+    }
+
+    /// Moves on as far as everything known allows.
+    fn advance(&mut self, out: &mut Effects) {
+        // A role change can make the next one possible at once: one voter alone goes from its start to
+        // discovery without another input. Each step leads away from where it came from, so few are enough.
+        for _ in 0..4 {
+            let next = match &mut self.role {
+                Role::Resting { passed_over } => {
+                    if self.core.log.operation().is_some() {
+                        break;
+                    }
+                    let passed_over = *passed_over;
+                    self.role = Role::Looking(Election::start(&mut self.core, passed_over, out));
+                    continue;
+                }
+                Role::Looking(election) => election.advance(&mut self.core, out),
+                Role::Following(learner) => {
+                    learner.advance(&mut self.core, out);
+                    Next::Stay
+                }
+                Role::Leading(leader) => leader.advance(&mut self.core, out),
+            };
+            if next == Next::Stay {
+                break;
+            }
+            self.transition(next, out);
+        }
+        self.core.persist(out);
+    }
+
+    fn transition(&mut self, next: Next, out: &mut Effects) {
+        match next {
+            Next::Stay => {}
+            Next::Look(passed_over) => self.look(passed_over, out),
+            Next::Follow(leader) => {
+                self.role = Role::Following(Learner::start(&mut self.core, leader, out));
+            }
+            Next::Lead => {
+                let joined = std::mem::take(&mut self.joins);
+                self.role = Role::Leading(Leader::start(&mut self.core, joined, out));
+                for peer in self.core.connected.iter() {
+                    self.say_state(peer, out);
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, passed_over: Option<ServerId>, out: &mut Effects) {
+        if matches!(self.role, Role::Leading(_)) {
+            out.push(Effect::Reset);
+        }
+        if self.core.log.operation() == Some(LogOperation::Install) {
+            out.push(Effect::AbortSnapshot);
+        }
+        self.core.set_status(Status::Looking, out);
+        self.role = Role::Resting { passed_over };
+    }
+
+    /// The epoch this server leads or follows in, once it serves.
+    #[must_use]
+    pub const fn epoch(&self) -> Option<Epoch> {
+        match self.core.status {
+            Status::Looking => None,
+            Status::Following { epoch, .. } | Status::Leading { epoch } => Some(epoch),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Faults that can be planted, one at a time, so that the simulator proves that it would see them.
+//!
+//! Each one is a mistake that an implementation of Zab has made or could make. Without the feature
+//! `mutations` none of them can be switched on, and the checks for them compile to nothing.
+
+/// A planted fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mutation {
+    /// The real protocol.
+    #[default]
+    None,
+    /// A follower acknowledges what it has appended, before the fsync.
+    #[cfg(feature = "mutations")]
+    AckBeforeFsync,
+    /// The leader commits what one server has acknowledged.
+    #[cfg(feature = "mutations")]
+    CommitWithoutQuorum,
+    /// A diverged learner is sent what it lacks without cutting what it has too much.
+    #[cfg(feature = "mutations")]
+    SkipTruncate,
+    /// A promise is answered for before it is durable.
+    #[cfg(feature = "mutations")]
+    PromiseBeforeDurable,
+    /// A learner adopts the epoch before the leader's history is durable (ZOOKEEPER-4643, 4646, 3911).
+    #[cfg(feature = "mutations")]
+    AdoptBeforeHistoryDurable,
+    /// The leader counts its own vote before its own log is durable.
+    #[cfg(feature = "mutations")]
+    LeaderVoteBeforeDurable,
+    /// Histories are compared by zxid and id, not by the epoch that was adopted.
+    #[cfg(feature = "mutations")]
+    CompareWithoutEpoch,
+    /// A new leader delivers its whole log before a quorum has it.
+    #[cfg(feature = "mutations")]
+    DeliverUncommitted,
+    /// A leader reuses the epoch it has promised already.
+    #[cfg(feature = "mutations")]
+    ReuseEpoch,
+    /// A learner appends whatever proposal comes.
+    #[cfg(feature = "mutations")]
+    SkipContiguityCheck,
+    /// A server promises itself to older epochs too.
+    #[cfg(feature = "mutations")]
+    PromiseOlderEpoch,
+    /// The leader does not look whether a member of the quorum has a newer history.
+    #[cfg(feature = "mutations")]
+    IgnoreNewerHistory,
+    /// A server with a new disk votes as if it remembered (ZOOKEEPER-2832, 1549).
+    #[cfg(feature = "mutations")]
+    WipedServerVotes,
+    /// Leadership is confirmed to a reader without asking anyone.
+    #[cfg(feature = "mutations")]
+    ConfirmWithoutQuorum,
+    /// The leader keeps a stale view of what a learner has acknowledged across the learner's sessions.
+    #[cfg(feature = "mutations")]
+    CountAcksBeforeAdoption,
+    /// An uncommitted proposal is delivered by a follower when it arrives.
+    #[cfg(feature = "mutations")]
+    DeliverOnAppend,
+}
+
+#[cfg(feature = "mutations")]
+impl Mutation {
+    /// Every fault there is.
+    pub const ALL: [Self; 16] = [
+        Self::AckBeforeFsync,
+        Self::CommitWithoutQuorum,
+        Self::SkipTruncate,
+        Self::PromiseBeforeDurable,
+        Self::AdoptBeforeHistoryDurable,
+        Self::LeaderVoteBeforeDurable,
+        Self::CompareWithoutEpoch,
+        Self::DeliverUncommitted,
+        Self::ReuseEpoch,
+        Self::SkipContiguityCheck,
+        Self::PromiseOlderEpoch,
+        Self::IgnoreNewerHistory,
+        Self::WipedServerVotes,
+        Self::ConfirmWithoutQuorum,
+        Self::CountAcksBeforeAdoption,
+        Self::DeliverOnAppend,
+    ];
+}
+
+/// Whether the fault `$name` is planted in `$config`; plain `false` in production builds.
+macro_rules! planted {
+    ($config:expr, $name:ident) => {{
+        #[cfg(feature = "mutations")]
+        let planted = $config.mutation == $crate::zab::Mutation::$name;
+        #[cfg(not(feature = "mutations"))]
+        let planted = {
+            let _ = &$config;
+            false
+        };
+        planted
+    }};
+}
+pub(super) use planted;

@@ -1,0 +1,272 @@
+//! What a leader knows of one learner, and how it feeds it.
+
+use std::collections::VecDeque;
+
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use super::batch::{Batch, LogMark};
+use super::core::{Core, Member};
+use super::effects::{Alarm, Effect, Effects};
+use super::message::{Ack, AckEpoch, Join, Message, Ping, Propose, Sync, SyncPlan};
+
+/// How far a learner has come in the leader's epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Feed {
+    /// Not yet told how to synchronize.
+    Idle,
+    /// A snapshot is being made ready.
+    SnapshotWanted,
+    /// Told to repair its log; it will ask again.
+    Repairing,
+    /// Its log is a prefix of ours.
+    Streaming,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) id: ServerId,
+    pub(super) voter: bool,
+    pub(super) initialized: bool,
+    blank: bool,
+    pub(super) accepted: Epoch,
+    /// It has promised itself to this leader's epoch, and its history is not newer than ours.
+    pub(super) promised: bool,
+    /// Its history is newer than ours.
+    pub(super) newer: bool,
+    /// It may be synchronized, see "New disks" in [`super`].
+    pub(super) vouched: bool,
+    /// The confirmation round that must succeed without it before it is vouched for.
+    pub(super) vouch_round: Option<u64>,
+    /// Its request for synchronization, not yet answered.
+    pub(super) ask: Option<AckEpoch>,
+    feed: Feed,
+    serial: u64,
+    sent: LogMark,
+    /// Batches sent and not durable there: last zxid and size.
+    window: VecDeque<(Zxid, usize)>,
+    window_bytes: usize,
+    reading: bool,
+    pub(super) commit_sent: Zxid,
+    /// Everything up to here is durable there.
+    pub(super) acked: Zxid,
+    /// It has adopted the epoch: its acks count.
+    pub(super) adopted: bool,
+    /// The newest round it has answered in this epoch.
+    pub(super) round: u64,
+    pub(super) heard_at_ms: u64,
+}
+
+impl Peer {
+    pub(super) fn new(core: &Core, id: ServerId, join: &Join) -> Self {
+        let voter = core.config.is_voter(id);
+        Self {
+            id,
+            voter,
+            initialized: join.initialized,
+            blank: join.last == Zxid::ZERO,
+            accepted: join.accepted,
+            promised: false,
+            newer: false,
+            vouched: !voter || join.initialized,
+            vouch_round: None,
+            ask: None,
+            feed: Feed::Idle,
+            serial: 0,
+            sent: LogMark::START,
+            window: VecDeque::new(),
+            window_bytes: 0,
+            reading: false,
+            commit_sent: Zxid::ZERO,
+            acked: Zxid::ZERO,
+            adopted: false,
+            round: 0,
+            heard_at_ms: core.now_ms,
+        }
+    }
+
+    pub(super) const fn member(&self) -> Member {
+        Member { id: self.id, initialized: self.initialized, blank: self.blank }
+    }
+
+    /// Forgets everything that belongs to the epoch before.
+    pub(super) fn begin_epoch(&mut self) {
+        self.promised = false;
+        self.newer = false;
+        self.adopted = false;
+        self.acked = Zxid::ZERO;
+        self.ask = None;
+        self.rest();
+    }
+
+    fn rest(&mut self) {
+        self.feed = Feed::Idle;
+        self.window.clear();
+        self.window_bytes = 0;
+        self.reading = false;
+    }
+
+    /// Takes a request for synchronization.
+    pub(super) fn asks(&mut self, ask: AckEpoch) {
+        if self.feed == Feed::SnapshotWanted {
+            self.serial = ask.serial;
+            return;
+        }
+        self.rest();
+        self.ask = Some(ask);
+    }
+
+    /// Answers the request for synchronization.
+    pub(super) fn synchronize(&mut self, core: &Core, session: &Session, out: &mut Effects) {
+        let Some(ask) = self.ask.take() else { return };
+        self.serial = ask.serial;
+        let common = core.log.common(&ask.log);
+        if let Err(diverged) = common {
+            out.push(Effect::Alarm(Alarm::LogDiverged { at: diverged.0 }));
+        }
+        let plan = match common {
+            Ok(common) if !ask.snapshot && common >= core.log.base() && common >= ask.log.floor => {
+                if common == ask.log.last() {
+                    self.feed = Feed::Streaming;
+                    let unknown = LogMark { zxid: common, checksum: 0 };
+                    self.sent = core.log.mark_at(common).unwrap_or(unknown);
+                    SyncPlan::Diff
+                } else {
+                    self.feed = Feed::Repairing;
+                    SyncPlan::Truncate(common)
+                }
+            }
+            _ => {
+                self.feed = Feed::SnapshotWanted;
+                out.push(Effect::SendSnapshot { to: self.id });
+                return;
+            }
+        };
+        self.send_sync(plan, session, out);
+        self.pump(core, session, out);
+    }
+
+    fn send_sync(&self, plan: SyncPlan, session: &Session, out: &mut Effects) {
+        let Session { epoch, history, cluster } = *session;
+        let sync = Sync { epoch, serial: self.serial, plan, history, cluster };
+        out.send(self.id, Message::Sync(sync));
+    }
+
+    pub(super) fn on_snapshot_ready(&mut self, last: LogMark, session: &Session, out: &mut Effects) {
+        if self.feed == Feed::SnapshotWanted {
+            self.feed = Feed::Repairing;
+            self.send_sync(SyncPlan::Snapshot(last), session, out);
+        }
+    }
+
+    /// Batches from disk for this learner.
+    pub(super) fn on_log_read(
+        &mut self,
+        core: &Core,
+        after: Zxid,
+        batches: Vec<Batch>,
+        session: &Session,
+        out: &mut Effects,
+    ) {
+        if !self.reading || after != self.sent.zxid {
+            return;
+        }
+        self.reading = false;
+        if batches.is_empty() {
+            // Purged in the meantime: only a snapshot helps.
+            self.rest();
+            self.feed = Feed::SnapshotWanted;
+            out.push(Effect::SendSnapshot { to: self.id });
+            return;
+        }
+        for batch in batches {
+            // Checked here as well as by the learner: a hole must not travel (ZOOKEEPER-4925).
+            if !batch.follows(self.sent.zxid) || batch.last() > core.log.last().zxid {
+                break;
+            }
+            self.send_batch(core, self.sent, &batch, session, out);
+        }
+        self.pump(core, session, out);
+    }
+
+    fn send_batch(
+        &mut self,
+        core: &Core,
+        prev: LogMark,
+        batch: &Batch,
+        session: &Session,
+        out: &mut Effects,
+    ) {
+        let propose = Propose { epoch: session.epoch, prev, commit: core.commit, batch: batch.clone() };
+        self.commit_sent = core.commit;
+        self.sent = batch.end();
+        self.window.push_back((batch.last(), batch.bytes().len()));
+        self.window_bytes += batch.bytes().len();
+        out.send(self.id, Message::Propose(propose));
+    }
+
+    /// Sends what the learner lacks, as far as its window allows.
+    pub(super) fn pump(&mut self, core: &Core, session: &Session, out: &mut Effects) {
+        if self.feed != Feed::Streaming {
+            return;
+        }
+        let last = core.log.last().zxid;
+        let mut next = core.log.after(self.sent.zxid);
+        while self.sent.zxid < last && self.window_bytes < core.config.window_bytes_max {
+            let Some(entry) = next.and_then(|index| core.log.entry(index)) else {
+                return self.read(core, out);
+            };
+            if !entry.prev.agrees(self.sent) || !entry.batch.follows(self.sent.zxid) {
+                // Never send across a hole; the learner notices by the next heartbeat and asks anew.
+                return;
+            }
+            self.send_batch(core, entry.prev, &entry.batch, session, out);
+            next = next.map(|index| index + 1);
+        }
+    }
+
+    fn read(&mut self, core: &Core, out: &mut Effects) {
+        if !self.reading {
+            self.reading = true;
+            let bytes_max = core.config.window_bytes_max - self.window_bytes;
+            out.push(Effect::ReadLog { peer: self.id, after: self.sent.zxid, bytes_max });
+        }
+    }
+
+    /// Notes what is durable at the learner.
+    pub(super) fn on_ack(&mut self, ack: Ack, counts: bool) {
+        if counts {
+            self.adopted = true;
+            self.initialized = true;
+            self.acked = self.acked.max(ack.upto);
+        }
+        while let Some((last, bytes)) = self.window.front().copied() {
+            if last > ack.upto {
+                break;
+            }
+            self.window.pop_front();
+            self.window_bytes -= bytes;
+        }
+    }
+
+    /// Sends the commit index when no proposal has carried it.
+    pub(super) fn send_commit(&mut self, core: &Core, epoch: Epoch, out: &mut Effects) {
+        if self.feed == Feed::Streaming && self.commit_sent < core.commit {
+            self.commit_sent = core.commit;
+            out.send(self.id, Message::Commit { epoch, upto: core.commit });
+        }
+    }
+
+    pub(super) fn ping(&self, core: &Core, epoch: Epoch, round: u64, active: bool, out: &mut Effects) {
+        let sent = if self.feed == Feed::Streaming { self.sent.zxid } else { Zxid::ZERO };
+        out.send(self.id, Message::Ping(Ping { epoch, round, commit: core.commit, sent, active }));
+    }
+}
+
+/// What is the same for all learners of an epoch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Session {
+    pub(super) epoch: Epoch,
+    /// End of the leader's initial history.
+    pub(super) history: Zxid,
+    pub(super) cluster: u64,
+}

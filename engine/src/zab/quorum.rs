@@ -1,0 +1,159 @@
+//! Sets of servers, and which of them are quorums.
+
+use std::fmt;
+
+use ringkeeper_wire::ServerId;
+
+/// A set of servers with ids 0 to 255.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerSet([u64; 4]);
+
+impl ServerSet {
+    /// The empty set.
+    pub const EMPTY: Self = Self([0; 4]);
+
+    /// The largest id a set can hold; `myid` goes up to 254.
+    pub const ID_MAX: u64 = 255;
+
+    fn slot(id: ServerId) -> Option<(usize, u64)> {
+        let id = u8::try_from(id.0).ok()?;
+        Some((usize::from(id / 64), 1 << (id % 64)))
+    }
+
+    /// Adds a server; ids over [`Self::ID_MAX`] belong to no ensemble and are left out.
+    pub fn insert(&mut self, id: ServerId) {
+        if let Some((word, bit)) = Self::slot(id) {
+            self.0[word] |= bit;
+        }
+    }
+
+    /// Removes a server.
+    pub fn remove(&mut self, id: ServerId) {
+        if let Some((word, bit)) = Self::slot(id) {
+            self.0[word] &= !bit;
+        }
+    }
+
+    /// Whether the server is in the set.
+    #[must_use]
+    pub fn contains(&self, id: ServerId) -> bool {
+        Self::slot(id).is_some_and(|(word, bit)| self.0[word] & bit != 0)
+    }
+
+    /// How many servers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// Servers of both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// Servers of this set that are not in the other.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// Whether all servers of this set are in the other.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+
+    /// The servers by rising id.
+    pub fn iter(&self) -> impl Iterator<Item = ServerId> + use<> {
+        let words = self.0;
+        (0..=Self::ID_MAX).map(ServerId).filter(move |id| Self(words).contains(*id))
+    }
+}
+
+impl FromIterator<ServerId> for ServerSet {
+    fn from_iter<I: IntoIterator<Item = ServerId>>(ids: I) -> Self {
+        let mut set = Self::EMPTY;
+        ids.into_iter().for_each(|id| set.insert(id));
+        set
+    }
+}
+
+impl fmt::Debug for ServerSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(|id| id.0)).finish()
+    }
+}
+
+/// Which sets of voters decide. Any two quorums share a server: all of Zab rests on that.
+pub trait Quorum: fmt::Debug + Send {
+    /// Everyone who may be part of a quorum.
+    fn voters(&self) -> &ServerSet;
+
+    /// Whether `set` holds a quorum. Servers that are no voters are ignored.
+    fn is_quorum(&self, set: &ServerSet) -> bool;
+
+    /// Whether every quorum has a server of `set`.
+    fn is_blocking(&self, set: &ServerSet) -> bool {
+        !self.is_quorum(&self.voters().difference(set))
+    }
+}
+
+/// More than half of the voters.
+#[derive(Clone, Debug)]
+pub struct Majority {
+    voters: ServerSet,
+    needed: usize,
+}
+
+impl Majority {
+    /// Majorities of these voters.
+    #[must_use]
+    pub fn new(voters: ServerSet) -> Self {
+        Self { voters, needed: voters.len() / 2 + 1 }
+    }
+}
+
+impl Quorum for Majority {
+    fn voters(&self) -> &ServerSet {
+        &self.voters
+    }
+
+    fn is_quorum(&self, set: &ServerSet) -> bool {
+        set.intersection(&self.voters).len() >= self.needed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(ids: &[u64]) -> ServerSet {
+        ids.iter().copied().map(ServerId).collect()
+    }
+
+    #[test]
+    fn a_set_holds_exactly_what_was_inserted() {
+        let mut servers = set(&[1, 64, 255, 256]);
+        assert_eq!(servers.iter().map(|id| id.0).collect::<Vec<_>>(), [1, 64, 255]);
+        servers.remove(ServerId(64));
+        assert_eq!(servers.len(), 2);
+        assert!(!servers.contains(ServerId(64)) && servers.contains(ServerId(255)));
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half_of_the_voters() {
+        let four = Majority::new(set(&[1, 2, 3, 4]));
+        assert!(!four.is_quorum(&set(&[1, 2])));
+        assert!(!four.is_quorum(&set(&[1, 2, 9])), "an observer does not count");
+        assert!(four.is_quorum(&set(&[1, 2, 4])));
+        assert!(four.is_blocking(&set(&[1, 2])));
+        assert!(!Majority::new(set(&[1, 2, 3])).is_blocking(&set(&[1])));
+    }
+}
