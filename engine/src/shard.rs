@@ -250,9 +250,18 @@ impl Shard {
         connection.is_some_and(Connection::wants_read)
     }
 
-    /// The next connection whose socket is to be read again.
+    /// The next connection whose socket is to be read again. May name one that is gone or held back anew.
     pub fn next_readable(&mut self) -> Option<ConnId> {
         self.readable.pop_front()
+    }
+
+    /// Whether there is a turn, an effect, output, or a socket to be read again.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !(self.turn.is_empty()
+            && self.effects.is_empty()
+            && self.dirty.is_empty()
+            && self.readable.is_empty())
     }
 
     /// Answers an [`Effect::FourLetter`] and closes the connection.

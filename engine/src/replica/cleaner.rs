@@ -65,9 +65,8 @@ impl Cleaner {
 
 fn is_over(znode: &Znode, wall_ms: i64, max_never_used_ms: u64) -> bool {
     let stat = znode.stat();
-    let older_than = |since: i64, age_ms: u64| {
-        u64::try_from(wall_ms.saturating_sub(since)).is_ok_and(|age| age > age_ms)
-    };
+    let older_than =
+        |since: i64, age_ms: u64| u64::try_from(wall_ms.saturating_sub(since)).is_ok_and(|age| age > age_ms);
     if stat.num_children != 0 {
         return false;
     }

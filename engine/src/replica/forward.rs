@@ -71,7 +71,8 @@ pub(super) fn encode_turn(shard: ShardId, turn: Turn) -> Vec<u8> {
 
 pub(super) fn decode_turn(bytes: &[u8]) -> Result<(ShardId, Turn), ForwardError> {
     let forwarded: ForwardedTurn = from_bytes(bytes)?;
-    let submissions = forwarded.submissions.into_iter().map(Submission::try_from).collect::<Result<_, _>>()?;
+    let submissions =
+        forwarded.submissions.into_iter().map(Submission::try_from).collect::<Result<_, _>>()?;
     let touched = forwarded.touched.into_iter().map(SessionId).collect();
     Ok((ShardId(forwarded.shard), Turn { bytes: forwarded.bytes, submissions, touched }))
 }
@@ -88,7 +89,9 @@ pub(super) fn encode_directed(shard: ShardId, message: &ToShard) -> Vec<u8> {
         ToShard::Rejected { conn } => (conn, Direction::Rejected),
         ToShard::Evict { conn } => (conn, Direction::Evict),
         ToShard::Synced { conn } => (conn, Direction::Synced),
-        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) => unreachable!("published from the log, on every server"),
+        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) => {
+            unreachable!("published from the log, on every server")
+        }
     };
     to_bytes(&Directed { shard: shard.0, conn: conn.0, what })
 }
@@ -137,7 +140,10 @@ impl TryFrom<ForwardedSubmission> for Submission {
                 xid: Xid(xid),
                 op: OpCode::from_wire(op).ok_or(ForwardError::Opcode(op))?,
                 body: start as usize..end as usize,
-                identities: identities.into_iter().map(|(scheme, id)| Identity { scheme, id }).collect::<Arc<[_]>>(),
+                identities: identities
+                    .into_iter()
+                    .map(|(scheme, id)| Identity { scheme, id })
+                    .collect::<Arc<[_]>>(),
                 fence,
             },
             Forwarded::Sync => Submitted::Sync,
@@ -151,7 +157,13 @@ impl TryFrom<ForwardedSubmission> for Submission {
 
 fn to_bytes<T>(value: &T) -> Vec<u8>
 where
-    T: for<'a> Serialize<rkyv::api::high::HighSerializer<rkyv::util::AlignedVec, rkyv::ser::allocator::ArenaHandle<'a>, rancor::Error>>,
+    T: for<'a> Serialize<
+        rkyv::api::high::HighSerializer<
+            rkyv::util::AlignedVec,
+            rkyv::ser::allocator::ArenaHandle<'a>,
+            rancor::Error,
+        >,
+    >,
 {
     rkyv::to_bytes::<rancor::Error>(value).expect("a message fits an archive").into_vec()
 }

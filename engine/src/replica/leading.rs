@@ -177,7 +177,9 @@ impl Replica {
                 self.reattach(now, client, session, password, timeout_ms);
             }
             Submitted::Detach => self.detach(client, session),
-            _ if !self.owns(client, session) => self.direct(client, ToShard::Evict { conn: client.origin.conn }),
+            _ if !self.owns(client, session) => {
+                self.direct(client, ToShard::Evict { conn: client.origin.conn })
+            }
             Submitted::Sync => self.sync(client),
             Submitted::Write { xid, op, body, identities, fence } => {
                 if fence {
@@ -193,7 +195,8 @@ impl Replica {
                 let (zxid, time_ms) = (leadership.next_zxid(), leadership.next_time(now));
                 let settings = &self.settings.requests;
                 let context = Context { session, identities: &identities, time_ms, settings };
-                let (txn, outcome) = prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
+                let (txn, outcome) =
+                    prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
                 self.pipeline.admit(txn, outcome, origin, body.len());
             }
         }
@@ -224,14 +227,23 @@ impl Replica {
     pub(super) fn session_created(&mut self, now: Now, committed: &Committed) {
         let session = committed.txn.session;
         let Role::Leading(leadership) = &mut self.role else { return };
-        let Some(Opening { client, password, timeout_ms }) = leadership.opening.remove(&session) else { return };
+        let Some(Opening { client, password, timeout_ms }) = leadership.opening.remove(&session) else {
+            return;
+        };
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
         leadership.owners.insert(session, client);
         let conn = client.origin.conn;
         self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
     }
 
-    fn reattach(&mut self, now: Now, client: Client, session: SessionId, password: [u8; 16], timeout_ms: u32) {
+    fn reattach(
+        &mut self,
+        now: Now,
+        client: Client,
+        session: SessionId,
+        password: [u8; 16],
+        timeout_ms: u32,
+    ) {
         let conn = client.origin.conn;
         let known = self.pipeline.head().session(session).is_some_and(|known| known.password == password);
         let Role::Leading(leadership) = &mut self.role else { return };

@@ -110,7 +110,13 @@ impl Replica {
     /// A replica that has recovered `state`, and serves nobody yet.
     #[must_use]
     pub fn new(settings: ReplicaSettings, state: State) -> Self {
-        Self { settings, pipeline: Pipeline::new(state), role: Role::Looking, attached: BTreeMap::new(), effects: Vec::new() }
+        Self {
+            settings,
+            pipeline: Pipeline::new(state),
+            role: Role::Looking,
+            attached: BTreeMap::new(),
+            effects: Vec::new(),
+        }
     }
 
     /// The state after everything committed.
@@ -132,7 +138,8 @@ impl Replica {
 
     /// This server leads `epoch` from now on: everything executed so far is committed or will be before anything new.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
-        self.role = Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
+        self.role =
+            Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
     }
 
@@ -254,12 +261,18 @@ impl Replica {
         let origin = Origin { shard, conn: submission.conn };
         match &submission.what {
             Submitted::Write { xid, fence, .. } if matches!(self.role, Role::Following) => {
-                if let Some(attachment) = self.attached.get_mut(&submission.session).filter(|a| a.origin == origin) {
+                if let Some(attachment) =
+                    self.attached.get_mut(&submission.session).filter(|a| a.origin == origin)
+                {
                     attachment.forwarded.push_back((*xid, *fence));
                 }
             }
             Submitted::Detach => {
-                if self.attached.get(&submission.session).is_some_and(|attachment| attachment.origin == origin) {
+                if self
+                    .attached
+                    .get(&submission.session)
+                    .is_some_and(|attachment| attachment.origin == origin)
+                {
                     self.attached.remove(&submission.session);
                 }
             }

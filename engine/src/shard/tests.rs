@@ -79,10 +79,6 @@ impl World {
         world
     }
 
-    fn zxid(&self) -> i64 {
-        self.state.last_zxid().to_wire()
-    }
-
     /// A client with a session of its own number.
     fn client(&mut self, number: u64) -> ConnId {
         let conn = ConnId(number);

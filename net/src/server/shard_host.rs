@@ -42,8 +42,6 @@ pub(crate) struct ShardHost {
     clock: Clock,
     /// The pump has something to do.
     work: WakeFlag,
-    /// Connections that are not read until there is room again.
-    paused: RefCell<Vec<ConnId>>,
     read_buffer: RefCell<Box<[u8]>>,
     to_core: Producer<Turn>,
     /// A turn for which the ring had no room.
@@ -88,7 +86,6 @@ impl ShardHost {
             next_conn: Cell::new(1),
             clock,
             work: WakeFlag::default(),
-            paused: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
             to_core,
             unsent: RefCell::new(None),
@@ -126,13 +123,12 @@ impl ShardHost {
         if self.flush(link) == Flushed::Ended {
             return Poll::Ready(());
         }
-        if !self.paused.borrow().is_empty() {
-            // What was just written may have made room for others.
+        if self.shard.borrow().has_work() {
+            // What was just written may have made room, for others too.
             self.work.raise();
         }
         loop {
             if !self.shard.borrow().wants_read(link.conn) {
-                self.paused.borrow_mut().push(link.conn);
                 return Poll::Pending;
             }
             let mut buffer = self.read_buffer.borrow_mut();
@@ -247,15 +243,10 @@ impl ShardHost {
 
     /// Connections that were held back are read again when there is room.
     fn resume_paused(&self) {
-        let paused = self.paused.take();
-        for conn in paused {
-            let link = self.links.borrow().get(&conn).map(Rc::clone);
-            if let Some(link) = link {
-                if self.shard.borrow().wants_read(conn) {
-                    link.wake();
-                } else {
-                    self.paused.borrow_mut().push(conn);
-                }
+        loop {
+            let Some(conn) = self.shard.borrow_mut().next_readable() else { return };
+            if let Some(link) = self.links.borrow().get(&conn) {
+                link.wake();
             }
         }
     }

@@ -37,7 +37,8 @@ fn a_client_that_does_not_read_is_not_served() {
     assert_eq!(outline(&world.frames(1)), ["reply 2 at 2: Ok"]);
     assert_eq!(outline(&world.frames(1)), ["reply 3 at 2: Ok"]);
     assert!(world.shard.wants_read(ConnId(1)));
-    assert_eq!(world.shard.next_readable(), Some(ConnId(1)));
+    let readable: Vec<ConnId> = std::iter::from_fn(|| world.shard.next_readable()).collect();
+    assert_eq!(readable.last(), Some(&ConnId(1)));
     assert_eq!(world.shard.report().output_bytes, 0);
 }
 
