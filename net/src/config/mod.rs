@@ -147,6 +147,11 @@ impl Config {
         self.my_id.unwrap_or(1)
     }
 
+    /// This server's own line of the ensemble.
+    pub(crate) fn own_server(&self) -> Option<&ServerSpec> {
+        self.servers.iter().find(|server| Some(server.id) == self.my_id)
+    }
+
     /// What requests may do.
     pub(crate) fn request_settings(&self) -> Settings {
         Settings {

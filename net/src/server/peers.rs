@@ -201,7 +201,7 @@ impl Link {
                     Ok(()) => return Ok(stream),
                     Err(error) => last = error,
                 },
-                Err(error) => last = io::Error::other(error),
+                Err(error) => last = error.into(),
             }
         }
         Err(last)
@@ -209,7 +209,7 @@ impl Link {
 
     /// Carries messages until the connection breaks or is given up.
     async fn serve(self: Rc<Self>, core: Rc<CoreHost>, stream: TcpStream) {
-        let Ok(mut writer) = stream.set_nodelay(true).map_err(io::Error::other).and_then(|()| listener::second(&stream))
+        let Ok(mut writer) = stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| listener::second(&stream))
         else {
             return;
         };

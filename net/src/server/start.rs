@@ -2,17 +2,21 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::ToSocketAddrs;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
+use futures_lite::future::or;
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
-use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
+use ringkeeper_engine::node::Node;
+use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::zab;
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
@@ -21,10 +25,12 @@ use super::clock::Clock;
 use super::core_host::CoreHost;
 use super::inspect::{Inspection, Inspectors};
 use super::log_quota::LogQuota;
-use super::log_task::LogQueue;
+use super::framing::LogFrames;
+use super::log_task::{LogFailure, LogQueue};
+use super::peers::Peers;
 use super::shard_host::ShardHost;
-use super::{listener, log_task, recovery};
-use crate::config::{Config, ConfigError};
+use super::{listener, recovery};
+use crate::config::{Config, ConfigError, PeerRole};
 use crate::placement::Placement;
 use crate::ring::{Consumer, Producer, ring};
 use crate::signals::Shutdown;
@@ -46,7 +52,11 @@ pub(crate) enum StartError {
     #[error("the executor cannot start: {0}")]
     Executor(String),
     #[error("the log failed, nothing more can be acknowledged: {0}")]
-    Log(#[from] log_task::LogFailure),
+    Log(#[from] LogFailure),
+    #[error("the log holds what this server cannot have written, nothing more can be acknowledged: {0}")]
+    Broken(String),
+    #[error("the quorum port cannot be opened: {0}")]
+    Quorum(String),
 }
 
 /// Messages that fit between a shard and the core, each way.
@@ -75,6 +85,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let open_files = preflight::raise_open_files();
     let folder = recovery::Folder::claim(&config)?;
     let socket = listener::bind(config.client_socket())?;
+    let quorum_socket = bind_quorum_port(&config)?;
     let shutdown = Shutdown::on_signals().map_err(StartError::Signals)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let placement = Placement::choose(&cores, config.shards);
@@ -91,7 +102,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
-    executor.run(Server { config, folder, socket, shutdown, placement }.serve())
+    executor.run(Server { config, folder, socket, quorum_socket, shutdown, placement }.serve())
 }
 
 fn init_log() {
@@ -117,6 +128,8 @@ struct Server {
     config: Config,
     folder: recovery::Folder,
     socket: Socket,
+    /// Where peers connect; a server alone has none.
+    quorum_socket: Option<Socket>,
     shutdown: Shutdown,
     placement: Placement,
 }
@@ -143,14 +156,20 @@ struct Accepted {
 impl Server {
     /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { config, folder, socket, shutdown, placement } = self;
+        let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
         let clock = Clock::start();
-        let recovered = folder.recover(u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)).await?;
-        let last_zxid = recovered.state.last_zxid();
-
+        let seed = u64::from_le_bytes(random()?);
+        let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
         let view = Arc::new(recovered.state.clone());
-        let replica = Replica::new(replica_settings(&config)?, recovered.state);
-        let log = LogQueue::new(last_zxid, Duration::from_millis(config.fsync_warning_ms));
+        let node = Node::new(
+            replica_settings(&config)?,
+            recovered.state,
+            zab_config(&config),
+            recovered.durable,
+            u64::from_le_bytes(random()?),
+            Box::new(LogFrames),
+        );
+        let log = LogQueue::new(Duration::from_millis(config.fsync_warning_ms));
 
         let count = placement.shards();
         let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
@@ -181,15 +200,14 @@ impl Server {
             });
         }
 
-        let core = CoreHost::new(replica, to_shards, Rc::clone(&log), clock);
-        let upkeep = recovered.wal.upkeep();
-        let log_task = glommio::spawn_local(log_task::run(recovered.wal, Rc::clone(&log), Rc::clone(&core)));
-        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(log_task::LogFailure::from) });
+        let core = CoreHost::new(node, to_shards, Rc::clone(&log), Peers::new(&config), clock);
+        let upkeep = recovered.log.wal.upkeep();
+        let log_task = glommio::spawn_local(recovered.log.run(Rc::clone(&log), Rc::clone(&core)));
+        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
         let _threads = start_shards(&placement, seeds)?;
-        core.with_replica(|replica| replica.lead(clock.now(), recovered.epoch));
-        glommio::spawn_local(Rc::clone(&core).pump(inboxes)).detach();
-        core.wake();
+        let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
+        Peers::start(&core, quorum_socket, clock);
 
         // The first timer of an executor is late; it is armed by now, and the port opens only after that.
         listener::listen(&socket, config.client_backlog, config.client_socket())?;
@@ -203,8 +221,10 @@ impl Server {
             std::future::pending().await
         };
         // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
-        futures_lite::future::or(stop, futures_lite::future::or(log_task, upkeep_task)).await?;
-        tracing::info!(zxid = %core.with_replica(|replica| replica.committed().last_zxid()), "stopped");
+        let log_ends = async { or(log_task, upkeep_task).await.map_err(StartError::from) };
+        let core_ends = async { Err(StartError::Broken(core_task.await)) };
+        or(stop, or(log_ends, core_ends)).await?;
+        tracing::info!(zxid = %core.with_node(|node| node.committed().last_zxid()), "stopped");
         Ok(())
     }
 }
@@ -294,9 +314,39 @@ async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Ac
     }
 }
 
+/// Opens the port on which peers connect, if this server has peers.
+fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
+    let Some(own) = config.own_server() else { return Ok(None) };
+    let host = if config.quorum_listen_on_all { "0.0.0.0" } else { &own.host };
+    let failed = |error: String| StartError::Quorum(format!("{host}:{}: {error}", own.quorum_port));
+    let addresses = (host, own.quorum_port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    let mut last = "the name of this server's own server.N line has no address".to_owned();
+    for address in addresses {
+        match listener::bind(address).and_then(|socket| listener::listen(&socket, 64, address).map(|()| socket)) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(failed(last))
+}
+
+/// The ensemble, as the broadcast sees it; a server alone is one of one.
+fn zab_config(config: &Config) -> zab::Config {
+    let own = ServerId(config.server_id());
+    let of = |role| config.servers.iter().filter(move |server| server.role == role).map(|server| ServerId(server.id));
+    let voters = if config.servers.is_empty() { [own].into_iter().collect() } else { of(PeerRole::Participant).collect() };
+    let ticks = |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
+    zab::Config {
+        peer_timeout_ms: u64::from(config.peer_timeout_ms),
+        init_limit_ms: ticks(config.init_limit, 10),
+        sync_limit_ms: ticks(config.sync_limit, 5),
+        ..zab::Config::new(own, voters, of(PeerRole::Observer).collect())
+    }
+}
+
 fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
-        server: ServerId(config.my_id.unwrap_or(1)),
+        server: ServerId(config.server_id()),
         tick_ms: config.tick_time_ms,
         requests: config.request_settings(),
         cleaner: CleanerSettings {
