@@ -158,6 +158,7 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
         let clock = Clock::start();
+        glommio::spawn_local(keep_awake()).detach();
         let seed = u64::from_le_bytes(random()?);
         let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
         let view = Arc::new(recovered.state.clone());
@@ -269,6 +270,14 @@ impl ShardSeed {
         while let Ok(Accepted { socket, admitted }) = self.accepted.recv().await {
             glommio::spawn_local(Rc::clone(&host).serve(listener::adopt_stream(socket), admitted)).detach();
         }
+    }
+}
+
+/// An executor that sleeps without a timer can miss the end of a call on glommio's helper thread, and sleep for ever
+/// (seen on the way through recovery, where no other timer runs).
+async fn keep_awake() {
+    loop {
+        glommio::timer::sleep(TICK).await;
     }
 }
 
