@@ -218,10 +218,10 @@ impl Leader {
         }
     }
 
-    pub(super) fn on_snapshot_ready(&mut self, id: ServerId, last: LogMark, out: &mut Effects) {
+    pub(super) fn on_snapshot_ready(&mut self, core: &Core, id: ServerId, last: LogMark, out: &mut Effects) {
         let session = self.session;
         if let Some(peer) = self.peer(id) {
-            peer.on_snapshot_ready(last, &session, out);
+            peer.on_snapshot_ready(core, last, &session, out);
         }
     }
 
