@@ -38,9 +38,12 @@ pub struct Faults {
 impl Faults {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
-        let (crash, pause, disconnect) = (rate(25), rate(15), rate(40));
-        let (partition, clock_jump, drift, snapshot) = (rate(25), rate(10), rate(200), rate(50));
+        let (mut crash, pause, disconnect) = (rate(25), rate(15), rate(40));
+        let (mut partition, clock_jump, drift, snapshot) = (rate(25), rate(10), rate(200), rate(50));
         let forked = random.chance(150);
+        if forked {
+            (crash, partition) = (crash.max(15), partition.max(15));
+        }
         let voters = if forked { 3 } else { [1, 2, 3, 3, 3, 3, 4, 5, 5][random.index(9)] };
         Self {
             voters,

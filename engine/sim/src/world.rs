@@ -169,7 +169,8 @@ impl World {
             let at = self.random.below(if self.faults.forked { 1_000_000 } else { 100_000 });
             self.at(at, Event::Start { node });
         }
-        self.at(1000, Event::Work);
+        // What a fork does wrong is healed by the first proposal that comes through: give it time.
+        self.at(if self.faults.forked { 1_500_000 } else { 1000 }, Event::Work);
         self.at(50_000, Event::Fault);
         while let Some(Reverse(next)) = self.queue.pop() {
             self.now_us = next.at_us;

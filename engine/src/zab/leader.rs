@@ -165,7 +165,7 @@ impl Leader {
     fn on_ack_epoch(core: &Core, peer: &mut Peer, ask: AckEpoch, established: bool) {
         let own = core.own_vote();
         peer.accepted = ask.epoch;
-        peer.newer = match planted!(core.config, IgnoreNewerHistory) {
+        peer.newer = match planted!(core.config, IgnoreHistory) {
             true => false,
             false if planted!(core.config, CompareWithoutEpoch) => ask.log.last() > own.zxid,
             false => (ask.current, ask.log.last()) > (own.epoch, own.zxid),
