@@ -1,2 +1,68 @@
-//! Under construction.
-fn main() {}
+//! Load generation and the paper's experiments.
+//!
+//! A result here is a ratio measured in one run, the median of several, with the CPU time that the servers
+//! took beside it. Every reply is checked; a run with a wrong, misplaced or missing one is an error.
+#![forbid(unsafe_code)]
+
+mod args;
+mod compare;
+mod connection;
+mod creates;
+mod descriptors;
+mod driver;
+mod environment;
+mod fault;
+mod floor;
+mod interrupt;
+mod lane;
+mod measure;
+mod mix;
+mod payload;
+mod ratio;
+mod reply;
+mod request;
+mod server_cpu;
+mod session;
+mod statistics;
+mod supervise;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Load generation and measurements for servers that speak ZooKeeper's client protocol.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Ratio(ratio::RatioArgs),
+    Compare(compare::CompareArgs),
+    Floor(floor::FloorArgs),
+    #[command(hide = true)]
+    Supervise(supervise::SuperviseArgs),
+}
+
+fn main() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    let done = interrupt::install().map_err(anyhow::Error::from).and_then(|()| match command {
+        Command::Ratio(args) => ratio::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Floor(args) => floor::run(&args),
+        Command::Supervise(args) => supervise::run(&args),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-harness: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

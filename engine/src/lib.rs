@@ -4,5 +4,20 @@
 //! `log` crates move the bytes, and the simulator does the same from a seed.
 #![forbid(unsafe_code)]
 
+pub mod acl;
+mod apply;
+pub mod fourletter;
 pub mod message;
+pub mod node;
+pub mod path;
+pub mod prepare;
+pub mod quota;
+pub mod read;
+pub mod replica;
+pub mod settings;
+pub mod shard;
+pub mod state;
+pub mod tree;
+pub mod txn;
+mod watch;
 pub mod zab;

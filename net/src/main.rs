@@ -1,2 +1,28 @@
-//! Under construction.
-fn main() {}
+//! The ringkeeper server and its tools.
+
+mod cli;
+mod config;
+mod placement;
+mod preflight;
+mod ring;
+mod server;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match cli.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One sentence that names the thing and the remedy; also when standard error is closed.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ringkeeper: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}

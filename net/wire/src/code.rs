@@ -192,7 +192,10 @@ impl CreateMode {
     /// Whether the server completes the name with the parent's counter.
     #[must_use]
     pub const fn is_sequential(self) -> bool {
-        matches!(self, Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl)
+        matches!(
+            self,
+            Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl
+        )
     }
 
     /// Whether the znode lives as long as its session.
@@ -205,6 +208,41 @@ impl CreateMode {
     #[must_use]
     pub const fn is_ttl(self) -> bool {
         matches!(self, Self::PersistentWithTtl | Self::PersistentSequentialWithTtl)
+    }
+}
+
+wire_enum! {
+    /// Which watches on a path a client asks about (`Watcher.WatcherType`).
+    WatcherType {
+        /// Those left by getChildren.
+        Children = 1,
+        /// Those left by exists and getData.
+        Data = 2,
+        /// All.
+        Any = 3,
+        /// Persistent ones.
+        Persistent = 4,
+        /// Persistent recursive ones.
+        PersistentRecursive = 5,
+    }
+}
+
+wire_enum! {
+    /// What kind of watch addWatch leaves (`AddWatchMode`).
+    AddWatchMode {
+        /// Stays until removed.
+        Persistent = 0,
+        /// Stays until removed, and sees the whole subtree.
+        PersistentRecursive = 1,
+    }
+}
+
+impl OpCode {
+    /// Whether a client may send it by itself. check is for multis alone, the others are internal to
+    /// servers; ZooKeeper answers them with UNIMPLEMENTED and closes the connection.
+    #[must_use]
+    pub const fn is_client_request(self) -> bool {
+        !matches!(self, Self::Check | Self::DeleteContainer | Self::CreateSession | Self::Error)
     }
 }
 

@@ -5,10 +5,42 @@
 //! 3.9 (`zookeeper.jute`, `ZooDefs`, `KeeperException`); every record has golden vectors taken from it.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod code;
+mod connect;
+pub mod frame;
+mod header;
 mod ids;
+pub mod jute;
+mod multi;
+mod record;
+mod request;
+mod response;
 mod stat;
+mod vector;
 
-pub use code::{CreateMode, ErrorCode, EventType, OpCode, Perms, xid};
+pub use acl::{Acl, AclEntry, AclList, ClientInfo, Identity};
+pub use code::{AddWatchMode, CreateMode, ErrorCode, EventType, OpCode, Perms, WatcherType, xid};
+pub use connect::{ConnectRequest, ConnectResponse, PASSWORD_LEN};
+pub use header::{
+    CATCH_UP_ZXID, ReplyHeader, RequestHeader, SYNC_CONNECTED, WatcherEvent, encode_notification,
+};
 pub use ids::{Epoch, ServerId, SessionId, Xid, Zxid};
+pub use jute::{DecodeError, Fault};
+pub use multi::{
+    MultiEntry, MultiHeader, MultiIter, MultiOp, MultiReadOp, MultiReadRequest, MultiRequest, MultiResponse,
+    MultiResult, MultiSequence, end_multi,
+};
+pub use record::Record;
+pub use request::{
+    AddWatchRequest, AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest,
+    GetEphemeralsRequest, PathRequest, PathWatchRequest, ReconfigRequest, Request, SaslRequest,
+    SetAclRequest, SetDataRequest, SetWatchesRequest, WatchesRequest,
+};
+pub use response::{
+    AddWatchResponse, Create2Response, CreateResponse, GetAclResponse, GetAllChildrenNumberResponse,
+    GetChildren2Response, GetChildrenResponse, GetDataResponse, GetEphemeralsResponse, Response,
+    SetSaslResponse, SyncResponse, WhoAmIResponse,
+};
 pub use stat::Stat;
+pub use vector::{Element, StringList, Vector, VectorIter};

@@ -1,0 +1,211 @@
+//! Sessions that open, close, and open again: the handshake and closeSession, nothing between them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use mio::net::TcpStream;
+use mio::{Events, Poll, Registry, Token};
+use ringkeeper_wire::{ConnectResponse, Record};
+
+use crate::connection::{self, Connection};
+use crate::driver::{latency_histogram, record_latency};
+use crate::fault::Fault;
+use crate::server_cpu::ServerProcesses;
+use crate::session::SESSION_TIMEOUT_MS;
+use crate::{interrupt, reply, request};
+
+/// How often an idle loop looks at the clock.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// Silence after which a server counts as hanging.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// What a window has shown.
+pub(crate) struct Churned {
+    /// Sessions opened and closed.
+    pub(crate) sessions: u64,
+    /// From the start of connecting to the answer of the handshake, in nanoseconds.
+    pub(crate) handshakes_ns: Histogram<u64>,
+    /// CPU time of the server.
+    pub(crate) server_cpu: Duration,
+}
+
+/// Opens and closes sessions on `server`, `concurrent` at a time, for a warm-up and a window.
+pub(crate) fn churn(
+    server: SocketAddr,
+    processes: &ServerProcesses,
+    concurrent: usize,
+    warmup: Duration,
+    window: Duration,
+) -> Result<Churned> {
+    let poll = Poll::new()?;
+    let open = |place| Slot::open(server, poll.registry(), Token(place));
+    let slots = (0..concurrent).map(open).collect::<Result<_, _>>()?;
+    let now = Instant::now();
+    let mut churn = Churn {
+        server,
+        slots,
+        scratch: connection::scratch(),
+        from: now + warmup,
+        last_progress: now,
+        sessions: 0,
+        handshakes_ns: latency_histogram(),
+        poll,
+    };
+    churn.run_until(now + warmup)?;
+    let cpu_before = processes.cpu_time()?;
+    churn.run_until(now + warmup + window)?;
+    let server_cpu = processes.cpu_time()?.saturating_sub(cpu_before);
+    // Dropping the rest closes their connections half-way; the server, at its end too, ends the sessions.
+    Ok(Churned { sessions: churn.sessions, handshakes_ns: churn.handshakes_ns, server_cpu })
+}
+
+struct Churn {
+    poll: Poll,
+    server: SocketAddr,
+    /// Indexed by token.
+    slots: Vec<Slot>,
+    scratch: Box<[u8]>,
+    /// What ends after this counts.
+    from: Instant,
+    last_progress: Instant,
+    sessions: u64,
+    handshakes_ns: Histogram<u64>,
+}
+
+impl Churn {
+    fn run_until(&mut self, deadline: Instant) -> Result<()> {
+        let mut events = Events::with_capacity(self.slots.len());
+        while Instant::now() < deadline {
+            interrupt::check()?;
+            let silence = self.last_progress.elapsed();
+            if silence > SILENCE_MAX {
+                return Err(Fault::Missing { outstanding: self.slots.len(), silence }.into());
+            }
+            match self.poll.poll(&mut events, Some(WAIT_MAX)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                polled => polled?,
+            }
+            for event in &events {
+                let Token(place) = event.token();
+                self.turn(place).with_context(|| format!("connection {place}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, place: usize) -> Result<(), Fault> {
+        let counts = Instant::now() >= self.from;
+        let slot = &mut self.slots[place];
+        slot.connection.flush()?;
+        let Some(ended) = slot.advance(&mut self.scratch)? else { return Ok(()) };
+        self.last_progress = Instant::now();
+        if counts {
+            self.sessions += 1;
+            record_latency(&mut self.handshakes_ns, ended.handshake);
+        }
+        self.slots[place] = Slot::open(self.server, self.poll.registry(), Token(place))?;
+        Ok(())
+    }
+}
+
+/// A session that was opened and closed.
+struct Ended {
+    handshake: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    Opening,
+    Open { handshake: Duration },
+    Closing { handshake: Duration },
+    Closed { handshake: Duration },
+}
+
+struct Slot {
+    connection: Connection,
+    since: Instant,
+    phase: Phase,
+}
+
+const CLOSE_XID: i32 = 1;
+
+impl Slot {
+    fn open(server: SocketAddr, registry: &Registry, token: Token) -> io::Result<Self> {
+        let since = Instant::now();
+        let stream = TcpStream::connect(server)?;
+        stream.set_nodelay(true)?;
+        let mut connection = Connection::new(stream, registry, token)?;
+        request::connect(connection.out(), SESSION_TIMEOUT_MS);
+        Ok(Self { connection, since, phase: Phase::Opening })
+    }
+
+    /// Takes what has come and sends what follows from it.
+    fn advance(&mut self, scratch: &mut [u8]) -> Result<Option<Ended>, Fault> {
+        let Self { connection, since, phase } = self;
+        // To the end: the server's last word and the end of its stream often come together.
+        let received = connection.receive(scratch, true, |payload, at| {
+            *phase = match *phase {
+                Phase::Opening => {
+                    if ConnectResponse::from_bytes(payload)?.timeout_ms <= 0 {
+                        return Err(Fault::SessionRefused);
+                    }
+                    Phase::Open { handshake: at.saturating_duration_since(*since) }
+                }
+                Phase::Closing { handshake } => {
+                    reply::body_of(payload, CLOSE_XID)?;
+                    Phase::Closed { handshake }
+                }
+                Phase::Open { .. } | Phase::Closed { .. } => {
+                    return Err(Fault::Unasked(reply::split(payload)?.0.xid.0));
+                }
+            };
+            Ok(())
+        });
+        match (received, *phase) {
+            (Err(Fault::Closed), Phase::Closed { handshake }) => Ok(Some(Ended { handshake })),
+            (Err(fault), _) => Err(fault),
+            (Ok(()), _) => self.send_close().map(|()| None),
+        }
+    }
+
+    /// Sends closeSession, once, when the session is open.
+    fn send_close(&mut self) -> Result<(), Fault> {
+        if let Phase::Open { handshake } = self.phase {
+            request::close_session(self.connection.out(), CLOSE_XID);
+            self.phase = Phase::Closing { handshake };
+            self.connection.flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor;
+
+    fn churn_for(window: Duration, server: SocketAddr) -> Result<Churned> {
+        let own = ServerProcesses::of_pids(&[i32::try_from(std::process::id()).unwrap()]).unwrap();
+        churn(server, &own, 4, Duration::ZERO, window)
+    }
+
+    #[test]
+    fn sessions_open_and_close_without_a_fault() {
+        let churned = churn_for(Duration::from_millis(50), floor::for_tests());
+        assert!(churned.is_ok(), "{:#}", churned.err().unwrap());
+        let churned = churned.unwrap();
+        assert_eq!(churned.sessions, churned.handshakes_ns.len());
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_an_error() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        assert!(churn_for(Duration::from_secs(3600), server).is_err());
+    }
+}

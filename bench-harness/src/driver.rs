@@ -1,0 +1,372 @@
+//! The loop of one load-generating thread.
+//!
+//! Written to take little of the machine it measures: one epoll wait for all connections, one read and one
+//! write per connection that is ready, one look at the clock per read and per batch of requests, and no
+//! allocation once the buffers have grown. Time spent here is reported beside every result.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use mio::{Events, Poll, Token};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::connection;
+use crate::fault::Fault;
+use crate::interrupt;
+use crate::lane::{Lane, Source};
+use crate::session::Session;
+
+/// Silence after which outstanding replies count as missing.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How long an idle thread waits before it looks at the clock and for an interrupt.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// What a thread puts under load, and when it counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    /// Requests outstanding on each session.
+    pub(crate) outstanding: usize,
+    /// Replies count from here on; what comes before is warm-up.
+    pub(crate) from: Instant,
+    /// Replies count, and requests are issued, until here.
+    pub(crate) to: Instant,
+}
+
+/// What one thread, or several together, have counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    /// Replies that came inside the window.
+    pub(crate) operations: u64,
+    /// Their latencies in nanoseconds, from issuing the request to reading the reply.
+    pub(crate) latencies_ns: Histogram<u64>,
+    /// Time on the CPU inside the window, the threads' added up.
+    pub(crate) generator_cpu: Duration,
+    /// When the last counted reply came.
+    pub(crate) last_reply: Option<Instant>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            operations: 0,
+            latencies_ns: latency_histogram(),
+            generator_cpu: Duration::ZERO,
+            last_reply: None,
+        }
+    }
+
+    fn record(&mut self, at: Instant, latency: Duration) {
+        self.operations += 1;
+        record_latency(&mut self.latencies_ns, latency);
+        self.last_reply = Some(at);
+    }
+
+    /// Adds what another thread has counted in the same window.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.latencies_ns.add(&other.latencies_ns).expect("both have the range of `latency_histogram`");
+        self.generator_cpu += other.generator_cpu;
+        self.last_reply = self.last_reply.max(other.last_reply);
+    }
+}
+
+/// A histogram of nanoseconds, up to ten minutes, exact to three digits.
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are valid")
+}
+
+/// Records a latency in nanoseconds; what exceeds the range counts as its end.
+pub(crate) fn record_latency(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Puts `sessions` under load, each from its own source, and gives them back with nothing outstanding.
+///
+/// # Errors
+/// A reply is wrong, out of order or missing, a connection fails, or the user interrupts.
+pub(crate) fn drive<S: Source>(
+    sessions: Vec<(Session, S)>,
+    schedule: Schedule,
+) -> Result<(Vec<Session>, Tally)> {
+    let mut driver = Driver::new(sessions, schedule)?;
+    driver.run()?;
+    let registry = driver.poll.registry();
+    let sessions = driver.lanes.into_iter().map(|lane| lane.into_session(registry)).collect::<Result<_>>()?;
+    Ok((sessions, driver.tally))
+}
+
+struct Driver<S: Source> {
+    poll: Poll,
+    /// Indexed by token.
+    lanes: Vec<Lane<S>>,
+    scratch: Box<[u8]>,
+    schedule: Schedule,
+    tally: Tally,
+    last_progress: Instant,
+}
+
+impl<S: Source> Driver<S> {
+    fn new(sessions: Vec<(Session, S)>, schedule: Schedule) -> Result<Self> {
+        let poll = Poll::new()?;
+        let mut lanes = Vec::with_capacity(sessions.len());
+        for (index, (session, source)) in sessions.into_iter().enumerate() {
+            lanes.push(Lane::new(session, source, poll.registry(), Token(index))?);
+        }
+        let last_progress = Instant::now();
+        Ok(Self { poll, lanes, scratch: connection::scratch(), schedule, tally: Tally::new(), last_progress })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let mut events = Events::with_capacity(self.lanes.len().max(1));
+        let mut cpu = CpuWindow::new(self.schedule);
+        for index in 0..self.lanes.len() {
+            self.push(index, true).with_context(|| format!("session {index}"))?;
+        }
+        loop {
+            let now = Instant::now();
+            cpu.observe(now);
+            let issuing = now < self.schedule.to;
+            if self.is_drained(issuing) {
+                break;
+            }
+            self.check_patience(now)?;
+            self.wait(&mut events)?;
+            for event in &events {
+                let Token(index) = event.token();
+                self.turn(index, event.is_read_closed(), issuing)
+                    .with_context(|| format!("session {index}"))?;
+            }
+        }
+        self.tally.generator_cpu = cpu.finish();
+        Ok(())
+    }
+
+    /// One ready connection: everything it has, then everything there is to send.
+    fn turn(&mut self, index: usize, to_end: bool, issuing: bool) -> Result<(), Fault> {
+        let Self { lanes, scratch, schedule, tally, last_progress, .. } = self;
+        lanes[index].receive(scratch, to_end, |at, latency| {
+            *last_progress = at;
+            if at >= schedule.from && at < schedule.to {
+                tally.record(at, latency);
+            }
+        })?;
+        self.push(index, issuing)
+    }
+
+    fn push(&mut self, index: usize, issuing: bool) -> Result<(), Fault> {
+        let lane = &mut self.lanes[index];
+        if issuing {
+            lane.fill(self.schedule.outstanding);
+        }
+        lane.flush()
+    }
+
+    fn is_drained(&self, issuing: bool) -> bool {
+        if issuing { self.lanes.iter().all(Lane::is_done) } else { self.outstanding() == 0 }
+    }
+
+    fn outstanding(&self) -> usize {
+        self.lanes.iter().map(Lane::outstanding).sum()
+    }
+
+    fn check_patience(&self, now: Instant) -> Result<()> {
+        interrupt::check()?;
+        let silence = now.saturating_duration_since(self.last_progress);
+        if silence > SILENCE_MAX {
+            return Err(Fault::Missing { outstanding: self.outstanding(), silence }.into());
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Events) -> Result<()> {
+        match self.poll.poll(events, Some(WAIT_MAX)) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            polled => Ok(polled?),
+        }
+    }
+}
+
+/// This thread's time on the CPU between the two ends of the window.
+struct CpuWindow {
+    schedule: Schedule,
+    at_from: Option<Duration>,
+    at_to: Option<Duration>,
+}
+
+impl CpuWindow {
+    const fn new(schedule: Schedule) -> Self {
+        Self { schedule, at_from: None, at_to: None }
+    }
+
+    fn observe(&mut self, now: Instant) {
+        if self.at_from.is_none() && now >= self.schedule.from {
+            self.at_from = Some(thread_cpu());
+        }
+        if self.at_to.is_none() && now >= self.schedule.to {
+            self.at_to = Some(thread_cpu());
+        }
+    }
+
+    fn finish(self) -> Duration {
+        let Some(from) = self.at_from else { return Duration::ZERO };
+        self.at_to.unwrap_or_else(thread_cpu).saturating_sub(from)
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).expect("CPU time is not negative");
+    let nanos = u32::try_from(time.tv_nsec).expect("nanoseconds are below a second");
+    Duration::new(seconds, nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::thread;
+
+    use ringkeeper_wire::frame::{begin_frame, end_frame};
+    use ringkeeper_wire::{
+        ConnectResponse, PASSWORD_LEN, Record, ReplyHeader, RequestHeader, SessionId, Xid,
+    };
+
+    use super::*;
+    use crate::request;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A number of requests, each to be answered with `ok`.
+    struct Requests {
+        left: usize,
+    }
+
+    impl Source for Requests {
+        type Expected = ();
+
+        fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<()> {
+            self.left = self.left.checked_sub(1)?;
+            request::get_data(out, xid, "/a", false);
+            Some(())
+        }
+
+        fn check(&self, (): &(), body: &[u8]) -> Result<(), String> {
+            if body == b"ok" { Ok(()) } else { Err(format!("{body:?}")) }
+        }
+    }
+
+    fn read_frame(stream: &mut TcpStream) -> Option<Vec<u8>> {
+        let mut len = [0; 4];
+        stream.read_exact(&mut len).ok()?;
+        let mut payload = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
+        stream.read_exact(&mut payload).ok()?;
+        Some(payload)
+    }
+
+    fn put_frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = begin_frame(out);
+        encode(out);
+        end_frame(out, start).unwrap();
+    }
+
+    fn put_reply(out: &mut Vec<u8>, xid: i32, zxid: i64, err: i32, body: &[u8]) {
+        put_frame(out, |out| {
+            ReplyHeader { xid: Xid(xid), zxid, err }.encode(out);
+            out.extend_from_slice(body);
+        });
+    }
+
+    /// A server of one session whose answer to each request is what `answer` appends; the connection ends
+    /// when that is nothing.
+    fn server(mut answer: impl FnMut(i32, &mut Vec<u8>) + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_frame(&mut stream).unwrap();
+            let mut out = Vec::new();
+            let granted = ConnectResponse {
+                protocol_version: 0,
+                timeout_ms: 1000,
+                session_id: SessionId(1),
+                password: Some(&[0; PASSWORD_LEN]),
+                read_only: Some(false),
+            };
+            put_frame(&mut out, |out| granted.encode(out));
+            while !out.is_empty() && stream.write_all(&out).is_ok() {
+                out.clear();
+                let Some(request) = read_frame(&mut stream) else { return };
+                answer(RequestHeader::from_bytes(&request).unwrap().xid.0, &mut out);
+            }
+        });
+        address
+    }
+
+    /// Ten requests, four at a time, to be counted from `from` on.
+    fn drive_from(server: SocketAddr, from: Instant) -> Result<(Vec<Session>, Tally)> {
+        let schedule = Schedule { outstanding: 4, from, to: from + HOUR };
+        drive(vec![(Session::open(server)?, Requests { left: 10 })], schedule)
+    }
+
+    fn fault_of(answer: impl FnMut(i32, &mut Vec<u8>) + Send + 'static) -> Fault {
+        let driven = drive_from(server(answer), Instant::now());
+        driven.err().expect("the server misbehaves").downcast().expect("the cause is a fault")
+    }
+
+    #[test]
+    fn every_good_reply_counts_and_the_session_goes_on() {
+        let server = server(|xid, out| put_reply(out, xid, 1, 0, b"ok"));
+        let (mut sessions, tally) = drive_from(server, Instant::now()).unwrap();
+        assert_eq!((tally.operations, tally.latencies_ns.len()), (10, 10));
+        let body = sessions[0].call(|out, xid| request::get_data(out, xid, "/a", false)).unwrap();
+        assert_eq!(body, b"ok");
+    }
+
+    #[test]
+    fn replies_before_the_window_are_awaited_but_do_not_count() {
+        let server = server(|xid, out| put_reply(out, xid, 1, 0, b"ok"));
+        let (_, tally) = drive_from(server, Instant::now() + HOUR).unwrap();
+        assert_eq!((tally.operations, tally.last_reply), (0, None));
+    }
+
+    #[test]
+    fn a_reply_that_overtakes_another_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, if xid == 3 { 4 } else { xid }, 1, 0, b"ok"));
+        assert!(matches!(fault, Fault::OutOfOrder { expected: 3, found: 4 }), "{fault}");
+    }
+
+    #[test]
+    fn an_error_code_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, xid, 1, if xid == 3 { -101 } else { 0 }, b"ok"));
+        assert!(matches!(fault, Fault::Refused { xid: 3, err: -101 }), "{fault}");
+    }
+
+    #[test]
+    fn a_wrong_body_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, xid, 1, 0, if xid == 3 { b"no" } else { b"ok" }));
+        assert!(matches!(fault, Fault::Wrong { xid: 3, .. }), "{fault}");
+    }
+
+    #[test]
+    fn a_zxid_that_goes_back_is_an_error() {
+        let fault = fault_of(|xid, out| put_reply(out, xid, if xid == 3 { 8 } else { 9 }, 0, b"ok"));
+        assert!(matches!(fault, Fault::WentBack { xid: 3, seen: 9, found: 8 }), "{fault}");
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_is_an_error() {
+        let fault = fault_of(|xid, out| {
+            if xid < 3 {
+                put_reply(out, xid, 1, 0, b"ok");
+            }
+        });
+        // Which one depends on whether the server had read all requests before it closed.
+        let reset = matches!(&fault, Fault::Io(error) if error.kind() == std::io::ErrorKind::ConnectionReset);
+        assert!(reset || matches!(fault, Fault::Closed), "{fault}");
+    }
+}

@@ -1,0 +1,126 @@
+//! One session under pipelined load: a bounded number of requests outstanding, every reply checked against
+//! the oldest of them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use mio::{Registry, Token};
+
+use crate::connection::Connection;
+use crate::fault::Fault;
+use crate::reply;
+use crate::session::Session;
+
+/// Where a session's requests come from, and what their replies must be.
+pub(crate) trait Source {
+    /// What the reply to one request must contain.
+    type Expected;
+
+    /// Appends the next request's frame under `xid`; `None` when there are no more.
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<Self::Expected>;
+
+    /// Whether `body` answers the request; the words of the error say why not.
+    fn check(&self, expected: &Self::Expected, body: &[u8]) -> Result<(), String>;
+}
+
+struct Outstanding<E> {
+    xid: i32,
+    sent_at: Instant,
+    expected: E,
+}
+
+/// A session, its source of requests, and the requests not yet answered.
+pub(crate) struct Lane<S: Source> {
+    connection: Connection,
+    source: S,
+    next_xid: i32,
+    /// Oldest first. Never longer than the limit given to [`Lane::fill`], so it stops allocating.
+    outstanding: VecDeque<Outstanding<S::Expected>>,
+    zxid_seen: i64,
+    exhausted: bool,
+}
+
+impl<S: Source> Lane<S> {
+    /// Puts `session` under load from `source`.
+    pub(crate) fn new(session: Session, source: S, registry: &Registry, token: Token) -> Result<Self> {
+        let (stream, next_xid) = session.into_parts();
+        stream.set_nonblocking(true)?;
+        let connection = Connection::new(mio::net::TcpStream::from_std(stream), registry, token)?;
+        Ok(Self {
+            connection,
+            source,
+            next_xid,
+            outstanding: VecDeque::new(),
+            zxid_seen: 0,
+            exhausted: false,
+        })
+    }
+
+    /// Gives the session back.
+    ///
+    /// # Panics
+    /// Requests are outstanding.
+    pub(crate) fn into_session(self, registry: &Registry) -> Result<Session> {
+        assert!(self.outstanding.is_empty(), "a lane is given back before its replies have come");
+        let stream = self.connection.into_stream(registry)?;
+        Ok(Session::resume(stream.into(), self.next_xid)?)
+    }
+
+    /// Issues requests until `limit` are outstanding or the source has no more.
+    pub(crate) fn fill(&mut self, limit: usize) {
+        if self.exhausted || self.outstanding.len() >= limit {
+            return;
+        }
+        let sent_at = Instant::now();
+        while self.outstanding.len() < limit {
+            let xid = self.next_xid;
+            let Some(expected) = self.source.issue(self.connection.out(), xid) else {
+                self.exhausted = true;
+                return;
+            };
+            // As ZooKeeper's own client: negative xids mean something else.
+            self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+            self.outstanding.push_back(Outstanding { xid, sent_at, expected });
+        }
+    }
+
+    /// Sends what has been issued.
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
+        Ok(self.connection.flush()?)
+    }
+
+    /// Takes all replies that are there, calling `completed` for each with its time and latency. `to_end`
+    /// as in [`Connection::receive`].
+    pub(crate) fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        to_end: bool,
+        mut completed: impl FnMut(Instant, Duration),
+    ) -> Result<(), Fault> {
+        let Self { connection, source, outstanding, zxid_seen, .. } = self;
+        connection.receive(scratch, to_end, |payload, at| {
+            let (header, body) = reply::split(payload)?;
+            let Some(oldest) = outstanding.pop_front() else { return Err(Fault::Unasked(header.xid.0)) };
+            let xid = oldest.xid;
+            reply::check(&header, xid)?;
+            if header.zxid < *zxid_seen {
+                return Err(Fault::WentBack { xid, seen: *zxid_seen, found: header.zxid });
+            }
+            *zxid_seen = header.zxid;
+            source.check(&oldest.expected, body).map_err(|why| Fault::Wrong { xid, why })?;
+            completed(at, at.saturating_duration_since(oldest.sent_at));
+            Ok(())
+        })
+    }
+
+    /// Number of requests without a reply.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Whether the source has no more and all replies have come.
+    pub(crate) fn is_done(&self) -> bool {
+        self.exhausted && self.outstanding.is_empty()
+    }
+}

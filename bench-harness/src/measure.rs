@@ -1,0 +1,216 @@
+//! One measurement: sessions opened, znodes laid out, a mix of reads and writes for a warm-up and a window,
+//! everything removed again.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::driver::{Schedule, Tally, drive};
+use crate::interrupt;
+use crate::lane::Source;
+use crate::mix::Mix;
+use crate::server_cpu::ServerProcesses;
+use crate::session::{self, Session};
+use crate::{payload, request};
+
+/// The load, without the servers it goes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) sessions: usize,
+    /// Requests outstanding on each session.
+    pub(crate) outstanding: usize,
+    /// Load-generating threads.
+    pub(crate) threads: usize,
+    /// Size of every value, in bytes.
+    pub(crate) payload_len: usize,
+    /// Number of znodes; as many as sessions when each is to have its own.
+    pub(crate) znodes: usize,
+    /// Share of reads; the rest are writes.
+    pub(crate) reads_percent: u8,
+    pub(crate) warmup: Duration,
+    pub(crate) window: Duration,
+    /// Decides the order of reads and writes.
+    pub(crate) seed: u64,
+}
+
+/// What a window has shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Measurement {
+    pub(crate) tally: Tally,
+    pub(crate) window: Duration,
+    /// User and system time of the servers inside the window.
+    pub(crate) server_cpu: Option<Duration>,
+}
+
+impl Measurement {
+    /// Operations a second.
+    pub(crate) fn throughput(&self) -> f64 {
+        as_f64(self.tally.operations) / self.window.as_secs_f64()
+    }
+
+    /// CPU seconds of the servers for a million operations.
+    pub(crate) fn server_cpu_per_million(&self) -> Option<f64> {
+        let cpu = self.server_cpu?.as_secs_f64();
+        (self.tally.operations > 0).then(|| cpu * 1e6 / as_f64(self.tally.operations))
+    }
+
+    /// The latency below which `percent` of the operations stayed, in microseconds.
+    pub(crate) fn latency_us(&self, percent: f64) -> f64 {
+        as_f64(self.tally.latencies_ns.value_at_percentile(percent)) / 1e3
+    }
+
+    /// Time of the load generator on the CPU as a share of the window; 1 is one core.
+    pub(crate) fn generator_share(&self) -> f64 {
+        self.tally.generator_cpu.as_secs_f64() / self.window.as_secs_f64()
+    }
+}
+
+/// A count as a number to calculate with.
+#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds are far below 2^53")]
+pub(crate) const fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+/// Runs `load` against `servers` once.
+///
+/// # Errors
+/// A server cannot be reached, a reply is wrong, out of order or missing, or the user interrupts.
+pub(crate) fn measure(
+    servers: &[SocketAddr],
+    processes: Option<&ServerProcesses>,
+    load: &Load,
+) -> Result<Measurement> {
+    let mut sessions = Session::open_all(servers, load.sessions)?;
+    let layout = Layout::create(&mut sessions, load)?;
+    let sources = (0..load.sessions).map(|index| layout.mix(index, load)).collect();
+    let from = Instant::now() + load.warmup;
+    let schedule = Schedule { outstanding: load.outstanding, from, to: from + load.window };
+    let (mut sessions, tally, server_cpu) = under_load(sessions, sources, load.threads, schedule, processes)?;
+    layout.remove(&mut sessions)?;
+    session::close_all(sessions)?;
+    Ok(Measurement { tally, window: load.window, server_cpu })
+}
+
+/// Puts sessions under load from several threads and reads the servers' CPU time at both ends of the
+/// window.
+pub(crate) fn under_load<S: Source + Send>(
+    sessions: Vec<Session>,
+    sources: Vec<S>,
+    threads: usize,
+    schedule: Schedule,
+    processes: Option<&ServerProcesses>,
+) -> Result<(Vec<Session>, Tally, Option<Duration>)> {
+    let shares = deal(sessions.into_iter().zip(sources), threads);
+    let cpu_time = || processes.map(ServerProcesses::cpu_time).transpose();
+    thread::scope(|scope| {
+        let workers: Vec<_> =
+            shares.into_iter().map(|share| scope.spawn(move || drive(share, schedule))).collect();
+        let ended = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
+        interrupt::sleep_until(schedule.from, ended)?;
+        let cpu_at_from = cpu_time()?;
+        interrupt::sleep_until(schedule.to, ended)?;
+        let cpu_at_to = cpu_time()?;
+        let (mut sessions, mut tally) = (Vec::new(), Tally::new());
+        for worker in workers {
+            let (driven, counted) = worker.join().map_err(|_| anyhow!("a load thread panicked"))??;
+            sessions.extend(driven);
+            tally.add(&counted);
+        }
+        let cpu = cpu_at_to.zip(cpu_at_from).map(|(to, from)| to.saturating_sub(from));
+        Ok((sessions, tally, cpu))
+    })
+}
+
+fn deal<T>(items: impl Iterator<Item = T>, hands: usize) -> Vec<Vec<T>> {
+    let mut dealt: Vec<Vec<T>> = (0..hands).map(|_| Vec::new()).collect();
+    items.enumerate().for_each(|(index, item)| dealt[index % hands].push(item));
+    dealt.retain(|hand| !hand.is_empty());
+    dealt
+}
+
+/// A path for one measurement's znodes that no other measurement has used.
+pub(crate) fn fresh_root() -> String {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("/bench-{:x}-{:x}", since_epoch.as_micros(), std::process::id())
+}
+
+/// The znodes of one measurement and who uses which.
+struct Layout {
+    root: String,
+    znodes: usize,
+    sessions: usize,
+}
+
+impl Layout {
+    fn create(sessions: &mut [Session], load: &Load) -> Result<Self> {
+        let layout = Self { root: fresh_root(), znodes: load.znodes, sessions: load.sessions };
+        let first = sessions.first_mut().ok_or_else(|| anyhow!("no sessions"))?;
+        first.call(|out, xid| request::create(out, xid, &layout.root, b"")).context("creating the root")?;
+        layout
+            .for_each(sessions, |znode, out, xid| {
+                let data = payload::first(number(znode), load.payload_len);
+                request::create(out, xid, &layout.path(znode), &data);
+            })
+            .context("creating the znodes")?;
+        Ok(layout)
+    }
+
+    fn remove(&self, sessions: &mut [Session]) -> Result<()> {
+        self.for_each(sessions, |znode, out, xid| request::delete(out, xid, &self.path(znode)))
+            .context("deleting the znodes")?;
+        sessions[0].call(|out, xid| request::delete(out, xid, &self.root)).context("deleting the root")?;
+        Ok(())
+    }
+
+    /// One request for each znode, a round of one for each session at a time.
+    fn for_each(&self, sessions: &mut [Session], encode: impl Fn(usize, &mut Vec<u8>, i32)) -> Result<()> {
+        for round in (0..self.znodes).step_by(self.sessions) {
+            let width = self.sessions.min(self.znodes - round);
+            session::call_each(&mut sessions[..width], |index, out, xid| encode(round + index, out, xid))?;
+            interrupt::check()?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, znode: usize) -> String {
+        format!("{}/{znode:05}", self.root)
+    }
+
+    /// The requests of one session. Where there are enough znodes, each belongs to one session: that which
+    /// created it.
+    fn mix(&self, session: usize, load: &Load) -> Mix {
+        let alone = self.znodes >= self.sessions;
+        let own = if alone {
+            (session..self.znodes).step_by(self.sessions).collect()
+        } else {
+            vec![session % self.znodes]
+        };
+        let znodes = own.into_iter().map(|znode| (number(znode), self.path(znode)));
+        let seed = load.seed ^ u64::try_from(session).unwrap_or_default().rotate_left(32);
+        Mix::new(znodes, alone, load.reads_percent, load.payload_len, seed)
+    }
+}
+
+fn number(znode: usize) -> u32 {
+    u32::try_from(znode).expect("the command line bounds the number of znodes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_dealt_evenly_and_idle_threads_left_out() {
+        assert_eq!(deal(0..5, 2), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(deal(0..1, 4), [vec![0]]);
+    }
+
+    #[test]
+    fn roots_differ_between_measurements() {
+        let first = fresh_root();
+        thread::sleep(Duration::from_micros(2));
+        assert_ne!(first, fresh_root());
+    }
+}

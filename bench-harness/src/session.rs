@@ -1,0 +1,174 @@
+//! A session on a blocking socket, for everything outside a measurement: opening sessions, laying out the
+//! znodes, cleaning up.
+//!
+//! Requests of many sessions are sent before the first reply is awaited, so that a server can commit them
+//! as one group; a thousand sessions are open after a few forced writes instead of a thousand.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame};
+use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
+
+use crate::fault::Fault;
+use crate::{reply, request};
+
+/// Session timeout asked for, in milliseconds. Long, for the harness sends no heartbeats: a session is
+/// either under load or gone. ZooKeeper grants at most 20 ticks, 40 s by default.
+pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
+
+/// How long a server may take to accept a connection, and to answer outside a measurement.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much is read at once, in bytes: replies outside a measurement are short.
+const READ_LEN: usize = 4096;
+
+/// An open session with nothing outstanding.
+pub(crate) struct Session {
+    stream: TcpStream,
+    server: SocketAddr,
+    next_xid: i32,
+    out: Vec<u8>,
+    /// Received bytes; those before `taken` belong to the frame handed out last, or to earlier ones.
+    input: Vec<u8>,
+    taken: usize,
+}
+
+impl Session {
+    /// Opens one session.
+    pub(crate) fn open(server: SocketAddr) -> Result<Self> {
+        let mut sessions = Self::open_all(&[server], 1)?;
+        Ok(sessions.pop().expect("as many sessions as asked for"))
+    }
+
+    /// Opens `count` sessions, spread evenly over `servers`.
+    pub(crate) fn open_all(servers: &[SocketAddr], count: usize) -> Result<Vec<Self>> {
+        let mut sessions = Vec::with_capacity(count);
+        for server in servers.iter().cycle().take(count) {
+            sessions.push(Self::dial(*server).with_context(|| format!("cannot reach server {server}"))?);
+        }
+        for session in &mut sessions {
+            session.finish_handshake().with_context(|| format!("no session on server {}", session.server))?;
+        }
+        Ok(sessions)
+    }
+
+    fn dial(server: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut session = Self { stream, server, next_xid: 1, out: Vec::new(), input: Vec::new(), taken: 0 };
+        request::connect(&mut session.out, SESSION_TIMEOUT_MS);
+        session.flush()?;
+        Ok(session)
+    }
+
+    fn finish_handshake(&mut self) -> Result<(), Fault> {
+        let granted = ConnectResponse::from_bytes(self.read_frame()?)?;
+        if granted.timeout_ms <= 0 { Err(Fault::SessionRefused) } else { Ok(()) }
+    }
+
+    /// A session around a socket on which nothing is outstanding, and the xid to go on with.
+    pub(crate) fn resume(stream: TcpStream, next_xid: i32) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        let server = stream.peer_addr()?;
+        Ok(Self { stream, server, next_xid, out: Vec::new(), input: Vec::new(), taken: 0 })
+    }
+
+    /// The socket and the xid to go on with.
+    ///
+    /// # Panics
+    /// The server has sent more than was asked of it.
+    pub(crate) fn into_parts(self) -> (TcpStream, i32) {
+        assert_eq!(self.taken, self.input.len(), "bytes that nobody asked for from {}", self.server);
+        (self.stream, self.next_xid)
+    }
+
+    /// Sends the request that `encode` appends under the xid it is given. Await it with
+    /// [`Session::receive`], in the order of sending.
+    pub(crate) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>, i32)) -> io::Result<()> {
+        encode(&mut self.out, self.next_xid);
+        self.next_xid += 1;
+        self.flush()
+    }
+
+    /// Awaits the reply to the last request, the only one outstanding, and returns its body.
+    pub(crate) fn receive(&mut self) -> Result<&[u8], Fault> {
+        let xid = self.next_xid - 1;
+        reply::body_of(self.read_frame()?, xid)
+    }
+
+    /// Awaits a watch notification, with nothing outstanding.
+    pub(crate) fn receive_event(&mut self) -> Result<WatcherEvent<'_>, Fault> {
+        let body = reply::body_of(self.read_frame()?, xid::NOTIFICATION.0)?;
+        Ok(WatcherEvent::from_bytes(body)?)
+    }
+
+    /// Sends a request and awaits its reply.
+    pub(crate) fn call(&mut self, encode: impl FnOnce(&mut Vec<u8>, i32)) -> Result<&[u8], Fault> {
+        self.send(encode)?;
+        self.receive()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let sent = self.stream.write_all(&self.out);
+        self.out.clear();
+        sent
+    }
+
+    /// The next frame's payload, with one read if it comes in one piece.
+    fn read_frame(&mut self) -> Result<&[u8], Fault> {
+        self.input.drain(..self.taken);
+        self.taken = 0;
+        loop {
+            if let Some((_, len)) = next_frame(&self.input, DEFAULT_FRAME_LEN_MAX)? {
+                self.taken = len;
+                return Ok(&self.input[FRAME_HEADER_LEN..len]);
+            }
+            self.read_some()?;
+        }
+    }
+
+    fn read_some(&mut self) -> Result<(), Fault> {
+        let mut bytes = [0; READ_LEN];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(Fault::Closed),
+            Ok(read) => {
+                self.input.extend_from_slice(&bytes[..read]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(Fault::Missing { outstanding: 1, silence: PATIENCE })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Sends one request on each session and awaits all replies. `encode` gets the index of the session.
+pub(crate) fn call_each(
+    sessions: &mut [Session],
+    mut encode: impl FnMut(usize, &mut Vec<u8>, i32),
+) -> Result<()> {
+    for (index, session) in sessions.iter_mut().enumerate() {
+        session.send(|out, xid| encode(index, out, xid)).with_context(|| context(index, session))?;
+    }
+    for (index, session) in sessions.iter_mut().enumerate() {
+        if let Err(fault) = session.receive() {
+            return Err(fault).with_context(|| context(index, session));
+        }
+    }
+    Ok(())
+}
+
+fn context(index: usize, session: &Session) -> String {
+    format!("session {index} on server {}", session.server)
+}
+
+/// Closes all sessions.
+pub(crate) fn close_all(mut sessions: Vec<Session>) -> Result<()> {
+    call_each(&mut sessions, |_, out, xid| request::close_session(out, xid)).context("closing the sessions")
+}

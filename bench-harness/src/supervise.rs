@@ -1,0 +1,43 @@
+//! The step between the harness and a server that it starts: asks the kernel to end the server when the
+//! harness ends, however that comes about, then becomes the server.
+//!
+//! A step of its own, because the request must be made by the child itself, between fork and exec, where
+//! the standard library offers no safe place.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+/// Becomes a server that ends with the process that started it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SuperviseArgs {
+    /// The process to end with
+    #[arg(long)]
+    parent: i32,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// A command that runs `program` under supervision of this process; add the arguments. Start it from the
+/// main thread: to the kernel, the parent is the thread that started the child.
+pub(crate) fn command(program: &std::path::Path) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("the harness's own path")?);
+    command.arg("supervise").arg("--parent").arg(std::process::id().to_string()).arg("--").arg(program);
+    Ok(command)
+}
+
+/// Runs the subcommand; returns only when it fails.
+pub(crate) fn run(args: &SuperviseArgs) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("asking for an end with the parent")?;
+    // The parent may have ended before the request was made.
+    if getppid().map(Pid::as_raw_pid) != Some(args.parent) {
+        bail!("the process to end with is gone");
+    }
+    let [program, arguments @ ..] = args.command.as_slice() else { bail!("no program") };
+    Err(Command::new(program).args(arguments).exec())
+        .with_context(|| format!("cannot run {}", program.to_string_lossy()))
+}

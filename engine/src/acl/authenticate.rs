@@ -1,0 +1,63 @@
+//! From the auth packet to identities.
+
+use ringkeeper_wire::Identity;
+
+use super::digest::digest_id;
+use super::scheme;
+use crate::settings::Settings;
+
+/// The credentials were refused, or the scheme has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("authentication failed")]
+pub struct AuthFailed;
+
+/// What a client becomes by an auth packet: `digest` with `user:password`. Identities add up over packets. For
+/// `ip` the packet is accepted and adds nothing, since the address is known from the connection.
+///
+/// # Errors
+/// Any other scheme. Nothing is wrong with unknown users or passwords: an identity is only what it claims to be.
+pub fn authenticate(scheme: &str, data: &[u8], settings: &Settings) -> Result<Vec<Identity>, AuthFailed> {
+    match scheme {
+        scheme::DIGEST => Ok(digest_identities(data, settings)),
+        scheme::IP => Ok(Vec::new()),
+        _ => Err(AuthFailed),
+    }
+}
+
+fn digest_identities(data: &[u8], settings: &Settings) -> Vec<Identity> {
+    let id = digest_id(&String::from_utf8_lossy(data));
+    let is_super = settings.super_digest.as_ref() == Some(&id);
+    let superuser = is_super.then(|| Identity { scheme: scheme::SUPER.to_owned(), id: String::new() });
+    superuser.into_iter().chain([Identity { scheme: scheme::DIGEST.to_owned(), id }]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_packet_makes_a_digest_identity() {
+        let identities = authenticate("digest", b"super:test", &Settings::default());
+        let id = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
+        assert_eq!(identities, Ok(vec![Identity { scheme: "digest".to_owned(), id }]));
+    }
+
+    #[test]
+    fn the_super_digest_makes_the_superuser_too() {
+        let super_digest = Some(digest_id("super:test"));
+        let settings = Settings { super_digest, ..Settings::default() };
+        let schemes = |data: &[u8]| {
+            let identities = authenticate("digest", data, &settings).expect("digest is known");
+            identities.into_iter().map(|identity| identity.scheme).collect::<Vec<_>>()
+        };
+        assert_eq!(schemes(b"super:test"), ["super", "digest"]);
+        assert_eq!(schemes(b"super:guess"), ["digest"]);
+    }
+
+    #[test]
+    fn unknown_schemes_are_refused() {
+        for scheme in ["", "auth", "world", "super", "sasl"] {
+            assert_eq!(authenticate(scheme, b"", &Settings::default()), Err(AuthFailed), "{scheme}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Access control lists: who may do what to a znode (protocol reference 4).
+//!
+//! A list is checked alone; children do not inherit it. What the schemes mean is in `scheme`, how a list that a
+//! client sends becomes one that is kept in `fixup`, and how a client becomes somebody in `authenticate`.
+
+mod authenticate;
+mod digest;
+mod fixup;
+mod scheme;
+
+pub use authenticate::{AuthFailed, authenticate};
+pub use digest::digest_id;
+pub use fixup::{InvalidAcl, fixup};
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
+
+use ringkeeper_wire::{AclEntry, Identity, Perms};
+
+/// `world:anyone` with all permissions.
+static OPEN_ENTRIES: LazyLock<[AclEntry; 1]> = LazyLock::new(|| {
+    [AclEntry { perms: Perms::ALL, scheme: scheme::WORLD.to_owned(), id: scheme::ANYONE.to_owned() }]
+});
+
+/// A znode's access control list. Cloning shares it.
+///
+/// Nearly all znodes are open to everybody; that list costs nothing to hold or to check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Acl(Option<Arc<[AclEntry]>>);
+
+impl Acl {
+    /// Everybody may do everything.
+    pub const OPEN: Self = Self(None);
+
+    /// The list of these entries, in this order. No entries at all mean that nothing is checked, as in ZooKeeper,
+    /// which is what [`Self::OPEN`] does.
+    #[must_use]
+    pub fn new(entries: Vec<AclEntry>) -> Self {
+        if entries.is_empty() || entries == *OPEN_ENTRIES { Self::OPEN } else { Self(Some(entries.into())) }
+    }
+
+    /// Everybody may read, and nobody but the superuser do more: the ensemble's configuration.
+    #[must_use]
+    pub fn read_only() -> Self {
+        let anyone = AclEntry { perms: Perms::READ, ..OPEN_ENTRIES[0].clone() };
+        Self(Some([anyone].into()))
+    }
+
+    /// Whether everybody may do everything.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Its entries; never empty.
+    #[must_use]
+    pub fn entries(&self) -> &[AclEntry] {
+        self.0.as_deref().unwrap_or_else(|| &*OPEN_ENTRIES)
+    }
+
+    fn grants(&self, wanted: Perms, identities: &[Identity]) -> bool {
+        self.entries()
+            .iter()
+            .filter(|entry| entry.perms.intersects(wanted))
+            .any(|entry| scheme::is_world(entry) || identities.iter().any(|who| scheme::matches(who, entry)))
+    }
+}
+
+impl Ord for Acl {
+    fn cmp(&self, other: &Self) -> Ordering {
+        fn key(entry: &AclEntry) -> (i32, &str, &str) {
+            (entry.perms.0, &entry.scheme, &entry.id)
+        }
+        self.entries().iter().map(key).cmp(other.entries().iter().map(key))
+    }
+}
+
+impl PartialOrd for Acl {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Whoever asks, for the checks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// Who it has proved to be.
+    pub identities: &'a [Identity],
+    /// Whether every check passes, see [`crate::settings::Settings::skip_acl`].
+    pub skip_acl: bool,
+}
+
+impl Caller<'_> {
+    /// Whether `acl` grants any of `wanted`.
+    #[must_use]
+    pub fn may(&self, wanted: Perms, acl: &Acl) -> bool {
+        acl.is_open()
+            || self.skip_acl
+            || self.identities.iter().any(scheme::is_super)
+            || acl.grants(wanted, self.identities)
+    }
+
+    /// What getACL shows of `acl`: without ADMIN, the secrets of `digest` entries are hidden. `None` if neither
+    /// READ nor ADMIN is granted.
+    #[must_use]
+    pub fn view<'l>(&self, acl: &'l Acl) -> Option<Cow<'l, [AclEntry]>> {
+        if self.may(Perms::ADMIN, acl) {
+            Some(Cow::Borrowed(acl.entries()))
+        } else if self.may(Perms::READ, acl) {
+            Some(acl.entries().iter().map(redacted).collect())
+        } else {
+            None
+        }
+    }
+}
+
+fn redacted(entry: &AclEntry) -> AclEntry {
+    let mut entry = entry.clone();
+    if entry.scheme == scheme::DIGEST
+        && let Some(colon) = entry.id.find(':')
+    {
+        entry.id.truncate(colon);
+        entry.id.push_str(":x");
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(perms: Perms, scheme: &str, id: &str) -> AclEntry {
+        AclEntry { perms, scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    fn identity(scheme: &str, id: &str) -> Identity {
+        Identity { scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    fn may(identities: &[Identity], wanted: Perms, acl: &Acl) -> bool {
+        Caller { identities, skip_acl: false }.may(wanted, acl)
+    }
+
+    #[test]
+    fn world_grants_its_permissions_to_everybody() {
+        let acl = Acl::new(vec![entry(Perms::READ, "world", "anyone")]);
+        assert!(may(&[], Perms::READ, &acl));
+        assert!(!may(&[], Perms::WRITE, &acl));
+        assert!(may(&[], Perms::WRITE, &Acl::OPEN));
+    }
+
+    #[test]
+    fn an_entry_needs_an_identity_of_its_own_scheme() {
+        let acl = Acl::new(vec![entry(Perms::ALL, "digest", "a:hash")]);
+        assert!(may(&[identity("digest", "a:hash")], Perms::ADMIN, &acl));
+        assert!(!may(&[identity("digest", "b:hash")], Perms::ADMIN, &acl));
+        assert!(!may(&[identity("ip", "a:hash")], Perms::ADMIN, &acl));
+    }
+
+    #[test]
+    fn permissions_are_not_added_up_over_entries_of_others() {
+        let acl = Acl::new(vec![entry(Perms::READ, "digest", "a:h"), entry(Perms::WRITE, "digest", "b:h")]);
+        assert!(!may(&[identity("digest", "a:h")], Perms::WRITE, &acl));
+        assert!(may(&[identity("digest", "a:h"), identity("digest", "b:h")], Perms::WRITE, &acl));
+    }
+
+    #[test]
+    fn super_and_skip_acl_pass_every_check() {
+        let acl = Acl::new(vec![entry(Perms(0), "world", "anyone")]);
+        assert!(may(&[identity("super", "")], Perms::ADMIN, &acl));
+        assert!(Caller { identities: &[], skip_acl: true }.may(Perms::ADMIN, &acl));
+        assert!(!may(&[], Perms::ADMIN, &acl));
+    }
+
+    #[test]
+    fn get_acl_hides_digests_from_those_without_admin() {
+        let acl =
+            Acl::new(vec![entry(Perms::ALL, "digest", "a:secret"), entry(Perms::READ, "world", "anyone")]);
+        let reader = Caller { identities: &[], skip_acl: false };
+        assert_eq!(reader.view(&acl).expect("may read")[0].id, "a:x");
+        let admin = [identity("digest", "a:secret")];
+        let admin = Caller { identities: &admin, skip_acl: false };
+        assert_eq!(&*admin.view(&acl).expect("may read"), acl.entries());
+    }
+
+    #[test]
+    fn get_acl_needs_read_or_admin() {
+        let acl = Acl::new(vec![entry(Perms::WRITE, "world", "anyone")]);
+        assert_eq!(Caller { identities: &[], skip_acl: false }.view(&acl), None);
+    }
+
+    #[test]
+    fn the_open_list_is_one_value() {
+        assert!(Acl::new(Acl::OPEN.entries().to_vec()).is_open());
+        assert!(!Acl::new(vec![entry(Perms::READ, "world", "anyone")]).is_open());
+    }
+}

@@ -1,0 +1,160 @@
+//! The schemes an ACL entry can have: which ids are valid, and whom they match.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ringkeeper_wire::{AclEntry, Identity};
+
+pub(super) const WORLD: &str = "world";
+pub(super) const ANYONE: &str = "anyone";
+/// Stands for all identities of whoever sets the list; never kept.
+pub(super) const AUTH: &str = "auth";
+pub(super) const DIGEST: &str = "digest";
+pub(super) const IP: &str = "ip";
+/// Bypasses every list; cannot be an entry.
+pub(super) const SUPER: &str = "super";
+
+pub(super) fn is_world(entry: &AclEntry) -> bool {
+    entry.scheme == WORLD && entry.id == ANYONE
+}
+
+pub(super) fn is_super(identity: &Identity) -> bool {
+    identity.scheme == SUPER
+}
+
+/// Whether an identity of `scheme` was proved by a secret, so that `auth` expands to it.
+pub(super) fn is_authenticated(scheme: &str) -> bool {
+    scheme == DIGEST
+}
+
+/// Whether an entry of `scheme` may have this id.
+pub(super) fn is_valid(scheme: &str, id: &str) -> bool {
+    match scheme {
+        WORLD => id == ANYONE,
+        DIGEST => is_digest_id(id),
+        IP => Network::parse(id).is_some(),
+        _ => false,
+    }
+}
+
+/// Whether `who` is meant by `entry`.
+pub(super) fn matches(who: &Identity, entry: &AclEntry) -> bool {
+    if who.scheme != entry.scheme {
+        return false;
+    }
+    match entry.scheme.as_str() {
+        DIGEST => who.id == entry.id,
+        IP => Network::parse(&entry.id)
+            .zip(parse_address(&who.id))
+            .is_some_and(|(network, address)| network.contains(address)),
+        _ => false,
+    }
+}
+
+/// Two parts when split at colons, where Java's split drops empty parts from the end.
+fn is_digest_id(id: &str) -> bool {
+    let id = id.trim_end_matches(':');
+    id.matches(':').count() == 1
+}
+
+/// An address and how many of its leading bits count.
+struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    /// `address` or `address/bits`.
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address = parse_address(address)?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            Some(bits) => bits.parse().ok().filter(|&bits| bits <= width)?,
+            None => width,
+        };
+        Some(Self { address, bits })
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        let differing = match (self.address, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
+            (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
+            _ => return false,
+        };
+        differing.leading_zeros() >= self.bits
+    }
+}
+
+/// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        if text.contains('.') { None } else { text.parse::<Ipv6Addr>().ok().map(IpAddr::V6) }
+    } else {
+        text.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringkeeper_wire::Perms;
+
+    fn ip_matches(address: &str, entry: &str) -> bool {
+        let who = Identity { scheme: IP.to_owned(), id: address.to_owned() };
+        matches(&who, &AclEntry { perms: Perms::ALL, scheme: IP.to_owned(), id: entry.to_owned() })
+    }
+
+    #[test]
+    fn an_ip_entry_matches_by_prefix_within_its_family() {
+        assert!(ip_matches("10.1.2.3", "10.1.2.3"));
+        assert!(!ip_matches("10.1.2.3", "10.1.2.4"));
+        assert!(ip_matches("10.1.2.3", "10.1.0.0/16"));
+        assert!(!ip_matches("10.2.2.3", "10.1.0.0/16"));
+        assert!(ip_matches("10.2.2.3", "0.0.0.0/0"));
+        assert!(ip_matches("2001:db8::1", "2001:db8::/32"));
+        assert!(!ip_matches("2001:db9::1", "2001:db8::/32"));
+        assert!(!ip_matches("10.1.2.3", "::/0"));
+    }
+
+    #[test]
+    fn ip_ids_are_addresses_with_an_optional_length() {
+        for id in ["1.2.3.4", "1.2.3.4/0", "1.2.3.4/32", "::1", "fe80::/10", "::/128"] {
+            assert!(is_valid(IP, id), "{id}");
+        }
+        for id in [
+            "",
+            "1.2.3",
+            "1.2.3.4/33",
+            "1.2.3.4/-1",
+            "1.2.3.4/",
+            "1.2.3.4/x",
+            "::/129",
+            "::ffff:1.2.3.4",
+            "host",
+        ] {
+            assert!(!is_valid(IP, id), "{id}");
+        }
+    }
+
+    #[test]
+    fn digest_ids_have_two_parts() {
+        for id in ["user:hash", ":hash", "user:hash:"] {
+            assert!(is_valid(DIGEST, id), "{id}");
+        }
+        for id in ["", "user", "user:", ":", "a:b:c"] {
+            assert!(!is_valid(DIGEST, id), "{id}");
+        }
+    }
+
+    #[test]
+    fn unknown_schemes_super_and_auth_are_not_valid_entries() {
+        for scheme in ["", "super", "auth", "sasl", "nonsense"] {
+            assert!(!is_valid(scheme, "id"), "{scheme}");
+        }
+        assert!(is_valid(WORLD, "anyone"));
+        assert!(!is_valid(WORLD, "someone"));
+    }
+}

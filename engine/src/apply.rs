@@ -1,0 +1,198 @@
+//! Applying transactions: the same on the leader, on followers and at recovery.
+
+use ringkeeper_wire::{ErrorCode, SessionId, Zxid};
+
+use crate::acl::Acl;
+use crate::path;
+use crate::quota::{self, Figures};
+use crate::state::State;
+use crate::state::digest::PathHash;
+use crate::tree::{InsertError, NewZnode, Owner, RemoveError, Znode, ZnodeMeta};
+use crate::txn::{Create, Effect, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
+
+/// The zxid and time that a transaction leaves on what it changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) zxid: Zxid,
+    /// Milliseconds since the Unix epoch.
+    pub(crate) time_ms: i64,
+}
+
+impl State {
+    /// Applies a transaction. One that the state has already seen, by its zxid, changes nothing.
+    pub fn apply(&mut self, txn: &Txn) -> Outcome {
+        if txn.zxid <= self.last_zxid {
+            return Outcome::Replayed;
+        }
+        let stamp = Stamp { zxid: txn.zxid, time_ms: txn.time_ms };
+        self.advance(stamp);
+        match &txn.op {
+            TxnOp::Update(update) | TxnOp::Reconfig(update) => match self.update(stamp, update) {
+                Effect::Missed(code) => Outcome::Failed(code),
+                effect => Outcome::Done(effect),
+            },
+            TxnOp::Multi(updates) => {
+                Outcome::Multi(updates.iter().map(|update| self.update(stamp, update)).collect())
+            }
+            TxnOp::FailedMulti(failed) => Outcome::MultiFailed(*failed),
+            TxnOp::Error(code) => Outcome::Failed(*code),
+            TxnOp::CreateSession(session) => {
+                self.sessions.open(txn.session, *session);
+                Outcome::SessionCreated
+            }
+            TxnOp::CloseSession(ephemerals) => self.close_session(stamp, txn.session, ephemerals),
+        }
+    }
+
+    /// Takes note of a transaction's place and time.
+    pub(crate) fn advance(&mut self, stamp: Stamp) {
+        self.last_zxid = stamp.zxid;
+        self.last_time_ms = self.last_time_ms.max(stamp.time_ms);
+    }
+
+    pub(crate) fn update(&mut self, stamp: Stamp, update: &Update) -> Effect {
+        let effect = match update {
+            Update::Create(create) => self.create(stamp, create),
+            Update::Delete(path) => self.delete(stamp, path),
+            Update::SetData(set) => self.set_data(stamp, set),
+            Update::SetAcl(set) => self.set_acl(set),
+            Update::Check(_) => Some(Effect::Checked),
+        };
+        effect.unwrap_or(Effect::Missed(ErrorCode::NoNode))
+    }
+
+    fn close_session(&mut self, stamp: Stamp, session: SessionId, ephemerals: &[Box<str>]) -> Outcome {
+        let missed = Effect::Missed(ErrorCode::NoNode);
+        let effects = ephemerals
+            .iter()
+            .map(|path| self.delete(stamp, path).unwrap_or_else(|| missed.clone()))
+            .collect();
+        debug_assert_eq!(self.ephemerals(session).next(), None, "the transaction lists every ephemeral");
+        self.sessions.close(session);
+        Outcome::SessionClosed(effects)
+    }
+
+    fn create(&mut self, stamp: Stamp, create: &Create) -> Option<Effect> {
+        let parent = path::parent(&create.path)?;
+        let (parent_before, parent_acl) = self.meta_and_acl(parent)?;
+        let owner = Owner::from_raw(create.raw_owner);
+        let acl = self.acls.acquire(&create.acl);
+        let new = NewZnode {
+            data: create.data.as_deref(),
+            acl,
+            owner,
+            zxid: stamp.zxid,
+            time: stamp.time_ms,
+            parent_cversion: create.parent_cversion,
+        };
+        if let Err(error) = self.tree.insert(&create.path, &new) {
+            self.acls.release(acl);
+            return match error {
+                InsertError::NoParent => None,
+                InsertError::NodeExists => Some(Effect::Missed(ErrorCode::NodeExists)),
+            };
+        }
+        self.meta_changed(parent, &parent_before);
+        let znode = self.tree.get(&create.path)?;
+        let (meta, stat) = (znode.meta(), znode.stat());
+        let hash = PathHash::of(&create.path);
+        self.digest.add(hash.meta_term(&meta, self.acls.fingerprint(acl)));
+        self.digest.add(hash.data_term(new.data));
+        self.enlist(&create.path, owner);
+        self.count_anew(&create.path);
+        self.charge(&create.path, 1, signed_len(new.data));
+        Some(Effect::Created { stat, acl: create.acl.clone(), parent_acl })
+    }
+
+    fn delete(&mut self, stamp: Stamp, path: &str) -> Option<Effect> {
+        let parent = path::parent(path)?;
+        let (parent_before, parent_acl) = self.meta_and_acl(parent)?;
+        let removed = match self.tree.remove(path, stamp.zxid) {
+            Ok(removed) => removed,
+            Err(RemoveError::NoNode) => return None,
+            Err(RemoveError::NotEmpty) => return Some(Effect::Missed(ErrorCode::NotEmpty)),
+        };
+        self.meta_changed(parent, &parent_before);
+        let acl = self.acl_of(&removed).clone();
+        let hash = PathHash::of(path);
+        self.digest.subtract(hash.meta_term(&removed.meta(), self.acls.fingerprint(removed.acl())));
+        self.digest.subtract(hash.data_term(removed.data()));
+        self.acls.release(removed.acl());
+        self.delist(path, removed.owner());
+        self.charge(path, -1, -signed_len(removed.data()));
+        Some(Effect::Deleted { acl, parent_acl })
+    }
+
+    fn set_data(&mut self, stamp: Stamp, set: &SetData) -> Option<Effect> {
+        let znode = self.tree.get(&set.path)?;
+        let hash = PathHash::of(&set.path);
+        let (before, bytes_before) = (znode.meta(), signed_len(znode.data()));
+        self.digest.subtract(hash.data_term(znode.data()));
+        let data = set.data.as_deref();
+        self.tree.set_data(&set.path, data, set.version, stamp.zxid, stamp.time_ms).ok()?;
+        self.digest.add(hash.data_term(data));
+        let stat = self.meta_changed(&set.path, &before)?.stat();
+        self.charge(&set.path, 0, signed_len(data) - bytes_before);
+        Some(Effect::DataSet { stat, acl: self.acls.get(before.acl).clone() })
+    }
+
+    fn set_acl(&mut self, set: &SetAcl) -> Option<Effect> {
+        let before = self.tree.get(&set.path)?.meta();
+        let acl = self.acls.acquire(&set.acl);
+        self.tree.set_acl(&set.path, acl, set.aversion).ok()?;
+        let stat = self.meta_changed(&set.path, &before)?.stat();
+        self.acls.release(before.acl);
+        Some(Effect::AclSet { stat })
+    }
+
+    fn meta_and_acl(&self, path: &str) -> Option<(ZnodeMeta, Acl)> {
+        let znode = self.tree.get(path)?;
+        Some((znode.meta(), self.acl_of(znode).clone()))
+    }
+
+    /// Brings the digest up to date with a znode whose metadata was `before`; both ACLs still in the table.
+    fn meta_changed(&mut self, path: &str, before: &ZnodeMeta) -> Option<&Znode> {
+        let znode = self.tree.get(path)?;
+        let hash = PathHash::of(path);
+        self.digest.subtract(hash.meta_term(before, self.acls.fingerprint(before.acl)));
+        let now = znode.meta();
+        self.digest.add(hash.meta_term(&now, self.acls.fingerprint(now.acl)));
+        Some(znode)
+    }
+
+    /// Counts the use of the quota that `path` is the use znode of, if it is one: it was just created.
+    fn count_anew(&mut self, path: &str) {
+        let Some(subject) = quota::counted_by(path) else { return };
+        let znodes = self.tree.get(subject).into_iter().chain(self.tree.descendants(subject));
+        let used =
+            znodes.fold(Figures::default().plus(0, 0), |used, znode| used.plus(1, signed_len(znode.data())));
+        self.overwrite_quietly(path, &used);
+    }
+
+    /// Adds to the use of the quota that counts for `path`.
+    fn charge(&mut self, path: &str, count: i64, bytes: i64) {
+        if self.quotas.is_empty() || (count, bytes) == (0, 0) {
+            return;
+        }
+        let Some(subject) = self.quotas.covering(path) else { return };
+        let stats = quota::stats_path(subject);
+        let used = self.tree.get(&stats).and_then(|znode| Figures::parse(znode.data().unwrap_or_default()));
+        if let Some(used) = used {
+            self.overwrite_quietly(&stats, &used.plus(count, bytes));
+        }
+    }
+
+    /// No version, no time, no watch: it is the server's own bookkeeping.
+    fn overwrite_quietly(&mut self, path: &str, used: &Figures) {
+        let Some(znode) = self.tree.get(path) else { return };
+        let hash = PathHash::of(path);
+        let text = used.to_string();
+        self.digest.subtract(hash.data_term(znode.data()));
+        self.digest.add(hash.data_term(Some(text.as_bytes())));
+        self.tree.overwrite_data_quietly(path, Some(text.as_bytes())).expect("seen a moment ago");
+    }
+}
+
+fn signed_len(data: Option<&[u8]>) -> i64 {
+    data.map_or(0, <[u8]>::len).try_into().expect("data is shorter than a frame")
+}

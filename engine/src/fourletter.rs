@@ -1,0 +1,22 @@
+//! Four-letter words: the plain-text questions that operators, load balancers and monitoring ask on the client port
+//! (protocol reference 7.1). Tools parse the answers, down to blanks and line ends.
+
+mod answer;
+mod dump;
+mod mntr;
+mod report;
+#[cfg(test)]
+mod tests;
+mod whitelist;
+mod word;
+
+pub use answer::format;
+pub use report::{Metric, Mode, ProposalSizes, ServerReport};
+pub use whitelist::Whitelist;
+pub use word::{Command, Word};
+
+/// The answer to a word that is switched off.
+#[must_use]
+pub fn not_in_whitelist(word: Word) -> String {
+    format!("{word} is not executed because it is not in the whitelist.\n")
+}

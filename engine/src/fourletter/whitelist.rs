@@ -1,0 +1,29 @@
+use super::Word;
+
+/// Which words are answered (`4lw.commands.whitelist`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whitelist(Vec<Word>);
+
+impl Whitelist {
+    /// The words of a comma-separated list; `*` stands for all. Names of no word are ignored, as in ZooKeeper.
+    #[must_use]
+    pub fn parse(list: &str) -> Self {
+        let names: Vec<&str> = list.split(',').map(str::trim).collect();
+        let wanted = |word: &Word| names.contains(&"*") || names.contains(&word.as_str());
+        Self(Word::ALL.iter().copied().filter(wanted).collect())
+    }
+
+    /// Whether `word` is answered.
+    #[must_use]
+    pub fn allows(&self, word: Word) -> bool {
+        self.0.contains(&word)
+    }
+}
+
+impl Default for Whitelist {
+    /// What load balancers and monitoring need, and nothing that costs more than a glance: ZooKeeper allows only
+    /// `srvr`, which every tool then has to be configured around.
+    fn default() -> Self {
+        Self(vec![Word::Isro, Word::Mntr, Word::Ruok, Word::Srvr])
+    }
+}

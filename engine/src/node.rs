@@ -1,0 +1,257 @@
+//! One server of an ensemble, put together: the broadcast below, the replicated state above.
+//!
+//! ```text
+//! shards --Turn--> Replica --sealed batch--> Zab --Append, Send--> shell (log, peers)
+//!        <-ToShard--       <--commit--------     <-Durable, Message--
+//! ```
+//!
+//! The node is what the shell drives, and what the simulator drives in its place.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::Zxid;
+
+use crate::message::{ShardId, ToShard, Turn};
+use crate::replica::{self, Now, Replica, ReplicaSettings, SealedBatch};
+use crate::state::State;
+use crate::zab::{self, Batch, Effects, Input, Status, Zab};
+
+/// How batches become frames of the log. The bytes sent to peers are the bytes logged, so whoever owns the log's
+/// format owns this.
+pub trait Framing {
+    /// The frame of a batch that continues the frame with checksum `previous` (0: none).
+    fn frame(&self, batch: &SealedBatch, previous: u32) -> Batch;
+
+    /// The payload of a frame: checked, since it may come from the network.
+    ///
+    /// # Errors
+    /// The bytes are no frame, or not this batch's.
+    fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String>;
+}
+
+/// What the shell has to do, in order.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Give this to one shard.
+    Shard(ShardId, ToShard),
+    /// Give this to every shard.
+    AllShards(ToShard),
+    /// Carry this out; the answer comes back as the [`Input`] that it names.
+    Zab(zab::Effect),
+    /// After the truncation that precedes this, rebuild the state from the log and hand it to [`Node::rebuilt`].
+    Rebuild,
+    /// A peer sent what it cannot have meant: its connection is to be closed.
+    Distrust {
+        /// The peer.
+        peer: ringkeeper_wire::ServerId,
+        /// What was wrong.
+        reason: String,
+    },
+    /// This server cannot go on: what is in its log is not what it wrote.
+    Broken(String),
+}
+
+/// A server of an ensemble, or one alone, which is an ensemble of one.
+pub struct Node {
+    replica: Replica,
+    zab: Zab,
+    framing: Box<dyn Framing>,
+    zab_effects: Effects,
+    effects: Vec<Effect>,
+}
+
+impl Node {
+    /// A node that has recovered `state` from the log that `durable` describes. It does nothing before
+    /// [`Input::Start`].
+    #[must_use]
+    pub fn new(
+        settings: ReplicaSettings,
+        state: State,
+        config: zab::Config,
+        durable: zab::Durable,
+        seed: u64,
+        framing: Box<dyn Framing>,
+    ) -> Self {
+        Self {
+            replica: Replica::new(settings, state),
+            zab: Zab::new(config, durable, seed),
+            framing,
+            zab_effects: Effects::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// The state after everything committed.
+    #[must_use]
+    pub fn committed(&self) -> &Arc<State> {
+        self.replica.committed()
+    }
+
+    /// What the server is in its ensemble.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.zab.status()
+    }
+
+    /// The broadcast, to be looked at.
+    #[must_use]
+    pub const fn zab(&self) -> &Zab {
+        &self.zab
+    }
+
+    /// Takes what is to be done, in order.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// A shard's requests.
+    pub fn turn(&mut self, now: Now, shard: ShardId, turn: Turn) {
+        self.replica.turn(now, shard, turn);
+        self.settle(now);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Now) {
+        self.replica.tick(now);
+        self.broadcast(now, Input::Tick);
+    }
+
+    /// Something happened to the log, to a peer, or to a question asked.
+    pub fn input(&mut self, now: Now, input: Input) {
+        self.broadcast(now, input);
+    }
+
+    /// The state was rebuilt, see [`Effect::Rebuild`].
+    pub fn rebuilt(&mut self, now: Now, state: State) {
+        self.replica.rebuilt(state);
+        self.settle(now);
+    }
+
+    /// The log can take a batch: proposes what has come in since the last one. To be called when no append is
+    /// running, or when [`Self::unsealed_bytes`] is as much as one append should hold.
+    pub fn propose(&mut self, now: Now) {
+        if !self.replica.has_unsealed() || self.zab.next_zxid().is_none() {
+            return;
+        }
+        let Some(sealed) = self.replica.seal() else { return };
+        debug_assert_eq!(self.zab.next_zxid(), Some(sealed.first), "replica and broadcast agree on the next zxid");
+        let batch = self.framing.frame(&sealed, self.zab.last().checksum);
+        self.broadcast(now, Input::Propose(batch));
+    }
+
+    /// Bytes of requests that wait to be proposed, roughly.
+    #[must_use]
+    pub fn unsealed_bytes(&self) -> usize {
+        self.replica.unsealed_bytes()
+    }
+
+    /// The shell has handled all it had: commits that found no proposal to ride on leave now.
+    pub fn flush(&mut self, now: Now) {
+        self.broadcast(now, Input::Flush);
+    }
+
+    fn broadcast(&mut self, now: Now, input: Input) {
+        self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);
+        self.settle(now);
+    }
+
+    /// Passes effects between broadcast and replica until none is left between them.
+    fn settle(&mut self, now: Now) {
+        loop {
+            let from_zab: Vec<_> = self.zab_effects.drain().collect();
+            let from_replica: Vec<_> = self.replica.take_effects().collect();
+            if from_zab.is_empty() && from_replica.is_empty() {
+                return;
+            }
+            for effect in from_replica {
+                self.on_replica_effect(now, effect);
+            }
+            for effect in from_zab {
+                self.on_zab_effect(now, effect);
+            }
+        }
+    }
+
+    fn on_replica_effect(&mut self, now: Now, effect: replica::Effect) {
+        let input = match effect {
+            replica::Effect::Shard(shard, message) => return self.effects.push(Effect::Shard(shard, message)),
+            replica::Effect::AllShards(message) => return self.effects.push(Effect::AllShards(message)),
+            replica::Effect::ToLeader(bytes) => Input::Forward(bytes.into()),
+            replica::Effect::ToLearner(to, bytes) => {
+                // What a learner is told may rest on commits that it has not heard of yet.
+                self.zab.handle(now.monotonic_ms, Input::Flush, &mut self.zab_effects);
+                Input::ToLearner { to, bytes: bytes.into() }
+            }
+            replica::Effect::ConfirmLeadership(token) => Input::ConfirmLeadership { token },
+        };
+        self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);
+    }
+
+    fn on_zab_effect(&mut self, now: Now, effect: zab::Effect) {
+        match effect {
+            zab::Effect::Append(batch) => self.append(batch),
+            zab::Effect::Commit { upto } => self.replica.commit(now, upto),
+            zab::Effect::Truncate { after } => {
+                let kept = self.replica.truncate(after);
+                self.effects.push(Effect::Zab(zab::Effect::Truncate { after }));
+                if !kept {
+                    self.effects.push(Effect::Rebuild);
+                }
+            }
+            zab::Effect::Status(status) => {
+                self.on_status(now, status);
+                self.effects.push(Effect::Zab(zab::Effect::Status(status)));
+            }
+            // The status that follows says the same.
+            zab::Effect::Reset => {}
+            zab::Effect::LeadershipConfirmed { token, .. } => self.replica.leadership_confirmed(token),
+            zab::Effect::Forwarded { from, bytes } => {
+                if let Err(error) = self.replica.forwarded(now, from, &bytes) {
+                    self.effects.push(Effect::Distrust { peer: from, reason: error.to_string() });
+                }
+            }
+            zab::Effect::FromLeader { bytes } => {
+                if let Err(error) = self.replica.directed(&bytes)
+                    && let Status::Following { leader, .. } = self.zab.status()
+                {
+                    self.effects.push(Effect::Distrust { peer: leader, reason: error.to_string() });
+                }
+            }
+            effect => self.effects.push(Effect::Zab(effect)),
+        }
+    }
+
+    /// A batch goes into the log: the leader's own was executed when it was prepared, another's is executed now.
+    fn append(&mut self, batch: Batch) {
+        if batch.last() > self.replica.last_executed() {
+            let executed = self
+                .framing
+                .payload(&batch)
+                .and_then(|payload| self.replica.append(payload).map_err(|error| error.to_string()));
+            if let Err(reason) = executed {
+                return self.effects.push(Effect::Broken(format!("{batch:?}: {reason}")));
+            }
+        }
+        self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
+    }
+
+    fn on_status(&mut self, now: Now, status: Status) {
+        match status {
+            Status::Looking => self.replica.look(),
+            Status::Following { .. } => self.replica.follow(),
+            Status::Leading { epoch } => self.replica.lead(now, epoch),
+        }
+    }
+
+    /// Zxid of the last transaction executed, committed or not.
+    #[must_use]
+    pub fn last_executed(&self) -> Zxid {
+        self.replica.last_executed()
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("status", &self.zab.status()).field("last", &self.zab.last()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,282 @@
+//! From a request to a transaction: every check that decides whether a write happens.
+//!
+//! The leader prepares against the state after all transactions before this one, committed or not. A request that
+//! fails becomes a transaction too, see [`TxnOp::Error`]. The order of the checks is part of the protocol (protocol
+//! reference 1.5): clients see only the first that fails.
+
+mod create;
+
+use ringkeeper_wire::{
+    CheckRequest, DeleteRequest, ErrorCode, Identity, MultiOp, MultiRequest, Perms, Request, SessionId,
+    SetAclRequest, SetDataRequest, Xid, Zxid,
+};
+
+use crate::acl::{self, Acl, Caller};
+use crate::apply::Stamp;
+use crate::path;
+use crate::quota::{self, Figures};
+use crate::settings::Settings;
+use crate::state::State;
+use crate::tree::{Owner, Znode};
+use crate::txn::{Effect, FailedMulti, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
+use create::{CreateKind, Creation};
+
+/// Who asks, and under which settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The session that asks.
+    pub session: SessionId,
+    /// Who its client has proved to be.
+    pub identities: &'a [Identity],
+    /// The leader's time, milliseconds since the Unix epoch.
+    pub time_ms: i64,
+    /// What the operator chose.
+    pub settings: &'a Settings,
+}
+
+impl<'a> Context<'a> {
+    /// Whoever asks, for the checks.
+    #[must_use]
+    pub const fn caller(&self) -> Caller<'a> {
+        Caller { identities: self.identities, skip_acl: self.settings.skip_acl }
+    }
+}
+
+/// The transaction that `request` becomes on top of `head`. Requests that are not writes become
+/// [`ErrorCode::Unimplemented`]; so does reconfig, which needs to know the ensemble and is prepared by the leader's
+/// replica.
+#[must_use]
+pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> TxnOp {
+    match request {
+        Request::Multi(ops) => {
+            let zxid = Zxid(head.last_zxid().0.saturating_add(1));
+            match run_multi(&mut head.clone(), Stamp { zxid, time_ms: context.time_ms }, context, *ops) {
+                Ok((updates, _)) => TxnOp::Multi(updates),
+                Err(failed) => TxnOp::FailedMulti(failed),
+            }
+        }
+        Request::CloseSession => prepare_close_session(head, context.session),
+        Request::Reconfig(_) if !context.settings.reconfig_enabled => {
+            TxnOp::Error(ErrorCode::ReconfigDisabled)
+        }
+        request => prepare_update(head, context, request).map_or_else(TxnOp::Error, TxnOp::Update),
+    }
+}
+
+/// Prepares `request` on `head` and applies it, which for a multi is one work and not two.
+///
+/// # Panics
+/// `zxid` is not after the last of `head`.
+pub fn execute(
+    head: &mut State,
+    context: &Context<'_>,
+    zxid: Zxid,
+    xid: Xid,
+    request: &Request<'_>,
+) -> (Txn, Outcome) {
+    assert!(zxid > head.last_zxid(), "{zxid} comes after {}", head.last_zxid());
+    let txn = |op| Txn { zxid, session: context.session, xid, time_ms: context.time_ms, op };
+    let Request::Multi(ops) = request else {
+        let txn = txn(prepare(head, context, request));
+        let outcome = head.apply(&txn);
+        return (txn, outcome);
+    };
+    let stamp = Stamp { zxid, time_ms: context.time_ms };
+    let before = head.clone();
+    let (op, outcome) = match run_multi(head, stamp, context, *ops) {
+        Ok((updates, effects)) => (TxnOp::Multi(updates), Outcome::Multi(effects.into())),
+        Err(failed) => {
+            *head = before;
+            (TxnOp::FailedMulti(failed), Outcome::MultiFailed(failed))
+        }
+    };
+    head.advance(stamp);
+    (txn(op), outcome)
+}
+
+/// The transaction that ends a session, whether its client asks or it has expired.
+#[must_use]
+pub fn prepare_close_session(head: &State, session: SessionId) -> TxnOp {
+    if head.session(session).is_none() {
+        return TxnOp::Error(ErrorCode::SessionExpired);
+    }
+    TxnOp::CloseSession(head.ephemerals(session).map(Into::into).collect())
+}
+
+/// The transaction that deletes a container or TTL znode whose time has come; `None` if it is another kind by now,
+/// or has children.
+#[must_use]
+pub fn prepare_reap(head: &State, path: &str) -> Option<TxnOp> {
+    let znode = head.znode(path)?;
+    let reapable = matches!(znode.owner(), Owner::Container | Owner::Ttl(_)) && znode.num_children() == 0;
+    reapable.then(|| TxnOp::Update(Update::Delete(path.into())))
+}
+
+/// Each operation is prepared on the effects of those before it. On an error `scratch` is of no use any more.
+fn run_multi(
+    scratch: &mut State,
+    stamp: Stamp,
+    context: &Context<'_>,
+    ops: MultiRequest<'_>,
+) -> Result<(Vec<Update>, Vec<Effect>), FailedMulti> {
+    let count = |n: usize| u32::try_from(n).expect("a frame's length is an i32");
+    let (mut updates, mut effects) = (Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len()));
+    for op in ops {
+        let fail = |code| FailedMulti { ops: count(ops.len()), failed: count(updates.len()), code };
+        let update = prepare_multi_op(scratch, context, &op).map_err(fail)?;
+        effects.push(scratch.update(stamp, &update));
+        updates.push(update);
+    }
+    Ok((updates, effects))
+}
+
+fn prepare_multi_op(head: &State, context: &Context<'_>, op: &MultiOp<'_>) -> Result<Update, ErrorCode> {
+    match op {
+        MultiOp::Create(request) | MultiOp::Create2(request) | MultiOp::CreateContainer(request) => {
+            let kind = CreateKind::in_multi(request.flags, None);
+            create::prepare(head, context, &Creation::of(request, kind))
+        }
+        MultiOp::CreateTtl(request) => {
+            let kind = CreateKind::in_multi(request.flags, Some(request.ttl_ms));
+            create::prepare(head, context, &Creation::of_ttl(request, kind))
+        }
+        MultiOp::Delete(request) => prepare_delete(head, context, request),
+        MultiOp::SetData(request) => prepare_set_data(head, context, request),
+        MultiOp::Check(request) => prepare_check(head, context, request),
+    }
+}
+
+fn prepare_update(head: &State, context: &Context<'_>, request: &Request<'_>) -> Result<Update, ErrorCode> {
+    match request {
+        Request::Create(request) => {
+            let kind = CreateKind::Plain { reply_with_stat: false };
+            create::prepare(head, context, &Creation::of(request, kind))
+        }
+        Request::Create2(request) => {
+            let kind = CreateKind::Plain { reply_with_stat: true };
+            create::prepare(head, context, &Creation::of(request, kind))
+        }
+        Request::CreateContainer(request) => {
+            create::prepare(head, context, &Creation::of(request, CreateKind::Container))
+        }
+        Request::CreateTtl(request) => {
+            let kind = CreateKind::Ttl { ttl_ms: request.ttl_ms };
+            create::prepare(head, context, &Creation::of_ttl(request, kind))
+        }
+        Request::Delete(request) => prepare_delete(head, context, request),
+        Request::SetData(request) => prepare_set_data(head, context, request),
+        Request::SetAcl(request) => prepare_set_acl(head, context, request),
+        _ => Err(ErrorCode::Unimplemented),
+    }
+}
+
+fn prepare_delete(
+    head: &State,
+    context: &Context<'_>,
+    request: &DeleteRequest<'_>,
+) -> Result<Update, ErrorCode> {
+    let path = &*request.path;
+    check_session(head, context)?;
+    let parent = path::parent_of_unchecked(path).ok_or(ErrorCode::BadArguments)?;
+    if path::RESERVED.contains(&path) {
+        return Err(ErrorCode::BadArguments);
+    }
+    let parent = head.znode(parent).ok_or(ErrorCode::NoNode)?;
+    check_acl(head, context, Perms::DELETE, parent)?;
+    let znode = head.znode(path).ok_or(ErrorCode::NoNode)?;
+    check_version(znode.stat().version, request.version)?;
+    if znode.num_children() > 0 {
+        return Err(ErrorCode::NotEmpty);
+    }
+    Ok(Update::Delete(path.into()))
+}
+
+fn prepare_set_data(
+    head: &State,
+    context: &Context<'_>,
+    request: &SetDataRequest<'_>,
+) -> Result<Update, ErrorCode> {
+    let path = &*request.path;
+    check_session(head, context)?;
+    let znode = valid_znode(head, path)?;
+    check_acl(head, context, Perms::WRITE, znode)?;
+    let len = |data: Option<&[u8]>| i64::try_from(data.map_or(0, <[u8]>::len)).unwrap_or(i64::MAX);
+    check_quota(head, context, path, 0, || len(request.data) - len(znode.data()))?;
+    let version = check_version(znode.stat().version, request.version)?;
+    Ok(Update::SetData(SetData { path: path.into(), data: request.data.map(Into::into), version }))
+}
+
+fn prepare_set_acl(
+    head: &State,
+    context: &Context<'_>,
+    request: &SetAclRequest<'_>,
+) -> Result<Update, ErrorCode> {
+    let path = &*request.path;
+    check_session(head, context)?;
+    path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
+    let acl = fixup(context, request.acl)?;
+    let znode = head.znode(path).ok_or(ErrorCode::NoNode)?;
+    check_acl(head, context, Perms::ADMIN, znode)?;
+    let aversion = check_version(znode.stat().aversion, request.version)?;
+    Ok(Update::SetAcl(SetAcl { path: path.into(), acl, aversion }))
+}
+
+fn prepare_check(
+    head: &State,
+    context: &Context<'_>,
+    request: &CheckRequest<'_>,
+) -> Result<Update, ErrorCode> {
+    let path = &*request.path;
+    check_session(head, context)?;
+    let znode = valid_znode(head, path)?;
+    check_acl(head, context, Perms::READ, znode)?;
+    check_version(znode.stat().version, request.version)?;
+    Ok(Update::Check(path.into()))
+}
+
+fn check_session(head: &State, context: &Context<'_>) -> Result<(), ErrorCode> {
+    if head.session(context.session).is_some() { Ok(()) } else { Err(ErrorCode::SessionExpired) }
+}
+
+fn valid_znode<'s>(head: &'s State, path: &str) -> Result<&'s Znode, ErrorCode> {
+    path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
+    head.znode(path).ok_or(ErrorCode::NoNode)
+}
+
+fn check_acl(head: &State, context: &Context<'_>, wanted: Perms, znode: &Znode) -> Result<(), ErrorCode> {
+    if context.caller().may(wanted, head.acl_of(znode)) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+}
+
+fn fixup(context: &Context<'_>, list: Option<ringkeeper_wire::AclList<'_>>) -> Result<Acl, ErrorCode> {
+    acl::fixup(list, context.identities).map_err(|_| ErrorCode::InvalidAcl)
+}
+
+/// The version after this one, if it is the expected one; -1 expects any.
+const fn check_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
+    if expected == -1 || expected == current {
+        Ok(current.wrapping_add(1))
+    } else {
+        Err(ErrorCode::BadVersion)
+    }
+}
+
+/// Whether the quota that counts for `path` allows so many znodes and bytes more.
+fn check_quota(
+    head: &State,
+    context: &Context<'_>,
+    path: &str,
+    count: i64,
+    bytes: impl FnOnce() -> i64,
+) -> Result<(), ErrorCode> {
+    if !context.settings.enforce_quota {
+        return Ok(());
+    }
+    let figures = |path: String| Figures::parse(head.znode(&path)?.data().unwrap_or_default());
+    let limits_and_use = head.quotas.covering(path).and_then(|subject| {
+        Some((figures(quota::limits_path(subject))?, figures(quota::stats_path(subject))?))
+    });
+    match limits_and_use {
+        Some((limits, used)) if limits.forbid(used, count, bytes()) => Err(ErrorCode::QuotaExceeded),
+        _ => Ok(()),
+    }
+}

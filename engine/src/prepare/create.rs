@@ -1,0 +1,121 @@
+//! The creating requests: create, create2, createContainer, createTTL, alone and in a multi.
+
+use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, Perms};
+
+use super::{Context, check_acl, check_quota, check_session, fixup};
+use crate::path;
+use crate::state::State;
+use crate::tree::Owner;
+use crate::txn::{Create, Update};
+
+/// What a creating request asks for. `'r` is the request, `'b` its bytes.
+pub(super) struct Creation<'r, 'b> {
+    path: &'r str,
+    data: Option<&'b [u8]>,
+    acl: Option<AclList<'b>>,
+    flags: i32,
+    kind: CreateKind,
+}
+
+/// What the opcode says, beside the flags.
+#[derive(Clone, Copy)]
+pub(super) enum CreateKind {
+    /// create or create2. They do not know containers: that flag makes a persistent znode.
+    Plain {
+        /// Whether it is create2.
+        reply_with_stat: bool,
+    },
+    /// createContainer, whatever the flags.
+    Container,
+    /// createTTL.
+    Ttl {
+        /// As received.
+        ttl_ms: i64,
+    },
+}
+
+impl CreateKind {
+    /// Inside a multi the flags alone decide, and whatever is no container and has no TTL is answered like create
+    /// (ZooKeeper's `Op.create`).
+    pub(super) fn in_multi(flags: i32, ttl_ms: Option<i64>) -> Self {
+        match (CreateMode::from_wire(flags), ttl_ms) {
+            (Some(CreateMode::Container), _) => Self::Container,
+            (Some(mode), Some(ttl_ms)) if mode.is_ttl() => Self::Ttl { ttl_ms },
+            _ => Self::Plain { reply_with_stat: false },
+        }
+    }
+
+    const fn reply_with_stat(self) -> bool {
+        match self {
+            Self::Plain { reply_with_stat } => reply_with_stat,
+            Self::Container | Self::Ttl { .. } => true,
+        }
+    }
+}
+
+impl<'r, 'b> Creation<'r, 'b> {
+    pub(super) fn of(request: &'r CreateRequest<'b>, kind: CreateKind) -> Self {
+        let CreateRequest { path, data, acl, flags } = request;
+        Self { path, data: *data, acl: *acl, flags: *flags, kind }
+    }
+
+    pub(super) fn of_ttl(request: &'r CreateTtlRequest<'b>, kind: CreateKind) -> Self {
+        let CreateTtlRequest { path, data, acl, flags, ttl_ms: _ } = request;
+        Self { path, data: *data, acl: *acl, flags: *flags, kind }
+    }
+}
+
+pub(super) fn prepare(
+    head: &State,
+    context: &Context<'_>,
+    creation: &Creation<'_, '_>,
+) -> Result<Update, ErrorCode> {
+    let mode = CreateMode::from_wire(creation.flags).ok_or(ErrorCode::BadArguments)?;
+    let owner = owner(context, mode, creation.kind)?;
+    check_session(head, context)?;
+    let parent = path::parent_of_unchecked(creation.path).ok_or(ErrorCode::BadArguments)?;
+    let acl = fixup(context, creation.acl)?;
+    let parent = head.znode(parent).ok_or(ErrorCode::NoNode)?;
+    check_acl(head, context, Perms::CREATE, parent)?;
+    let creations = parent.persisted_cversion();
+    let path: Box<str> = if mode.is_sequential() {
+        path::with_sequence(creation.path, creations).into()
+    } else {
+        creation.path.into()
+    };
+    path::validate(&path).map_err(|_| ErrorCode::BadArguments)?;
+    if head.znode(&path).is_some() {
+        return Err(ErrorCode::NodeExists);
+    }
+    if matches!(parent.owner(), Owner::Session(_)) {
+        return Err(ErrorCode::NoChildrenForEphemerals);
+    }
+    let bytes = creation.data.map_or(0, <[u8]>::len);
+    check_quota(head, context, &path, 1, || i64::try_from(bytes).unwrap_or(i64::MAX))?;
+    Ok(Update::Create(Create {
+        path,
+        data: creation.data.map(Into::into),
+        acl,
+        raw_owner: owner.to_raw(),
+        parent_cversion: creations.wrapping_add(1),
+        reply_with_stat: creation.kind.reply_with_stat(),
+    }))
+}
+
+fn owner(context: &Context<'_>, mode: CreateMode, kind: CreateKind) -> Result<Owner, ErrorCode> {
+    if mode.is_ttl() && !context.settings.extended_types_enabled {
+        return Err(ErrorCode::Unimplemented);
+    }
+    match kind {
+        CreateKind::Ttl { ttl_ms } => ttl(ttl_ms).filter(|_| mode.is_ttl()).ok_or(ErrorCode::BadArguments),
+        CreateKind::Plain { .. } | CreateKind::Container if mode.is_ttl() => Err(ErrorCode::BadArguments),
+        CreateKind::Container => Ok(Owner::Container),
+        CreateKind::Plain { .. } if mode.is_ephemeral() => Ok(Owner::Session(context.session)),
+        CreateKind::Plain { .. } => Ok(Owner::None),
+    }
+}
+
+fn ttl(ttl_ms: i64) -> Option<Owner> {
+    let ttl_ms = u64::try_from(ttl_ms).ok()?;
+    (1..=Owner::TTL_MAX_MS).contains(&ttl_ms).then_some(Owner::Ttl(ttl_ms))
+}

@@ -1,0 +1,129 @@
+//! What reads see: lookups with the checks of their requests, in ZooKeeper's order: the znode first, then the ACL.
+//!
+//! Paths are not validated; one that no znode can have is simply missing. That includes the empty path, in which
+//! ZooKeeper sees the root.
+
+use std::borrow::Cow;
+
+use ringkeeper_wire::{AclEntry, ErrorCode, Perms, SessionId, Stat};
+
+use crate::acl::Caller;
+use crate::path;
+use crate::state::State;
+use crate::tree::{Children, Znode};
+
+/// A znode's children.
+#[derive(Clone, Copy)]
+pub struct Listing<'a> {
+    state: &'a State,
+    path: &'a str,
+    parent: &'a Znode,
+}
+
+impl<'a> Listing<'a> {
+    /// Number of children.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parent.num_children() as usize
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Their names, in no particular order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &'a str> + use<'a> {
+        Names { children: self.state.tree().children(self.path), left: self.len() }
+    }
+
+    /// The Stat of the znode itself.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        self.parent.stat()
+    }
+}
+
+/// The tree counts children apart from keeping them, so that their number is known before they are visited.
+struct Names<'a> {
+    children: Children<'a>,
+    left: usize,
+}
+
+impl<'a> Iterator for Names<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let (name, _) = self.children.next()?;
+        self.left -= 1;
+        Some(name)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Names<'_> {}
+
+impl State {
+    /// exists.
+    ///
+    /// # Errors
+    /// NONODE or NOAUTH. A watch is left on NONODE too.
+    pub fn exists(&self, path: &str, caller: Caller<'_>) -> Result<Stat, ErrorCode> {
+        Ok(self.readable(path, caller)?.stat())
+    }
+
+    /// getData, also in a multiRead. `None` is null data.
+    ///
+    /// # Errors
+    /// NONODE or NOAUTH.
+    pub fn get_data(&self, path: &str, caller: Caller<'_>) -> Result<(Option<&[u8]>, Stat), ErrorCode> {
+        let znode = self.readable(path, caller)?;
+        Ok((znode.data(), znode.stat()))
+    }
+
+    /// getChildren and getChildren2, also in a multiRead.
+    ///
+    /// # Errors
+    /// NONODE or NOAUTH.
+    pub fn get_children<'a>(&'a self, path: &'a str, caller: Caller<'_>) -> Result<Listing<'a>, ErrorCode> {
+        Ok(Listing { state: self, path, parent: self.readable(path, caller)? })
+    }
+
+    /// getACL. Whoever has not ADMIN does not see the digests of others.
+    ///
+    /// # Errors
+    /// NONODE, or NOAUTH without READ and ADMIN.
+    pub fn get_acl(&self, path: &str, caller: Caller<'_>) -> Result<(Cow<'_, [AclEntry]>, Stat), ErrorCode> {
+        let znode = self.znode(path).ok_or(ErrorCode::NoNode)?;
+        let entries = caller.view(self.acl_of(znode)).ok_or(ErrorCode::NoAuth)?;
+        Ok((entries, znode.stat()))
+    }
+
+    /// getEphemerals: the session's own, by a plain prefix of their paths; null, blank and "/" mean all.
+    pub fn get_ephemerals(&self, session: SessionId, prefix: Option<&str>) -> impl Iterator<Item = &str> {
+        let prefix = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != path::ROOT);
+        self.ephemerals(session).filter(move |path| path.starts_with(prefix.unwrap_or_default()))
+    }
+
+    /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root.
+    ///
+    /// # Errors
+    /// NONODE or NOAUTH.
+    pub fn get_all_children_number(&self, path: &str, caller: Caller<'_>) -> Result<i32, ErrorCode> {
+        self.readable(path, caller)?;
+        let count = match path {
+            path::ROOT => self.tree().len() - 1,
+            path => self.tree().descendants(path).count(),
+        };
+        Ok(i32::try_from(count).unwrap_or(i32::MAX))
+    }
+
+    fn readable(&self, path: &str, caller: Caller<'_>) -> Result<&Znode, ErrorCode> {
+        let znode = self.znode(path).ok_or(ErrorCode::NoNode)?;
+        if caller.may(Perms::READ, self.acl_of(znode)) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+    }
+}

@@ -1,0 +1,79 @@
+//! Containers whose last child is gone and TTL znodes whose time is over: found and paced by the leader.
+
+use std::collections::VecDeque;
+
+use super::Now;
+use crate::state::State;
+use crate::tree::{Owner, Znode};
+
+/// How containers and TTL znodes are cleaned up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanerSettings {
+    /// Time between two looks, milliseconds (`znode.container.checkIntervalMs`).
+    pub check_interval_ms: u64,
+    /// Deletions a minute at most (`znode.container.maxPerMinute`).
+    pub max_per_minute: u32,
+    /// Age from which a container that never had a child is deleted, milliseconds; 0 means never
+    /// (`znode.container.maxNeverUsedIntervalMs`).
+    pub max_never_used_ms: u64,
+}
+
+impl Default for CleanerSettings {
+    fn default() -> Self {
+        Self { check_interval_ms: 60_000, max_per_minute: 10_000, max_never_used_ms: 0 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Cleaner {
+    settings: CleanerSettings,
+    next_check_ms: u64,
+    /// Found by the last look, not yet deleted.
+    found: VecDeque<String>,
+    next_deletion_ms: u64,
+}
+
+impl Cleaner {
+    pub(super) fn new(settings: CleanerSettings, now_ms: u64) -> Self {
+        let next_check_ms = now_ms + settings.check_interval_ms;
+        Self { settings, next_check_ms, found: VecDeque::new(), next_deletion_ms: now_ms }
+    }
+
+    /// The znodes to delete now.
+    pub(super) fn removable(&mut self, now: Now, state: &State) -> Vec<String> {
+        if now.monotonic_ms >= self.next_check_ms && self.found.is_empty() {
+            self.next_check_ms = now.monotonic_ms + self.settings.check_interval_ms;
+            self.next_deletion_ms = now.monotonic_ms;
+            let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
+            let found = state.reapable(None).filter(|(_, znode)| over(znode));
+            self.found = found.map(|(path, _)| path.to_owned()).collect();
+        }
+        let spacing_ms = 60_000 / u64::from(self.settings.max_per_minute.max(1));
+        let mut due = Vec::new();
+        while now.monotonic_ms >= self.next_deletion_ms {
+            let Some(path) = self.found.pop_front() else { break };
+            self.next_deletion_ms += spacing_ms;
+            // It may have been used again since it was found.
+            let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
+            if state.znode(&path).is_some_and(over) {
+                due.push(path);
+            }
+        }
+        due
+    }
+}
+
+fn is_over(znode: &Znode, wall_ms: i64, max_never_used_ms: u64) -> bool {
+    let stat = znode.stat();
+    let older_than =
+        |since: i64, age_ms: u64| u64::try_from(wall_ms.saturating_sub(since)).is_ok_and(|age| age > age_ms);
+    if stat.num_children != 0 {
+        return false;
+    }
+    match znode.owner() {
+        Owner::Container if znode.persisted_cversion() > 0 => true,
+        Owner::Container => max_never_used_ms != 0 && older_than(stat.ctime, max_never_used_ms),
+        Owner::Ttl(ttl_ms) => older_than(stat.mtime, ttl_ms),
+        Owner::None | Owner::Session(_) => false,
+    }
+}

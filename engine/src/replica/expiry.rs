@@ -1,0 +1,129 @@
+//! When sessions expire: decided by the leader alone, from what it heard of them.
+//!
+//! Expiry is rounded up to the next tick, as in ZooKeeper: a session lives for more than its timeout and at most one
+//! tick longer, and the sessions of one tick expire together. A session that is touched again within the same tick
+//! costs one look-up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringkeeper_wire::SessionId;
+
+/// The deadlines of all sessions, on a monotonic clock in milliseconds.
+#[derive(Debug)]
+pub(crate) struct Expiry {
+    tick_ms: u64,
+    /// Invariant: `deadlines[s].at == d` exactly when `buckets[d]` contains `s`.
+    deadlines: BTreeMap<SessionId, Deadline>,
+    buckets: BTreeMap<u64, BTreeSet<SessionId>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    at: u64,
+    timeout_ms: u32,
+}
+
+impl Expiry {
+    pub(crate) fn new(tick_ms: u32) -> Self {
+        Self { tick_ms: u64::from(tick_ms.max(1)), deadlines: BTreeMap::new(), buckets: BTreeMap::new() }
+    }
+
+    /// Starts a session's time, or starts it anew with another timeout.
+    pub(crate) fn track(&mut self, now_ms: u64, session: SessionId, timeout_ms: u32) {
+        self.forget(session);
+        let at = self.round_up(now_ms + u64::from(timeout_ms));
+        self.deadlines.insert(session, Deadline { at, timeout_ms });
+        self.buckets.entry(at).or_default().insert(session);
+    }
+
+    /// The session was heard from. Unknown ones are left alone: they have expired or were closed.
+    pub(crate) fn touch(&mut self, now_ms: u64, session: SessionId) {
+        let Some(deadline) = self.deadlines.get(&session) else { return };
+        if self.round_up(now_ms + u64::from(deadline.timeout_ms)) > deadline.at {
+            self.track(now_ms, session, deadline.timeout_ms);
+        }
+    }
+
+    /// The session is closed.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        let Some(deadline) = self.deadlines.remove(&session) else { return };
+        if let Some(bucket) = self.buckets.get_mut(&deadline.at) {
+            bucket.remove(&session);
+            if bucket.is_empty() {
+                self.buckets.remove(&deadline.at);
+            }
+        }
+    }
+
+    /// Takes the sessions whose time is over; they are no longer tracked.
+    pub(crate) fn expired(&mut self, now_ms: u64) -> Vec<SessionId> {
+        let mut expired = Vec::new();
+        while let Some(entry) = self.buckets.first_entry().filter(|entry| *entry.key() <= now_ms) {
+            expired.extend(entry.remove());
+        }
+        for session in &expired {
+            self.deadlines.remove(session);
+        }
+        expired
+    }
+
+    /// Pushes every deadline back: time that this process lost is held against no session.
+    pub(crate) fn postpone(&mut self, by_ms: u64) {
+        let by_ms = by_ms.next_multiple_of(self.tick_ms);
+        let buckets = std::mem::take(&mut self.buckets);
+        self.buckets = buckets.into_iter().map(|(at, sessions)| (at + by_ms, sessions)).collect();
+        for deadline in self.deadlines.values_mut() {
+            deadline.at += by_ms;
+        }
+    }
+
+    fn round_up(&self, at: u64) -> u64 {
+        (at / self.tick_ms + 1) * self.tick_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    #[test]
+    fn a_session_expires_after_its_timeout_and_at_most_a_tick_later() {
+        let mut expiry = Expiry::new(2000);
+        expiry.track(100, A, 4000);
+        assert_eq!(expiry.expired(5999), vec![]);
+        assert_eq!(expiry.expired(6000), vec![A]);
+        assert_eq!(expiry.expired(60_000), vec![]);
+    }
+
+    #[test]
+    fn a_touch_gives_the_whole_timeout_again() {
+        let mut expiry = Expiry::new(1000);
+        expiry.track(0, A, 4000);
+        expiry.track(0, B, 4000);
+        expiry.touch(4500, A);
+        assert_eq!(expiry.expired(5000), vec![B]);
+        assert_eq!(expiry.expired(8999), vec![]);
+        assert_eq!(expiry.expired(9000), vec![A]);
+    }
+
+    #[test]
+    fn a_forgotten_session_never_expires_and_cannot_be_touched_back() {
+        let mut expiry = Expiry::new(1000);
+        expiry.track(0, A, 4000);
+        expiry.forget(A);
+        expiry.touch(100, A);
+        assert_eq!(expiry.expired(u64::MAX), vec![]);
+    }
+
+    #[test]
+    fn a_pause_of_the_server_is_held_against_no_session() {
+        let mut expiry = Expiry::new(1000);
+        expiry.track(0, A, 4000);
+        expiry.postpone(2500);
+        assert_eq!(expiry.expired(7999), vec![]);
+        assert_eq!(expiry.expired(8000), vec![A]);
+    }
+}

@@ -1,0 +1,212 @@
+//! What replicas of one ensemble say to each other beside the broadcast: turns to the leader, answers to learners.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::{Identity, OpCode, SessionId, Xid};
+use rkyv::rancor;
+use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
+
+/// Bytes of a peer that are no message of a replica.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// They are not an archive of this version.
+    #[error("malformed message of a peer's replica: {0}")]
+    Malformed(#[from] rancor::Error),
+    /// They name an opcode that no client can have sent.
+    #[error("a peer forwarded a request with opcode {0}")]
+    Opcode(i32),
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct ForwardedTurn {
+    shard: u16,
+    bytes: Vec<u8>,
+    submissions: Vec<ForwardedSubmission>,
+    touched: Vec<i64>,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct ForwardedSubmission {
+    conn: u64,
+    session: i64,
+    what: Forwarded,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+enum Forwarded {
+    Write { xid: i32, op: i32, start: u32, end: u32, identities: Vec<(String, String)>, fence: bool },
+    Sync,
+    Open { timeout_ms: u32 },
+    Reattach { password: [u8; 16], timeout_ms: u32 },
+    Detach,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct Directed {
+    shard: u16,
+    conn: u64,
+    what: Direction,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+enum Direction {
+    Attached { session: i64, password: [u8; 16], timeout_ms: u32 },
+    Rejected,
+    Evict,
+    Synced,
+}
+
+/// A turn of a learner's shard, for the leader.
+pub(super) fn encode_turn(shard: ShardId, turn: Turn) -> Vec<u8> {
+    let forwarded = ForwardedTurn {
+        shard: shard.0,
+        bytes: turn.bytes,
+        submissions: turn.submissions.into_iter().map(ForwardedSubmission::from).collect(),
+        touched: turn.touched.into_iter().map(|session| session.0).collect(),
+    };
+    to_bytes(&forwarded)
+}
+
+pub(super) fn decode_turn(bytes: &[u8]) -> Result<(ShardId, Turn), ForwardError> {
+    let forwarded: ForwardedTurn = from_bytes(bytes)?;
+    let submissions =
+        forwarded.submissions.into_iter().map(Submission::try_from).collect::<Result<_, _>>()?;
+    let touched = forwarded.touched.into_iter().map(SessionId).collect();
+    Ok((ShardId(forwarded.shard), Turn { bytes: forwarded.bytes, submissions, touched }))
+}
+
+/// A leader's answer for one connection of a learner.
+///
+/// # Panics
+/// The message is one that a server gives its own shards only.
+pub(super) fn encode_directed(shard: ShardId, message: &ToShard) -> Vec<u8> {
+    let (conn, what) = match message {
+        ToShard::Attached { conn, session, password, timeout_ms } => {
+            (conn, Direction::Attached { session: session.0, password: *password, timeout_ms: *timeout_ms })
+        }
+        ToShard::Rejected { conn } => (conn, Direction::Rejected),
+        ToShard::Evict { conn } => (conn, Direction::Evict),
+        ToShard::Synced { conn } => (conn, Direction::Synced),
+        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) => {
+            unreachable!("published from the log, on every server")
+        }
+    };
+    to_bytes(&Directed { shard: shard.0, conn: conn.0, what })
+}
+
+pub(super) fn decode_directed(bytes: &[u8]) -> Result<(ShardId, ToShard), ForwardError> {
+    let Directed { shard, conn, what } = from_bytes(bytes)?;
+    let conn = ConnId(conn);
+    let message = match what {
+        Direction::Attached { session, password, timeout_ms } => {
+            ToShard::Attached { conn, session: SessionId(session), password, timeout_ms }
+        }
+        Direction::Rejected => ToShard::Rejected { conn },
+        Direction::Evict => ToShard::Evict { conn },
+        Direction::Synced => ToShard::Synced { conn },
+    };
+    Ok((ShardId(shard), message))
+}
+
+impl From<Submission> for ForwardedSubmission {
+    fn from(Submission { conn, session, what }: Submission) -> Self {
+        let what = match what {
+            Submitted::Write { xid, op, body, identities, fence } => Forwarded::Write {
+                xid: xid.0,
+                op: op.to_wire(),
+                // A turn is far smaller than 4 GiB: every queue is bounded.
+                start: u32::try_from(body.start).unwrap_or(u32::MAX),
+                end: u32::try_from(body.end).unwrap_or(u32::MAX),
+                identities: identities.iter().map(|who| (who.scheme.clone(), who.id.clone())).collect(),
+                fence,
+            },
+            Submitted::Sync => Forwarded::Sync,
+            Submitted::Open { timeout_ms } => Forwarded::Open { timeout_ms },
+            Submitted::Reattach { password, timeout_ms } => Forwarded::Reattach { password, timeout_ms },
+            Submitted::Detach => Forwarded::Detach,
+        };
+        Self { conn: conn.0, session: session.0, what }
+    }
+}
+
+impl TryFrom<ForwardedSubmission> for Submission {
+    type Error = ForwardError;
+
+    fn try_from(forwarded: ForwardedSubmission) -> Result<Self, ForwardError> {
+        let what = match forwarded.what {
+            Forwarded::Write { xid, op, start, end, identities, fence } => Submitted::Write {
+                xid: Xid(xid),
+                op: OpCode::from_wire(op).ok_or(ForwardError::Opcode(op))?,
+                body: start as usize..end as usize,
+                identities: identities
+                    .into_iter()
+                    .map(|(scheme, id)| Identity { scheme, id })
+                    .collect::<Arc<[_]>>(),
+                fence,
+            },
+            Forwarded::Sync => Submitted::Sync,
+            Forwarded::Open { timeout_ms } => Submitted::Open { timeout_ms },
+            Forwarded::Reattach { password, timeout_ms } => Submitted::Reattach { password, timeout_ms },
+            Forwarded::Detach => Submitted::Detach,
+        };
+        Ok(Self { conn: ConnId(forwarded.conn), session: SessionId(forwarded.session), what })
+    }
+}
+
+fn to_bytes<T>(value: &T) -> Vec<u8>
+where
+    T: for<'a> Serialize<
+        rkyv::api::high::HighSerializer<
+            rkyv::util::AlignedVec,
+            rkyv::ser::allocator::ArenaHandle<'a>,
+            rancor::Error,
+        >,
+    >,
+{
+    rkyv::to_bytes::<rancor::Error>(value).expect("a message fits an archive").into_vec()
+}
+
+/// Bytes of the network lie anywhere; the archive wants them aligned.
+fn from_bytes<T>(bytes: &[u8]) -> Result<T, ForwardError>
+where
+    T: Archive,
+    T::Archived: for<'a> rkyv::bytecheck::CheckBytes<rkyv::api::high::HighValidator<'a, rancor::Error>>
+        + Deserialize<T, rkyv::api::high::HighDeserializer<rancor::Error>>,
+{
+    let mut aligned: rkyv::util::AlignedVec = rkyv::util::AlignedVec::with_capacity(bytes.len());
+    aligned.extend_from_slice(bytes);
+    Ok(rkyv::from_bytes::<T, rancor::Error>(&aligned)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_survives_the_way_to_the_leader() {
+        let identities: Arc<[Identity]> =
+            Arc::from(vec![Identity { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }]);
+        let what = Submitted::Write { xid: Xid(7), op: OpCode::SetData, body: 0..3, identities, fence: true };
+        let submissions = vec![
+            Submission { conn: ConnId(1), session: SessionId(2), what },
+            Submission { conn: ConnId(3), session: SessionId(0), what: Submitted::Open { timeout_ms: 4000 } },
+        ];
+        let turn = Turn { bytes: b"abc".to_vec(), submissions, touched: vec![SessionId(2)] };
+        let expected = format!("{turn:?}");
+        let (shard, decoded) = decode_turn(&encode_turn(ShardId(5), turn)).expect("a turn");
+        assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));
+    }
+
+    #[test]
+    fn bytes_of_a_stranger_are_refused() {
+        for len in 0..200_usize {
+            let bytes: Vec<u8> = (0..len).map(|i| u8::try_from(i * 37 % 256).unwrap_or(0)).collect();
+            let _ = decode_turn(&bytes);
+            let _ = decode_directed(&bytes);
+        }
+        let good = encode_directed(ShardId(1), &ToShard::Synced { conn: ConnId(9) });
+        assert!(decode_directed(&good[..good.len() - 1]).is_err());
+    }
+}

@@ -1,0 +1,300 @@
+//! What only the leader does: order requests, own sessions, answer syncs, decide expiry.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid};
+
+use super::cleaner::Cleaner;
+use super::expiry::Expiry;
+use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
+use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::prepare::{self, Context};
+use crate::state::State;
+use crate::txn::{Session, Txn, TxnOp};
+
+/// A gap between two ticks from which on the process counts as having stood still.
+const STALL_MS: u64 = 500;
+
+/// A connection of some server of the ensemble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Client {
+    server: ServerId,
+    origin: Origin,
+}
+
+/// A createSession that is on its way.
+#[derive(Debug)]
+struct Opening {
+    client: Client,
+    password: [u8; 16],
+    timeout_ms: u32,
+}
+
+/// A sync that waits until everything executed before it is committed and a quorum has confirmed, in a round that
+/// began after it came, that this server still leads.
+#[derive(Debug)]
+struct WaitingSync {
+    client: Client,
+    upto: Zxid,
+    round: u64,
+}
+
+/// The leader's own memory; gone with the leadership.
+#[derive(Debug)]
+pub(super) struct Leadership {
+    /// Where the next transaction goes is one after this.
+    last_zxid: Zxid,
+    last_time_ms: i64,
+    expiry: Expiry,
+    last_tick_ms: u64,
+    cleaner: Cleaner,
+    /// The connection that a session may write from.
+    owners: BTreeMap<SessionId, Client>,
+    opening: BTreeMap<SessionId, Opening>,
+    syncs: VecDeque<WaitingSync>,
+    /// The last confirmation asked for, and the last one given.
+    round_asked: u64,
+    round_confirmed: u64,
+    /// Low 56 bits of the last session id given out.
+    last_session: i64,
+    random: ChaCha12Rng,
+}
+
+impl Leadership {
+    pub(super) fn new(settings: &ReplicaSettings, now: Now, epoch: Epoch, head: &State) -> Self {
+        let mut expiry = Expiry::new(settings.tick_ms);
+        for (session, known) in head.sessions() {
+            expiry.track(now.monotonic_ms, session, known.timeout_ms);
+        }
+        let mut random = ChaCha12Rng::from_seed(settings.random_seed);
+        // The same server may lead several epochs of one process: their passwords must differ.
+        random.set_stream(u64::from(epoch.0));
+        Self {
+            last_zxid: Zxid::new(epoch, 0),
+            last_time_ms: head.last_time_ms(),
+            expiry,
+            last_tick_ms: now.monotonic_ms,
+            cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
+            owners: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            syncs: VecDeque::new(),
+            round_asked: 0,
+            round_confirmed: 0,
+            // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
+            last_session: (now.wall_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
+            random,
+        }
+    }
+
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.expiry.forget(session);
+        self.owners.remove(&session);
+        self.opening.remove(&session);
+    }
+
+    fn next_zxid(&mut self) -> Zxid {
+        // The broadcast moves to a new epoch well before the counter ends, see `Replica::wants_new_epoch`.
+        self.last_zxid = self.last_zxid.next().expect("an epoch ends before its counter does");
+        self.last_zxid
+    }
+
+    /// The leader's clock, but never behind a time that was given out.
+    fn next_time(&mut self, now: Now) -> i64 {
+        self.last_time_ms = self.last_time_ms.max(now.wall_ms);
+        self.last_time_ms
+    }
+
+    fn next_session(&mut self, server: ServerId, head: &State) -> SessionId {
+        loop {
+            self.last_session = (self.last_session + 1) & ((1 << 56) - 1);
+            let top = i64::from(u8::try_from(server.0 & 0xff).unwrap_or(0)) << 56;
+            let session = SessionId(top | self.last_session);
+            if head.session(session).is_none() && session != SessionId(0) {
+                return session;
+            }
+        }
+    }
+}
+
+impl Replica {
+    /// Whether the epoch's counter is nearly used up, so that the broadcast should begin another.
+    #[must_use]
+    pub fn wants_new_epoch(&self) -> bool {
+        matches!(&self.role, Role::Leading(leadership) if leadership.last_zxid.counter() > u32::MAX - (1 << 24))
+    }
+
+    /// Time has passed: sessions expire, containers and TTL znodes are cleaned up.
+    pub fn tick(&mut self, now: Now) {
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let gap = now.monotonic_ms.saturating_sub(leadership.last_tick_ms);
+        leadership.last_tick_ms = now.monotonic_ms;
+        if gap > STALL_MS {
+            leadership.expiry.postpone(gap);
+        }
+        let expired = leadership.expiry.expired(now.monotonic_ms);
+        let removable = leadership.cleaner.removable(now, self.pipeline.head());
+        for session in expired {
+            let op = prepare::prepare_close_session(self.pipeline.head(), session);
+            self.order(now, session, Xid(0), op);
+        }
+        for path in removable {
+            if let Some(op) = prepare::prepare_reap(self.pipeline.head(), &path) {
+                self.order(now, SessionId(0), Xid(0), op);
+            }
+        }
+    }
+
+    /// A quorum has confirmed, in answer to [`Effect::ConfirmLeadership`] with this number, that this server leads.
+    pub fn leadership_confirmed(&mut self, round: u64) {
+        let Role::Leading(leadership) = &mut self.role else { return };
+        leadership.round_confirmed = leadership.round_confirmed.max(round);
+        if leadership.syncs.back().is_some_and(|sync| sync.round > leadership.round_asked) {
+            leadership.round_asked += 1;
+            self.effects.push(Effect::ConfirmLeadership(leadership.round_asked));
+        }
+        self.release_syncs();
+    }
+
+    pub(super) fn lead_turn(&mut self, now: Now, server: ServerId, shard: ShardId, turn: Turn) {
+        if let Role::Leading(leadership) = &mut self.role {
+            for session in &turn.touched {
+                leadership.expiry.touch(now.monotonic_ms, *session);
+            }
+        }
+        for submission in turn.submissions {
+            let client = Client { server, origin: Origin { shard, conn: submission.conn } };
+            self.lead_submission(now, client, submission, &turn.bytes);
+        }
+    }
+
+    fn lead_submission(&mut self, now: Now, client: Client, submission: Submission, bytes: &[u8]) {
+        let session = submission.session;
+        match submission.what {
+            Submitted::Open { timeout_ms } => self.open_session(now, client, timeout_ms),
+            Submitted::Reattach { password, timeout_ms } => {
+                self.reattach(now, client, session, password, timeout_ms);
+            }
+            Submitted::Detach => self.detach(client, session),
+            _ if !self.owns(client, session) => {
+                self.direct(client, ToShard::Evict { conn: client.origin.conn })
+            }
+            Submitted::Sync => self.sync(client),
+            Submitted::Write { xid, op, body, identities, fence } => {
+                if fence {
+                    self.pipeline.fence(session);
+                }
+                // The shard has decoded it once: only a broken peer's is refused here.
+                let request = bytes.get(body.clone()).and_then(|body| Request::decode(op, body).ok());
+                let Some(request) = request else {
+                    return self.order(now, session, xid, TxnOp::Error(ErrorCode::MarshallingError));
+                };
+                let origin = (client.server == self.settings.server).then_some(client.origin);
+                let Role::Leading(leadership) = &mut self.role else { return };
+                let (zxid, time_ms) = (leadership.next_zxid(), leadership.next_time(now));
+                let settings = &self.settings.requests;
+                let context = Context { session, identities: &identities, time_ms, settings };
+                let (txn, outcome) =
+                    prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
+                self.pipeline.admit(txn, outcome, origin, body.len());
+            }
+        }
+    }
+
+    /// Orders a transaction of the server's own.
+    fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let txn = Txn { zxid: leadership.next_zxid(), session, xid, time_ms: leadership.next_time(now), op };
+        self.pipeline.execute(txn, None, 0);
+    }
+
+    fn owns(&self, client: Client, session: SessionId) -> bool {
+        matches!(&self.role, Role::Leading(leadership) if leadership.owners.get(&session) == Some(&client))
+    }
+
+    fn open_session(&mut self, now: Now, client: Client, timeout_ms: u32) {
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let session = leadership.next_session(client.server, self.pipeline.head());
+        let mut password = [0; 16];
+        leadership.random.fill_bytes(&mut password);
+        leadership.opening.insert(session, Opening { client, password, timeout_ms });
+        let op = TxnOp::CreateSession(Session { timeout_ms, password });
+        self.order(now, session, Xid(0), op);
+    }
+
+    /// A createSession is committed: its connection, if it is of this leadership, is told.
+    pub(super) fn session_created(&mut self, now: Now, committed: &Committed) {
+        let session = committed.txn.session;
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let Some(Opening { client, password, timeout_ms }) = leadership.opening.remove(&session) else {
+            return;
+        };
+        leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
+        leadership.owners.insert(session, client);
+        let conn = client.origin.conn;
+        self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
+    }
+
+    fn reattach(
+        &mut self,
+        now: Now,
+        client: Client,
+        session: SessionId,
+        password: [u8; 16],
+        timeout_ms: u32,
+    ) {
+        let conn = client.origin.conn;
+        let known = self.pipeline.head().session(session).is_some_and(|known| known.password == password);
+        let Role::Leading(leadership) = &mut self.role else { return };
+        if !known || leadership.opening.contains_key(&session) {
+            return self.direct(client, ToShard::Rejected { conn });
+        }
+        leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
+        let previous = leadership.owners.insert(session, client).filter(|previous| *previous != client);
+        if let Some(previous) = previous {
+            self.direct(previous, ToShard::Evict { conn: previous.origin.conn });
+        }
+        self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
+    }
+
+    fn detach(&mut self, client: Client, session: SessionId) {
+        let Role::Leading(leadership) = &mut self.role else { return };
+        if leadership.owners.get(&session) == Some(&client) {
+            leadership.owners.remove(&session);
+        }
+    }
+
+    fn sync(&mut self, client: Client) {
+        let upto = self.pipeline.last_executed();
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let idle = leadership.round_asked == leadership.round_confirmed;
+        let round = leadership.round_asked + 1;
+        leadership.syncs.push_back(WaitingSync { client, upto, round });
+        if idle {
+            leadership.round_asked = round;
+            self.effects.push(Effect::ConfirmLeadership(round));
+        }
+    }
+
+    pub(super) fn release_syncs(&mut self) {
+        let committed = self.pipeline.committed().last_zxid();
+        loop {
+            let Role::Leading(leadership) = &mut self.role else { return };
+            let confirmed = leadership.round_confirmed;
+            let due = |sync: &mut WaitingSync| sync.round <= confirmed && sync.upto <= committed;
+            let Some(WaitingSync { client, .. }) = leadership.syncs.pop_front_if(due) else { return };
+            self.direct(client, ToShard::Synced { conn: client.origin.conn });
+        }
+    }
+
+    /// Tells a connection's shard something, wherever in the ensemble it is.
+    fn direct(&mut self, client: Client, message: ToShard) {
+        if client.server == self.settings.server {
+            self.to_local_shard(client.origin.shard, message);
+        } else {
+            let bytes = forward::encode_directed(client.origin.shard, &message);
+            self.effects.push(Effect::ToLearner(client.server, bytes));
+        }
+    }
+}

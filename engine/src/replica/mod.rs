@@ -1,0 +1,321 @@
+//! One server's leader core: sessions and transactions put together, on a leader and on a follower.
+//!
+//! It runs on every server. Shards hand it [`Turn`]s; it answers with [`ToShard`] messages in the order of the log.
+//! On the leader a request is prepared against the newest speculative state, becomes a transaction, and is published
+//! when it is committed; a follower passes its shards' turns on to the leader and publishes what the log brings.
+//!
+//! What orders and replicates the batches (Zab, or for a server alone its own log) is driven by the caller: it asks
+//! for a batch with [`Replica::seal`] when the log can take one, tells [`Replica::append`] what a leader sent, and
+//! says with [`Replica::commit`] how far everything is committed.
+
+mod cleaner;
+mod expiry;
+mod forward;
+mod leading;
+mod pipeline;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
+use rkyv::util::AlignedVec;
+
+use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::settings::Settings;
+use crate::state::State;
+use crate::txn::{self, BatchError, TxnOp};
+
+pub use cleaner::CleanerSettings;
+pub use forward::ForwardError;
+use leading::Leadership;
+use pipeline::Pipeline;
+
+/// Both clocks of the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds on a clock that never jumps, for intervals.
+    pub monotonic_ms: u64,
+    /// Milliseconds since the Unix epoch, for timestamps.
+    pub wall_ms: i64,
+}
+
+/// What a replica is told at its start.
+#[derive(Clone, Debug)]
+pub struct ReplicaSettings {
+    /// This server; the top byte of the sessions that it creates.
+    pub server: ServerId,
+    /// Sessions expire on multiples of this, milliseconds.
+    pub tick_ms: u32,
+    /// What requests may do.
+    pub requests: Settings,
+    /// How containers and TTL znodes are cleaned up.
+    pub cleaner: CleanerSettings,
+    /// Seed of the passwords of sessions: from the system's random source, or the simulator's.
+    pub random_seed: [u8; 32],
+}
+
+/// What the replica wants done.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Give this to one shard.
+    Shard(ShardId, ToShard),
+    /// Give this to every shard.
+    AllShards(ToShard),
+    /// Send this to the leader, in order with everything else sent to it ([`Replica::forwarded`] there).
+    ToLeader(Vec<u8>),
+    /// Send this to a learner, after all commits so far ([`Replica::directed`] there).
+    ToLearner(ServerId, Vec<u8>),
+    /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this number.
+    ConfirmLeadership(u64),
+}
+
+/// Transactions that became a batch: the bytes to be logged and proposed.
+#[derive(Debug)]
+pub struct SealedBatch {
+    /// First zxid.
+    pub first: Zxid,
+    /// Last zxid; all between are in it.
+    pub last: Zxid,
+    /// The archive ([`txn::encode_batch`]).
+    pub payload: AlignedVec,
+}
+
+/// What a server is in its ensemble.
+#[derive(Debug)]
+enum Role {
+    Looking,
+    Following,
+    Leading(Box<Leadership>),
+}
+
+/// A session that a connection of this server carries.
+#[derive(Debug)]
+struct Attachment {
+    origin: Origin,
+    /// Writes passed to the leader and not yet appended, in order; true where reads wait in front.
+    forwarded: VecDeque<(Xid, bool)>,
+}
+
+/// The leader core's logic.
+#[derive(Debug)]
+pub struct Replica {
+    settings: ReplicaSettings,
+    pipeline: Pipeline,
+    role: Role,
+    attached: BTreeMap<SessionId, Attachment>,
+    effects: Vec<Effect>,
+}
+
+impl Replica {
+    /// A replica that has recovered `state`, and serves nobody yet.
+    #[must_use]
+    pub fn new(settings: ReplicaSettings, state: State) -> Self {
+        Self {
+            settings,
+            pipeline: Pipeline::new(state),
+            role: Role::Looking,
+            attached: BTreeMap::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// The state after everything committed.
+    #[must_use]
+    pub fn committed(&self) -> &Arc<State> {
+        self.pipeline.committed()
+    }
+
+    /// Zxid of the last transaction executed, committed or not.
+    #[must_use]
+    pub fn last_executed(&self) -> Zxid {
+        self.pipeline.last_executed()
+    }
+
+    /// Takes what is to be done, in order.
+    pub fn take_effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// This server leads `epoch` from now on: everything executed so far is committed or will be before anything new.
+    pub fn lead(&mut self, now: Now, epoch: Epoch) {
+        self.role =
+            Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
+        self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
+    }
+
+    /// This server follows a leader and has caught up with it.
+    pub fn follow(&mut self) {
+        self.role = Role::Following;
+        self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
+    }
+
+    /// This server neither leads nor follows: clients are sent away. What was proposed and is not committed stays:
+    /// the next leader's synchronization either commits it or has it truncated ([`Self::truncate`]).
+    pub fn look(&mut self) {
+        self.role = Role::Looking;
+        self.attached.clear();
+        self.pipeline.abandon_unsealed();
+        self.effects.push(Effect::AllShards(ToShard::Serving(Serving::No)));
+    }
+
+    /// The log is being cut after `after`. False if the state has to be rebuilt from what remains of it
+    /// ([`Self::rebuilt`]).
+    #[must_use]
+    pub fn truncate(&mut self, after: Zxid) -> bool {
+        self.pipeline.truncate(after)
+    }
+
+    /// The state was rebuilt from the log, or received whole from the leader.
+    pub fn rebuilt(&mut self, state: State) {
+        self.pipeline = Pipeline::new(state);
+        self.effects.push(Effect::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
+    }
+
+    /// A shard's requests.
+    pub fn turn(&mut self, now: Now, shard: ShardId, turn: Turn) {
+        for submission in &turn.submissions {
+            self.note_local(shard, submission);
+        }
+        match &mut self.role {
+            // The shard closes the connections as soon as it hears of it.
+            Role::Looking => {}
+            Role::Following => self.effects.push(Effect::ToLeader(forward::encode_turn(shard, turn))),
+            Role::Leading(_) => self.lead_turn(now, self.settings.server, shard, turn),
+        }
+    }
+
+    /// A learner's [`Effect::ToLeader`].
+    ///
+    /// # Errors
+    /// The bytes are none of ours: the peer is to be cut off.
+    pub fn forwarded(&mut self, now: Now, from: ServerId, bytes: &[u8]) -> Result<(), ForwardError> {
+        let (shard, turn) = forward::decode_turn(bytes)?;
+        if matches!(self.role, Role::Leading(_)) {
+            self.lead_turn(now, from, shard, turn);
+        }
+        Ok(())
+    }
+
+    /// The leader's [`Effect::ToLearner`].
+    ///
+    /// # Errors
+    /// The bytes are none of ours: the peer is to be cut off.
+    pub fn directed(&mut self, bytes: &[u8]) -> Result<(), ForwardError> {
+        let (shard, message) = forward::decode_directed(bytes)?;
+        self.to_local_shard(shard, message);
+        Ok(())
+    }
+
+    /// What a leader proposed, or the log holds beyond the recovered state: executed, not yet committed.
+    ///
+    /// # Errors
+    /// The payload is no batch, which its checksum should have shown.
+    pub fn append(&mut self, payload: &[u8]) -> Result<(), BatchError> {
+        let size = payload.len();
+        for txn in txn::decode_batch(payload)? {
+            let origin = self.origin_of(txn.session, txn.xid);
+            self.pipeline.execute(txn, origin, size);
+        }
+        self.pipeline.seal();
+        Ok(())
+    }
+
+    /// Everything up to `upto` is committed: publishes it, and tells whom it concerns.
+    pub fn commit(&mut self, now: Now, upto: Zxid) {
+        let Some(published) = self.pipeline.commit(upto) else { return };
+        let published = Arc::new(published);
+        self.effects.push(Effect::AllShards(ToShard::Published(Arc::clone(&published))));
+        for committed in published.steps.iter().flat_map(|step| &step.txns) {
+            match &committed.txn.op {
+                TxnOp::CreateSession(_) => self.session_created(now, committed),
+                TxnOp::CloseSession(_) => self.session_closed(committed),
+                _ => {}
+            }
+        }
+        self.release_syncs();
+    }
+
+    /// The transactions executed since the last batch, when there are any and this server leads.
+    pub fn seal(&mut self) -> Option<SealedBatch> {
+        let txns = self.pipeline.seal()?;
+        let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
+        let mut payload = AlignedVec::new();
+        txn::encode_batch(txns, &mut payload);
+        Some(SealedBatch { first, last, payload })
+    }
+
+    /// Bytes of requests waiting to be sealed, roughly.
+    #[must_use]
+    pub fn unsealed_bytes(&self) -> usize {
+        self.pipeline.open_bytes()
+    }
+
+    /// Whether [`Self::seal`] would give a batch.
+    #[must_use]
+    pub fn has_unsealed(&self) -> bool {
+        !self.pipeline.is_open_empty()
+    }
+
+    /// Remembers which connection carries which session and what it waits for.
+    fn note_local(&mut self, shard: ShardId, submission: &Submission) {
+        let origin = Origin { shard, conn: submission.conn };
+        match &submission.what {
+            Submitted::Write { xid, fence, .. } if matches!(self.role, Role::Following) => {
+                if let Some(attachment) =
+                    self.attached.get_mut(&submission.session).filter(|a| a.origin == origin)
+                {
+                    attachment.forwarded.push_back((*xid, *fence));
+                }
+            }
+            Submitted::Detach => {
+                if self
+                    .attached
+                    .get(&submission.session)
+                    .is_some_and(|attachment| attachment.origin == origin)
+                {
+                    self.attached.remove(&submission.session);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection of this server that waits for a transaction which the leader sent.
+    fn origin_of(&mut self, session: SessionId, xid: Xid) -> Option<Origin> {
+        let attachment = self.attached.get_mut(&session)?;
+        let (_, fence) = attachment.forwarded.pop_front_if(|(waiting, _)| *waiting == xid)?;
+        if fence {
+            self.pipeline.fence(session);
+        }
+        Some(attachment.origin)
+    }
+
+    fn to_local_shard(&mut self, shard: ShardId, message: ToShard) {
+        match &message {
+            ToShard::Attached { conn, session, .. } => {
+                let origin = Origin { shard, conn: *conn };
+                self.attached.insert(*session, Attachment { origin, forwarded: VecDeque::new() });
+            }
+            ToShard::Evict { conn } => {
+                let origin = Origin { shard, conn: *conn };
+                self.attached.retain(|_, attachment| attachment.origin != origin);
+            }
+            _ => {}
+        }
+        self.effects.push(Effect::Shard(shard, message));
+    }
+
+    /// The session is over: a connection that did not ask for it is closed.
+    fn session_closed(&mut self, committed: &Committed) {
+        let session = committed.txn.session;
+        if let Role::Leading(leadership) = &mut self.role {
+            leadership.forget(session);
+        }
+        if let Some(attachment) = self.attached.remove(&session)
+            && committed.origin != Some(attachment.origin)
+        {
+            let Origin { shard, conn } = attachment.origin;
+            self.effects.push(Effect::Shard(shard, ToShard::Evict { conn }));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the operator chose about requests.
+
+/// Settings that decide what a request may do. They must be the same on all servers of an ensemble: whoever leads
+/// applies its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether znodes with a time to live can be created (`zookeeper.extendedTypesEnabled`). On here, off in
+    /// ZooKeeper, whose servers of the time before TTLs would have taken them for ephemerals.
+    pub extended_types_enabled: bool,
+    /// Whether every ACL check passes (`zookeeper.skipACL`).
+    pub skip_acl: bool,
+    /// Whether hard quotas are enforced (`zookeeper.enforceQuota`).
+    pub enforce_quota: bool,
+    /// The digest identity, `user:base64`, that bypasses all ACLs
+    /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
+    pub super_digest: Option<String>,
+    /// Whether the ensemble may be reconfigured by clients (`reconfigEnabled`).
+    pub reconfig_enabled: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            extended_types_enabled: true,
+            skip_acl: false,
+            enforce_quota: false,
+            super_digest: None,
+            reconfig_enabled: false,
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! One shard: its connections, their sessions' request queues, reads and watches.
+//!
+//! A shard is a value. The shell reports what sockets and the core did, with the time, and takes out what is to be
+//! written, submitted and logged. The order in which a client sees answers and events is decided here:
+//!
+//! - Replies of a connection are in the order of its requests. A write or sync leaves a hole that the core fills;
+//!   a read behind a hole waits for it, a read with nothing before it is answered at once.
+//! - Of a published step, each transaction's events go out first, then its reply if the writer is here. Reads that
+//!   waited for it run after the step's last transaction, on the step's state. So no client sees a state before
+//!   the events that led to it.
+//! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client that
+//!   reconnects with that zxid has missed none of them.
+//!
+//! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its share
+//! of unanswered requests, is neither decoded nor read until it drains.
+
+mod auth;
+mod backlog;
+mod connection;
+mod effect;
+mod handshake;
+mod outbox;
+mod publish;
+mod read;
+mod request;
+mod settings;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod watches;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ringkeeper_wire::frame::next_frame;
+use ringkeeper_wire::{SessionId, Zxid};
+
+pub use self::effect::{CloseReason, Effect};
+pub use self::settings::Settings;
+pub use self::stats::{ConnectionReport, Counters, Latency, ShardReport, WatchCounts};
+
+pub(crate) use self::connection::Slot;
+use self::connection::{Connection, Connections, Phase};
+use crate::fourletter::Command;
+use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::state::State;
+use crate::watch::WatchTable;
+
+/// Longest first frame accepted, in bytes; a ConnectRequest has 45. Whoever has not presented a session cannot make
+/// the server keep more.
+const CONNECT_LEN_MAX: usize = 4096;
+
+/// What the shell does with a connection after it has written the bytes it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum AfterWrite {
+    /// Waits for more.
+    Continue,
+    /// Closes the socket, and calls [`Shard::disconnected`].
+    Close,
+}
+
+/// One shard of a server.
+#[derive(Debug)]
+pub struct Shard {
+    id: ShardId,
+    settings: Settings,
+    serving: Serving,
+    /// The state after the last step delivered.
+    view: Arc<State>,
+    /// The last transaction processed; inside a step it runs ahead of `view`.
+    zxid: Zxid,
+    connections: Connections,
+    watches: WatchTable,
+    turn: Turn,
+    /// Sessions heard from since the last tick that reported them.
+    touched: Vec<Slot>,
+    touches_reported_ms: u64,
+    effects: VecDeque<Effect>,
+    /// Connections with output or to be closed, each once.
+    dirty: VecDeque<ConnId>,
+    /// Connections whose sockets are to be read again.
+    readable: VecDeque<ConnId>,
+    /// Connections with input that waits until the shard's bounds allow it, each once.
+    stalled: VecDeque<Slot>,
+    /// Connections with reads to run at the end of the current step.
+    to_drain: Vec<Slot>,
+    /// Connections that may still be without a session, oldest first.
+    sessionless: VecDeque<ConnId>,
+    /// Requests taken and not yet answered.
+    outstanding: usize,
+    /// Output in bytes that sockets have not yet taken.
+    output_bytes: usize,
+    counters: Counters,
+    /// A notification, encoded once for all its watchers.
+    notification: Vec<u8>,
+    /// Who sees the event at hand.
+    watchers: Vec<Slot>,
+}
+
+impl Shard {
+    /// A shard without connections. It serves once it is told so by [`ToShard::Serving`]; until then it answers
+    /// four-letter words alone.
+    #[must_use]
+    pub fn new(id: ShardId, settings: Settings, view: Arc<State>) -> Self {
+        Self {
+            id,
+            serving: Serving::No,
+            zxid: view.last_zxid(),
+            view,
+            connections: Connections::new(),
+            watches: WatchTable::new(settings.hash_seed),
+            settings,
+            turn: Turn::default(),
+            touched: Vec::new(),
+            touches_reported_ms: 0,
+            effects: VecDeque::new(),
+            dirty: VecDeque::new(),
+            readable: VecDeque::new(),
+            stalled: VecDeque::new(),
+            to_drain: Vec::new(),
+            sessionless: VecDeque::new(),
+            outstanding: 0,
+            output_bytes: 0,
+            counters: Counters::default(),
+            notification: Vec::new(),
+            watchers: Vec::new(),
+        }
+    }
+
+    /// A client connected.
+    ///
+    /// # Panics
+    /// `conn` was used before and not reported as disconnected.
+    pub fn connected(&mut self, now_ms: u64, conn: ConnId, peer: SocketAddr) {
+        self.connections.insert(Connection::new(conn, peer, now_ms));
+        self.sessionless.push_back(conn);
+    }
+
+    /// Bytes came in, as the socket gave them. Whole frames are handled in place; only what must wait is copied.
+    pub fn received(&mut self, now_ms: u64, conn: ConnId, bytes: &[u8]) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        self.counters.received_bytes += bytes.len() as u64;
+        self.touch(slot);
+        let connection = self.connection(slot);
+        if !connection.takes_input() {
+            return;
+        }
+        if connection.input.is_empty() {
+            let consumed = self.consume(now_ms, slot, bytes);
+            let connection = self.connection(slot);
+            if connection.takes_input() {
+                connection.input.extend_from_slice(&bytes[consumed..]);
+            }
+            self.update_reading(slot);
+        } else {
+            connection.input.extend_from_slice(bytes);
+            self.pump(now_ms, slot);
+        }
+    }
+
+    /// The socket took `bytes` of what [`Self::take_output`] gave.
+    pub fn written(&mut self, now_ms: u64, conn: ConnId, bytes: usize) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        self.output_bytes = self.output_bytes.saturating_sub(bytes);
+        self.connection(slot).outbox.written(bytes);
+        self.drain(now_ms, slot);
+        self.resume_stalled(now_ms);
+    }
+
+    /// The connection is gone, whoever closed it.
+    pub fn disconnected(&mut self, now_ms: u64, conn: ConnId) {
+        let Some((slot, connection)) = self.connections.remove(conn) else { return };
+        self.watches.remove_connection(slot);
+        self.outstanding -= connection.backlog.len();
+        self.output_bytes -= connection.outbox.len();
+        if connection.attached {
+            self.submit(conn, connection.session, Submitted::Detach);
+        }
+        self.resume_stalled(now_ms);
+    }
+
+    /// The core said something. Messages must be delivered in the order in which it said them.
+    pub fn deliver(&mut self, now_ms: u64, message: ToShard) {
+        match message {
+            ToShard::Published(published) => self.publish(now_ms, &published),
+            ToShard::View(view) => self.replace_view(view),
+            ToShard::Attached { conn, session, password, timeout_ms } => {
+                self.attach(now_ms, conn, session, password, timeout_ms);
+            }
+            ToShard::Rejected { conn } => self.reject(conn),
+            ToShard::Evict { conn } => {
+                if let Some(slot) = self.connections.slot(conn) {
+                    self.connection(slot).attached = false;
+                    self.abort(slot, Some(CloseReason::Evicted));
+                }
+            }
+            ToShard::Synced { conn } => self.synced(now_ms, conn),
+            ToShard::Serving(serving) => self.set_serving(serving),
+        }
+        self.resume_stalled(now_ms);
+    }
+
+    /// Time passed; to be called a few times a second.
+    pub fn tick(&mut self, now_ms: u64) {
+        self.close_sessionless(now_ms);
+        if now_ms.saturating_sub(self.touches_reported_ms) >= self.settings.touch_interval_ms {
+            self.touches_reported_ms = now_ms;
+            self.report_touches();
+        }
+    }
+
+    /// Everything for the core since the last call; empty if nothing.
+    pub fn take_turn(&mut self) -> Turn {
+        std::mem::take(&mut self.turn)
+    }
+
+    /// The next thing for the shell to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The next connection that has output or is to be closed; each is named once until it has more.
+    pub fn next_dirty(&mut self) -> Option<ConnId> {
+        while let Some(conn) = self.dirty.pop_front() {
+            if let Some(slot) = self.connections.slot(conn) {
+                self.connection(slot).dirty = false;
+                return Some(conn);
+            }
+        }
+        None
+    }
+
+    /// Exchanges the connection's output for `buffer`, which is emptied first and keeps its capacity for output to
+    /// come. What is taken must be written before anything taken later, and reported by [`Self::written`].
+    pub fn take_output(&mut self, conn: ConnId, buffer: &mut Vec<u8>) -> AfterWrite {
+        buffer.clear();
+        let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
+        let outbox = &mut self.connection(slot).outbox;
+        outbox.take(buffer);
+        if outbox.closes() { AfterWrite::Close } else { AfterWrite::Continue }
+    }
+
+    /// Whether the socket is to be read; to be asked after [`Self::received`]. When it turns from no to yes later,
+    /// [`Self::next_readable`] says so.
+    #[must_use]
+    pub fn wants_read(&self, conn: ConnId) -> bool {
+        let connection = self.connections.slot(conn).and_then(|slot| self.connections.get(slot));
+        connection.is_some_and(Connection::wants_read)
+    }
+
+    /// The next connection whose socket is to be read again. May name one that is gone or held back anew.
+    pub fn next_readable(&mut self) -> Option<ConnId> {
+        self.readable.pop_front()
+    }
+
+    /// Whether there is a turn, an effect, output, or a socket to be read again.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !(self.turn.is_empty()
+            && self.effects.is_empty()
+            && self.dirty.is_empty()
+            && self.readable.is_empty())
+    }
+
+    /// Answers an [`Effect::FourLetter`] and closes the connection.
+    pub fn answer(&mut self, conn: ConnId, text: &str) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        self.write(slot, |out| out.extend_from_slice(text.as_bytes()));
+        self.end(slot);
+    }
+
+    /// Number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// What this shard knows about itself.
+    #[must_use]
+    pub fn report(&self) -> ShardReport {
+        let connections = self.connections.iter().map(|(_, connection)| connection.report()).collect();
+        ShardReport {
+            counters: self.counters,
+            outstanding: self.outstanding,
+            output_bytes: self.output_bytes,
+            watches: self.watches.counts(),
+            connections,
+        }
+    }
+
+    /// Forgets the server's statistics (`srst`).
+    pub fn reset_counters(&mut self) {
+        self.counters = Counters::default();
+    }
+
+    /// Forgets the connections' statistics (`crst`).
+    pub fn reset_connections(&mut self, now_ms: u64) {
+        self.connections.iter_mut().for_each(|connection| connection.stats.reset(now_ms));
+    }
+}
+
+/// What the rooms of the shard share.
+impl Shard {
+    fn connection(&mut self, slot: Slot) -> &mut Connection {
+        self.connections.get_mut(slot).expect("a slot in use was looked up or listed in this very call")
+    }
+
+    /// Appends output of one frame.
+    fn write(&mut self, slot: Slot, encode: impl FnOnce(&mut Vec<u8>)) {
+        let connection = self.connection(slot);
+        let before = connection.outbox.bytes.len();
+        encode(&mut connection.outbox.bytes);
+        self.wrote(slot, before);
+    }
+
+    /// Counts one frame that was appended to output of `before` bytes.
+    fn wrote(&mut self, slot: Slot, before: usize) {
+        let connection = self.connection(slot);
+        let added = connection.outbox.bytes.len() - before;
+        connection.stats.sent += 1;
+        self.counters.sent += 1;
+        self.counters.sent_bytes += added as u64;
+        self.output_bytes += added;
+        self.mark_dirty(slot);
+    }
+
+    fn mark_dirty(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        let conn = connection.id;
+        if !std::mem::replace(&mut connection.dirty, true) {
+            self.dirty.push_back(conn);
+        }
+    }
+
+    fn submit(&mut self, conn: ConnId, session: SessionId, what: Submitted) {
+        self.turn.submissions.push(Submission { conn, session, what });
+    }
+
+    /// Closes the connection once its output is written.
+    fn end(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        connection.phase = Phase::Closed;
+        connection.input = Vec::new();
+        connection.outbox.close_after_flush();
+        let unanswered = std::mem::take(&mut connection.backlog).len();
+        self.outstanding -= unanswered;
+        self.watches.remove_connection(slot);
+        self.mark_dirty(slot);
+    }
+
+    /// Closes the connection without another word.
+    fn abort(&mut self, slot: Slot, reason: Option<CloseReason>) {
+        let connection = self.connection(slot);
+        if connection.phase == Phase::Closed {
+            return;
+        }
+        let conn = connection.id;
+        let dropped = connection.outbox.bytes.len();
+        connection.phase = Phase::Closed;
+        connection.input = Vec::new();
+        connection.outbox.abort();
+        let unanswered = std::mem::take(&mut connection.backlog).len();
+        self.outstanding -= unanswered;
+        self.output_bytes -= dropped;
+        self.watches.remove_connection(slot);
+        self.mark_dirty(slot);
+        if let Some(reason) = reason {
+            self.note_close(conn, reason);
+        }
+    }
+
+    fn note_close(&mut self, conn: ConnId, reason: CloseReason) {
+        match reason {
+            CloseReason::Frame(_) | CloseReason::MalformedConnect | CloseReason::MalformedHeader => {
+                self.counters.malformed += 1;
+            }
+            CloseReason::SlowReader(_) => self.counters.slow_readers += 1,
+            CloseReason::Sessionless => self.counters.sessionless_expired += 1,
+            CloseReason::AuthFailed => self.counters.auth_failed += 1,
+            CloseReason::ClientAhead { .. } | CloseReason::NotServing | CloseReason::ReadOnlyRefused => {
+                self.counters.connections_rejected += 1;
+            }
+            CloseReason::Evicted
+            | CloseReason::OpCode(_)
+            | CloseReason::AuthRequired
+            | CloseReason::ReplyTooLong
+            | CloseReason::OutOfOrder => {}
+        }
+        self.effects.push_back(Effect::Closing { conn, reason });
+    }
+}
+
+/// From bytes to frames.
+impl Shard {
+    /// Handles input that waited, as far as it goes.
+    fn pump(&mut self, now_ms: u64, slot: Slot) {
+        let mut input = std::mem::take(&mut self.connection(slot).input);
+        let consumed = self.consume(now_ms, slot, &input);
+        let connection = self.connection(slot);
+        if connection.takes_input() && consumed < input.len() {
+            input.drain(..consumed);
+            connection.input = input;
+        }
+        self.update_reading(slot);
+    }
+
+    /// Handles whole frames at the front of `input` while the connection may proceed; how many bytes that were.
+    fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
+        self.connection(slot).waits = false;
+        let mut consumed = 0;
+        while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
+            let (fresh, len_max) = match self.connection(slot).phase {
+                Phase::Fresh => (true, self.settings.frame_len_max.min(CONNECT_LEN_MAX)),
+                Phase::Attached => (false, self.settings.frame_len_max),
+                Phase::Establishing | Phase::Ending | Phase::Closed => break,
+            };
+            if fresh && let Some(command) = Command::parse(rest) {
+                self.four_letter_word(slot, command);
+                break;
+            }
+            if !self.proceeds(slot) {
+                break;
+            }
+            match next_frame(rest, len_max) {
+                Ok(Some((frame, len))) if self.frame(now_ms, slot, frame) => consumed += len,
+                Ok(Some(_)) => {
+                    self.connection(slot).waits = true;
+                    break;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.abort(slot, Some(CloseReason::Frame(error)));
+                    break;
+                }
+            }
+        }
+        consumed
+    }
+
+    fn update_reading(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        let (conn, wants_read) = (connection.id, connection.wants_read());
+        let before = std::mem::replace(&mut connection.reading, wants_read);
+        if wants_read && !before {
+            self.readable.push_back(conn);
+        }
+    }
+
+    /// Handles one frame. False if it must be handled again later.
+    fn frame(&mut self, now_ms: u64, slot: Slot, frame: &[u8]) -> bool {
+        let connection = self.connection(slot);
+        let fresh = connection.phase == Phase::Fresh;
+        let taken = if fresh { self.connect(slot, frame) } else { self.request(now_ms, slot, frame) };
+        if taken {
+            self.counters.received += 1;
+            self.connection(slot).stats.received += 1;
+        }
+        taken
+    }
+
+    /// A word whose argument is still on the way has no command yet.
+    fn four_letter_word(&mut self, slot: Slot, command: Option<Command>) {
+        let Some(command) = command else { return };
+        let connection = self.connection(slot);
+        let conn = connection.id;
+        connection.phase = Phase::Ending;
+        connection.input = Vec::new();
+        if self.settings.four_letter_words.allows(command.word) {
+            self.effects.push_back(Effect::FourLetter { conn, command });
+        } else {
+            self.answer(conn, &crate::fourletter::not_in_whitelist(command.word));
+        }
+    }
+
+    /// Whether the bounds allow the connection another request. If not, it goes on when its own output or backlog
+    /// shrinks; it is listed if others can make room for it too.
+    fn proceeds(&mut self, slot: Slot) -> bool {
+        let settings = &self.settings;
+        let connection =
+            self.connections.get_mut(slot).expect("the connection was looked up in this very call");
+        let own_room = connection.outbox.len() < settings.output_high_water_bytes;
+        let shared_room = (self.output_bytes < settings.output_total_max_bytes
+            || connection.outbox.is_empty())
+            && (self.outstanding < settings.outstanding_max || connection.backlog.is_empty());
+        connection.waits = !(own_room && shared_room);
+        if !shared_room && !std::mem::replace(&mut connection.stalled, true) {
+            self.stalled.push_back(slot);
+        }
+        own_room && shared_room
+    }
+
+    /// Lets connections go on that waited for the shard's bounds, each at most once a call, oldest first.
+    fn resume_stalled(&mut self, now_ms: u64) {
+        for _ in 0..self.stalled.len() {
+            let over = self.outstanding >= self.settings.outstanding_max
+                || self.output_bytes >= self.settings.output_total_max_bytes;
+            if over {
+                return;
+            }
+            let Some(slot) = self.stalled.pop_front() else { return };
+            if let Some(connection) = self.connections.get_mut(slot)
+                && std::mem::take(&mut connection.stalled)
+            {
+                self.pump(now_ms, slot);
+            }
+        }
+    }
+
+    fn close_sessionless(&mut self, now_ms: u64) {
+        while let Some(&conn) = self.sessionless.front() {
+            if let Some(slot) = self.connections.slot(conn) {
+                let connection = self.connection(slot);
+                let waits = matches!(connection.phase, Phase::Fresh | Phase::Establishing);
+                if waits
+                    && now_ms.saturating_sub(connection.connected_ms) < self.settings.sessionless_timeout_ms
+                {
+                    return;
+                }
+                if waits {
+                    self.abort(slot, Some(CloseReason::Sessionless));
+                }
+            }
+            self.sessionless.pop_front();
+        }
+    }
+
+    fn report_touches(&mut self) {
+        for slot in std::mem::take(&mut self.touched) {
+            let Some(connection) = self.connections.get_mut(slot) else { continue };
+            if std::mem::take(&mut connection.touched) && connection.attached {
+                self.turn.touched.push(connection.session);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Requests of one connection that were taken and not yet answered, in the order of their answers.
+//!
+//! Writes and syncs are holes: the core fills them. A read behind a hole waits, with its body kept here. All bodies
+//! share one buffer, oldest first, so that a client that mixes reads and writes costs no allocation a request.
+
+use std::collections::VecDeque;
+
+use ringkeeper_wire::{ErrorCode, OpCode, Xid};
+
+/// A request that was taken and not yet answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) xid: Xid,
+    pub(super) what: What,
+    /// When it was received, milliseconds.
+    pub(super) received_ms: u64,
+    /// Length of its body in [`Backlog::bodies`].
+    body_len: u32,
+}
+
+/// What it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The core's answer.
+    Write(OpCode),
+    /// The core's word that it is due. Its body is the request's.
+    Sync {
+        /// Whether the word has come.
+        due: bool,
+    },
+    /// Only those before it.
+    Read {
+        /// Which read; its body is the request's.
+        op: OpCode,
+        /// How many of the connection's identities it was sent under.
+        identities: u16,
+    },
+    /// Only those before it: an answer that is known already.
+    Fail {
+        /// The answer.
+        code: ErrorCode,
+        /// The opcode as received.
+        op: i32,
+        /// Whether the connection ends with it.
+        close: bool,
+    },
+}
+
+/// Requests of one connection that were taken and not yet answered.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    pending: VecDeque<Pending>,
+    /// Bodies of all pending requests that have one, oldest first, from `bodies_start`.
+    bodies: Vec<u8>,
+    bodies_start: usize,
+    /// Reads of the state since the last write: that write's successor needs a fence if there are any.
+    reads_since_write: usize,
+    /// Syncs whose word has not come.
+    syncs: usize,
+    /// Writes not yet answered.
+    writes: usize,
+}
+
+/// A buffer that grew beyond this is given back when the backlog is empty.
+const IDLE_CAPACITY_MAX: usize = 4096;
+
+impl Backlog {
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Number of reads of the state that wait behind the last write.
+    pub(super) fn reads_since_write(&self) -> usize {
+        self.reads_since_write
+    }
+
+    /// Whether the core still owes its word on a sync.
+    pub(super) fn awaits_sync(&self) -> bool {
+        self.syncs > 0
+    }
+
+    /// Whether the core still owes the answer to a write.
+    pub(super) fn awaits_write(&self) -> bool {
+        self.writes > 0
+    }
+
+    pub(super) fn push(&mut self, now_ms: u64, xid: Xid, what: What, body: &[u8]) {
+        match what {
+            What::Write(_) => {
+                self.reads_since_write = 0;
+                self.writes += 1;
+            }
+            What::Sync { .. } => self.syncs += 1,
+            What::Read { op, .. } if reads_state(op) => self.reads_since_write += 1,
+            What::Read { .. } | What::Fail { .. } => {}
+        }
+        let body_len = u32::try_from(body.len()).expect("a frame is shorter than 2^31 bytes");
+        self.bodies.extend_from_slice(body);
+        self.pending.push_back(Pending { xid, what, received_ms: now_ms, body_len });
+    }
+
+    pub(super) fn front(&self) -> Option<&Pending> {
+        self.pending.front()
+    }
+
+    /// Body of the oldest.
+    pub(super) fn front_body(&self) -> &[u8] {
+        let len = self.pending.front().map_or(0, |pending| pending.body_len as usize);
+        &self.bodies[self.bodies_start..self.bodies_start + len]
+    }
+
+    /// Removes the oldest and its body.
+    pub(super) fn pop(&mut self) -> Option<Pending> {
+        let pending = self.pending.pop_front()?;
+        self.writes -= usize::from(matches!(pending.what, What::Write(_)));
+        self.bodies_start += pending.body_len as usize;
+        if self.pending.is_empty() {
+            self.reset();
+        } else if self.bodies_start >= IDLE_CAPACITY_MAX && self.bodies_start * 2 >= self.bodies.len() {
+            // Each byte is moved at most once for every byte that was consumed before it.
+            self.bodies.drain(..self.bodies_start);
+            self.bodies_start = 0;
+        }
+        Some(pending)
+    }
+
+    fn reset(&mut self) {
+        self.reads_since_write = 0;
+        self.bodies_start = 0;
+        self.bodies.clear();
+        if self.bodies.capacity() > IDLE_CAPACITY_MAX {
+            self.bodies = Vec::new();
+        }
+    }
+
+    /// The core's word on the oldest sync that lacks it. False if there is none.
+    pub(super) fn sync_is_due(&mut self) -> bool {
+        let waiting = self.pending.iter_mut().find_map(|pending| match &mut pending.what {
+            What::Sync { due } if !*due => Some(due),
+            _ => None,
+        });
+        let Some(due) = waiting else { return false };
+        *due = true;
+        self.syncs -= 1;
+        true
+    }
+}
+
+/// Whether a read looks at the tree, so that it must not be executed in the middle of a step.
+pub(super) fn reads_state(op: OpCode) -> bool {
+    !matches!(
+        op,
+        OpCode::Ping | OpCode::WhoAmI | OpCode::AddWatch | OpCode::CheckWatches | OpCode::RemoveWatches
+    )
+}

@@ -1,0 +1,193 @@
+//! One client connection, and the table of all of a shard.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use std::hash::BuildHasherDefault;
+
+use hashbrown::HashMap;
+use ringkeeper_wire::{Identity, SessionId};
+use siphasher::sip::SipHasher13;
+
+use super::backlog::Backlog;
+use super::outbox::Outbox;
+use super::stats::{ConnectionReport, ConnectionStats};
+use crate::message::ConnId;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing decoded yet: a four-letter word or a ConnectRequest comes first.
+    Fresh,
+    /// The core was asked for the session; input waits.
+    Establishing,
+    /// Serves a session.
+    Attached,
+    /// No request is taken any more; what was taken is still answered.
+    Ending,
+    /// Nothing is written any more; the shell is closing the socket.
+    Closed,
+}
+
+/// One client connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnId,
+    pub(super) peer: SocketAddr,
+    pub(super) phase: Phase,
+    /// When the shell reported it, milliseconds.
+    pub(super) connected_ms: u64,
+    /// Received and not yet decoded: part of a frame, or frames that must wait.
+    pub(super) input: Vec<u8>,
+    /// Requests taken and not yet answered.
+    pub(super) backlog: Backlog,
+    pub(super) outbox: Outbox,
+    /// Who the client is; only ever appended to, so that the first n name who it was when a request came in.
+    pub(super) identities: Arc<[Identity]>,
+    /// 0 until attached.
+    pub(super) session: SessionId,
+    /// Whether the core counts the connection as the session's: it must be told when it ends.
+    pub(super) attached: bool,
+    /// The readOnly byte of the ConnectRequest, if it had one.
+    pub(super) read_only: Option<bool>,
+    /// Heard from since the last report to the core.
+    pub(super) touched: bool,
+    /// In the shard's list of connections with output.
+    pub(super) dirty: bool,
+    /// In the shard's list of connections whose input waits for others.
+    pub(super) stalled: bool,
+    /// The next request is there and waits, for the bounds or for those before it.
+    pub(super) waits: bool,
+    /// What the shell was last told about reading the socket.
+    pub(super) reading: bool,
+    /// Size in bytes of a large reply of late.
+    pub(super) reply_len_hint: usize,
+    pub(super) stats: ConnectionStats,
+}
+
+impl Connection {
+    pub(super) fn new(id: ConnId, peer: SocketAddr, now_ms: u64) -> Self {
+        let ip = Identity { scheme: "ip".to_owned(), id: peer.ip().to_canonical().to_string() };
+        Self {
+            id,
+            peer,
+            phase: Phase::Fresh,
+            connected_ms: now_ms,
+            input: Vec::new(),
+            backlog: Backlog::default(),
+            outbox: Outbox::default(),
+            identities: Arc::new([ip]),
+            session: SessionId(0),
+            attached: false,
+            read_only: None,
+            touched: false,
+            dirty: false,
+            stalled: false,
+            waits: false,
+            reading: true,
+            reply_len_hint: 0,
+            stats: ConnectionStats::new(now_ms),
+        }
+    }
+
+    /// What it shows of itself.
+    pub(super) fn report(&self) -> ConnectionReport {
+        let stats = &self.stats;
+        ConnectionReport {
+            peer: self.peer,
+            session: self.session,
+            timeout_ms: stats.timeout_ms,
+            outstanding: self.backlog.len(),
+            received: stats.received,
+            sent: stats.sent,
+            established_ms: self.connected_ms,
+            last_op: stats.last_op,
+            last_xid: stats.last_xid,
+            last_zxid: stats.last_zxid,
+            last_response_ms: stats.last_response_ms,
+            last_latency_ms: stats.last_latency_ms,
+            latency: stats.latency,
+        }
+    }
+
+    /// Whether the socket is to be read.
+    pub(super) fn wants_read(&self) -> bool {
+        matches!(self.phase, Phase::Fresh | Phase::Attached) && !self.waits
+    }
+
+    /// Whether requests are still taken.
+    pub(super) fn takes_input(&self) -> bool {
+        matches!(self.phase, Phase::Fresh | Phase::Establishing | Phase::Attached)
+    }
+}
+
+/// Where a connection lives in its shard's table; used again after it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot(pub(crate) u32);
+
+impl Slot {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Connection ids are counted by the shell; no client chooses them, so that the hash needs no secret.
+type Hasher = BuildHasherDefault<SipHasher13>;
+
+/// All connections of a shard.
+#[derive(Debug)]
+pub(super) struct Connections {
+    slots: Vec<Option<Connection>>,
+    free: Vec<Slot>,
+    by_id: HashMap<ConnId, Slot, Hasher>,
+}
+
+impl Connections {
+    pub(super) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), by_id: HashMap::with_hasher(Hasher::default()) }
+    }
+
+    pub(super) fn insert(&mut self, connection: Connection) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot(u32::try_from(self.slots.len() - 1).expect("a process has less than 2^32 sockets"))
+        });
+        let earlier = self.by_id.insert(connection.id, slot);
+        assert!(earlier.is_none(), "{:?} is used twice", connection.id);
+        self.slots[slot.index()] = Some(connection);
+        slot
+    }
+
+    pub(super) fn remove(&mut self, id: ConnId) -> Option<(Slot, Connection)> {
+        let slot = self.by_id.remove(&id)?;
+        self.free.push(slot);
+        Some((slot, self.slots[slot.index()].take()?))
+    }
+
+    pub(super) fn slot(&self, id: ConnId) -> Option<Slot> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&Connection> {
+        self.slots.get(slot.index())?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Connection> {
+        self.slots.get_mut(slot.index())?.as_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// All, in the order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Connection)> {
+        let numbered = (0..).map(Slot).zip(&self.slots);
+        numbered.filter_map(|(slot, connection)| Some((slot, connection.as_ref()?)))
+    }
+
+    /// All, in the order of their slots.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.slots.iter_mut().flatten()
+    }
+}

@@ -1,0 +1,83 @@
+//! What a shard asks of the shell, besides bytes to write and turns to carry to the core.
+
+use ringkeeper_wire::frame::FrameError;
+
+use crate::fourletter::Command;
+use crate::message::ConnId;
+
+/// Something for the shell to do, as plain data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Effect {
+    /// A four-letter word came in: gather the reports of all shards, format them, and call
+    /// [`Shard::answer`](super::Shard::answer).
+    FourLetter {
+        /// The connection that asked.
+        conn: ConnId,
+        /// What it asked.
+        command: Command,
+    },
+    /// The connection is being closed for a reason worth a line in the log (the shell limits their rate). Ends that
+    /// are in order have no such line.
+    Closing {
+        /// The connection.
+        conn: ConnId,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// Why a shard closes a connection on its own account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The byte stream is not made of frames.
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    /// The first record is not a ConnectRequest.
+    #[error("malformed ConnectRequest")]
+    MalformedConnect,
+    /// A request without a whole header, or a malformed auth packet.
+    #[error("malformed request header or auth packet")]
+    MalformedHeader,
+    /// The client has seen a later state than this server.
+    #[error("client has seen zxid 0x{seen:x}, this server is at 0x{ours:x}")]
+    ClientAhead {
+        /// The client's last zxid.
+        seen: i64,
+        /// The server's.
+        ours: i64,
+    },
+    /// This server does not serve clients now.
+    #[error("not serving")]
+    NotServing,
+    /// This server serves reads only, and the client did not say that this will do.
+    #[error("read-only server, and the client did not ask for one")]
+    ReadOnlyRefused,
+    /// No session was presented in time.
+    #[error("no session in time")]
+    Sessionless,
+    /// The session moved to another connection or expired.
+    #[error("session moved or expired")]
+    Evicted,
+    /// An opcode that does not exist or that no client may use.
+    #[error("opcode {0} refused")]
+    OpCode(i32),
+    /// Credentials refused.
+    #[error("authentication failed")]
+    AuthFailed,
+    /// Authentication is enforced and a request came first.
+    #[error("authentication required")]
+    AuthRequired,
+    /// The client does not read, and output piled up beyond the bound.
+    #[error("client does not read, {0} bytes waited for it")]
+    SlowReader(usize),
+    /// A reply is longer than a frame can be.
+    #[error("reply exceeds 2 GiB")]
+    ReplyTooLong,
+    /// The core answered in another order than it was asked. A defect of ours; the client finds its session again
+    /// elsewhere, in order.
+    #[error("answers out of order")]
+    OutOfOrder,
+}

@@ -1,0 +1,134 @@
+//! From a ConnectRequest to a session (protocol reference 1.2 and 2), and back.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::{ConnectRequest, ConnectResponse, PASSWORD_LEN, Record, SessionId};
+
+use super::connection::Phase;
+use super::{CloseReason, Shard, Slot};
+use crate::message::{ConnId, Serving, Submitted};
+use crate::state::State;
+
+impl Shard {
+    /// Handles the first frame of a connection; always takes it.
+    pub(super) fn connect(&mut self, slot: Slot, frame: &[u8]) -> bool {
+        self.counters.connection_requests += 1;
+        let Ok(request) = ConnectRequest::from_bytes(frame) else {
+            self.abort(slot, Some(CloseReason::MalformedConnect));
+            return true;
+        };
+        if let Err(reason) = self.admit(&request) {
+            self.abort(slot, Some(reason));
+            return true;
+        }
+        let timeout_ms = self.negotiate(request.timeout_ms);
+        let connection = self.connection(slot);
+        let conn = connection.id;
+        connection.phase = Phase::Establishing;
+        connection.read_only = request.read_only;
+        if request.session_id == SessionId(0) {
+            self.submit(conn, SessionId(0), Submitted::Open { timeout_ms });
+            return true;
+        }
+        match request.password.and_then(|password| password.try_into().ok()) {
+            Some(password) => {
+                self.submit(conn, request.session_id, Submitted::Reattach { password, timeout_ms });
+            }
+            // No session has a password of another length.
+            None => self.reject(conn),
+        }
+        true
+    }
+
+    /// Whether this server may serve the client. All refusals are silent, so that the client tries another server.
+    fn admit(&self, request: &ConnectRequest<'_>) -> Result<(), CloseReason> {
+        match self.serving {
+            Serving::No => return Err(CloseReason::NotServing),
+            Serving::ReadOnly if request.read_only != Some(true) => return Err(CloseReason::ReadOnlyRefused),
+            Serving::ReadOnly | Serving::Yes => {}
+        }
+        let (seen, ours) = (request.last_zxid_seen, self.zxid.to_wire());
+        if seen > ours { Err(CloseReason::ClientAhead { seen, ours }) } else { Ok(()) }
+    }
+
+    fn negotiate(&self, requested_ms: i32) -> u32 {
+        let (min, max) = (self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms);
+        u32::try_from(requested_ms).unwrap_or(0).min(max).max(min)
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        now_ms: u64,
+        conn: ConnId,
+        session: SessionId,
+        password: [u8; PASSWORD_LEN],
+        timeout_ms: u32,
+    ) {
+        let Some(slot) = self.connections.slot(conn) else {
+            // It went away while the core worked on it.
+            self.submit(conn, session, Submitted::Detach);
+            return;
+        };
+        let read_only_server = self.serving == Serving::ReadOnly;
+        let connection = self.connection(slot);
+        connection.session = session;
+        connection.attached = true;
+        if connection.phase != Phase::Establishing {
+            return;
+        }
+        connection.phase = Phase::Attached;
+        connection.stats.timeout_ms = timeout_ms;
+        let response = ConnectResponse {
+            protocol_version: 0,
+            timeout_ms: i32::try_from(timeout_ms).unwrap_or(i32::MAX),
+            session_id: session,
+            password: Some(&password),
+            read_only: connection.read_only.map(|_| read_only_server),
+        };
+        self.write_connect_response(slot, &response);
+        self.pump(now_ms, slot);
+    }
+
+    /// The session cannot be had: the client is told that it has expired.
+    pub(super) fn reject(&mut self, conn: ConnId) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        let connection = self.connection(slot);
+        if connection.phase != Phase::Establishing {
+            return;
+        }
+        let response = ConnectResponse::expired(connection.read_only.map(|_| false));
+        self.counters.connections_rejected += 1;
+        self.write_connect_response(slot, &response);
+        self.end(slot);
+    }
+
+    fn write_connect_response(&mut self, slot: Slot, response: &ConnectResponse<'_>) {
+        self.write(slot, |out| {
+            let start = begin_frame(out);
+            response.encode(out);
+            end_frame(out, start).expect("a ConnectResponse has a few dozen bytes");
+        });
+    }
+
+    /// Clients are served, or not, from now on. Those that are connected find their sessions elsewhere.
+    pub(super) fn set_serving(&mut self, serving: Serving) {
+        let before = std::mem::replace(&mut self.serving, serving);
+        if before == serving {
+            return;
+        }
+        let slots: Vec<Slot> = self.connections.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            // A four-letter word on its way is answered in any case.
+            if matches!(self.connection(slot).phase, Phase::Establishing | Phase::Attached) {
+                self.abort(slot, None);
+            }
+        }
+    }
+
+    /// Serves from a state that did not come about by transactions delivered here.
+    pub(super) fn replace_view(&mut self, view: Arc<State>) {
+        self.zxid = view.last_zxid();
+        self.view = view;
+    }
+}

@@ -1,0 +1,69 @@
+//! Bytes on their way to one client.
+
+/// Output of one connection, and what the shell must do about it.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Encoded and not yet taken by the shell.
+    pub(super) bytes: Vec<u8>,
+    /// Taken by the shell and not yet reported as written.
+    in_flight_bytes: usize,
+    /// Notifications in bytes appended since the output was last empty.
+    notification_bytes: usize,
+    /// Whether the connection ends once all output is written.
+    close: bool,
+}
+
+impl Outbox {
+    /// Output in bytes that the socket has not yet taken.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() + self.in_flight_bytes
+    }
+
+    /// Whether the socket has taken everything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Notifications in bytes that wait for a client which does not read; at most.
+    pub(super) fn unread_notification_bytes(&self) -> usize {
+        self.notification_bytes.min(self.len())
+    }
+
+    /// Appends a notification that was encoded once for all its watchers.
+    pub(super) fn push_notification(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.notification_bytes += frame.len();
+    }
+
+    /// Exchanges the output for `buffer`, which is emptied first and keeps its capacity for output to come.
+    pub(super) fn take(&mut self, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        std::mem::swap(&mut self.bytes, buffer);
+        self.in_flight_bytes += buffer.len();
+    }
+
+    /// The socket took this many bytes.
+    pub(super) fn written(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.in_flight_bytes, "{bytes} written of {}", self.in_flight_bytes);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        if self.is_empty() {
+            self.notification_bytes = 0;
+        }
+    }
+
+    /// Ends the connection once the output is written.
+    pub(super) fn close_after_flush(&mut self) {
+        self.close = true;
+    }
+
+    /// Ends the connection without writing what waits.
+    pub(super) fn abort(&mut self) {
+        self.bytes = Vec::new();
+        self.close = true;
+    }
+
+    /// Whether the connection ends once the output is written.
+    pub(super) fn closes(&self) -> bool {
+        self.close
+    }
+}

@@ -1,0 +1,155 @@
+//! Committed transactions: their events, their replies, and the reads that waited for them.
+
+use ringkeeper_wire::{
+    Create2Response, CreateResponse, ErrorCode, GetDataResponse, MultiEntry, MultiResult, OpCode, Record,
+    Xid, end_multi,
+};
+
+use super::backlog::What;
+use super::connection::Phase;
+use super::read::encode_reply;
+use super::{CloseReason, Shard, Slot};
+use crate::message::{Committed, ConnId, Published, Step};
+use crate::txn::{Create, Effect, Outcome, SetData, TxnOp, Update};
+
+impl Shard {
+    pub(super) fn publish(&mut self, now_ms: u64, published: &Published) {
+        for step in &published.steps {
+            self.publish_step(now_ms, step);
+        }
+    }
+
+    /// The order that every promise rests on: each transaction's events, then its reply; after the last one, what
+    /// waited for the state.
+    fn publish_step(&mut self, now_ms: u64, step: &Step) {
+        for committed in &step.txns {
+            self.zxid = committed.zxid();
+            self.fire(committed);
+            if let Some(origin) = committed.origin
+                && origin.shard == self.id
+            {
+                self.answer_write(now_ms, origin.conn, committed);
+            }
+        }
+        self.view = step.view.clone();
+        self.zxid = self.view.last_zxid();
+        let mut waiting = std::mem::take(&mut self.to_drain);
+        for slot in waiting.drain(..) {
+            if self.connections.get(slot).is_some() {
+                self.drain(now_ms, slot);
+            }
+        }
+        self.to_drain = waiting;
+    }
+
+    fn answer_write(&mut self, now_ms: u64, conn: ConnId, committed: &Committed) {
+        // The session of an Open is told by `Attached`, with what it needs to know.
+        if committed.outcome == Outcome::SessionCreated {
+            return;
+        }
+        let Some(slot) = self.connections.slot(conn) else { return };
+        let connection = self.connection(slot);
+        if connection.phase == Phase::Closed {
+            return;
+        }
+        let xid = committed.txn.xid;
+        let Some(front) = connection.backlog.front().filter(|front| front.xid == xid) else {
+            return self.abort(slot, Some(CloseReason::OutOfOrder));
+        };
+        let (What::Write(op), received_ms) = (front.what, front.received_ms) else {
+            return self.abort(slot, Some(CloseReason::OutOfOrder));
+        };
+        connection.backlog.pop();
+        self.outstanding -= 1;
+        // The client is not told that its session is elsewhere: it is to look for it.
+        if committed.outcome == Outcome::Failed(ErrorCode::SessionMoved) {
+            return self.abort(slot, Some(CloseReason::Evicted));
+        }
+        self.write_outcome(slot, xid, op, committed);
+        self.count_reply(now_ms, slot, xid, op.to_wire(), received_ms);
+        if op == OpCode::CloseSession {
+            let connection = self.connection(slot);
+            connection.attached = false;
+            self.end(slot);
+            return;
+        }
+        self.advance_within_step(now_ms, slot);
+        self.to_drain.push(slot);
+    }
+
+    fn write_outcome(&mut self, slot: Slot, xid: Xid, op: OpCode, committed: &Committed) {
+        let zxid = committed.zxid().to_wire();
+        let out = &mut self.connection(slot).outbox.bytes;
+        let before = out.len();
+        let written = encode_reply(out, xid, zxid, |out| encode_outcome(op, committed, out));
+        self.wrote(slot, before);
+        if written.is_none() {
+            self.abort(slot, Some(CloseReason::ReplyTooLong));
+        }
+    }
+}
+
+fn encode_outcome(op: OpCode, committed: &Committed, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
+    let updates = committed.txn.op.updates();
+    match &committed.outcome {
+        Outcome::Failed(code) => return Err(*code),
+        Outcome::Done(effect) => {
+            let update = updates.first().expect("a change of the tree has an update");
+            encode_effect(op, &committed.txn.op, update, effect, out)?;
+        }
+        Outcome::Multi(effects) => {
+            for (update, effect) in updates.iter().zip(effects) {
+                multi_result(update, effect).encode_entry(out);
+            }
+            end_multi(out);
+        }
+        Outcome::MultiFailed(failed) => {
+            for code in failed.codes() {
+                MultiResult::Error(code.to_wire()).encode_entry(out);
+            }
+            end_multi(out);
+        }
+        Outcome::SessionClosed(_) | Outcome::SessionCreated | Outcome::Replayed => {}
+    }
+    Ok(())
+}
+
+fn encode_effect(
+    op: OpCode,
+    txn_op: &TxnOp,
+    update: &Update,
+    effect: &Effect,
+    out: &mut Vec<u8>,
+) -> Result<(), ErrorCode> {
+    match effect {
+        Effect::Created { .. } if op == OpCode::Create => {
+            CreateResponse { path: update.path().into() }.encode(out);
+        }
+        Effect::Created { stat, .. } => {
+            Create2Response { path: update.path().into(), stat: *stat }.encode(out);
+        }
+        Effect::DataSet { stat, .. } => match (txn_op, update) {
+            (TxnOp::Reconfig { .. }, Update::SetData(SetData { data, .. })) => {
+                GetDataResponse { data: data.as_deref(), stat: *stat }.encode(out);
+            }
+            _ => stat.encode(out),
+        },
+        Effect::AclSet { stat } => stat.encode(out),
+        Effect::Deleted { .. } | Effect::Checked => {}
+        Effect::Missed(code) => return Err(*code),
+    }
+    Ok(())
+}
+
+fn multi_result<'a>(update: &'a Update, effect: &Effect) -> MultiResult<'a> {
+    match (effect, update) {
+        (Effect::Created { stat, .. }, Update::Create(Create { path, reply_with_stat: true, .. })) => {
+            MultiResult::Created2((&**path).into(), *stat)
+        }
+        (Effect::Created { .. }, update) => MultiResult::Created(update.path().into()),
+        (Effect::Deleted { .. }, _) => MultiResult::Deleted,
+        (Effect::DataSet { stat, .. } | Effect::AclSet { stat }, _) => MultiResult::DataSet(*stat),
+        (Effect::Checked, _) => MultiResult::Checked,
+        (Effect::Missed(code), _) => MultiResult::Error(code.to_wire()),
+    }
+}

@@ -1,0 +1,244 @@
+//! Requests that are answered from the shard's view, straight into the connection's output.
+
+use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::{
+    AclList, AddWatchResponse, ClientInfo, ErrorCode, GetAllChildrenNumberResponse, GetDataResponse,
+    Identity, MultiEntry, MultiReadOp, MultiReadRequest, MultiResult, OpCode, PathWatchRequest, Record,
+    ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
+};
+
+use super::connection::Phase;
+use super::{CloseReason, Shard, Slot};
+use crate::acl::Caller;
+use crate::state::State;
+use crate::watch::{Modes, WatchTable};
+
+/// A read that is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) xid: Xid,
+    pub(super) op: OpCode,
+    /// How many of the connection's identities it was sent under.
+    pub(super) identities: usize,
+    /// Milliseconds.
+    pub(super) received_ms: u64,
+}
+
+impl Shard {
+    /// Answers a read from the current view.
+    pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) {
+        let zxid = self.zxid.to_wire();
+        let reply_xid = if read.op == OpCode::Ping { xid::PING } else { read.xid };
+        let request = Request::decode(read.op, body);
+        if let Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) = &request {
+            self.set_watches(slot, watches);
+            if self.connection(slot).phase == Phase::Closed {
+                return;
+            }
+        }
+        let connection =
+            self.connections.get_mut(slot).expect("the connection was looked up in this very call");
+        let identities = &connection.identities[..read.identities];
+        let mut reader = Reader {
+            view: &self.view,
+            watches: &mut self.watches,
+            slot,
+            session: connection.session,
+            caller: Caller { identities, skip_acl: self.settings.rules.skip_acl },
+        };
+        let out = &mut connection.outbox.bytes;
+        let before = out.len();
+        let written = encode_reply(out, reply_xid, zxid, |out| match &request {
+            Ok(request) => reader.answer(request, out),
+            Err(_) => Err(ErrorCode::MarshallingError),
+        });
+        self.wrote(slot, before);
+        match written {
+            Some(len) => {
+                self.count_reply(now_ms, slot, reply_xid, read.op.to_wire(), read.received_ms);
+                let hint = &mut self.connection(slot).reply_len_hint;
+                *hint = len.max(*hint - *hint / 8);
+            }
+            // There is no such frame, and no code for it: what the client asked cannot be answered.
+            None => self.abort(slot, Some(CloseReason::ReplyTooLong)),
+        }
+    }
+
+    /// Appends a reply whose body cannot fail.
+    pub(super) fn write_reply(
+        &mut self,
+        slot: Slot,
+        xid: Xid,
+        zxid: i64,
+        code: ErrorCode,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let out = &mut self.connection(slot).outbox.bytes;
+        let before = out.len();
+        let written = encode_reply(out, xid, zxid, |out| {
+            if code == ErrorCode::Ok {
+                body(out);
+                Ok(())
+            } else {
+                Err(code)
+            }
+        });
+        self.wrote(slot, before);
+        if written.is_none() {
+            self.abort(slot, Some(CloseReason::ReplyTooLong));
+        }
+    }
+
+    /// Counts the reply just made.
+    pub(super) fn count_reply(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: i32, received_ms: u64) {
+        let (latency_ms, zxid) = (now_ms.saturating_sub(received_ms), self.zxid.to_wire());
+        self.counters.latency.record(latency_ms);
+        let stats = &mut self.connection(slot).stats;
+        stats.latency.record(latency_ms);
+        stats.last_latency_ms = latency_ms;
+        stats.last_response_ms = now_ms;
+        stats.last_op = Some(op);
+        stats.last_xid = xid;
+        stats.last_zxid = zxid;
+    }
+}
+
+/// Appends a reply; if `body` fails, its header alone, with the error. The length of the frame, or `None` if it is
+/// longer than a frame can be, and nothing was appended.
+pub(super) fn encode_reply(
+    out: &mut Vec<u8>,
+    xid: Xid,
+    zxid: i64,
+    body: impl FnOnce(&mut Vec<u8>) -> Result<(), ErrorCode>,
+) -> Option<usize> {
+    let start = begin_frame(out);
+    let header_start = out.len();
+    ReplyHeader::new(xid, zxid, ErrorCode::Ok).encode(out);
+    if let Err(code) = body(out) {
+        out.truncate(header_start);
+        ReplyHeader::new(xid, zxid, code).encode(out);
+    }
+    end_frame(out, start).ok()?;
+    Some(out.len() - start)
+}
+
+/// What a read may look at, and where it leaves its watch.
+struct Reader<'a> {
+    view: &'a State,
+    watches: &'a mut WatchTable,
+    slot: Slot,
+    session: SessionId,
+    caller: Caller<'a>,
+}
+
+impl Reader<'_> {
+    fn answer(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
+        match request {
+            Request::GetData(request) => self.get_data(request, out)?,
+            Request::Exists(request) => self.exists(request)?.encode(out),
+            Request::GetChildren(request) => {
+                self.get_children(request, out)?;
+            }
+            Request::GetChildren2(request) => self.get_children(request, out)?.encode(out),
+            Request::GetAcl(request) => {
+                let (entries, stat) = self.view.get_acl(&request.path, self.caller)?;
+                AclList::from(&*entries).encode(out);
+                stat.encode(out);
+            }
+            Request::GetEphemerals(request) => {
+                let prefix = request.prefix_path.as_deref();
+                let paths: Vec<&str> = self.view.get_ephemerals(self.session, prefix).collect();
+                jute::put_ustrings(out, paths);
+            }
+            Request::GetAllChildrenNumber(request) => {
+                let total_number = self.view.get_all_children_number(&request.path, self.caller)?;
+                GetAllChildrenNumberResponse { total_number }.encode(out);
+            }
+            Request::MultiRead(request) => self.multi_read(request, out),
+            Request::WhoAmI => who_am_i(self.caller.identities, out),
+            Request::AddWatch(request) => {
+                self.watches.add(self.slot, &request.path, request.mode.into());
+                AddWatchResponse { err: 0 }.encode(out);
+            }
+            Request::CheckWatches(request) => {
+                let found = self.watches.contains(self.slot, &request.path, request.watcher_type.into());
+                found.then_some(()).ok_or(ErrorCode::NoWatcher)?;
+            }
+            Request::RemoveWatches(request) => {
+                let removed = self.watches.remove(self.slot, &request.path, request.watcher_type.into());
+                removed.then_some(()).ok_or(ErrorCode::NoWatcher)?;
+            }
+            // Done before the reply was begun, since events come first.
+            Request::SetWatches(_) | Request::SetWatches2(_) | Request::Ping => {}
+            _ => unreachable!("only reads are executed here"),
+        }
+        Ok(())
+    }
+
+    fn get_data(&mut self, request: &PathWatchRequest<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
+        let (data, stat) = self.view.get_data(&request.path, self.caller)?;
+        self.watch(request, Modes::DATA);
+        GetDataResponse { data, stat }.encode(out);
+        Ok(())
+    }
+
+    fn exists(&mut self, request: &PathWatchRequest<'_>) -> Result<Stat, ErrorCode> {
+        if request.path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let result = self.view.exists(&request.path, self.caller);
+        if !matches!(result, Err(ErrorCode::NoAuth)) {
+            self.watch(request, Modes::DATA);
+        }
+        result
+    }
+
+    fn get_children(&mut self, request: &PathWatchRequest<'_>, out: &mut Vec<u8>) -> Result<Stat, ErrorCode> {
+        let listing = self.view.get_children(&request.path, self.caller)?;
+        self.watch(request, Modes::CHILD);
+        jute::put_ustrings(out, listing.names());
+        Ok(listing.stat())
+    }
+
+    fn watch(&mut self, request: &PathWatchRequest<'_>, modes: Modes) {
+        if request.watch {
+            self.watches.add(self.slot, &request.path, modes);
+        }
+    }
+
+    fn multi_read(&self, request: &MultiReadRequest<'_>, out: &mut Vec<u8>) {
+        for op in *request {
+            match op {
+                MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out),
+                MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out),
+            }
+        }
+        end_multi(out);
+    }
+
+    fn multi_get_data(&self, path: &str, out: &mut Vec<u8>) {
+        match self.view.get_data(path, self.caller) {
+            Ok((data, stat)) => MultiResult::Data(data, stat).encode_entry(out),
+            Err(code) => MultiResult::Error(code.to_wire()).encode_entry(out),
+        }
+    }
+
+    fn multi_get_children(&self, path: &str, out: &mut Vec<u8>) {
+        match self.view.get_children(path, self.caller) {
+            Ok(listing) => {
+                let names: Vec<String> = listing.names().map(str::to_owned).collect();
+                MultiResult::Children((&*names).into()).encode_entry(out);
+            }
+            Err(code) => MultiResult::Error(code.to_wire()).encode_entry(out),
+        }
+    }
+}
+
+/// The identities as ZooKeeper shows them: of a digest only the user, of the superuser no name.
+fn who_am_i(identities: &[Identity], out: &mut Vec<u8>) {
+    jute::put_len(out, identities.len());
+    for Identity { scheme, id } in identities {
+        let user = if scheme == "digest" { id.split(':').next().unwrap_or_default() } else { id };
+        ClientInfo { auth_scheme: scheme.into(), user: user.into() }.encode(out);
+    }
+}

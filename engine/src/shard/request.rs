@@ -1,0 +1,235 @@
+//! Requests of a session: what is answered at once, what waits, and what goes to the core.
+
+use std::sync::Arc;
+
+use ringkeeper_wire::{ErrorCode, OpCode, PathRequest, Record, Request, RequestHeader, Xid};
+
+use super::auth::is_out_of_order;
+use super::backlog::{Backlog, What, reads_state};
+use super::connection::Phase;
+use super::read::Read;
+use super::{CloseReason, Shard, Slot};
+use crate::message::{ConnId, Serving, Submitted};
+
+/// How many reads may wait between two writes of one connection: they run all at once, on the state between the
+/// two, whether or not the client has room for their replies.
+const FENCED_READS_MAX: usize = 1024;
+
+/// The size in bytes of a request's header.
+const HEADER_LEN: usize = 8;
+
+impl Shard {
+    /// Handles one request. False if it must be handled again later, when the backlog has moved.
+    pub(super) fn request(&mut self, now_ms: u64, slot: Slot, frame: &[u8]) -> bool {
+        let Ok(header) = RequestHeader::from_bytes(frame) else {
+            self.abort(slot, Some(CloseReason::MalformedHeader));
+            return true;
+        };
+        let (xid, body) = (header.xid, &frame[HEADER_LEN..]);
+        let Some(op) = OpCode::from_wire(header.op).filter(|op| op.is_client_request()) else {
+            let what = What::Fail { code: ErrorCode::Unimplemented, op: header.op, close: true };
+            let connection = self.connection(slot);
+            let conn = connection.id;
+            connection.phase = Phase::Ending;
+            self.note_close(conn, CloseReason::OpCode(header.op));
+            self.enqueue(now_ms, slot, xid, what, &[]);
+            return true;
+        };
+        if is_out_of_order(op) {
+            match op {
+                OpCode::Auth => self.authenticate(slot, xid, body),
+                _ => self.sasl(slot, xid),
+            }
+            return true;
+        }
+        if !self.is_authenticated(slot, xid) {
+            return true;
+        }
+        match op {
+            OpCode::Sync => self.sync(now_ms, slot, xid, body),
+            op if is_write(op) => return self.write_request(now_ms, slot, xid, op, body),
+            op => self.read(now_ms, slot, xid, op, body),
+        }
+        true
+    }
+
+    /// Whatever a client sends proves that its session lives.
+    pub(super) fn touch(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        if !std::mem::replace(&mut connection.touched, true) {
+            self.touched.push(slot);
+        }
+    }
+
+    fn read(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
+        let connection = self.connection(slot);
+        let identities = u16::try_from(connection.identities.len()).expect("IDENTITIES_MAX");
+        if connection.backlog.is_empty() {
+            let read = Read { xid, op, identities: usize::from(identities), received_ms: now_ms };
+            self.execute(now_ms, slot, read, body);
+        } else {
+            self.enqueue(now_ms, slot, xid, What::Read { op, identities }, body);
+        }
+    }
+
+    fn sync(&mut self, now_ms: u64, slot: Slot, xid: Xid, body: &[u8]) {
+        if self.serving == Serving::ReadOnly {
+            return self.fail(now_ms, slot, xid, OpCode::Sync, ErrorCode::NotReadOnly);
+        }
+        if PathRequest::from_bytes(body).is_err() {
+            return self.fail(now_ms, slot, xid, OpCode::Sync, ErrorCode::MarshallingError);
+        }
+        let connection = self.connection(slot);
+        let (conn, session) = (connection.id, connection.session);
+        self.submit(conn, session, Submitted::Sync);
+        self.enqueue(now_ms, slot, xid, What::Sync { due: false }, body);
+    }
+
+    /// Submits a write, unless it has to be handled again later.
+    ///
+    /// A write behind an unanswered sync is held back: once both were on their way, the core could publish the
+    /// write before it says that the sync is due, and reads between the two would have no state to run on.
+    fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
+        let code = if self.serving == Serving::ReadOnly {
+            Some(ErrorCode::NotReadOnly)
+        } else {
+            Request::decode(op, body).err().map(|_| ErrorCode::MarshallingError)
+        };
+        if let Some(code) = code {
+            self.fail(now_ms, slot, xid, op, code);
+            return true;
+        }
+        let high_water = self.settings.output_high_water_bytes;
+        let connection = self.connection(slot);
+        let fenced_reads = connection.backlog.reads_since_write();
+        let fenced_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, FENCED_READS_MAX);
+        if connection.backlog.awaits_sync() || fenced_reads > fenced_reads_max {
+            return false;
+        }
+        let (conn, session) = (connection.id, connection.session);
+        let identities = Arc::clone(&connection.identities);
+        if op == OpCode::CloseSession {
+            connection.phase = Phase::Ending;
+        }
+        let start = self.turn.bytes.len();
+        self.turn.bytes.extend_from_slice(body);
+        let body = start..self.turn.bytes.len();
+        self.submit(conn, session, Submitted::Write { xid, op, body, identities, fence: fenced_reads > 0 });
+        self.enqueue(now_ms, slot, xid, What::Write(op), &[]);
+        true
+    }
+
+    fn fail(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, code: ErrorCode) {
+        self.enqueue(now_ms, slot, xid, What::Fail { code, op: op.to_wire(), close: false }, &[]);
+    }
+
+    /// Puts a request behind those before it; with none before it, it is answered as far as it can be.
+    fn enqueue(&mut self, now_ms: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
+        let backlog = &mut self.connection(slot).backlog;
+        let first = backlog.is_empty();
+        backlog.push(now_ms, xid, what, body);
+        self.outstanding += 1;
+        if first {
+            self.advance(now_ms, slot);
+        }
+    }
+
+    pub(super) fn synced(&mut self, now_ms: u64, conn: ConnId) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        if self.connection(slot).backlog.sync_is_due() {
+            self.drain(now_ms, slot);
+        }
+    }
+
+    /// Answers from the front of the backlog what can be answered on the current view, and goes on with input that
+    /// waited for it.
+    pub(super) fn drain(&mut self, now_ms: u64, slot: Slot) {
+        self.advance(now_ms, slot);
+        self.pump(now_ms, slot);
+    }
+
+    fn advance(&mut self, now_ms: u64, slot: Slot) {
+        self.answer_front(now_ms, slot, |_| true);
+    }
+
+    /// The same in the middle of a step: only what looks at no state.
+    pub(super) fn advance_within_step(&mut self, now_ms: u64, slot: Slot) {
+        self.answer_front(now_ms, slot, |what| !matches!(what, What::Read { op, .. } if reads_state(op)));
+    }
+
+    fn answer_front(&mut self, now_ms: u64, slot: Slot, may_run: impl Fn(What) -> bool) {
+        let connection = self.connection(slot);
+        if connection.backlog.is_empty() {
+            return;
+        }
+        // Taken out while replies are written; nothing is appended to it meanwhile.
+        let mut backlog = std::mem::take(&mut connection.backlog);
+        while let Some(&front) = backlog.front() {
+            if !may_run(front.what) || !self.answer_one(now_ms, slot, &backlog) {
+                break;
+            }
+            backlog.pop();
+            self.outstanding -= 1;
+        }
+        let connection = self.connection(slot);
+        if connection.phase == Phase::Closed {
+            self.outstanding -= backlog.len();
+        } else {
+            connection.backlog = backlog;
+        }
+    }
+
+    /// Answers the oldest request if it is due.
+    fn answer_one(&mut self, now_ms: u64, slot: Slot, backlog: &Backlog) -> bool {
+        let Some(&pending) = backlog.front() else { return false };
+        let (xid, zxid, received_ms) = (pending.xid, self.zxid.to_wire(), pending.received_ms);
+        match pending.what {
+            What::Write(_) | What::Sync { due: false } => return false,
+            What::Sync { due: true } => {
+                let path = PathRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
+                self.write_reply(slot, xid, zxid, ErrorCode::Ok, |out| path.encode(out));
+                self.count_reply(now_ms, slot, xid, OpCode::Sync.to_wire(), received_ms);
+            }
+            What::Fail { code, op, close } => {
+                self.write_reply(slot, xid, zxid, code, |_| {});
+                self.count_reply(now_ms, slot, xid, op, received_ms);
+                if close {
+                    self.end(slot);
+                }
+            }
+            What::Read { op, identities } => {
+                // A client that does not read gets no further replies, unless a write behind this read is on its
+                // way: that one must not be seen by it.
+                let full = self.connection(slot).outbox.len() >= self.settings.output_high_water_bytes;
+                if full && !backlog.awaits_write() {
+                    return false;
+                }
+                if full && self.output_bytes >= self.settings.output_total_max_bytes {
+                    let unread = self.connection(slot).outbox.len();
+                    self.abort(slot, Some(CloseReason::SlowReader(unread)));
+                    return false;
+                }
+                let read = Read { xid, op, identities: usize::from(identities), received_ms };
+                self.execute(now_ms, slot, read, backlog.front_body());
+            }
+        }
+        self.connection(slot).phase != Phase::Closed
+    }
+}
+
+/// Whether the core orders it. sync is not among them: it changes nothing.
+const fn is_write(op: OpCode) -> bool {
+    matches!(
+        op,
+        OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+            | OpCode::SetAcl
+            | OpCode::Multi
+            | OpCode::Reconfig
+            | OpCode::CloseSession
+    )
+}

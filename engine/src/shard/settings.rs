@@ -1,0 +1,56 @@
+//! What the operator chose about connections.
+
+use crate::fourletter::Whitelist;
+
+/// Settings of a shard. Bounds marked "of this shard" are the server's, divided by the number of shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Shortest session timeout granted, in milliseconds (`minSessionTimeout`).
+    pub session_timeout_min_ms: u32,
+    /// Longest session timeout granted, in milliseconds (`maxSessionTimeout`).
+    pub session_timeout_max_ms: u32,
+    /// Longest request frame accepted, in bytes (`jute.maxbuffer`).
+    pub frame_len_max: usize,
+    /// Requests of this shard that wait for an answer, above which a connection that has some of them is not read
+    /// (`globalOutstandingLimit`).
+    pub outstanding_max: usize,
+    /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is executed.
+    pub output_high_water_bytes: usize,
+    /// Output of all connections of this shard in bytes, above which a connection that has some is not served.
+    pub output_total_max_bytes: usize,
+    /// Notifications in bytes that may pile up for a client that does not read; above it, it is disconnected.
+    pub unread_notifications_max_bytes: usize,
+    /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
+    pub sessionless_timeout_ms: u64,
+    /// How often the sessions heard from are reported to the core, in milliseconds.
+    pub touch_interval_ms: u64,
+    /// Four-letter words that are answered (`4lw.commands.whitelist`).
+    pub four_letter_words: Whitelist,
+    /// Schemes of which a connection needs one before any request but auth; empty when authentication is not enforced
+    /// (`enforce.auth.enabled` and `enforce.auth.schemes`).
+    pub enforced_auth_schemes: Vec<String>,
+    /// What requests may do.
+    pub rules: crate::settings::Settings,
+    /// Seed of the hash functions whose keys clients choose; secret and random in production.
+    pub hash_seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            session_timeout_min_ms: 4_000,
+            session_timeout_max_ms: 40_000,
+            frame_len_max: ringkeeper_wire::frame::DEFAULT_FRAME_LEN_MAX,
+            outstanding_max: 1_000,
+            output_high_water_bytes: 1 << 20,
+            output_total_max_bytes: 256 << 20,
+            unread_notifications_max_bytes: 16 << 20,
+            sessionless_timeout_ms: 10_000,
+            touch_interval_ms: 500,
+            four_letter_words: Whitelist::default(),
+            enforced_auth_schemes: Vec::new(),
+            rules: crate::settings::Settings::default(),
+            hash_seed: 0,
+        }
+    }
+}

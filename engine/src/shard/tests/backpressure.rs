@@ -1,0 +1,165 @@
+//! What holds a client back, and what lets it go on.
+
+use super::*;
+
+/// Sends without taking output, as a client that does not read.
+fn settings() -> Settings {
+    Settings { output_high_water_bytes: 100, ..Settings::default() }
+}
+
+fn world(settings: Settings) -> World {
+    let mut world = World::with(settings);
+    world.commit([creates("/a")]);
+    world.commit([sets("/a", &[9; 200])]);
+    world.client(1);
+    world.client(2);
+    world
+}
+
+fn reply_count(bytes: &[u8]) -> usize {
+    frames(bytes).len()
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_served() {
+    let mut world = world(settings());
+    for xid in 1..=3 {
+        world.send(1, xid, &get_data("/a", false));
+    }
+    assert!(!world.shard.wants_read(ConnId(1)));
+    let mut bytes = Vec::new();
+    let _ = world.shard.take_output(ConnId(1), &mut bytes);
+    assert_eq!(reply_count(&bytes), 1);
+    // Taken by the shell is not yet taken by the socket.
+    world.shard.written(0, ConnId(1), bytes.len() - 100);
+    assert!(!world.shard.wants_read(ConnId(1)));
+    world.shard.written(0, ConnId(1), 100);
+    assert_eq!(outline(&world.frames(1)), ["reply 2 at 2: Ok"]);
+    assert_eq!(outline(&world.frames(1)), ["reply 3 at 2: Ok"]);
+    assert!(world.shard.wants_read(ConnId(1)));
+    let readable: Vec<ConnId> = std::iter::from_fn(|| world.shard.next_readable()).collect();
+    assert_eq!(readable.last(), Some(&ConnId(1)));
+    assert_eq!(world.shard.report().output_bytes, 0);
+}
+
+#[test]
+fn waiting_reads_of_a_client_that_does_not_read_wait_on() {
+    let mut world = world(settings());
+    world.send(1, 1, &set_data("/a", b""));
+    for xid in 2..=4 {
+        world.send(1, xid, &get_data("/a", false));
+    }
+    let write = world.step(vec![(Some((1, 1)), sets("/a", &[9; 200]))]);
+    world.publish(vec![write]);
+    assert_eq!(outline(&world.frames(1)), ["reply 1 at 3: Ok", "reply 2 at 3: Ok"]);
+    assert_eq!(outline(&world.frames(1)), ["reply 3 at 3: Ok"]);
+}
+
+#[test]
+fn reads_before_a_submitted_write_run_on_its_predecessors_state_in_any_case() {
+    let mut world = world(settings());
+    world.send(1, 1, &set_data("/a", b""));
+    world.send(1, 2, &get_data("/a", false));
+    world.send(1, 3, &set_data("/a", b""));
+    let first = world.step(vec![(Some((1, 1)), sets("/a", &[9; 200]))]);
+    let second = world.step(vec![(Some((1, 3)), sets("/a", b"short"))]);
+    world.publish(vec![first, second]);
+    let expected = ["reply 1 at 3: Ok", "reply 2 at 3: Ok", "reply 3 at 4: Ok"];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn few_reads_of_large_replies_may_wait_between_writes() {
+    let mut world = world(settings());
+    // The shard learns that replies are large.
+    world.send(1, 1, &get_data("/a", false));
+    world.frames(1);
+    world.send(1, 2, &set_data("/a", b""));
+    world.send(1, 3, &get_data("/a", false));
+    world.send(1, 4, &get_data("/a", false));
+    world.send(1, 5, &set_data("/a", b""));
+    assert_eq!(world.submissions().len(), 1);
+    world.commit_of(1, 2, sets("/a", b"short"));
+    assert!(world.submissions().is_empty());
+    assert_eq!(outline(&world.frames(1)), ["reply 2 at 3: Ok", "reply 3 at 3: Ok"]);
+    // With the output taken there is room for the last read, and then for the write.
+    assert_eq!(world.submissions().len(), 1);
+    assert_eq!(outline(&world.frames(1)), ["reply 4 at 3: Ok"]);
+}
+
+#[test]
+fn above_the_limit_of_outstanding_requests_only_those_without_any_go_on() {
+    let mut world = world(Settings { outstanding_max: 2, ..Settings::default() });
+    for xid in 1..=3 {
+        world.send(1, xid, &set_data("/a", b"x"));
+    }
+    assert_eq!(world.submissions().len(), 2);
+    assert!(!world.shard.wants_read(ConnId(1)));
+    world.send(2, 1, &set_data("/a", b"x"));
+    assert_eq!(world.submissions().len(), 1);
+    for xid in [1, 2] {
+        world.commit_of(1, xid, sets("/a", b"x"));
+    }
+    assert_eq!(world.frames(1).len(), 2);
+    assert_eq!(world.submissions().len(), 1);
+    assert!(world.shard.wants_read(ConnId(1)));
+}
+
+#[test]
+fn a_stalled_connection_goes_on_when_another_makes_room() {
+    let mut world = world(Settings { outstanding_max: 3, ..Settings::default() });
+    world.send(2, 1, &set_data("/a", b"x"));
+    world.send(2, 2, &set_data("/a", b"x"));
+    for xid in 1..=2 {
+        world.send(1, xid, &set_data("/a", b"x"));
+    }
+    assert_eq!(world.submissions().len(), 3);
+    world.commit_of(2, 1, sets("/a", b"x"));
+    assert_eq!(world.submissions().len(), 1);
+    assert_eq!(world.shard.next_readable(), Some(ConnId(1)));
+}
+
+#[test]
+fn the_output_of_all_connections_is_bounded() {
+    let mut world = world(Settings { output_total_max_bytes: 100, ..Settings::default() });
+    world.send(1, 1, &get_data("/a", false));
+    world.send(1, 2, &get_data("/a", false));
+    // One with nothing to read is served, however full the others are.
+    world.send(2, 1, &exists("/a", false));
+    world.send(2, 2, &exists("/a", false));
+    assert_eq!(world.frames(2).len(), 1);
+    assert_eq!(world.frames(1).len(), 1);
+    assert_eq!(world.frames(1).len(), 1);
+}
+
+#[test]
+fn notifications_for_a_client_that_does_not_read_end_its_connection() {
+    let mut world = world(Settings { unread_notifications_max_bytes: 100, ..Settings::default() });
+    let mode = ringkeeper_wire::AddWatchMode::Persistent;
+    let request = ringkeeper_wire::AddWatchRequest { path: "/a".into(), mode };
+    world.send(1, 1, &Request::AddWatch(request));
+    world.frames(1);
+    for _ in 0..20 {
+        world.commit([sets("/a", b"x")]);
+        world.frames(1);
+    }
+    assert!(!world.is_closed(1), "it reads");
+    for _ in 0..3 {
+        world.commit([sets("/a", b"x")]);
+    }
+    assert_eq!(world.take(1), (Vec::new(), true));
+    assert!(matches!(world.close_reasons()[..], [CloseReason::SlowReader(_)]));
+    assert_eq!(world.shard.report().watches.watches, 0);
+}
+
+#[test]
+fn a_connection_that_ends_gives_back_its_share_of_the_bounds() {
+    let mut world = world(Settings::default());
+    world.send(1, 1, &get_data("/a", true));
+    world.send(1, 2, &set_data("/a", b"x"));
+    world.send(1, 3, &get_data("/a", false));
+    world.send(1, 4, &sync("/"));
+    world.shard.disconnected(0, ConnId(1));
+    let report = world.shard.report();
+    assert_eq!((report.outstanding, report.output_bytes, report.watches.watches), (0, 0, 0));
+}

@@ -1,0 +1,286 @@
+//! Which events a client gets: the rows of the trigger table, and the catch-up after a change of servers.
+
+use ringkeeper_wire::{
+    AddWatchMode, AddWatchRequest, AddWatchResponse, AuthRequest, SetWatchesRequest, WatcherType,
+    WatchesRequest,
+};
+
+use super::*;
+use crate::acl::digest_id;
+
+fn add_watch(path: &str, mode: AddWatchMode) -> Request<'_> {
+    Request::AddWatch(AddWatchRequest { path: path.into(), mode })
+}
+
+fn check_watches(path: &str, watcher_type: WatcherType) -> Request<'_> {
+    Request::CheckWatches(WatchesRequest { path: path.into(), watcher_type })
+}
+
+fn remove_watches(path: &str, watcher_type: WatcherType) -> Request<'_> {
+    Request::RemoveWatches(WatchesRequest { path: path.into(), watcher_type })
+}
+
+/// Client 1 sets watches by `requests`, then one transaction is committed: the events that follow.
+fn events_after(paths: &[&str], requests: &[Request<'_>], op: TxnOp) -> Vec<String> {
+    let mut world = World::with_znodes(paths);
+    for request in requests {
+        world.send(1, 1, request);
+    }
+    world.frames(1);
+    world.commit([op]);
+    outline(&world.frames(1))
+        .iter()
+        .map(|line| line.split(" at ").next().expect("a line").to_owned())
+        .collect()
+}
+
+const PERSISTENT: AddWatchMode = AddWatchMode::Persistent;
+const RECURSIVE: AddWatchMode = AddWatchMode::PersistentRecursive;
+
+#[test]
+fn a_data_watch_sees_data_changes_and_deletion() {
+    let watch = [get_data("/a", true)];
+    assert_eq!(events_after(&["/a"], &watch, sets("/a", b"x")), ["NodeDataChanged /a"]);
+    assert_eq!(events_after(&["/a"], &watch, deletes("/a")), ["NodeDeleted /a"]);
+    assert_eq!(events_after(&["/a"], &watch, creates("/a/b")), [""; 0]);
+}
+
+#[test]
+fn an_exists_watch_on_a_missing_znode_sees_its_creation() {
+    assert_eq!(events_after(&[], &[exists("/a", true)], creates("/a")), ["NodeCreated /a"]);
+}
+
+#[test]
+fn get_data_and_get_children_leave_no_watch_on_a_missing_znode() {
+    let watches = [get_data("/a", true), get_children("/a", true)];
+    assert_eq!(events_after(&[], &watches, creates("/a")), [""; 0]);
+}
+
+#[test]
+fn a_child_watch_sees_children_come_and_go_and_its_own_deletion() {
+    let watch = [get_children("/a", true)];
+    assert_eq!(events_after(&["/a"], &watch, creates("/a/b")), ["NodeChildrenChanged /a"]);
+    assert_eq!(events_after(&["/a", "/a/b"], &watch, deletes("/a/b")), ["NodeChildrenChanged /a"]);
+    assert_eq!(events_after(&["/a"], &watch, deletes("/a")), ["NodeDeleted /a"]);
+    assert_eq!(events_after(&["/a"], &watch, sets("/a", b"x")), [""; 0]);
+}
+
+#[test]
+fn data_and_child_watch_together_see_one_deletion() {
+    let watches = [get_data("/a", true), get_children("/a", true)];
+    assert_eq!(events_after(&["/a"], &watches, deletes("/a")), ["NodeDeleted /a"]);
+}
+
+#[test]
+fn a_deletion_consumes_the_child_watch_that_it_did_not_report() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", true));
+    world.send(1, 2, &get_children("/a", true));
+    world.commit([deletes("/a")]);
+    world.frames(1);
+    world.commit([creates("/a"), creates("/a/b")]);
+    assert_eq!(world.frames(1), []);
+}
+
+#[test]
+fn a_deletion_is_reported_to_the_znodes_watchers_before_the_parents() {
+    let watches = [get_children("/", true), get_data("/a", true)];
+    assert_eq!(events_after(&["/a"], &watches, deletes("/a")), ["NodeDeleted /a", "NodeChildrenChanged /"]);
+}
+
+#[test]
+fn an_acl_change_fires_nothing() {
+    let set = crate::txn::SetAcl { path: "/a".into(), acl: Acl::OPEN, aversion: 1 };
+    let watches = [get_data("/a", true), add_watch("/", RECURSIVE)];
+    assert_eq!(events_after(&["/a"], &watches, TxnOp::Update(Update::SetAcl(set))), [""; 0]);
+}
+
+#[test]
+fn a_standard_watch_fires_once() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", true));
+    world.send(1, 2, &get_data("/a", true));
+    world.frames(1);
+    world.commit([sets("/a", b"x"), sets("/a", b"y")]);
+    assert_eq!(world.frames(1), [event(2, EventType::NodeDataChanged, "/a")]);
+}
+
+#[test]
+fn a_persistent_watch_sees_data_and_children_and_stays() {
+    let mut world = World::with_znodes(&[]);
+    world.send(1, 1, &add_watch("/a", PERSISTENT));
+    assert_eq!(world.frames(1), [reply(1, 0, Some(Response::AddWatch(AddWatchResponse { err: 0 })))]);
+    world.commit([
+        creates("/a"),
+        sets("/a", b"x"),
+        creates("/a/b"),
+        deletes("/a/b"),
+        deletes("/a"),
+        creates("/a"),
+    ]);
+    let expected = [
+        "NodeCreated /a at 1",
+        "NodeDataChanged /a at 2",
+        "NodeChildrenChanged /a at 3",
+        "NodeChildrenChanged /a at 4",
+        "NodeDeleted /a at 5",
+        "NodeCreated /a at 6",
+    ];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn a_recursive_watch_sees_the_subtree_and_no_child_events() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &add_watch("/a", RECURSIVE));
+    world.frames(1);
+    world.commit([creates("/a/b"), creates("/a/b/c"), sets("/a", b"x"), deletes("/a/b/c"), creates("/ab")]);
+    let expected = [
+        "NodeCreated /a/b at 2",
+        "NodeCreated /a/b/c at 3",
+        "NodeDataChanged /a at 4",
+        "NodeDeleted /a/b/c at 5",
+    ];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn a_recursive_watch_on_the_root_sees_everything() {
+    let events = events_after(&["/a"], &[add_watch("/", RECURSIVE)], creates("/a/b"));
+    assert_eq!(events, ["NodeCreated /a/b"]);
+}
+
+#[test]
+fn several_modes_of_one_client_make_one_event_a_table() {
+    let watches = [
+        get_data("/a", true),
+        add_watch("/a", PERSISTENT),
+        add_watch("/a", RECURSIVE),
+        add_watch("/", RECURSIVE),
+    ];
+    assert_eq!(events_after(&["/a"], &watches, sets("/a", b"x")), ["NodeDataChanged /a"]);
+    assert_eq!(events_after(&["/a"], &watches, deletes("/a")), ["NodeDeleted /a"]);
+}
+
+#[test]
+fn a_multi_fires_in_the_order_of_its_operations_before_its_reply() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", true));
+    world.send(1, 2, &exists("/b", true));
+    world.frames(1);
+    world.send(1, 3, &Request::Multi(ringkeeper_wire::MultiRequest::from(&[][..])));
+    let update = SetData { path: "/a".into(), data: None, version: 1 };
+    let op = TxnOp::Multi(vec![create_update("/b", Acl::OPEN), Update::SetData(update)]);
+    world.commit_of(1, 3, op);
+    let expected = ["NodeCreated /b at 2", "NodeDataChanged /a at 2", "reply 3 at 2: Ok"];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn only_those_who_may_read_a_znode_get_its_events() {
+    let mut world = World::with_znodes(&[]);
+    let auth = AuthRequest { auth_type: 0, scheme: Some("digest".into()), auth: Some(b"u:p") };
+    world.send(2, -4, &Request::Auth(auth));
+    for number in [1, 2] {
+        world.send(number, 1, &exists("/a", true));
+        world.frames(number);
+    }
+    world.commit([creates_with("/a", only(&digest_id("u:p")))]);
+    assert_eq!(world.frames(1), []);
+    assert_eq!(world.frames(2), [event(1, EventType::NodeCreated, "/a")]);
+    world.commit([deletes("/a"), creates("/a")]);
+    assert_eq!(world.frames(1), [], "the watch was consumed by the event that was kept from it");
+}
+
+#[test]
+fn exists_leaves_no_watch_on_what_it_may_not_read() {
+    let mut world = World::with_znodes(&[]);
+    world.commit([creates_with("/a", only("u:h"))]);
+    world.send(1, 1, &exists("/a", true));
+    assert_eq!(world.frames(1), [failure(1, 1, ErrorCode::NoAuth)]);
+    assert_eq!(world.shard.report().watches.watches, 0);
+}
+
+#[test]
+fn watches_are_checked_and_removed_by_kind() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", true));
+    world.send(1, 2, &get_children("/a", true));
+    world.send(1, 3, &add_watch("/a", PERSISTENT));
+    world.frames(1);
+    let steps = [
+        (check_watches("/a", WatcherType::Data), ErrorCode::Ok),
+        (check_watches("/a", WatcherType::PersistentRecursive), ErrorCode::NoWatcher),
+        (check_watches("/b", WatcherType::Any), ErrorCode::NoWatcher),
+        (remove_watches("/a", WatcherType::Data), ErrorCode::Ok),
+        (remove_watches("/a", WatcherType::Data), ErrorCode::NoWatcher),
+        (check_watches("/a", WatcherType::Children), ErrorCode::Ok),
+        (remove_watches("/a", WatcherType::Persistent), ErrorCode::Ok),
+        (check_watches("/a", WatcherType::Persistent), ErrorCode::NoWatcher),
+        (remove_watches("/a", WatcherType::Any), ErrorCode::Ok),
+        (check_watches("/a", WatcherType::Any), ErrorCode::NoWatcher),
+    ];
+    for (number, (request, code)) in steps.iter().enumerate() {
+        world.send(1, 10, request);
+        assert_eq!(world.frames(1), [failure(10, 1, *code)], "step {number}");
+    }
+}
+
+#[test]
+fn set_watches_tells_what_was_missed_and_registers_the_rest() {
+    // At zxid 6: /changed was set, /parent got a child, /gone never was; the client saw 3.
+    let mut world = World::with_znodes(&["/same", "/changed", "/parent"]);
+    world.commit([sets("/changed", b"x"), creates("/parent/c"), creates("/exists")]);
+    world.frames(1);
+    let own = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<String>>();
+    let data = own(&["/same", "/changed", "/gone"]);
+    let exist = own(&["/never", "/exists"]);
+    let child = own(&["/same", "/parent", "/gone"]);
+    let (persistent, recursive) = (own(&["/changed"]), own(&["/parent"]));
+    let watches = SetWatchesRequest {
+        relative_zxid: 3,
+        data_watches: data.as_slice().into(),
+        exist_watches: exist.as_slice().into(),
+        child_watches: child.as_slice().into(),
+        persistent_watches: persistent.as_slice().into(),
+        persistent_recursive_watches: recursive.as_slice().into(),
+    };
+    world.send(1, -8, &Request::SetWatches2(watches));
+    let expected = [
+        "NodeDataChanged /changed at -1",
+        "NodeDeleted /gone at -1",
+        "NodeCreated /exists at -1",
+        "NodeChildrenChanged /parent at -1",
+        "NodeDeleted /gone at -1",
+        "reply -8 at 6: Ok",
+    ];
+    assert_eq!(outline(&world.frames(1)), expected);
+    world.commit([
+        sets("/same", b"y"),
+        creates("/never"),
+        creates("/same/c"),
+        sets("/changed", b"z"),
+        sets("/parent/c", b""),
+    ]);
+    let expected = [
+        "NodeDataChanged /same at 7",
+        "NodeCreated /never at 8",
+        "NodeChildrenChanged /same at 9",
+        "NodeDataChanged /changed at 10",
+        "NodeDataChanged /parent/c at 11",
+    ];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn watches_end_with_their_connection() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", true));
+    world.send(2, 1, &get_data("/a", true));
+    assert_eq!(world.shard.report().watches.watches, 2);
+    world.shard.disconnected(0, ConnId(1));
+    assert_eq!(world.shard.report().watches.watches, 1);
+    world.commit([sets("/a", b"x")]);
+    assert_eq!(outline(&world.frames(2)), ["reply 1 at 1: Ok", "NodeDataChanged /a at 2"]);
+    assert_eq!(world.shard.report().watches.watches, 0);
+}

@@ -1,0 +1,240 @@
+//! In which order a client gets its answers and events.
+
+use super::*;
+
+fn data_of(frame: &Frame) -> Vec<u8> {
+    let Frame::Reply { body, .. } = frame else { panic!("{frame:?} is no reply") };
+    match Response::decode(OpCode::GetData, body).expect("a getData reply") {
+        Response::GetData(response) => response.data.expect("data").to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_read_with_nothing_before_it_is_answered_at_once() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", false));
+    assert_eq!(outline(&world.frames(1)), ["reply 1 at 1: Ok"]);
+    assert!(world.submissions().is_empty());
+}
+
+#[test]
+fn a_read_behind_a_write_waits_and_sees_it() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.send(1, 2, &get_data("/a", false));
+    assert_eq!(world.frames(1), []);
+    world.commit_of(1, 1, sets("/a", b"new"));
+    let frames = world.frames(1);
+    assert_eq!(outline(&frames), ["reply 1 at 2: Ok", "reply 2 at 2: Ok"]);
+    assert_eq!(data_of(&frames[1]), b"new");
+}
+
+#[test]
+fn another_connection_does_not_wait() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.send(2, 1, &get_data("/a", false));
+    assert_eq!(outline(&world.frames(2)), ["reply 1 at 1: Ok"]);
+}
+
+#[test]
+fn a_read_between_two_writes_sees_the_first_and_not_the_second() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"one"));
+    world.send(1, 2, &get_data("/a", false));
+    world.send(1, 3, &set_data("/a", b"two"));
+    world.send(1, 4, &get_data("/a", false));
+    let fences: Vec<bool> = world
+        .submissions()
+        .iter()
+        .map(|submission| match submission.what {
+            Submitted::Write { fence, .. } => fence,
+            _ => panic!("{submission:?}"),
+        })
+        .collect();
+    assert_eq!(fences, [false, true]);
+    let first = world.step(vec![(Some((1, 1)), sets("/a", b"one"))]);
+    let second = world.step(vec![(Some((1, 3)), sets("/a", b"two"))]);
+    world.publish(vec![first, second]);
+    let frames = world.frames(1);
+    let expected = ["reply 1 at 2: Ok", "reply 2 at 2: Ok", "reply 3 at 3: Ok", "reply 4 at 3: Ok"];
+    assert_eq!(outline(&frames), expected);
+    assert_eq!(data_of(&frames[1]), b"one");
+    assert_eq!(data_of(&frames[3]), b"two");
+}
+
+#[test]
+fn writes_without_a_read_between_them_share_a_step() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"one"));
+    world.send(1, -2, &Request::Ping);
+    world.send(1, 2, &set_data("/a", b"two"));
+    let fence = |submission: &Submission| matches!(submission.what, Submitted::Write { fence: true, .. });
+    assert!(!world.submissions().iter().any(fence));
+    let step = world.step(vec![(Some((1, 1)), sets("/a", b"one")), (Some((1, 2)), sets("/a", b"two"))]);
+    world.publish(vec![step]);
+    assert_eq!(outline(&world.frames(1)), ["reply 1 at 2: Ok", "reply -2 at 2: Ok", "reply 2 at 3: Ok"]);
+}
+
+#[test]
+fn a_write_that_overtakes_a_waiting_read_closes_the_connection() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"one"));
+    world.send(1, 2, &get_data("/a", false));
+    world.send(1, 3, &set_data("/a", b"two"));
+    let step = world.step(vec![(Some((1, 1)), sets("/a", b"one")), (Some((1, 3)), sets("/a", b"two"))]);
+    world.publish(vec![step]);
+    assert!(world.is_closed(1));
+    assert_eq!(world.close_reasons(), [CloseReason::OutOfOrder]);
+}
+
+#[test]
+fn the_event_of_an_own_write_precedes_its_reply() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &get_data("/a", true));
+    world.frames(1);
+    world.send(1, 2, &set_data("/a", b"new"));
+    world.commit_of(1, 2, sets("/a", b"new"));
+    assert_eq!(outline(&world.frames(1)), ["NodeDataChanged /a at 2", "reply 2 at 2: Ok"]);
+}
+
+#[test]
+fn events_of_a_step_precede_the_reads_that_see_it() {
+    let mut world = World::with_znodes(&["/a", "/b"]);
+    world.send(1, 1, &get_data("/b", true));
+    world.frames(1);
+    world.send(1, 2, &set_data("/a", b"new"));
+    world.send(1, 3, &get_data("/b", false));
+    let step = world.step(vec![(Some((1, 2)), sets("/a", b"new")), (None, sets("/b", b"theirs"))]);
+    world.publish(vec![step]);
+    let frames = world.frames(1);
+    assert_eq!(outline(&frames), ["reply 2 at 3: Ok", "NodeDataChanged /b at 4", "reply 3 at 4: Ok"]);
+    assert_eq!(data_of(&frames[2]), b"theirs");
+}
+
+#[test]
+fn a_reply_names_no_transaction_whose_events_are_still_to_come() {
+    let mut world = World::with_znodes(&["/a", "/b"]);
+    world.send(1, 1, &get_data("/b", true));
+    world.send(1, 2, &set_data("/a", b"new"));
+    world.frames(1);
+    let step = world.step(vec![(Some((1, 2)), sets("/a", b"new")), (None, sets("/b", b"theirs"))]);
+    world.publish(vec![step]);
+    assert_eq!(outline(&world.frames(1)), ["reply 2 at 3: Ok", "NodeDataChanged /b at 4"]);
+}
+
+#[test]
+fn a_sync_is_answered_with_its_path_when_it_is_due() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &sync("no path at all"));
+    world.send(1, 2, &get_data("/a", false));
+    assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Sync, .. }]));
+    assert_eq!(world.frames(1), []);
+    world.commit([sets("/a", b"theirs")]);
+    assert_eq!(world.frames(1), []);
+    world.shard.deliver(0, ToShard::Synced { conn: ConnId(1) });
+    let frames = world.frames(1);
+    let synced = ringkeeper_wire::SyncResponse { path: "no path at all".into() };
+    assert_eq!(frames[0], reply(1, 2, Some(Response::Sync(synced))));
+    assert_eq!(data_of(&frames[1]), b"theirs");
+}
+
+#[test]
+fn a_sync_that_is_due_early_waits_for_the_writes_before_it() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.send(1, 2, &sync("/"));
+    world.shard.deliver(0, ToShard::Synced { conn: ConnId(1) });
+    assert_eq!(world.frames(1), []);
+    world.commit_of(1, 1, sets("/a", b"new"));
+    assert_eq!(outline(&world.frames(1)), ["reply 1 at 2: Ok", "reply 2 at 2: Ok"]);
+}
+
+#[test]
+fn a_write_behind_a_sync_is_submitted_once_the_sync_is_due() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &sync("/"));
+    world.send(1, 2, &set_data("/a", b"new"));
+    assert_eq!(world.submissions().len(), 1);
+    assert!(!world.shard.wants_read(ConnId(1)));
+    world.shard.deliver(0, ToShard::Synced { conn: ConnId(1) });
+    assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Write { .. }, .. }]));
+    assert_eq!(world.shard.next_readable(), Some(ConnId(1)));
+    assert!(world.shard.wants_read(ConnId(1)));
+}
+
+#[test]
+fn an_unparsable_body_is_answered_in_order_and_the_connection_stays() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.receive(1, &raw_request(2, OpCode::GetData.to_wire(), &[0, 0]));
+    world.receive(1, &raw_request(3, OpCode::Create.to_wire(), &[]));
+    assert_eq!(world.frames(1), []);
+    world.commit_of(1, 1, sets("/a", b"new"));
+    world.send(1, 4, &get_data("/a", false));
+    let expected = [
+        "reply 1 at 2: Ok",
+        "reply 2 at 2: MarshallingError",
+        "reply 3 at 2: MarshallingError",
+        "reply 4 at 2: Ok",
+    ];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn an_unknown_opcode_is_answered_in_order_and_closes() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.receive(1, &raw_request(2, 999, &[]));
+    world.send(1, 3, &get_data("/a", false));
+    assert_eq!(world.take(1), (Vec::new(), false));
+    world.commit_of(1, 1, sets("/a", b"new"));
+    let (bytes, closed) = world.take(1);
+    assert_eq!(outline(&frames(&bytes)), ["reply 1 at 2: Ok", "reply 2 at 2: Unimplemented"]);
+    assert!(closed);
+}
+
+#[test]
+fn internal_opcodes_are_refused() {
+    for op in [OpCode::Check, OpCode::DeleteContainer, OpCode::CreateSession, OpCode::Error] {
+        let mut world = World::with_znodes(&[]);
+        world.receive(1, &raw_request(1, op.to_wire(), &[]));
+        let (bytes, closed) = world.take(1);
+        assert_eq!(frames(&bytes), [failure(1, 0, ErrorCode::Unimplemented)], "{op:?}");
+        assert!(closed);
+        assert!(world.submissions().is_empty());
+    }
+}
+
+#[test]
+fn a_closed_session_is_answered_then_closed_and_not_detached() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &Request::CloseSession);
+    world.send(1, 2, &get_data("/a", false));
+    assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Write { .. }, .. }]));
+    world.commit_of(1, 1, TxnOp::CloseSession(Vec::new()));
+    let (bytes, closed) = world.take(1);
+    assert_eq!(outline(&frames(&bytes)), ["reply 1 at 2: Ok"]);
+    assert!(closed);
+    world.shard.disconnected(0, ConnId(1));
+    assert!(world.submissions().is_empty());
+}
+
+#[test]
+fn a_write_of_a_moved_session_is_closed_without_a_word() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    world.commit_of(1, 1, TxnOp::Error(ErrorCode::SessionMoved));
+    assert_eq!(world.take(1), (Vec::new(), true));
+}
+
+#[test]
+fn an_auth_reply_overtakes_others_under_zxid_0() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 1, &set_data("/a", b"new"));
+    let auth =
+        ringkeeper_wire::AuthRequest { auth_type: 0, scheme: Some("digest".into()), auth: Some(b"u:p") };
+    world.send(1, -4, &Request::Auth(auth));
+    assert_eq!(world.frames(1), [reply(-4, 0, None)]);
+}

@@ -1,0 +1,224 @@
+//! What reads and writes are answered with.
+
+use ringkeeper_wire::{
+    AuthRequest, ClientInfo, Create2Response, CreateResponse, GetChildren2Response, GetEphemeralsRequest,
+    GetEphemeralsResponse, MultiReadOp, MultiReadRequest, MultiRequest, MultiResponse, MultiResult,
+    SaslRequest, SetSaslResponse, WhoAmIResponse,
+};
+
+use super::*;
+use crate::txn::FailedMulti;
+
+fn body(frame: &Frame) -> &[u8] {
+    let Frame::Reply { body, code: ErrorCode::Ok, .. } = frame else { panic!("{frame:?} is no success") };
+    body
+}
+
+fn auth<'a>(scheme: &'a str, data: &'a [u8]) -> Request<'a> {
+    Request::Auth(AuthRequest { auth_type: 0, scheme: Some(scheme.into()), auth: Some(data) })
+}
+
+#[test]
+fn children_come_with_the_stat_of_their_parent() {
+    let mut world = World::with_znodes(&["/a", "/a/b"]);
+    let request = PathWatchRequest { path: "/a".into(), watch: false };
+    world.send(1, 1, &Request::GetChildren2(request));
+    let stat = world.state.znode("/a").expect("created").stat();
+    let children = ["b".to_owned()];
+    let expected = GetChildren2Response { children: children.as_slice().into(), stat };
+    assert_eq!(world.frames(1), [reply(1, 2, Some(Response::GetChildren2(expected)))]);
+}
+
+#[test]
+fn reads_of_what_is_not_there_say_so() {
+    let mut world = World::with_znodes(&[]);
+    for request in
+        [get_data("/a", false), get_children("/a/", false), exists("a", false), get_data("", false)]
+    {
+        world.send(1, 1, &request);
+        assert_eq!(world.frames(1), [failure(1, 0, ErrorCode::NoNode)], "{request:?}");
+    }
+    world.send(1, 2, &exists("/a\0", false));
+    assert_eq!(world.frames(1), [failure(2, 0, ErrorCode::BadArguments)]);
+}
+
+#[test]
+fn a_read_runs_under_the_identities_of_its_time() {
+    let mut world = World::with_znodes(&["/b"]);
+    world.commit([creates_with("/a", only(&crate::acl::digest_id("u:p")))]);
+    world.send(1, 1, &set_data("/b", b"x"));
+    world.send(1, 2, &get_data("/a", false));
+    world.send(1, -4, &auth("digest", b"u:p"));
+    world.send(1, 3, &get_data("/a", false));
+    world.frames(1);
+    world.commit_of(1, 1, sets("/b", b"x"));
+    let expected = ["reply 1 at 3: Ok", "reply 2 at 3: NoAuth", "reply 3 at 3: Ok"];
+    assert_eq!(outline(&world.frames(1)), expected);
+}
+
+#[test]
+fn a_multi_read_answers_each_operation_by_itself() {
+    let mut world = World::with_znodes(&["/a", "/a/b"]);
+    let read = |path| PathWatchRequest { path, watch: true };
+    let ops = [
+        MultiReadOp::GetData(read("/a/b".into())),
+        MultiReadOp::GetData(read("/none".into())),
+        MultiReadOp::GetChildren(read("/a".into())),
+    ];
+    world.send(1, 1, &Request::MultiRead(MultiReadRequest::from(&ops[..])));
+    let stat = world.state.znode("/a/b").expect("created").stat();
+    let children = ["b".to_owned()];
+    let results = [
+        MultiResult::Data(Some(&[]), stat),
+        MultiResult::Error(ErrorCode::NoNode.to_wire()),
+        MultiResult::Children(children.as_slice().into()),
+    ];
+    let expected = Response::Multi(MultiResponse::from(&results[..]));
+    assert_eq!(world.frames(1), [reply(1, 2, Some(expected))]);
+    assert_eq!(world.shard.report().watches.watches, 0);
+}
+
+#[test]
+fn who_am_i_shows_users_and_no_secrets() {
+    let mut world = World::with_znodes(&[]);
+    world.send(1, -4, &auth("digest", b"user:secret"));
+    world.frames(1);
+    world.send(1, 1, &Request::WhoAmI);
+    let frames = world.frames(1);
+    let response = WhoAmIResponse::from_bytes(body(&frames[0])).expect("a WhoAmIResponse");
+    let infos: Vec<ClientInfo<'_>> = response.client_info.iter().collect();
+    let info = |scheme: &'static str, user: &'static str| ClientInfo {
+        auth_scheme: scheme.into(),
+        user: user.into(),
+    };
+    assert_eq!(infos, [info("ip", "10.0.0.1"), info("digest", "user")]);
+}
+
+#[test]
+fn ephemerals_are_those_of_the_own_session() {
+    let mut world = World::with_znodes(&[]);
+    let owned = |path: &str, number| {
+        let Update::Create(create) = create_update(path, Acl::OPEN) else { unreachable!("made so") };
+        TxnOp::Update(Update::Create(Create { raw_owner: session(number).0, ..create }))
+    };
+    world.commit([owned("/mine", 1), owned("/my", 1), owned("/theirs", 2)]);
+    world.send(1, 1, &Request::GetEphemerals(GetEphemeralsRequest { prefix_path: Some("/mi".into()) }));
+    let paths = ["/mine".to_owned()];
+    let expected = GetEphemeralsResponse { ephemerals: paths.as_slice().into() };
+    assert_eq!(world.frames(1), [reply(1, 3, Some(Response::GetEphemerals(expected)))]);
+}
+
+#[test]
+fn refused_credentials_are_answered_and_close() {
+    for (scheme, data) in [("nonsense", &b"u:p"[..]), ("world", b"anyone")] {
+        let mut world = World::with_znodes(&[]);
+        world.send(1, -4, &auth(scheme, data));
+        let (bytes, closed) = world.take(1);
+        assert_eq!(frames(&bytes), [failure(-4, 0, ErrorCode::AuthFailed)]);
+        assert!(closed);
+    }
+}
+
+#[test]
+fn a_connection_has_only_so_many_identities() {
+    let mut world = World::with_znodes(&[]);
+    for number in 0..255 {
+        world.send(1, -4, &auth("digest", format!("u{number}:p").as_bytes()));
+    }
+    world.send(1, -4, &auth("digest", b"u0:p"));
+    assert!(!world.is_closed(1));
+    world.send(1, -4, &auth("digest", b"another:p"));
+    assert!(world.is_closed(1));
+}
+
+#[test]
+fn enforced_authentication_comes_before_anything_else() {
+    let schemes = vec!["digest".to_owned()];
+    let mut world = World::with(Settings { enforced_auth_schemes: schemes, ..Settings::default() });
+    world.client(1);
+    world.client(2);
+    world.send(1, -4, &auth("digest", b"u:p"));
+    world.send(1, 1, &exists("/", false));
+    assert_eq!(outline(&world.frames(1)), ["reply -4 at 0: Ok", "reply 1 at 0: Ok"]);
+    world.send(2, 1, &exists("/", false));
+    let (bytes, closed) = world.take(2);
+    assert_eq!(frames(&bytes), [failure(1, 0, ErrorCode::SessionClosedRequireSaslAuth)]);
+    assert!(closed);
+}
+
+#[test]
+fn sasl_succeeds_without_a_token() {
+    let mut world = World::with_znodes(&[]);
+    world.send(1, 5, &Request::Sasl(SaslRequest { token: Some(b"token") }));
+    assert_eq!(world.frames(1), [reply(5, 0, Some(Response::Sasl(SetSaslResponse { token: None })))]);
+}
+
+#[test]
+fn creates_are_answered_with_the_path_or_with_the_stat_too() {
+    let mut world = World::with_znodes(&[]);
+    let request = ringkeeper_wire::CreateRequest { path: "/a".into(), data: None, acl: None, flags: 2 };
+    world.send(1, 1, &Request::Create(request.clone()));
+    world.commit_of(1, 1, creates("/a0000000000"));
+    world.send(1, 2, &Request::Create2(request));
+    world.commit_of(1, 2, creates("/a0000000001"));
+    let stat = world.state.znode("/a0000000001").expect("created").stat();
+    let expected = [
+        reply(1, 1, Some(Response::Create(CreateResponse { path: "/a0000000000".into() }))),
+        reply(2, 2, Some(Response::Create2(Create2Response { path: "/a0000000001".into(), stat }))),
+    ];
+    assert_eq!(world.frames(1), expected);
+}
+
+#[test]
+fn failed_writes_are_answered_with_their_code() {
+    let mut world = World::with_znodes(&[]);
+    world.send(1, 1, &set_data("/a", b""));
+    world.commit_of(1, 1, TxnOp::Error(ErrorCode::BadVersion));
+    assert_eq!(world.frames(1), [failure(1, 1, ErrorCode::BadVersion)]);
+}
+
+#[test]
+fn a_failed_multi_is_a_success_full_of_failures() {
+    let mut world = World::with_znodes(&[]);
+    world.send(1, 1, &Request::Multi(MultiRequest::from(&[][..])));
+    world.commit_of(1, 1, TxnOp::FailedMulti(FailedMulti { ops: 3, failed: 1, code: ErrorCode::NoNode }));
+    let results = [MultiResult::Error(0), MultiResult::Error(-101), MultiResult::Error(-2)];
+    let expected = Response::Multi(MultiResponse::from(&results[..]));
+    assert_eq!(world.frames(1), [reply(1, 1, Some(expected))]);
+}
+
+#[test]
+fn a_write_is_submitted_with_its_body_and_its_senders_identities() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 7, &set_data("/a", b"new"));
+    let turn = world.shard.take_turn();
+    let Submitted::Write { xid, op, body, identities, fence } = &turn.submissions[0].what else {
+        panic!("{turn:?}");
+    };
+    assert_eq!((*xid, *op, *fence), (Xid(7), OpCode::SetData, false));
+    assert_eq!(Request::decode(*op, &turn.bytes[body.clone()]), Ok(set_data("/a", b"new")));
+    assert_eq!(identities[0].scheme, "ip");
+}
+
+#[test]
+fn pings_are_answered_under_their_own_xid() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 5, &Request::Ping);
+    assert_eq!(world.frames(1), [reply(-2, 1, None)]);
+}
+
+#[test]
+fn statistics_count_frames_and_the_last_request() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.send(1, 9, &get_data("/a", false));
+    let report = world.shard.report();
+    assert_eq!((report.connections.len(), report.counters.received, report.counters.sent), (2, 3, 3));
+    let connection = &report.connections[0];
+    assert_eq!((connection.received, connection.sent), (2, 2));
+    assert_eq!((connection.last_op, connection.last_xid, connection.last_zxid), (Some(4), Xid(9), 1));
+    world.shard.reset_counters();
+    world.shard.reset_connections(0);
+    let report = world.shard.report();
+    assert_eq!((report.counters.received, report.connections[0].received), (0, 0));
+    assert_eq!(report.connections[0].timeout_ms, 10_000);
+}

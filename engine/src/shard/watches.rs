@@ -1,0 +1,142 @@
+//! Events: from changes to the connections that watch (protocol reference 3.2), and what a client missed while it
+//! changed servers (3.4).
+
+use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequest, encode_notification};
+
+use super::connection::Phase;
+use super::{CloseReason, Shard, Slot};
+use crate::acl::{Acl, Caller};
+use crate::message::Committed;
+use crate::path;
+use crate::txn::{Change, ChangeKind};
+use crate::watch::{Modes, Table};
+
+impl Shard {
+    /// Sends the events of a transaction to those who watch.
+    pub(super) fn fire(&mut self, committed: &Committed) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let zxid = committed.zxid().to_wire();
+        for change in committed.changes() {
+            self.fire_change(zxid, &change);
+        }
+    }
+
+    fn fire_change(&mut self, zxid: i64, change: &Change<'_>) {
+        let &Change { kind, path, acl, parent_acl } = change;
+        let mut watchers = std::mem::take(&mut self.watchers);
+        self.watches.begin_event();
+        self.watches.collect(Table::Data, path, &mut watchers);
+        let event = match kind {
+            ChangeKind::Created => EventType::NodeCreated,
+            ChangeKind::DataChanged => EventType::NodeDataChanged,
+            ChangeKind::Deleted => {
+                // The same event: whoever was collected for its data is not collected again.
+                self.watches.collect(Table::Child, path, &mut watchers);
+                EventType::NodeDeleted
+            }
+        };
+        self.notify(zxid, event, path, acl, &mut watchers);
+        if kind != ChangeKind::DataChanged
+            && let Some(parent) = path::parent(path)
+        {
+            self.watches.begin_event();
+            self.watches.collect(Table::Child, parent, &mut watchers);
+            self.notify(zxid, EventType::NodeChildrenChanged, parent, parent_acl, &mut watchers);
+        }
+        self.watchers = watchers;
+    }
+
+    /// Sends one event, encoded once, to those of `watchers` who may read the znode.
+    fn notify(&mut self, zxid: i64, event: EventType, path: &str, acl: &Acl, watchers: &mut Vec<Slot>) {
+        if watchers.is_empty() {
+            return;
+        }
+        let mut frame = std::mem::take(&mut self.notification);
+        frame.clear();
+        encode_notification(&mut frame, zxid, event, path);
+        for slot in watchers.drain(..) {
+            if self.may_see(slot, acl) {
+                self.push_notification(slot, &frame);
+            }
+        }
+        self.notification = frame;
+    }
+
+    fn may_see(&self, slot: Slot, acl: &Acl) -> bool {
+        acl.is_open()
+            || self.connections.get(slot).is_some_and(|connection| {
+                let caller =
+                    Caller { identities: &connection.identities, skip_acl: self.settings.rules.skip_acl };
+                caller.may(Perms::READ, acl)
+            })
+    }
+
+    fn push_notification(&mut self, slot: Slot, frame: &[u8]) {
+        let connection = self.connection(slot);
+        if connection.phase == Phase::Closed {
+            return;
+        }
+        let before = connection.outbox.bytes.len();
+        connection.outbox.push_notification(frame);
+        let unread = connection.outbox.unread_notification_bytes();
+        self.counters.notifications += 1;
+        self.wrote(slot, before);
+        if unread > self.settings.unread_notifications_max_bytes {
+            self.abort(slot, Some(CloseReason::SlowReader(unread)));
+        }
+    }
+
+    /// Registers the watches of a client that comes from another server, or tells it what it missed.
+    pub(super) fn set_watches(&mut self, slot: Slot, request: &SetWatchesRequest<'_>) {
+        let since = request.relative_zxid;
+        for path in request.data_watches {
+            let missed = match self.view.znode(&path) {
+                None => Some(EventType::NodeDeleted),
+                Some(znode) => (znode.stat().mzxid > since).then_some(EventType::NodeDataChanged),
+            };
+            self.catch_up(slot, &path, Modes::DATA, missed);
+        }
+        for path in request.exist_watches {
+            let missed = self.view.znode(&path).map(|_| EventType::NodeCreated);
+            self.catch_up(slot, &path, Modes::DATA, missed);
+        }
+        for path in request.child_watches {
+            let missed = match self.view.znode(&path) {
+                None => Some(EventType::NodeDeleted),
+                Some(znode) => (znode.stat().pzxid > since).then_some(EventType::NodeChildrenChanged),
+            };
+            self.catch_up(slot, &path, Modes::CHILD, missed);
+        }
+        for path in request.persistent_watches {
+            self.watches.add(slot, &path, Modes::PERSISTENT);
+        }
+        for path in request.persistent_recursive_watches {
+            self.watches.add(slot, &path, Modes::RECURSIVE);
+        }
+        // More was missed than the client may have waiting for it.
+        if self.connection(slot).phase == Phase::Closed {
+            self.watches.remove_connection(slot);
+        }
+    }
+
+    fn catch_up(&mut self, slot: Slot, path: &str, modes: Modes, missed: Option<EventType>) {
+        let Some(event) = missed else {
+            self.watches.add(slot, path, modes);
+            return;
+        };
+        let mut frame = std::mem::take(&mut self.notification);
+        frame.clear();
+        encode_notification(&mut frame, CATCH_UP_ZXID, event, path);
+        self.push_notification(slot, &frame);
+        self.notification = frame;
+    }
+
+    /// Who watches what in the data table, as `wchc` and `wchp` list it, in no particular order.
+    #[must_use]
+    pub fn data_watches(&self) -> Vec<(SessionId, String)> {
+        let session = |slot| self.connections.get(slot).map_or(SessionId(0), |connection| connection.session);
+        self.watches.data_watches().map(|(path, slot)| (session(slot), path.to_owned())).collect()
+    }
+}

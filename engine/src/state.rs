@@ -1,0 +1,176 @@
+//! The replicated state: one value that every server computes alike from the log.
+//!
+//! Everything in it is persistent: a clone costs a few reference counts, and never changes when the original
+//! does. So the leader keeps a state per proposal, shards read the committed one, and a snapshot task holds one
+//! while the service goes on.
+
+mod acls;
+pub(crate) mod digest;
+mod quotas;
+mod restore;
+mod sessions;
+
+pub use restore::{RestoreError, StateBuilder};
+
+use std::sync::Arc;
+
+use imbl::OrdSet;
+use ringkeeper_wire::{SessionId, Zxid};
+
+use crate::acl::Acl;
+use crate::tree::{Owner, Tree, Znode};
+use crate::txn::Session;
+use acls::AclTable;
+use digest::Digest;
+use quotas::Quotas;
+use sessions::Sessions;
+
+/// Everything that transactions change. Cloning it shares its structure.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) tree: Tree,
+    pub(crate) acls: AclTable,
+    pub(crate) sessions: Sessions,
+    /// Container and TTL znodes, which the leader deletes when their time has come.
+    pub(crate) reapable: OrdSet<Arc<str>>,
+    pub(crate) quotas: Quotas,
+    pub(crate) digest: Digest,
+    pub(crate) last_zxid: Zxid,
+    pub(crate) last_time_ms: i64,
+}
+
+impl State {
+    /// The state of a new ensemble. `seed` orders znodes inside this server and is not part of the value; clients
+    /// should not be able to guess it.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let tree = Tree::new(seed);
+        let mut builder = StateBuilder::new(seed);
+        for znode in tree.nodes() {
+            let is_config = znode.path() == crate::path::CONFIG;
+            let acl = if is_config { Acl::read_only() } else { Acl::OPEN };
+            builder
+                .znode(&znode.path(), &znode.meta(), &acl, znode.data())
+                .expect("built-in paths are distinct");
+        }
+        builder.finish(Zxid::ZERO, 0).expect("the built-in znodes are a tree")
+    }
+
+    /// Zxid of the last transaction applied.
+    #[must_use]
+    pub const fn last_zxid(&self) -> Zxid {
+        self.last_zxid
+    }
+
+    /// Largest time of a transaction applied, milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn last_time_ms(&self) -> i64 {
+        self.last_time_ms
+    }
+
+    /// A fingerprint of the tree: servers at the same zxid have the same one.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    /// The znodes.
+    #[must_use]
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The znode `path`.
+    #[must_use]
+    pub fn znode(&self, path: &str) -> Option<&Znode> {
+        self.tree.get(path)
+    }
+
+    /// A znode's ACL.
+    ///
+    /// # Panics
+    /// The znode is of another state.
+    #[must_use]
+    pub fn acl_of(&self, znode: &Znode) -> &Acl {
+        self.acls.get(znode.acl())
+    }
+
+    /// A session, if it exists.
+    #[must_use]
+    pub fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(id)
+    }
+
+    /// All sessions, by id.
+    pub fn sessions(&self) -> impl ExactSizeIterator<Item = (SessionId, &Session)> {
+        self.sessions.iter()
+    }
+
+    /// A session's ephemeral znodes, in the order of their paths.
+    pub fn ephemerals(&self, session: SessionId) -> impl Iterator<Item = &str> {
+        self.sessions.ephemerals(session)
+    }
+
+    /// Number of ephemeral znodes of all sessions.
+    #[must_use]
+    pub fn ephemeral_count(&self) -> usize {
+        self.sessions.ephemeral_count()
+    }
+
+    /// Container and TTL znodes after `after` in the order of their paths, which is how a cleaner with a limited
+    /// rate goes around.
+    pub fn reapable<'a>(
+        &'a self,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&'a str, &'a Znode)> + use<'a> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(Arc::from(after)));
+        self.reapable.range((from, Bound::Unbounded)).filter_map(|path| Some((&**path, self.tree.get(path)?)))
+    }
+
+    /// Number of distinct ACLs other than the open one.
+    #[must_use]
+    pub fn acl_count(&self) -> usize {
+        self.acls.len()
+    }
+
+    /// Puts a znode in all tables except the tree.
+    pub(crate) fn enlist(&mut self, path: &str, owner: Owner) {
+        match owner {
+            Owner::None => {}
+            Owner::Session(session) => self.sessions.add_ephemeral(session, path),
+            Owner::Container | Owner::Ttl(_) => {
+                self.reapable.insert(path.into());
+            }
+        }
+        self.quotas.created(path);
+    }
+
+    /// Takes a znode from all tables except the tree.
+    pub(crate) fn delist(&mut self, path: &str, owner: Owner) {
+        match owner {
+            Owner::None => {}
+            Owner::Session(session) => self.sessions.remove_ephemeral(session, path),
+            Owner::Container | Owner::Ttl(_) => {
+                self.reapable.remove(path);
+            }
+        }
+        self.quotas.deleted(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_shared_between_threads() {
+        fn shared<T: Send + Sync>(_: &T) {}
+        shared(&State::new(1));
+    }
+
+    #[test]
+    fn the_seed_is_no_part_of_the_value() {
+        assert_eq!(State::new(1).digest(), State::new(2).digest());
+    }
+}

@@ -1,0 +1,137 @@
+//! The access control lists in use, each kept once.
+//!
+//! A list lives as long as a znode has it: clients make up lists without end, so the table counts users and
+//! forgets. Ids are given in the order of transactions, the smallest free one first.
+
+use imbl::{OrdMap, OrdSet};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::acl::Acl;
+use crate::tree::AclId;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AclTable {
+    rows: OrdMap<u32, Row>,
+    ids: OrdMap<Acl, u32>,
+    /// Invariant: the keys of `rows` and these are the numbers from 0 up, each once.
+    free: OrdSet<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    acl: Acl,
+    /// Number of znodes that have it; never 0.
+    users: u64,
+    fingerprint: u64,
+}
+
+impl AclTable {
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn get(&self, id: AclId) -> &Acl {
+        if id == AclId::OPEN { &Acl::OPEN } else { &self.row(id).acl }
+    }
+
+    /// Depends on the list alone, not on its id.
+    pub(crate) fn fingerprint(&self, id: AclId) -> u64 {
+        if id == AclId::OPEN { 0 } else { self.row(id).fingerprint }
+    }
+
+    fn row(&self, id: AclId) -> &Row {
+        self.rows.get(&id.0).expect("a znode's ACL is in the table")
+    }
+
+    /// One more znode has this list.
+    pub(crate) fn acquire(&mut self, acl: &Acl) -> AclId {
+        if acl.is_open() {
+            return AclId::OPEN;
+        }
+        if let Some(&id) = self.ids.get(acl) {
+            self.rows.get_mut(&id).expect("ids name rows").users += 1;
+            return AclId(id);
+        }
+        let id = self.take_free_id();
+        self.ids.insert(acl.clone(), id);
+        self.rows.insert(id, Row { acl: acl.clone(), users: 1, fingerprint: fingerprint(acl) });
+        AclId(id)
+    }
+
+    /// One znode less has this list.
+    pub(crate) fn release(&mut self, id: AclId) {
+        if id == AclId::OPEN {
+            return;
+        }
+        let row = self.rows.get_mut(&id.0).expect("a znode's ACL is in the table");
+        row.users -= 1;
+        if row.users == 0 {
+            let row = self.rows.remove(&id.0).expect("was there a moment ago");
+            self.ids.remove(&row.acl);
+            self.free.insert(id.0);
+        }
+    }
+
+    fn take_free_id(&mut self) -> u32 {
+        match self.free.remove_min() {
+            Some(id) => id,
+            None => u32::try_from(self.rows.len()).expect("lists are fewer than znodes, which fit memory"),
+        }
+    }
+}
+
+fn fingerprint(acl: &Acl) -> u64 {
+    let mut hasher = Xxh3::new();
+    for entry in acl.entries() {
+        hasher.update(&entry.perms.0.to_le_bytes());
+        for text in [&entry.scheme, &entry.id] {
+            hasher.update(&text.len().to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+    }
+    hasher.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringkeeper_wire::{AclEntry, Perms};
+
+    fn list(user: &str) -> Acl {
+        Acl::new(vec![AclEntry { perms: Perms::ALL, scheme: "digest".to_owned(), id: format!("{user}:h") }])
+    }
+
+    #[test]
+    fn equal_lists_share_an_id() {
+        let mut table = AclTable::default();
+        let id = table.acquire(&list("a"));
+        assert_eq!(table.acquire(&list("a")), id);
+        assert_ne!(table.acquire(&list("b")), id);
+        assert_eq!(*table.get(id), list("a"));
+        assert_eq!(table.acquire(&Acl::OPEN), AclId::OPEN);
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn a_list_without_users_is_forgotten_and_its_id_used_again() {
+        let mut table = AclTable::default();
+        let a = table.acquire(&list("a"));
+        let b = table.acquire(&list("b"));
+        table.acquire(&list("a"));
+        table.release(a);
+        assert_eq!(table.len(), 2);
+        table.release(a);
+        assert_eq!(table.len(), 1);
+        assert_eq!(table.acquire(&list("c")), a);
+        assert_eq!(*table.get(b), list("b"));
+    }
+
+    #[test]
+    fn a_clone_keeps_what_the_original_forgets() {
+        let mut table = AclTable::default();
+        let id = table.acquire(&list("a"));
+        let before = table.clone();
+        table.release(id);
+        assert_eq!(*before.get(id), list("a"));
+    }
+}

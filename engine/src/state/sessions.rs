@@ -1,0 +1,98 @@
+//! Sessions and what they own.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use equivalent::{Comparable, Equivalent};
+use imbl::{OrdMap, OrdSet};
+use ringkeeper_wire::SessionId;
+
+use crate::txn::Session;
+
+/// All sessions, and the ephemerals of all in one set: sessions with one ephemeral are the rule, and a set for
+/// each would cost more than its content.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions {
+    by_id: OrdMap<SessionId, Session>,
+    ephemerals: OrdSet<Ephemeral>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Ephemeral {
+    owner: SessionId,
+    path: Arc<str>,
+}
+
+/// An [`Ephemeral`] to look for.
+struct Wanted<'a>(SessionId, &'a str);
+
+impl Equivalent<Ephemeral> for Wanted<'_> {
+    fn equivalent(&self, key: &Ephemeral) -> bool {
+        self.compare(key).is_eq()
+    }
+}
+
+impl Comparable<Ephemeral> for Wanted<'_> {
+    fn compare(&self, key: &Ephemeral) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(key.owner, &*key.path))
+    }
+}
+
+impl Sessions {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.by_id.get(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (SessionId, &Session)> {
+        self.by_id.iter().map(|(&id, session)| (id, session))
+    }
+
+    pub(crate) fn open(&mut self, id: SessionId, session: Session) {
+        self.by_id.insert(id, session);
+    }
+
+    pub(crate) fn close(&mut self, id: SessionId) {
+        self.by_id.remove(&id);
+    }
+
+    pub(crate) fn ephemerals(&self, owner: SessionId) -> impl Iterator<Item = &str> {
+        self.ephemerals
+            .range((Bound::Included(Wanted(owner, "")), Bound::Unbounded))
+            .take_while(move |ephemeral| ephemeral.owner == owner)
+            .map(|ephemeral| &*ephemeral.path)
+    }
+
+    pub(super) fn ephemeral_count(&self) -> usize {
+        self.ephemerals.len()
+    }
+
+    pub(super) fn add_ephemeral(&mut self, owner: SessionId, path: &str) {
+        self.ephemerals.insert(Ephemeral { owner, path: path.into() });
+    }
+
+    pub(super) fn remove_ephemeral(&mut self, owner: SessionId, path: &str) {
+        self.ephemerals.remove(&Wanted(owner, path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ephemerals_are_listed_by_their_session_alone() {
+        let mut sessions = Sessions::default();
+        for (owner, path) in [(1, "/b"), (2, "/c"), (1, "/a"), (-3, "/d")] {
+            sessions.add_ephemeral(SessionId(owner), path);
+        }
+        let of = |sessions: &Sessions, owner| {
+            sessions.ephemerals(SessionId(owner)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&sessions, 1), ["/a", "/b"]);
+        assert_eq!(of(&sessions, 2), ["/c"]);
+        assert_eq!(of(&sessions, -3), ["/d"]);
+        sessions.remove_ephemeral(SessionId(1), "/a");
+        assert_eq!(of(&sessions, 1), ["/b"]);
+        assert_eq!(sessions.ephemeral_count(), 3);
+    }
+}

@@ -1,0 +1,387 @@
+//! The znodes, as a persistent value: cloning a [`Tree`] is one reference count, and a clone never changes
+//! when the other does.
+//!
+//! All znodes lie in one copy-on-write B+tree, ordered by a key of which the upper half is a hash of the
+//! parent's path and the lower half of the whole path (`key.rs`). So the children of a znode lie side by side:
+//! a listing is a scan, there is no index of children to keep, and a lookup costs the same at any depth. A
+//! znode is one allocation (`znode.rs`); the full path of a directory is held once, shared by its children.
+//!
+//! The tree applies what it is told. Whether a path is well formed, whether the ACL allows it, whether a
+//! version matches: that is decided before a transaction is made.
+
+mod btree;
+mod cursor;
+mod key;
+mod owner;
+mod walk;
+mod znode;
+
+#[cfg(test)]
+mod tests;
+
+pub use owner::Owner;
+pub use walk::{Children, Descendants, Nodes};
+pub use znode::{AclId, Znode, ZnodeMeta};
+
+use btree::{BTree, Position};
+use key::Keys;
+use ringkeeper_wire::Zxid;
+use std::collections::BTreeMap;
+use znode::Directory;
+
+/// Znodes that exist from the beginning, parents first, each with its number of children.
+const BUILT_IN: [(&str, u32); 4] =
+    [("/", 1), ("/zookeeper", 2), ("/zookeeper/quota", 0), ("/zookeeper/config", 0)];
+
+/// A znode to be created.
+#[derive(Clone, Copy, Debug)]
+pub struct NewZnode<'a> {
+    /// Its data; `None` is null, which clients can tell from empty.
+    pub data: Option<&'a [u8]>,
+    /// Its ACL.
+    pub acl: AclId,
+    /// What keeps it alive.
+    pub owner: Owner,
+    /// The creating transaction.
+    pub zxid: Zxid,
+    /// The transaction's time, milliseconds since the Unix epoch.
+    pub time: i64,
+    /// The parent's persisted cversion after this creation; -1 (logs before ZooKeeper 3.4) means one more than
+    /// now. A parent that is ahead of it already (a replay) keeps its cversion and pzxid.
+    pub parent_cversion: i32,
+}
+
+/// Why a znode was not created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// Its parent does not exist.
+    #[error("the parent does not exist")]
+    NoParent,
+    /// There is a znode of this path.
+    #[error("the znode exists already")]
+    NodeExists,
+}
+
+/// Why a znode was not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// There is none of this path.
+    #[error("the znode does not exist")]
+    NoNode,
+    /// It has children.
+    #[error("the znode has children")]
+    NotEmpty,
+}
+
+/// There is no znode of this path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the znode does not exist")]
+pub struct NoNode;
+
+/// A znode whose parent does not exist, found by [`Tree::recount_children`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} has no parent")]
+pub struct Orphan {
+    /// The path of one such znode.
+    pub path: String,
+}
+
+/// All znodes at one moment.
+#[derive(Clone)]
+pub struct Tree {
+    nodes: BTree<Znode>,
+    keys: Keys,
+    data_size: u64,
+}
+
+impl Tree {
+    /// The tree of a new ensemble: only the built-in znodes, whose Stats are all zero. Their creation was never
+    /// counted, so "/" shows clients the cversion -1 and "/zookeeper" -2, as in ZooKeeper.
+    ///
+    /// `seed` keys the hash that orders the tree; clients should not be able to guess it.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut tree = Self::empty(seed);
+        for (path, num_children) in BUILT_IN {
+            let meta =
+                ZnodeMeta { num_children, ..ZnodeMeta::fresh(Zxid::ZERO, 0, AclId::OPEN, Owner::None) };
+            tree.restore(path, &meta, Some(&[])).expect("the built-in paths are distinct");
+        }
+        tree
+    }
+
+    /// A tree without even a root, to be filled by [`Self::restore`].
+    #[must_use]
+    pub fn empty(seed: u64) -> Self {
+        Self { nodes: BTree::new(), keys: Keys::new(seed), data_size: 0 }
+    }
+
+    /// A tree in whose keys only the bits of `mask` differ.
+    #[cfg(test)]
+    fn with_collisions(seed: u64, mask: u64) -> Self {
+        let mut tree = Self { keys: Keys::degenerate(seed, mask), ..Self::empty(seed) };
+        for znode in Self::new(seed).nodes() {
+            tree.restore(&znode.path(), &znode.meta(), znode.data()).expect("taken from a tree");
+        }
+        tree
+    }
+
+    /// The znode `path`.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&Znode> {
+        let (parent, name) = key::split(path)?;
+        self.nodes.find(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
+    }
+
+    /// The children of `path` with their names, in an order that depends on the seed alone. Empty if it does
+    /// not exist. Costs a scan of the children, allocates nothing.
+    #[must_use]
+    pub fn children(&self, path: &str) -> Children<'_> {
+        Children::new(self, path)
+    }
+
+    /// Everything below `path`, without itself, each parent before its children.
+    #[must_use]
+    pub fn descendants(&self, path: &str) -> Descendants<'_> {
+        Descendants::new(self, path)
+    }
+
+    /// Every znode, in an order that depends on the seed alone; a parent may come after its children.
+    #[must_use]
+    pub fn nodes(&self) -> Nodes<'_> {
+        Nodes::new(self)
+    }
+
+    /// Number of znodes, the built-in ones included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is not even a root.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all paths and data: ZooKeeper's `approximate_data_size`.
+    #[must_use]
+    pub const fn data_size(&self) -> u64 {
+        self.data_size
+    }
+
+    /// Creates a znode and counts it in its parent.
+    ///
+    /// # Errors
+    /// If the parent is missing or the znode exists; nothing is changed then.
+    pub fn insert(&mut self, path: &str, new: &NewZnode<'_>) -> Result<(), InsertError> {
+        let (parent, name) = key::split(path).ok_or(InsertError::NoParent)?;
+        let key = self.keys.of(path, parent);
+        let directory = self.vacancy(key, parent, name)?;
+        let position = self.locate(parent).ok_or(InsertError::NoParent)?;
+        let parent_znode = self.nodes.value_mut(&position);
+        count_created(parent_znode, new);
+        let had_children = parent_znode.num_children() > 1;
+        let directory = directory
+            .or_else(|| if had_children { self.directory_of_children(parent) } else { None })
+            .unwrap_or_else(|| Directory::new(parent));
+        let meta = ZnodeMeta::fresh(new.zxid, new.time, new.acl, new.owner);
+        self.add(key, Znode::new(directory, name, &meta, new.data));
+        Ok(())
+    }
+
+    /// Puts a znode in as a snapshot has it, and leaves its parent alone: in any order, parents last too.
+    ///
+    /// # Errors
+    /// If the znode exists. A path without a slash has no parent.
+    pub fn restore(&mut self, path: &str, meta: &ZnodeMeta, data: Option<&[u8]>) -> Result<(), InsertError> {
+        let (parent, name) = key::split(path).ok_or(InsertError::NoParent)?;
+        let key = self.keys.of(path, parent);
+        let directory = self
+            .vacancy(key, parent, name)?
+            .or_else(|| self.directory_of_children(parent))
+            .unwrap_or_else(|| Directory::new(parent));
+        self.add(key, Znode::new(directory, name, meta, data));
+        Ok(())
+    }
+
+    /// Deletes a childless znode, takes it off its parent's count and raises the parent's pzxid to `zxid`.
+    /// Returns what was deleted.
+    ///
+    /// # Errors
+    /// If it does not exist or has children; nothing is changed then.
+    pub fn remove(&mut self, path: &str, zxid: Zxid) -> Result<Znode, RemoveError> {
+        let (parent, _) = key::split(path).ok_or(RemoveError::NoNode)?;
+        let position = self.locate(path).ok_or(RemoveError::NoNode)?;
+        if self.nodes.value(&position).num_children() > 0 {
+            return Err(RemoveError::NotEmpty);
+        }
+        if let Some(parent_position) = self.locate(parent) {
+            let parent_znode = self.nodes.value_mut(&parent_position);
+            let mut meta = parent_znode.meta();
+            meta.num_children = meta.num_children.saturating_sub(1);
+            meta.pzxid = meta.pzxid.max(zxid);
+            parent_znode.set_meta(&meta);
+        }
+        let removed = self.nodes.remove(&position);
+        self.data_size -= size_of_contents(&removed);
+        Ok(removed)
+    }
+
+    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// If the znode does not exist.
+    pub fn set_data(
+        &mut self,
+        path: &str,
+        data: Option<&[u8]>,
+        version: i32,
+        zxid: Zxid,
+        time: i64,
+    ) -> Result<(), NoNode> {
+        self.replace_data(path, data, |meta| {
+            meta.version = version;
+            meta.mzxid = zxid;
+            meta.mtime = time;
+        })
+    }
+
+    /// Replaces the data and nothing of the Stat but its length: the server's own bookkeeping (quota).
+    ///
+    /// # Errors
+    /// If the znode does not exist.
+    pub fn overwrite_data_quietly(&mut self, path: &str, data: Option<&[u8]>) -> Result<(), NoNode> {
+        self.replace_data(path, data, |_| ())
+    }
+
+    /// Replaces the ACL; `aversion` is the new one.
+    ///
+    /// # Errors
+    /// If the znode does not exist.
+    pub fn set_acl(&mut self, path: &str, acl: AclId, aversion: i32) -> Result<(), NoNode> {
+        self.change_meta(path, |meta| {
+            meta.acl = acl;
+            meta.aversion = aversion;
+        })
+    }
+
+    /// Raises the persisted cversion to `cversion`, and pzxid with it, unless it is as high already: the replay
+    /// of a creation that the snapshot holds. -1 means one more than now.
+    ///
+    /// # Errors
+    /// If the znode does not exist.
+    pub fn raise_cversion(&mut self, path: &str, cversion: i32, zxid: Zxid) -> Result<(), NoNode> {
+        self.change_meta(path, |meta| raise_cversion(meta, cversion, zxid))
+    }
+
+    /// Counts every znode's children anew, after a [`Self::restore`] from a source that does not know them.
+    ///
+    /// # Errors
+    /// If a parent is missing; counts are unchanged then.
+    pub fn recount_children(&mut self) -> Result<(), Orphan> {
+        let mut counts = BTreeMap::<&str, (u32, &Znode)>::new();
+        for znode in self.nodes().filter(|znode| !znode.parent_path().is_empty()) {
+            counts.entry(znode.parent_path()).or_insert((0, znode)).0 += 1;
+        }
+        if let Some((_, (_, child))) = counts.iter().find(|(parent, _)| self.get(parent).is_none()) {
+            return Err(Orphan { path: child.path() });
+        }
+        let mut path = String::new();
+        let mut wrong = Vec::new();
+        for znode in self.nodes() {
+            znode.write_path(&mut path);
+            let count = counts.get(path.as_str()).map_or(0, |&(count, _)| count);
+            if count != znode.num_children() {
+                wrong.push((path.clone(), count));
+            }
+        }
+        for (path, count) in wrong {
+            self.change_meta(&path, |meta| meta.num_children = count).expect("seen a moment ago");
+        }
+        Ok(())
+    }
+
+    /// Checks that there is no such znode, and returns its directory if a neighbour in the tree's order is a
+    /// sibling (as nearly always in a large directory).
+    fn vacancy(&self, key: u64, parent: &str, name: &str) -> Result<Option<Directory>, InsertError> {
+        let cursor = self.nodes.cursor(key);
+        let sibling = |znode: &Znode| znode.is_child_of(parent).then(|| znode.directory().clone());
+        let mut directory = cursor.behind().and_then(|(_, znode)| sibling(znode));
+        for (other, znode) in cursor {
+            if other == key && znode.is_at(parent, name) {
+                return Err(InsertError::NodeExists);
+            }
+            directory = directory.or_else(|| sibling(znode));
+            if other != key {
+                break;
+            }
+        }
+        Ok(directory)
+    }
+
+    fn directory_of_children(&self, parent: &str) -> Option<Directory> {
+        self.children(parent).next().map(|(_, child)| child.directory().clone())
+    }
+
+    fn locate(&self, path: &str) -> Option<Position> {
+        let (parent, name) = key::split(path)?;
+        self.nodes.locate(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
+    }
+
+    fn add(&mut self, key: u64, znode: Znode) {
+        self.data_size += size_of_contents(&znode);
+        self.nodes.insert(key, znode);
+    }
+
+    fn change_meta(&mut self, path: &str, change: impl FnOnce(&mut ZnodeMeta)) -> Result<(), NoNode> {
+        let position = self.locate(path).ok_or(NoNode)?;
+        let znode = self.nodes.value_mut(&position);
+        let mut meta = znode.meta();
+        change(&mut meta);
+        znode.set_meta(&meta);
+        Ok(())
+    }
+
+    fn replace_data(
+        &mut self,
+        path: &str,
+        data: Option<&[u8]>,
+        change: impl FnOnce(&mut ZnodeMeta),
+    ) -> Result<(), NoNode> {
+        let position = self.locate(path).ok_or(NoNode)?;
+        let znode = self.nodes.value_mut(&position);
+        let before = size_of_contents(znode);
+        let mut meta = znode.meta();
+        change(&mut meta);
+        znode.set_data(&meta, data);
+        self.data_size = self.data_size - before + size_of_contents(znode);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("len", &self.len()).field("data_size", &self.data_size).finish()
+    }
+}
+
+fn count_created(parent: &mut Znode, new: &NewZnode<'_>) {
+    let mut meta = parent.meta();
+    meta.num_children += 1;
+    raise_cversion(&mut meta, new.parent_cversion, new.zxid);
+    parent.set_meta(&meta);
+}
+
+fn raise_cversion(meta: &mut ZnodeMeta, cversion: i32, zxid: Zxid) {
+    let cversion = if cversion == -1 { meta.cversion.wrapping_add(1) } else { cversion };
+    if cversion.wrapping_sub(meta.cversion) > 0 {
+        meta.cversion = cversion;
+        meta.pzxid = zxid;
+    }
+}
+
+/// What a znode adds to [`Tree::data_size`].
+fn size_of_contents(znode: &Znode) -> u64 {
+    u64::try_from(znode.path_len() + znode.data_len()).expect("usize fits u64")
+}

@@ -1,0 +1,444 @@
+//! One znode in one allocation.
+//!
+//! Most znodes are leaves that are created and perhaps never set again, so the fields that still have the
+//! value of a fresh znode are not stored. A header of 40 bytes is followed by
+//!
+//! ```text
+//! flags: u8
+//! [SET]       mzxid: u64, mtime: i64, version: i32      if it was ever set
+//! [DIRECTORY] pzxid: u64, cversion: i32, children: u32  if it ever had children
+//! [OWNED]     owner: i64                                if ephemeral, container or TTL
+//! [ACL_SET]   aversion: i32                             if its ACL was ever set
+//! name, payload
+//! ```
+//!
+//! A payload of more than [`INLINE_MAX`] bytes lies in an allocation of its own that all later versions of
+//! the znode share, so that a change of a parent's Stat never copies a big payload.
+
+use super::owner::Owner;
+use ringkeeper_wire::{Stat, Zxid};
+use smallvec::SmallVec;
+use triomphe::{Arc, ThinArc};
+
+/// Payloads up to this many bytes lie beside the header.
+const INLINE_MAX: usize = 1024;
+
+const SET: u8 = 1;
+const DIRECTORY: u8 = 1 << 1;
+const OWNED: u8 = 1 << 2;
+const ACL_SET: u8 = 1 << 3;
+/// The data is null, not empty (the wire tells them apart).
+const NULL_DATA: u8 = 1 << 4;
+
+/// Encoded size of each optional group, in the order of its flag.
+const GROUPS: [(u8, usize); 4] = [(SET, 20), (DIRECTORY, 16), (OWNED, 8), (ACL_SET, 4)];
+/// Flags and all groups together.
+const FIELDS_MAX: usize = 1 + 20 + 16 + 8 + 4;
+
+/// Names an ACL interned elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AclId(pub u32);
+
+impl AclId {
+    /// Everybody may do everything: ZooKeeper's id -1, which no ACL table holds.
+    pub const OPEN: Self = Self(u32::MAX);
+}
+
+/// A directory's path, shared by all its children.
+#[derive(Clone)]
+pub(super) struct Directory(ThinArc<(), u8>);
+
+impl Directory {
+    pub(super) fn new(path: &str) -> Self {
+        Self(ThinArc::from_header_and_slice((), path.as_bytes()))
+    }
+
+    /// Compares bytes: checking that they are UTF-8 again would cost more than the lookup.
+    fn is(&self, path: &str) -> bool {
+        self.0.slice == *path.as_bytes()
+    }
+}
+
+/// Everything the tree keeps of a znode except its path and data (ZooKeeper's StatPersisted, the ACL id and
+/// the number of children).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZnodeMeta {
+    /// Zxid of the transaction that created it.
+    pub czxid: Zxid,
+    /// Zxid of the last setData.
+    pub mzxid: Zxid,
+    /// Zxid of the last change of its children, its own creation at first.
+    pub pzxid: Zxid,
+    /// Creation time, milliseconds since the Unix epoch.
+    pub ctime: i64,
+    /// Time of the last setData, milliseconds since the Unix epoch.
+    pub mtime: i64,
+    /// Number of setData calls.
+    pub version: i32,
+    /// Number of children ever created. Clients see another number, see [`Znode::stat`].
+    pub cversion: i32,
+    /// Number of setACL calls.
+    pub aversion: i32,
+    /// Direct children.
+    pub num_children: u32,
+    /// See [`Owner::from_raw`].
+    pub raw_owner: i64,
+    /// Its ACL.
+    pub acl: AclId,
+}
+
+impl ZnodeMeta {
+    /// A znode as its creating transaction leaves it; `time` in milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn fresh(zxid: Zxid, time: i64, acl: AclId, owner: Owner) -> Self {
+        Self {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: time,
+            mtime: time,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            num_children: 0,
+            raw_owner: owner.to_raw(),
+            acl,
+        }
+    }
+
+    fn flags(&self) -> u8 {
+        let mut flags = 0;
+        if (self.mzxid, self.mtime, self.version) != (self.czxid, self.ctime, 0) {
+            flags |= SET;
+        }
+        if (self.pzxid, self.cversion, self.num_children) != (self.czxid, 0, 0) {
+            flags |= DIRECTORY;
+        }
+        if self.raw_owner != 0 {
+            flags |= OWNED;
+        }
+        if self.aversion != 0 {
+            flags |= ACL_SET;
+        }
+        flags
+    }
+
+    /// Writes flags and groups, and returns how many bytes they take.
+    fn encode(&self, flags: u8, to: &mut [u8; FIELDS_MAX]) -> usize {
+        let mut writer = Writer { to, at: 0 };
+        writer.put([flags]);
+        if flags & SET != 0 {
+            writer.put(self.mzxid.0.to_le_bytes());
+            writer.put(self.mtime.to_le_bytes());
+            writer.put(self.version.to_le_bytes());
+        }
+        if flags & DIRECTORY != 0 {
+            writer.put(self.pzxid.0.to_le_bytes());
+            writer.put(self.cversion.to_le_bytes());
+            writer.put(self.num_children.to_le_bytes());
+        }
+        if flags & OWNED != 0 {
+            writer.put(self.raw_owner.to_le_bytes());
+        }
+        if flags & ACL_SET != 0 {
+            writer.put(self.aversion.to_le_bytes());
+        }
+        writer.at
+    }
+}
+
+struct Writer<'a> {
+    to: &'a mut [u8; FIELDS_MAX],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.to[self.at..self.at + N].copy_from_slice(&bytes);
+        self.at += N;
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (bytes, rest) = self.0.split_first_chunk().expect("the flags promise this group");
+        self.0 = rest;
+        *bytes
+    }
+}
+
+struct Header {
+    directory: Directory,
+    /// The payload, if it is not inline.
+    external: Option<ThinArc<(), u8>>,
+    czxid: Zxid,
+    ctime: i64,
+    acl: AclId,
+    name_len: u32,
+}
+
+/// A znode as it was at one moment. Cloning shares it.
+#[derive(Clone)]
+pub struct Znode(ThinArc<Header, u8>);
+
+impl Znode {
+    pub(super) fn new(directory: Directory, name: &str, meta: &ZnodeMeta, data: Option<&[u8]>) -> Self {
+        let payload = data.unwrap_or_default();
+        let external = (payload.len() > INLINE_MAX).then(|| ThinArc::from_header_and_slice((), payload));
+        let inline = if external.is_some() { &[] } else { payload };
+        let null = if data.is_none() { NULL_DATA } else { 0 };
+        Self::build(directory, name.as_bytes(), meta, null, external, inline)
+    }
+
+    fn build(
+        directory: Directory,
+        name: &[u8],
+        meta: &ZnodeMeta,
+        null: u8,
+        external: Option<ThinArc<(), u8>>,
+        inline: &[u8],
+    ) -> Self {
+        let mut fields = [0; FIELDS_MAX];
+        let fields_len = meta.encode(meta.flags() | null, &mut fields);
+        let mut tail = SmallVec::<[u8; 512]>::with_capacity(fields_len + name.len() + inline.len());
+        tail.extend_from_slice(&fields[..fields_len]);
+        tail.extend_from_slice(name);
+        tail.extend_from_slice(inline);
+        let header = Header {
+            directory,
+            external,
+            czxid: meta.czxid,
+            ctime: meta.ctime,
+            acl: meta.acl,
+            name_len: u32::try_from(name.len()).expect("a name is shorter than a request"),
+        };
+        Self(ThinArc::from_header_and_slice(header, &tail))
+    }
+
+    fn header(&self) -> &Header {
+        &self.0.header.header
+    }
+
+    fn flags(&self) -> u8 {
+        self.0.slice[0]
+    }
+
+    /// Name and inline payload.
+    fn tail(&self) -> (&[u8], &[u8]) {
+        let groups = GROUPS.iter().map(|&(flag, len)| if self.flags() & flag != 0 { len } else { 0 });
+        let fields_len = 1 + groups.sum::<usize>();
+        self.0.slice[fields_len..].split_at(self.header().name_len as usize)
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.header().directory
+    }
+
+    pub(super) fn is_at(&self, parent: &str, name: &str) -> bool {
+        self.tail().0 == name.as_bytes() && self.is_child_of(parent)
+    }
+
+    pub(super) fn is_child_of(&self, parent: &str) -> bool {
+        self.directory().is(parent)
+    }
+
+    /// Whether both have the same parent.
+    pub(super) fn is_sibling_of(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&self.directory().0, &other.directory().0);
+        ours.as_ptr() == theirs.as_ptr() || ours.slice == theirs.slice
+    }
+
+    /// Metadata as the tree keeps it.
+    #[must_use]
+    pub fn meta(&self) -> ZnodeMeta {
+        let header = self.header();
+        let flags = self.flags();
+        let mut meta = ZnodeMeta::fresh(header.czxid, header.ctime, header.acl, Owner::None);
+        let mut reader = Reader(&self.0.slice[1..]);
+        if flags & SET != 0 {
+            meta.mzxid = Zxid(u64::from_le_bytes(reader.take()));
+            meta.mtime = i64::from_le_bytes(reader.take());
+            meta.version = i32::from_le_bytes(reader.take());
+        }
+        if flags & DIRECTORY != 0 {
+            meta.pzxid = Zxid(u64::from_le_bytes(reader.take()));
+            meta.cversion = i32::from_le_bytes(reader.take());
+            meta.num_children = u32::from_le_bytes(reader.take());
+        }
+        if flags & OWNED != 0 {
+            meta.raw_owner = i64::from_le_bytes(reader.take());
+        }
+        if flags & ACL_SET != 0 {
+            meta.aversion = i32::from_le_bytes(reader.take());
+        }
+        meta
+    }
+
+    /// Metadata as clients see it: cversion counts creations and deletions of children (2 x creations - living
+    /// children), and only ephemerals show an owner.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        let meta = self.meta();
+        let num_children = meta.num_children.cast_signed();
+        Stat {
+            czxid: meta.czxid.to_wire(),
+            mzxid: meta.mzxid.to_wire(),
+            ctime: meta.ctime,
+            mtime: meta.mtime,
+            version: meta.version,
+            cversion: meta.cversion.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: meta.aversion,
+            ephemeral_owner: Owner::from_raw(meta.raw_owner).visible(),
+            data_length: i32::try_from(self.data_len()).expect("a frame's length is an i32"),
+            num_children,
+            pzxid: meta.pzxid.to_wire(),
+        }
+    }
+
+    /// The data; `None` if it is null, which is not the same as empty.
+    #[must_use]
+    pub fn data(&self) -> Option<&[u8]> {
+        if self.flags() & NULL_DATA != 0 { None } else { Some(self.payload()) }
+    }
+
+    fn payload(&self) -> &[u8] {
+        match &self.header().external {
+            Some(external) => &external.slice,
+            None => self.tail().1,
+        }
+    }
+
+    /// Length of the data in bytes; null data has 0.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.payload().len()
+    }
+
+    /// Its ACL.
+    #[must_use]
+    pub fn acl(&self) -> AclId {
+        self.header().acl
+    }
+
+    /// What keeps it alive.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::from_raw(self.raw_owner())
+    }
+
+    /// The owner as ZooKeeper persists it, see [`Owner::from_raw`].
+    #[must_use]
+    pub fn raw_owner(&self) -> i64 {
+        if self.flags() & OWNED == 0 { 0 } else { self.meta().raw_owner }
+    }
+
+    /// Number of children ever created: the next sequential child's number.
+    #[must_use]
+    pub fn persisted_cversion(&self) -> i32 {
+        self.meta().cversion
+    }
+
+    /// Number of direct children.
+    #[must_use]
+    pub fn num_children(&self) -> u32 {
+        if self.flags() & DIRECTORY == 0 { 0 } else { self.meta().num_children }
+    }
+
+    /// The last component of its path; empty for the root.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        std::str::from_utf8(self.tail().0).expect("was a &str")
+    }
+
+    /// Its parent's path; empty for the root.
+    #[must_use]
+    pub fn parent_path(&self) -> &str {
+        std::str::from_utf8(&self.directory().0.slice).expect("was a &str")
+    }
+
+    /// Writes its path over what `path` holds.
+    pub fn write_path(&self, path: &mut String) {
+        super::key::join(self.parent_path(), self.name(), path);
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut path = String::new();
+        self.write_path(&mut path);
+        path
+    }
+
+    /// Length of its path in bytes.
+    pub(super) fn path_len(&self) -> usize {
+        let parent = self.directory().0.slice.len();
+        let slash = usize::from(parent != 1);
+        parent + slash + self.header().name_len as usize
+    }
+
+    /// Replaces the metadata, in place if nobody else holds this znode and the same groups stay.
+    pub(super) fn set_meta(&mut self, meta: &ZnodeMeta) {
+        if self.try_set_in_place(meta, self.flags() & NULL_DATA) {
+            return;
+        }
+        let (name, inline) = self.tail();
+        let header = self.header();
+        *self = Self::build(
+            header.directory.clone(),
+            name,
+            meta,
+            self.flags() & NULL_DATA,
+            header.external.clone(),
+            inline,
+        );
+    }
+
+    /// Replaces metadata and data.
+    pub(super) fn set_data(&mut self, meta: &ZnodeMeta, data: Option<&[u8]>) {
+        let header = self.header();
+        let same_shape = header.external.is_none()
+            && data.is_some_and(|data| data.len() <= INLINE_MAX && data.len() == self.data_len());
+        if same_shape && self.try_set_in_place(meta, 0) {
+            let data = data.unwrap_or_default();
+            self.0.with_arc_mut(|arc| {
+                let node = Arc::get_mut(arc).expect("was unique a moment ago");
+                let slice = node.slice_mut();
+                let start = slice.len() - data.len();
+                slice[start..].copy_from_slice(data);
+            });
+            return;
+        }
+        *self = Self::new(self.directory().clone(), self.name(), meta, data);
+    }
+
+    /// Writes metadata over the old if this is the only reference and its shape stays the same.
+    fn try_set_in_place(&mut self, meta: &ZnodeMeta, null: u8) -> bool {
+        let flags = meta.flags() | null;
+        if flags != self.flags() {
+            return false;
+        }
+        self.0.with_arc_mut(|arc| {
+            let Some(node) = Arc::get_mut(arc) else { return false };
+            let header = node.header_mut();
+            header.czxid = meta.czxid;
+            header.ctime = meta.ctime;
+            header.acl = meta.acl;
+            let mut fields = [0; FIELDS_MAX];
+            let fields_len = meta.encode(flags, &mut fields);
+            node.slice_mut()[..fields_len].copy_from_slice(&fields[..fields_len]);
+            true
+        })
+    }
+}
+
+impl std::fmt::Debug for Znode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Znode")
+            .field("path", &self.path())
+            .field("meta", &self.meta())
+            .field("data_len", &self.data().map(<[u8]>::len))
+            .finish()
+    }
+}

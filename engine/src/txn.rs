@@ -1,0 +1,187 @@
+//! Transactions: what is logged, replicated and applied, and what applying one gives.
+//!
+//! A transaction is idempotent and complete: it carries the leader's time, resulting versions and owners, so that
+//! applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the same,
+//! protocol reference 9). A request that fails is a transaction too: it takes its place in the order.
+
+mod archive;
+mod batch;
+mod outcome;
+
+pub use batch::{BatchError, TxnBatch, decode_batch, encode_batch};
+pub use outcome::{Change, ChangeKind, Changes, Effect, Outcome};
+pub use ringkeeper_wire::Identity;
+
+use std::slice;
+
+use ringkeeper_wire::{ErrorCode, SessionId, Xid, Zxid};
+use rkyv::with::Skip;
+
+use crate::acl::Acl;
+use archive::{AclEntries, Number};
+
+/// One transaction.
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Txn {
+    /// Its place in the order of everything. In an archive it follows from the place in the batch.
+    #[rkyv(with = Skip)]
+    pub zxid: Zxid,
+    /// The session that asked; 0 for the server itself.
+    #[rkyv(with = Number)]
+    pub session: SessionId,
+    /// The session's number of the request.
+    #[rkyv(with = Number)]
+    pub xid: Xid,
+    /// The leader's time, milliseconds since the Unix epoch.
+    pub time_ms: i64,
+    /// What it does.
+    pub op: TxnOp,
+}
+
+/// What a transaction does.
+///
+/// Archives outlive this program: variants keep their order, new ones are added at the end and hold no more bytes
+/// than [`TxnOp::Update`], or the format version of the log changes.
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub enum TxnOp {
+    /// One change of the tree.
+    Update(Update),
+    /// Several changes, all at the same zxid and time.
+    Multi(Vec<Update>),
+    /// A multi that failed and changes nothing.
+    FailedMulti(FailedMulti),
+    /// Nothing but its place: the request failed.
+    Error(#[rkyv(with = Number)] ErrorCode),
+    /// The session [`Txn::session`] begins.
+    CreateSession(Session),
+    /// The session [`Txn::session`] ends, and these paths, its ephemeral znodes, with it.
+    CloseSession(Vec<Box<str>>),
+    /// The ensemble's configuration changes: a [`SetData`] of [`crate::path::CONFIG`].
+    Reconfig(Update),
+}
+
+impl TxnOp {
+    /// The changes of the tree that were asked for, in order; closing a session asks for none.
+    #[must_use]
+    pub fn updates(&self) -> &[Update] {
+        match self {
+            Self::Update(update) | Self::Reconfig(update) => slice::from_ref(update),
+            Self::Multi(updates) => updates,
+            Self::FailedMulti(_) | Self::Error(_) | Self::CreateSession(_) | Self::CloseSession(_) => &[],
+        }
+    }
+}
+
+/// A change of one znode.
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub enum Update {
+    /// A znode begins.
+    Create(Create),
+    /// The childless znode of this path ends: asked by a client, or a container or TTL znode whose time has come.
+    Delete(Box<str>),
+    /// Its data is replaced.
+    SetData(SetData),
+    /// Its ACL is replaced.
+    SetAcl(SetAcl),
+    /// Nothing changes: in a multi, the version of the znode of this path was checked.
+    Check(Box<str>),
+}
+
+impl Update {
+    /// The znode.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Create(Create { path, .. })
+            | Self::Delete(path)
+            | Self::SetData(SetData { path, .. })
+            | Self::SetAcl(SetAcl { path, .. })
+            | Self::Check(path) => path,
+        }
+    }
+}
+
+/// A znode begins.
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Create {
+    /// Its full path, the sequence suffix included.
+    pub path: Box<str>,
+    /// Its data; null and empty are different.
+    pub data: Option<Box<[u8]>>,
+    /// Its ACL.
+    #[rkyv(with = AclEntries)]
+    pub acl: Acl,
+    /// What keeps it alive, see [`crate::tree::Owner::from_raw`].
+    pub raw_owner: i64,
+    /// How many children its parent has had, this one included (wraps).
+    pub parent_cversion: i32,
+    /// Whether the reply has the Stat (type 15), or the path alone (type 1).
+    pub reply_with_stat: bool,
+}
+
+/// A znode's data is replaced.
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct SetData {
+    /// The znode.
+    pub path: Box<str>,
+    /// Its new data.
+    pub data: Option<Box<[u8]>>,
+    /// Its new version.
+    pub version: i32,
+}
+
+/// A znode's ACL is replaced.
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct SetAcl {
+    /// The znode.
+    pub path: Box<str>,
+    /// Its new ACL.
+    #[rkyv(with = AclEntries)]
+    pub acl: Acl,
+    /// Its new ACL version.
+    pub aversion: i32,
+}
+
+/// What every server knows of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Session {
+    /// Timeout in milliseconds, as negotiated when it was created.
+    pub timeout_ms: u32,
+    /// What a client must present to continue it: random, from the leader that created it.
+    pub password: [u8; 16],
+}
+
+/// A multi that failed: where and why.
+#[derive(Clone, Copy, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct FailedMulti {
+    /// Number of operations.
+    pub ops: u32,
+    /// Which one failed, counted from 0.
+    pub failed: u32,
+    /// Why.
+    #[rkyv(with = Number)]
+    pub code: ErrorCode,
+}
+
+impl FailedMulti {
+    /// The code of each operation in the reply: 0 before the one that failed, -2 after it.
+    pub fn codes(self) -> impl ExactSizeIterator<Item = ErrorCode> {
+        (0..self.ops).map(move |op| match op.cmp(&self.failed) {
+            std::cmp::Ordering::Less => ErrorCode::Ok,
+            std::cmp::Ordering::Equal => self.code,
+            std::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_multi_says_ok_before_and_inconsistency_after() {
+        let failed = FailedMulti { ops: 4, failed: 2, code: ErrorCode::BadVersion };
+        let codes: Vec<i32> = failed.codes().map(ErrorCode::to_wire).collect();
+        assert_eq!(codes, [0, 0, -103, -2]);
+    }
+}

@@ -1,0 +1,150 @@
+//! What applying a transaction gave: all that its reply and the watches need.
+
+use ringkeeper_wire::{ErrorCode, Stat};
+
+use super::{FailedMulti, Txn, TxnOp, Update};
+use crate::acl::Acl;
+
+/// What applying a transaction gave. Paths are in the transaction: a reply is written from [`TxnOp::updates`] and
+/// [`Outcome::effects`] side by side.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It failed; nothing changed.
+    Failed(ErrorCode),
+    /// One change.
+    Done(Effect),
+    /// A multi: one effect an operation.
+    Multi(Box<[Effect]>),
+    /// A multi that failed; nothing changed.
+    MultiFailed(FailedMulti),
+    /// The session exists.
+    SessionCreated,
+    /// The session is gone, and its ephemerals with it: one effect each.
+    SessionClosed(Box<[Effect]>),
+    /// The state held it already: a replay. Nothing changed and nobody waits for it.
+    Replayed,
+}
+
+/// What one change did, with the ACLs that decide who may see it, as they were at that moment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// A znode was created.
+    Created {
+        /// Its Stat.
+        stat: Stat,
+        /// Its ACL.
+        acl: Acl,
+        /// Its parent's.
+        parent_acl: Acl,
+    },
+    /// A znode was deleted.
+    Deleted {
+        /// The ACL that it had.
+        acl: Acl,
+        /// Its parent's.
+        parent_acl: Acl,
+    },
+    /// Data was set.
+    DataSet {
+        /// The znode's Stat now.
+        stat: Stat,
+        /// Its ACL.
+        acl: Acl,
+    },
+    /// An ACL was set.
+    AclSet {
+        /// The znode's Stat now.
+        stat: Stat,
+    },
+    /// Nothing was to be changed.
+    Checked,
+    /// The change did not fit the state, which happens to no transaction that was prepared on it.
+    Missed(ErrorCode),
+}
+
+/// What happened to a znode, for the watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It was created: its parent's children changed.
+    Created,
+    /// It was deleted: its parent's children changed.
+    Deleted,
+    /// Its data was set.
+    DataChanged,
+}
+
+/// A change that watches can see.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change<'a> {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// To which znode.
+    pub path: &'a str,
+    /// Its ACL at that moment.
+    pub acl: &'a Acl,
+    /// Its parent's ACL at that moment; open for [`ChangeKind::DataChanged`], which concerns no parent.
+    pub parent_acl: &'a Acl,
+}
+
+/// The changes of one transaction in the order in which watches fire. Made by [`Outcome::changes`].
+#[derive(Clone, Debug)]
+pub struct Changes<'a> {
+    paths: Paths<'a>,
+    effects: std::slice::Iter<'a, Effect>,
+}
+
+#[derive(Clone, Debug)]
+enum Paths<'a> {
+    Updates(std::slice::Iter<'a, Update>),
+    Ephemerals(std::slice::Iter<'a, Box<str>>),
+}
+
+impl Outcome {
+    /// What watches see of `txn`, whose outcome this is.
+    #[must_use]
+    pub fn changes<'a>(&'a self, txn: &'a Txn) -> Changes<'a> {
+        let paths = match &txn.op {
+            TxnOp::CloseSession(ephemerals) => Paths::Ephemerals(ephemerals.iter()),
+            op => Paths::Updates(op.updates().iter()),
+        };
+        Changes { paths, effects: self.effects().iter() }
+    }
+
+    /// What each operation did: one for each of [`TxnOp::updates`], or for each ephemeral of a closed session.
+    #[must_use]
+    pub fn effects(&self) -> &[Effect] {
+        match self {
+            Self::Done(effect) => std::slice::from_ref(effect),
+            Self::Multi(effects) | Self::SessionClosed(effects) => effects,
+            Self::Failed(_) | Self::MultiFailed(_) | Self::SessionCreated | Self::Replayed => &[],
+        }
+    }
+}
+
+impl<'a> Iterator for Paths<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        match self {
+            Self::Updates(updates) => updates.next().map(Update::path),
+            Self::Ephemerals(paths) => paths.next().map(|path| &**path),
+        }
+    }
+}
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Change<'a>;
+
+    fn next(&mut self) -> Option<Change<'a>> {
+        loop {
+            let (effect, path) = (self.effects.next()?, self.paths.next()?);
+            let (kind, acl, parent_acl) = match effect {
+                Effect::Created { acl, parent_acl, .. } => (ChangeKind::Created, acl, parent_acl),
+                Effect::Deleted { acl, parent_acl } => (ChangeKind::Deleted, acl, parent_acl),
+                Effect::DataSet { acl, .. } => (ChangeKind::DataChanged, acl, &Acl::OPEN),
+                Effect::AclSet { .. } | Effect::Checked | Effect::Missed(_) => continue,
+            };
+            return Some(Change { kind, path, acl, parent_acl });
+        }
+    }
+}

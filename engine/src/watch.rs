@@ -1,0 +1,440 @@
+//! Watches of one shard: which connection waits for an event on which path (protocol reference 3).
+//!
+//! ZooKeeper keeps two tables, data and child, of pairs (path, connection), each pair with a set of modes. Here a
+//! pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of its path (to
+//! fire) and that of its connection (to remove them all when the connection ends), so that setting, consuming and
+//! removing cost the same however many watchers a path has and however many paths a connection watches. Paths are
+//! held once. A watch takes 40 bytes, a path 40 and its characters.
+//!
+//! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
+
+mod list;
+#[cfg(test)]
+mod tests;
+
+use std::hash::Hasher;
+
+use hashbrown::HashTable;
+use ringkeeper_wire::{AddWatchMode, WatcherType};
+use siphasher::sip::SipHasher13;
+use slab::Slab;
+
+use crate::shard::{Slot, WatchCounts};
+use list::{Ends, Links, NONE};
+
+/// Modes of one connection on one path, in both tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Modes(u8);
+
+impl Modes {
+    /// Left by exists and getData.
+    pub(crate) const DATA: Self = Self(1);
+    /// Left by getChildren.
+    pub(crate) const CHILD: Self = Self(1 << 1);
+    const PERSISTENT_DATA: Self = Self(1 << 2);
+    const PERSISTENT_CHILD: Self = Self(1 << 3);
+    /// Left by addWatch: sees data and children, and stays.
+    pub(crate) const PERSISTENT: Self = Self(Self::PERSISTENT_DATA.0 | Self::PERSISTENT_CHILD.0);
+    /// Left by addWatch: sees everything below, but no child events, and stays.
+    pub(crate) const RECURSIVE: Self = Self(1 << 4);
+    const DATA_TABLE: Self = Self(Self::DATA.0 | Self::PERSISTENT_DATA.0 | Self::RECURSIVE.0);
+    const CHILD_TABLE: Self = Self(Self::CHILD.0 | Self::PERSISTENT_CHILD.0);
+    const ALL: Self = Self(Self::DATA_TABLE.0 | Self::CHILD_TABLE.0);
+
+    const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<AddWatchMode> for Modes {
+    fn from(mode: AddWatchMode) -> Self {
+        match mode {
+            AddWatchMode::Persistent => Self::PERSISTENT,
+            AddWatchMode::PersistentRecursive => Self::RECURSIVE,
+        }
+    }
+}
+
+impl From<WatcherType> for Modes {
+    fn from(kind: WatcherType) -> Self {
+        match kind {
+            WatcherType::Children => Self::CHILD,
+            WatcherType::Data => Self::DATA,
+            WatcherType::Any => Self::ALL,
+            WatcherType::Persistent => Self::PERSISTENT,
+            WatcherType::PersistentRecursive => Self::RECURSIVE,
+        }
+    }
+}
+
+/// One of the two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// Creation, deletion and data.
+    Data,
+    /// Children, and deletion.
+    Child,
+}
+
+impl Table {
+    const fn modes(self) -> Modes {
+        match self {
+            Self::Data => Modes::DATA_TABLE,
+            Self::Child => Modes::CHILD_TABLE,
+        }
+    }
+
+    /// What an event consumes.
+    const fn standard(self) -> Modes {
+        match self {
+            Self::Data => Modes::DATA,
+            Self::Child => Modes::CHILD,
+        }
+    }
+}
+
+/// One connection's modes on one path.
+#[derive(Debug)]
+struct Watch {
+    path: u32,
+    connection: Slot,
+    /// Invariant: never empty.
+    modes: Modes,
+    of_path: Links,
+    of_connection: Links,
+}
+
+/// A path that someone watches.
+#[derive(Debug)]
+struct Path {
+    path: Box<str>,
+    /// Watches on it, oldest first. Invariant: never empty.
+    watches: Ends,
+    /// How many of them are in the data table, and in the child table.
+    data: u32,
+    child: u32,
+}
+
+/// What is kept of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watcher {
+    watches: Ends,
+    /// How many of them are in the data table.
+    data: u32,
+    /// The last event that it was collected for.
+    event: u64,
+}
+
+/// All watches of a shard.
+#[derive(Debug)]
+pub(crate) struct WatchTable {
+    paths: Slab<Path>,
+    by_path: HashTable<u32>,
+    watches: Slab<Watch>,
+    by_pair: HashTable<u32>,
+    /// By slot of the connection.
+    watchers: Vec<Watcher>,
+    /// Keyed, since clients choose the paths and must not be able to choose the collisions.
+    hasher: SipHasher13,
+    recursive: usize,
+    counts: WatchCounts,
+    /// Number of the event that is being collected.
+    event: u64,
+}
+
+impl WatchTable {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            paths: Slab::new(),
+            by_path: HashTable::new(),
+            watches: Slab::new(),
+            by_pair: HashTable::new(),
+            watchers: Vec::new(),
+            hasher: SipHasher13::new_with_keys(seed, !seed),
+            recursive: 0,
+            counts: WatchCounts::default(),
+            event: 0,
+        }
+    }
+
+    /// Whether nobody watches anything, so that no event needs a look.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watches.is_empty()
+    }
+
+    /// Numbers in the data table.
+    pub(crate) fn counts(&self) -> WatchCounts {
+        self.counts
+    }
+
+    /// Pairs of the data table.
+    pub(crate) fn data_watches(&self) -> impl Iterator<Item = (&str, Slot)> {
+        let of_data = self.watches.iter().filter(|(_, watch)| watch.modes.intersects(Modes::DATA_TABLE));
+        of_data.map(|(_, watch)| (&*self.paths[watch.path as usize].path, watch.connection))
+    }
+
+    /// Leaves a watch; setting one twice is setting it once.
+    pub(crate) fn add(&mut self, connection: Slot, path: &str, modes: Modes) {
+        let path = self.intern(path);
+        let watch = self.pair(path, connection).unwrap_or_else(|| self.link(path, connection));
+        self.set_modes(watch, self.watches[watch as usize].modes.with(modes));
+    }
+
+    /// Whether there is a watch of any of `modes`.
+    pub(crate) fn contains(&self, connection: Slot, path: &str, modes: Modes) -> bool {
+        let watch = self.find_path(path).and_then(|path| self.pair(path, connection));
+        watch.is_some_and(|watch| self.watches[watch as usize].modes.intersects(modes))
+    }
+
+    /// Removes watches of `modes`; whether there was any.
+    pub(crate) fn remove(&mut self, connection: Slot, path: &str, modes: Modes) -> bool {
+        let Some(watch) = self.find_path(path).and_then(|path| self.pair(path, connection)) else {
+            return false;
+        };
+        let before = self.watches[watch as usize].modes;
+        self.change_modes(watch, before.without(modes));
+        before.intersects(modes)
+    }
+
+    /// Forgets a connection, at the cost of its own watches.
+    pub(crate) fn remove_connection(&mut self, connection: Slot) {
+        while let Some(watcher) = self.watchers.get(connection.index())
+            && watcher.watches.first != NONE
+        {
+            self.change_modes(watcher.watches.first, Modes::default());
+        }
+    }
+
+    /// Begins an event: each connection is collected at most once until the next one begins.
+    pub(crate) fn begin_event(&mut self) {
+        self.event += 1;
+    }
+
+    /// Collects who sees the current event in `table` at `path`, in the order in which they set their watches, and
+    /// consumes the standard ones, also of connections that were collected before.
+    pub(crate) fn collect(&mut self, table: Table, path: &str, watchers: &mut Vec<Slot>) {
+        if self.recursive > 0 && table == Table::Data {
+            self.collect_with_ancestors(path, watchers);
+        } else if let Some(path) = self.find_path(path) {
+            self.collect_at(table, path, watchers);
+        }
+    }
+
+    fn collect_at(&mut self, table: Table, path: u32, watchers: &mut Vec<Slot>) {
+        let entry = &self.paths[path as usize];
+        let interested = if table == Table::Data { entry.data } else { entry.child };
+        if interested == 0 {
+            return;
+        }
+        let mut next = entry.watches.first;
+        while next != NONE {
+            let watch = &self.watches[next as usize];
+            let (current, modes, connection) = (next, watch.modes, watch.connection);
+            next = watch.of_path.next;
+            if modes.intersects(table.modes()) {
+                self.collect_once(connection, watchers);
+                self.change_modes(current, modes.without(table.standard()));
+            }
+        }
+    }
+
+    /// `path` itself, then its ancestors from the top down. Prefixes are hashed as the path is hashed, so that a
+    /// deep path costs its length once.
+    fn collect_with_ancestors(&mut self, path: &str, watchers: &mut Vec<Slot>) {
+        if let Some(path) = self.find_path(path) {
+            self.collect_at(Table::Data, path, watchers);
+        }
+        if path != crate::path::ROOT {
+            self.collect_recursive(self.hash_path(crate::path::ROOT), crate::path::ROOT, watchers);
+        }
+        let mut hasher = self.hasher;
+        let mut hashed = 0;
+        for (slash, _) in path.match_indices('/').skip(1) {
+            hasher.write(&path.as_bytes()[hashed..slash]);
+            hashed = slash;
+            self.collect_recursive(hasher.finish(), &path[..slash], watchers);
+        }
+    }
+
+    fn collect_recursive(&mut self, hash: u64, ancestor: &str, watchers: &mut Vec<Slot>) {
+        let Some(path) = self.find_hashed(hash, ancestor) else { return };
+        let mut next = self.paths[path as usize].watches.first;
+        while next != NONE {
+            let watch = &self.watches[next as usize];
+            next = watch.of_path.next;
+            if watch.modes.intersects(Modes::RECURSIVE) {
+                let connection = watch.connection;
+                self.collect_once(connection, watchers);
+            }
+        }
+    }
+
+    fn collect_once(&mut self, connection: Slot, watchers: &mut Vec<Slot>) {
+        let watcher = &mut self.watchers[connection.index()];
+        if watcher.event != self.event {
+            watcher.event = self.event;
+            watchers.push(connection);
+        }
+    }
+}
+
+/// The tables behind it.
+impl WatchTable {
+    /// Not `Hash for str`, which appends a terminator: hashes of prefixes are taken on the way.
+    fn hash_path(&self, path: &str) -> u64 {
+        let mut hasher = self.hasher;
+        hasher.write(path.as_bytes());
+        hasher.finish()
+    }
+
+    fn hash_pair(hasher: SipHasher13, path: u32, connection: Slot) -> u64 {
+        let mut hasher = hasher;
+        hasher.write_u32(path);
+        hasher.write_u32(connection.0);
+        hasher.finish()
+    }
+
+    fn find_path(&self, path: &str) -> Option<u32> {
+        self.find_hashed(self.hash_path(path), path)
+    }
+
+    fn find_hashed(&self, hash: u64, path: &str) -> Option<u32> {
+        self.by_path.find(hash, |&other| *self.paths[other as usize].path == *path).copied()
+    }
+
+    fn pair(&self, path: u32, connection: Slot) -> Option<u32> {
+        let hash = Self::hash_pair(self.hasher, path, connection);
+        let same = |&other: &u32| {
+            let watch = &self.watches[other as usize];
+            watch.path == path && watch.connection == connection
+        };
+        self.by_pair.find(hash, same).copied()
+    }
+
+    fn intern(&mut self, path: &str) -> u32 {
+        let hash = self.hash_path(path);
+        if let Some(known) = self.find_hashed(hash, path) {
+            return known;
+        }
+        let entry = Path { path: path.into(), watches: Ends::default(), data: 0, child: 0 };
+        let id = key(self.paths.insert(entry));
+        let (paths, hasher) = (&self.paths, self.hasher);
+        self.by_path.insert_unique(hash, id, |&other| {
+            let mut hasher = hasher;
+            hasher.write(paths[other as usize].path.as_bytes());
+            hasher.finish()
+        });
+        id
+    }
+
+    /// A watch without modes, linked into both lists.
+    fn link(&mut self, path: u32, connection: Slot) -> u32 {
+        if self.watchers.len() <= connection.index() {
+            self.watchers.resize(connection.index() + 1, Watcher::default());
+        }
+        let watch = Watch {
+            path,
+            connection,
+            modes: Modes::default(),
+            of_path: Links::default(),
+            of_connection: Links::default(),
+        };
+        let id = key(self.watches.insert(watch));
+        self.paths[path as usize].watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
+        let watcher = &mut self.watchers[connection.index()];
+        watcher.watches.push(id, &mut self.watches, |watch| &mut watch.of_connection);
+        let (watches, hasher) = (&self.watches, self.hasher);
+        self.by_pair.insert_unique(Self::hash_pair(hasher, path, connection), id, |&other| {
+            let watch = &watches[other as usize];
+            Self::hash_pair(hasher, watch.path, watch.connection)
+        });
+        id
+    }
+
+    /// Changes the modes; a watch left without any is removed.
+    fn change_modes(&mut self, watch: u32, modes: Modes) {
+        self.set_modes(watch, modes);
+        if modes.is_empty() {
+            self.unlink(watch);
+        }
+    }
+
+    fn set_modes(&mut self, id: u32, modes: Modes) {
+        let watch = &mut self.watches[id as usize];
+        let before = std::mem::replace(&mut watch.modes, modes);
+        let (path, watcher) =
+            (&mut self.paths[watch.path as usize], &mut self.watchers[watch.connection.index()]);
+        let now_and_before = |of: Modes| (modes.intersects(of), before.intersects(of));
+        match now_and_before(Modes::DATA_TABLE) {
+            (true, false) => {
+                self.counts.watches += 1;
+                self.counts.paths += usize::from(path.data == 0);
+                self.counts.connections += usize::from(watcher.data == 0);
+                path.data += 1;
+                watcher.data += 1;
+            }
+            (false, true) => {
+                path.data -= 1;
+                watcher.data -= 1;
+                self.counts.watches -= 1;
+                self.counts.paths -= usize::from(path.data == 0);
+                self.counts.connections -= usize::from(watcher.data == 0);
+            }
+            _ => {}
+        }
+        match now_and_before(Modes::CHILD_TABLE) {
+            (true, false) => path.child += 1,
+            (false, true) => path.child -= 1,
+            _ => {}
+        }
+        match now_and_before(Modes::RECURSIVE) {
+            (true, false) => self.recursive += 1,
+            (false, true) => self.recursive -= 1,
+            _ => {}
+        }
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Watch { path, connection, .. } = self.watches[id as usize];
+        let hash = Self::hash_pair(self.hasher, path, connection);
+        if let Ok(entry) = self.by_pair.find_entry(hash, |&other| other == id) {
+            entry.remove();
+        }
+        self.watchers[connection.index()]
+            .watches
+            .remove(id, &mut self.watches, |watch| &mut watch.of_connection);
+        let of_path = &mut self.paths[path as usize].watches;
+        of_path.remove(id, &mut self.watches, |watch| &mut watch.of_path);
+        let unwatched = of_path.first == NONE;
+        self.watches.remove(id as usize);
+        if unwatched {
+            self.forget_path(path);
+        }
+    }
+
+    fn forget_path(&mut self, id: u32) {
+        let hash = self.hash_path(&self.paths[id as usize].path);
+        if let Ok(entry) = self.by_path.find_entry(hash, |&other| other == id) {
+            entry.remove();
+        }
+        self.paths.remove(id as usize);
+    }
+}
+
+fn key(index: usize) -> u32 {
+    let key = u32::try_from(index).expect("2^32 watches exceed the memory of a shard");
+    assert_ne!(key, NONE, "2^32 watches exceed the memory of a shard");
+    key
+}

@@ -1,0 +1,192 @@
+//! The table against two plain maps, as ZooKeeper has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::path;
+
+/// Modes by path and connection, one map a table.
+#[derive(Default)]
+struct Naive {
+    modes: BTreeMap<(String, u32), u8>,
+}
+
+impl Naive {
+    fn add(&mut self, connection: u32, path: &str, modes: Modes) {
+        *self.modes.entry((path.to_owned(), connection)).or_default() |= modes.0;
+    }
+
+    fn remove(&mut self, connection: u32, path: &str, modes: Modes) -> bool {
+        let Some(held) = self.modes.get_mut(&(path.to_owned(), connection)) else { return false };
+        let found = *held & modes.0 != 0;
+        *held &= !modes.0;
+        self.modes.retain(|_, modes| *modes != 0);
+        found
+    }
+
+    fn collect(&mut self, table: Table, path: &str, watchers: &mut BTreeSet<u32>) {
+        for ((watched, connection), modes) in &mut self.modes {
+            let held = Modes(*modes);
+            let recursive = table == Table::Data && held.intersects(Modes::RECURSIVE);
+            let here = watched == path && held.intersects(table.modes());
+            if here || recursive && path::is_self_or_ancestor(watched, path) {
+                watchers.insert(*connection);
+            }
+            if watched == path {
+                *modes = held.without(table.standard()).0;
+            }
+        }
+        self.modes.retain(|_, modes| *modes != 0);
+    }
+
+    fn counts(&self) -> WatchCounts {
+        let data = || self.modes.iter().filter(|(_, modes)| Modes(**modes).intersects(Modes::DATA_TABLE));
+        WatchCounts {
+            connections: data().map(|((_, connection), _)| connection).collect::<BTreeSet<_>>().len(),
+            paths: data().map(|((path, _), _)| path).collect::<BTreeSet<_>>().len(),
+            watches: data().count(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Add(u32, String, u8),
+    Remove(u32, String, u8),
+    RemoveConnection(u32),
+    Fire(String, Event),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Data,
+    Deleted,
+    Children,
+}
+
+fn some_path() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "ab"]), 0..4)
+        .prop_map(|names| if names.is_empty() { "/".to_owned() } else { format!("/{}", names.join("/")) })
+}
+
+fn some_modes() -> impl Strategy<Value = u8> {
+    let all = [Modes::DATA, Modes::CHILD, Modes::PERSISTENT, Modes::RECURSIVE, Modes::ALL];
+    prop::sample::select(all.map(|modes| modes.0).to_vec())
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (0..6_u32, some_path(), some_modes()).prop_map(|(who, path, modes)| Action::Add(who, path, modes)),
+        1 => (0..6_u32, some_path(), some_modes()).prop_map(|(who, path, modes)| Action::Remove(who, path, modes)),
+        1 => (0..6_u32).prop_map(Action::RemoveConnection),
+        4 => (some_path(), prop::sample::select(vec![Event::Data, Event::Deleted, Event::Children]))
+            .prop_map(|(path, event)| Action::Fire(path, event)),
+    ]
+}
+
+/// Applies `action` to both and compares what they answer.
+fn apply(table: &mut WatchTable, naive: &mut Naive, action: Action) -> Result<(), TestCaseError> {
+    match action {
+        Action::Add(who, path, modes) => {
+            table.add(Slot(who), &path, Modes(modes));
+            naive.add(who, &path, Modes(modes));
+            prop_assert!(table.contains(Slot(who), &path, Modes(modes)));
+        }
+        Action::Remove(who, path, modes) => {
+            let expected = naive.remove(who, &path, Modes(modes));
+            prop_assert_eq!(table.remove(Slot(who), &path, Modes(modes)), expected);
+            prop_assert!(!table.contains(Slot(who), &path, Modes(modes)));
+        }
+        Action::RemoveConnection(who) => {
+            table.remove_connection(Slot(who));
+            naive.modes.retain(|(_, connection), _| *connection != who);
+        }
+        Action::Fire(path, event) => {
+            let tables: &[Table] = match event {
+                Event::Data => &[Table::Data],
+                Event::Deleted => &[Table::Data, Table::Child],
+                Event::Children => &[Table::Child],
+            };
+            let (mut watchers, mut expected) = (Vec::new(), BTreeSet::new());
+            table.begin_event();
+            for &of in tables {
+                table.collect(of, &path, &mut watchers);
+                naive.collect(of, &path, &mut expected);
+            }
+            let distinct: BTreeSet<u32> = watchers.iter().map(|slot| slot.0).collect();
+            prop_assert_eq!(distinct.len(), watchers.len(), "someone was collected twice");
+            prop_assert_eq!(distinct, expected);
+        }
+    }
+    prop_assert_eq!(table.counts(), naive.counts());
+    prop_assert_eq!(table.is_empty(), naive.modes.is_empty());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn the_table_does_what_plain_maps_do(actions in prop::collection::vec(action(), 0..200)) {
+        let (mut table, mut naive) = (WatchTable::new(1), Naive::default());
+        for action in actions {
+            apply(&mut table, &mut naive, action)?;
+        }
+        for who in 0..6 {
+            table.remove_connection(Slot(who));
+        }
+        prop_assert!(table.is_empty() && table.paths.is_empty() && table.by_path.is_empty() && table.by_pair.is_empty());
+        prop_assert_eq!((table.recursive, table.counts()), (0, WatchCounts::default()));
+    }
+}
+
+#[test]
+fn watchers_are_collected_in_the_order_in_which_they_came() {
+    let mut table = WatchTable::new(1);
+    for slot in [5, 1, 3, 2] {
+        table.add(Slot(slot), "/a", Modes::DATA);
+    }
+    table.remove_connection(Slot(3));
+    let mut watchers = Vec::new();
+    table.begin_event();
+    table.collect(Table::Data, "/a", &mut watchers);
+    assert_eq!(watchers, [Slot(5), Slot(1), Slot(2)]);
+}
+
+#[test]
+fn many_watchers_of_one_path_and_many_paths_of_one_watcher_come_and_go() {
+    let mut table = WatchTable::new(1);
+    for number in 0..20_000 {
+        table.add(Slot(number), "/hot", Modes::DATA);
+        table.add(Slot(7), &format!("/a/{number}"), Modes::CHILD);
+    }
+    table.remove_connection(Slot(7));
+    assert_eq!(table.paths.len(), 1);
+    let mut watchers = Vec::new();
+    table.begin_event();
+    table.collect(Table::Data, "/hot", &mut watchers);
+    assert_eq!(watchers.len(), 19_999);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_deep_path_is_looked_up_level_by_level() {
+    let mut table = WatchTable::new(1);
+    let path = "/x".repeat(10_000);
+    table.add(Slot(0), &path[..10_000], Modes::RECURSIVE);
+    table.add(Slot(1), "/", Modes::RECURSIVE);
+    let mut watchers = Vec::new();
+    table.begin_event();
+    table.collect(Table::Data, &path, &mut watchers);
+    assert_eq!(watchers, [Slot(1), Slot(0)]);
+}
+
+#[test]
+fn a_watch_takes_forty_bytes_and_so_does_a_path() {
+    assert!(
+        size_of::<Watch>() <= 36 && size_of::<Path>() <= 40,
+        "{} {}",
+        size_of::<Watch>(),
+        size_of::<Path>()
+    );
+}

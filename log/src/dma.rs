@@ -1,0 +1,278 @@
+//! The real disk: a folder reached through glommio's io_uring, with direct I/O.
+//!
+//! Direct I/O is asked for at every file, in blocks of 4096 bytes whatever the device reports (glommio says 512 on
+//! file systems that want 4096). Where it cannot be had, the folder works through the page cache, and says so once.
+
+use std::fs::OpenOptions as StdOpenOptions;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use glommio::GlommioError;
+use glommio::io::{BufferedFile, DmaBuffer, DmaFile, OpenOptions, ReadResult};
+use rustix::fs::OFlags;
+
+use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+
+const PROBE_NAME: &str = "probe";
+
+/// A folder on a real disk. Its operations have to be awaited on a glommio executor.
+#[derive(Clone)]
+pub struct DmaStorage {
+    folder: Rc<Path>,
+    direct: bool,
+}
+
+impl DmaStorage {
+    /// The folder at `path`, which has to exist. Finds out whether direct I/O works there by writing a file.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let folder = path.as_ref().canonicalize()?;
+        let probe = folder.join(PROBE_NAME);
+        std::fs::write(&probe, [0; BLOCK_LEN])?;
+        let obstacle = obstacle_to_direct_io(&probe).await;
+        std::fs::remove_file(&probe)?;
+        let obstacle = obstacle?;
+        if let Some(obstacle) = &obstacle {
+            tracing::warn!(folder = %folder.display(), obstacle, "no direct I/O here: commits will be slower");
+        }
+        Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
+    }
+
+    /// The folder at `path` through the page cache, also where direct I/O would work.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn open_buffered(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { folder: path.as_ref().canonicalize()?.into(), direct: false })
+    }
+
+    /// Whether files are written past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    async fn open_with(&self, name: &str, mode: WriteMode, new: bool) -> io::Result<Disk> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(new);
+        if mode == WriteMode::Through {
+            options.custom_flags(flag(OFlags::DSYNC));
+        }
+        let path = self.path(name);
+        if self.direct {
+            Ok(Disk::Direct(options.dma_open(path).await?))
+        } else {
+            Ok(Disk::Buffered(options.buffered_open(path).await?))
+        }
+    }
+}
+
+/// Runs a call that io_uring does not know on glommio's helper thread.
+async fn blocking<T: Send + 'static>(call: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    glommio::executor().spawn_blocking(call).await
+}
+
+impl Storage for DmaStorage {
+    type File = DiskFile;
+
+    async fn list(&self) -> io::Result<Vec<String>> {
+        let folder = self.folder.to_path_buf();
+        blocking(move || {
+            let names = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name()));
+            let names: io::Result<Vec<_>> = names.collect();
+            Ok(names?.into_iter().filter_map(|name| name.into_string().ok()).collect())
+        })
+        .await
+    }
+
+    async fn create(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
+        Ok(DiskFile(self.open_with(name, mode, true).await?))
+    }
+
+    async fn open(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
+        Ok(DiskFile(self.open_with(name, mode, false).await?))
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (self.path(from), self.path(to));
+        blocking(move || std::fs::rename(from, to)).await
+    }
+
+    async fn remove(&self, name: &str) -> io::Result<()> {
+        let path = self.path(name);
+        blocking(move || std::fs::remove_file(path)).await
+    }
+
+    async fn sync_dir(&self) -> io::Result<()> {
+        let folder = self.folder.to_path_buf();
+        blocking(move || std::fs::File::open(folder)?.sync_all()).await
+    }
+
+    async fn free_bytes(&self) -> io::Result<u64> {
+        let folder = self.folder.to_path_buf();
+        blocking(move || {
+            let stat = rustix::fs::statvfs(folder)?;
+            Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+        })
+        .await
+    }
+}
+
+/// An open file of a [`DmaStorage`].
+pub struct DiskFile(Disk);
+
+enum Disk {
+    Direct(DmaFile),
+    Buffered(BufferedFile),
+}
+
+/// Memory to write a [`DiskFile`] from.
+pub struct DiskBuffer(Memory);
+
+enum Memory {
+    Direct(DmaBuffer),
+    Plain(Vec<u8>),
+}
+
+impl AsMut<[u8]> for DiskBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Memory::Direct(buffer) => buffer.as_bytes_mut(),
+            Memory::Plain(bytes) => bytes,
+        }
+    }
+}
+
+impl StorageFile for DiskFile {
+    type Buffer = DiskBuffer;
+    type Read = ReadResult;
+
+    fn buffer(&self, len: usize) -> DiskBuffer {
+        match &self.0 {
+            Disk::Direct(file) => DiskBuffer(Memory::Direct(file.alloc_dma_buffer(len))),
+            Disk::Buffered(_) => DiskBuffer(Memory::Plain(vec![0; len])),
+        }
+    }
+
+    async fn write_at(&self, buffer: DiskBuffer, offset: u64) -> io::Result<usize> {
+        let written = match (&self.0, buffer.0) {
+            (Disk::Direct(file), Memory::Direct(buffer)) => file.write_at(buffer, offset).await,
+            (Disk::Buffered(file), Memory::Plain(bytes)) => file.write_at(bytes, offset).await,
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a buffer of another kind of file")),
+        };
+        Ok(written?)
+    }
+
+    async fn read_at(&self, offset: u64, len: usize) -> io::Result<ReadResult> {
+        let read = match &self.0 {
+            Disk::Direct(file) => file.read_at_aligned(offset, len).await,
+            Disk::Buffered(file) => file.read_at(offset, len).await,
+        };
+        Ok(read?)
+    }
+
+    async fn datasync(&self) -> io::Result<()> {
+        let synced = match &self.0 {
+            Disk::Direct(file) => file.fdatasync().await,
+            Disk::Buffered(file) => file.fdatasync().await,
+        };
+        Ok(synced?)
+    }
+
+    async fn size(&self) -> io::Result<u64> {
+        let len = match &self.0 {
+            Disk::Direct(file) => file.file_size().await,
+            Disk::Buffered(file) => file.file_size().await,
+        };
+        Ok(len?)
+    }
+
+    async fn allocate(&self, len: u64) -> io::Result<()> {
+        let allocated = match &self.0 {
+            Disk::Direct(file) => file.pre_allocate(len, false).await,
+            Disk::Buffered(file) => file.pre_allocate(len, false).await,
+        };
+        match allocated.map_err(io::Error::from) {
+            // Writing zeros will find out about the room.
+            Err(error) if is_unsupported(&error) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn close(this: Rc<Self>) -> io::Result<()> {
+        let closed: Result<(), GlommioError<()>> = match Rc::try_unwrap(this) {
+            Ok(Self(Disk::Direct(file))) => file.close().await,
+            Ok(Self(Disk::Buffered(file))) => file.close().await,
+            Err(_) => Ok(()),
+        };
+        Ok(closed?)
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+}
+
+/// A flag as `open` takes it.
+fn flag(flag: OFlags) -> i32 {
+    flag.bits().cast_signed()
+}
+
+/// Why direct I/O cannot be used with a file: the file system refuses it, or glommio would panic on what sysfs says
+/// about the device.
+async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
+    let device = std::fs::metadata(path)?.dev();
+    if let Err(error) = StdOpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(path) {
+        return Ok(Some(format!("O_DIRECT: {error}")));
+    }
+    if let Some(obstacle) = undescribed_device(device) {
+        return Ok(Some(obstacle));
+    }
+    // glommio finds out by the first file it opens on a device whether to poll for completions, by reading from it.
+    // An empty one answers without asking the device, glommio polls, and every later read fails with ENOTSUP. This
+    // file is not empty.
+    let file = OpenOptions::new().read(true).write(true).dma_open(path).await?;
+    file.close().await?;
+    Ok(None)
+}
+
+/// glommio describes the device of a file by these files of `/sys/dev/block/MAJOR:0/queue`, and panics if the device
+/// is there and one of them is not: so on a partition whose disk has another number.
+const NUMBERS: [&str; 7] = [
+    "rotational",
+    "minimum_io_size",
+    "optimal_io_size",
+    "logical_block_size",
+    "physical_block_size",
+    "max_sectors_kb",
+    "max_segment_size",
+];
+
+fn undescribed_device(device: u64) -> Option<String> {
+    let described = Path::new("/sys/dev/block").join(format!("{}:0", rustix::fs::major(device)));
+    match described.canonicalize() {
+        // No such device: glommio takes it for memory and asks nothing more.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!("{}: {error}", described.display())),
+        Ok(device) => {
+            let queue = device.join("queue");
+            let numbers = NUMBERS.iter().all(|name| is_number(&queue.join(name)));
+            let cache = std::fs::read_to_string(queue.join("write_cache")).unwrap_or_default();
+            let known_cache = matches!(cache.trim_end_matches('\n'), "write back" | "write through");
+            let sound = numbers && known_cache && std::fs::read_dir(device.join("slaves")).is_ok();
+            (!sound).then(|| format!("{} does not describe a whole disk", device.display()))
+        }
+    }
+}
+
+fn is_number(path: &Path) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|text| text.trim_matches('\n').parse::<isize>().is_ok())
+}

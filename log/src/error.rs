@@ -1,0 +1,256 @@
+//! What can go wrong, by operation.
+
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::frame::{Checksum, FrameError};
+
+/// The log's file is in a state nobody knows. Latched: after one of these every later write to the log fails with
+/// the same error, and the process has to stop acknowledging. A failed fsync is not retried, since the kernel may
+/// have dropped the data it could not write.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum FatalError {
+    /// The device refused.
+    #[error("{action} {file} at offset {offset}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Name of the file in the log's folder.
+        file: String,
+        /// Byte offset, 0 where there is none.
+        offset: u64,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+    /// The device took only a part of a write.
+    #[error("writing {file} at offset {offset}: only {wrote} of {len} bytes were taken")]
+    ShortWrite {
+        /// Name of the file in the log's folder.
+        file: String,
+        /// Byte offset of the write.
+        offset: u64,
+        /// Bytes given.
+        len: usize,
+        /// Bytes taken.
+        wrote: usize,
+    },
+    /// The future of an earlier write was dropped before it was finished.
+    #[error("an earlier write to the log was abandoned half way")]
+    Abandoned,
+}
+
+impl FatalError {
+    pub(crate) fn io(action: &'static str, file: String, offset: u64, source: io::Error) -> Self {
+        Self::Io { action, file, offset, source: Arc::new(source) }
+    }
+}
+
+/// Why a new segment could not be had.
+#[derive(Clone, Debug, Error)]
+pub enum SegmentError {
+    /// The disk is full. Nothing has changed; it may be tried again when there is room.
+    #[error("no space for a log segment of {size_bytes} bytes")]
+    NoSpace {
+        /// Bytes a segment takes.
+        size_bytes: u64,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Failed(#[from] FatalError),
+}
+
+/// Why frames were not appended.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// The log has failed for good.
+    #[error(transparent)]
+    Failed(#[from] FatalError),
+    /// The disk is full. None of the frames was appended; the same append may be tried again.
+    #[error("no space for the log: {needed_bytes} bytes needed")]
+    NoSpace {
+        /// Bytes that found no room.
+        needed_bytes: u64,
+    },
+    /// A frame's zxids do not continue the log. Nothing was appended.
+    #[error("batch begins with zxid {first_zxid:#x}, the log ends with {last_zxid:#x}")]
+    Order {
+        /// The last zxid before the frame.
+        last_zxid: u64,
+        /// The frame's first one.
+        first_zxid: u64,
+    },
+    /// A frame continues another frame than the one before it. Nothing was appended.
+    #[error("batch with zxid {first_zxid:#x} continues checksum {found}, the log ends with {expected}")]
+    Chain {
+        /// The frame's first zxid.
+        first_zxid: u64,
+        /// Checksum of the frame before it.
+        expected: Checksum,
+        /// The one it names.
+        found: Checksum,
+    },
+    /// Not a frame, or with bytes after it. Nothing was appended.
+    #[error("not a frame to append: {0}")]
+    Frame(#[from] FrameError),
+    /// A frame that fits into no segment. Nothing was appended.
+    #[error("frame of {len} bytes, a segment holds {max} bytes")]
+    TooLarge {
+        /// Its length.
+        len: usize,
+        /// The greatest length that fits.
+        max: u64,
+    },
+}
+
+impl From<SegmentError> for AppendError {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::NoSpace { size_bytes } => Self::NoSpace { needed_bytes: size_bytes },
+            SegmentError::Failed(fatal) => Self::Failed(fatal),
+        }
+    }
+}
+
+/// Why the log was not cut.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum TruncateError {
+    /// No segment to go on in, or a disk that failed.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The zxid is inside a batch, or unknown to this history.
+    #[error("no batch of the log ends with zxid {zxid:#x}")]
+    NotABoundary {
+        /// What was asked for.
+        zxid: u64,
+    },
+    /// The log up to there is purged.
+    #[error("cannot cut after zxid {zxid:#x}: the log begins after {after_zxid:#x}")]
+    Purged {
+        /// What was asked for.
+        zxid: u64,
+        /// The last zxid before the log's first frame.
+        after_zxid: u64,
+    },
+    /// The log could not be read.
+    #[error(transparent)]
+    Read(ReadError),
+}
+
+impl From<FatalError> for TruncateError {
+    fn from(fatal: FatalError) -> Self {
+        Self::Segment(SegmentError::Failed(fatal))
+    }
+}
+
+/// Damage to what was durable once.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{file} is damaged at offset {offset}: transactions after zxid {after_zxid:#x} up to {until_zxid:#x} are lost or unreadable"
+)]
+pub struct Corruption {
+    /// Name of the file in the log's folder.
+    pub file: String,
+    /// Offset of the first block that is not as it was written.
+    pub offset: u64,
+    /// The last zxid that is sound.
+    pub after_zxid: u64,
+    /// The last zxid that is known to have been durable and is not sound.
+    pub until_zxid: u64,
+}
+
+/// Why the log cannot be read.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Not what was written.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// The disk failed.
+    #[error("reading {file} at offset {offset}: {source}")]
+    Io {
+        /// Name of the file in the log's folder.
+        file: String,
+        /// Byte offset.
+        offset: u64,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+    /// The log does not go back so far.
+    #[error("zxid {zxid:#x} is purged: the log begins after {after_zxid:#x}")]
+    Purged {
+        /// What was asked for.
+        zxid: u64,
+        /// The last zxid before the log's first frame.
+        after_zxid: u64,
+    },
+}
+
+/// Why a log cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Damage to what was durable once. The log is not changed.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// Segments between others are not there.
+    #[error("log segment {missing} is missing: {older} is older, {newer} continues the missing one")]
+    MissingSegment {
+        /// The file that is not there.
+        missing: String,
+        /// A file from before it.
+        older: String,
+        /// The file that continues it.
+        newer: String,
+    },
+    /// A segment of another server or cluster.
+    #[error("{file} belongs to the log of another server or cluster")]
+    Foreign {
+        /// Name of the file in the log's folder.
+        file: String,
+    },
+    /// A segment of another version of the format.
+    #[error("{file} has log format version {version}, this build reads {}", crate::segment::VERSION)]
+    Version {
+        /// Name of the file in the log's folder.
+        file: String,
+        /// Its version.
+        version: u16,
+    },
+    /// A segment size that cannot be.
+    #[error("segment size {0}: not a multiple of 4096 from 65,536 to 1 GiB")]
+    SegmentSize(u64),
+    /// A write size that cannot be.
+    #[error("write size {0}: not a positive multiple of 4096")]
+    WriteSize(usize),
+    /// The disk failed, or is full.
+    #[error("{action} {file}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Name of the file in the log's folder.
+        file: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No first segment.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The caller's replay refused a frame.
+    #[error("replaying zxids {first_zxid:#x} to {last_zxid:#x}: {source}")]
+    Replay {
+        /// The frame's first zxid.
+        first_zxid: u64,
+        /// The frame's last zxid.
+        last_zxid: u64,
+        /// The caller's reason.
+        source: ReplayError,
+    },
+}
+
+/// A caller's reason to refuse a frame at recovery.
+pub type ReplayError = Box<dyn std::error::Error>;

@@ -1,0 +1,81 @@
+//! One server, one folder: the lock that keeps a second server out.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+const NAME: &str = "lock";
+
+/// Held while a server uses a folder. The system lets go of it when the process ends, however it ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+}
+
+/// Why the lock was not had.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another server uses the folder.
+    #[error("{folder} is in use by another server (process {holder})")]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// The other server's process id, as it has written it down.
+        holder: String,
+    },
+    /// The lock file cannot be made.
+    #[error("locking {folder}: {source}")]
+    Io {
+        /// The folder.
+        folder: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl FolderLock {
+    /// Locks a folder on a real disk, with flock(2) on its file `lock`.
+    ///
+    /// # Errors
+    /// When another server, also of this process, has locked it, or the file cannot be made.
+    pub fn take(folder: impl AsRef<Path>) -> Result<Self, LockError> {
+        let folder = folder.as_ref();
+        let failed = |source| LockError::Io { folder: folder.to_owned(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(folder.join(NAME)).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Only to name the other one; the lock has spoken already.
+                let _ = file.read_to_string(&mut holder);
+                return Err(LockError::InUse { folder: folder.to_owned(), holder: holder.trim().to_owned() });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        noted.map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_server_on_the_same_folder_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let lock = FolderLock::take(&folder).expect("nobody else has it");
+        let refused = FolderLock::take(&folder).expect_err("it is taken");
+        assert!(
+            matches!(&refused, LockError::InUse { holder, .. } if *holder == std::process::id().to_string())
+        );
+        drop(lock);
+        FolderLock::take(&folder).expect("it is free again");
+    }
+}

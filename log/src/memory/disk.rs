@@ -1,0 +1,465 @@
+//! The state behind a [`super::MemoryDisk`]: what is seen, what is durable, and the changes between the two.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::task::Waker;
+
+use super::powered_off;
+
+/// The unit in which a write survives a power loss: devices write a sector whole or not at all.
+const SECTOR: usize = 512;
+
+/// Names one operation of a disk, in the order of their beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpId(u64);
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the method of the same name")]
+pub enum OpKind {
+    List,
+    Create,
+    Open,
+    Rename,
+    Remove,
+    SyncDir,
+    Free,
+    Write,
+    Read,
+    Sync,
+    Size,
+    Allocate,
+}
+
+/// What a [`Fault`] does to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It fails with this error and does nothing.
+    Fail(io::ErrorKind),
+    /// A write takes half of its bytes.
+    Short,
+    /// A sync says that it has worked, and does nothing.
+    Ignore,
+}
+
+/// A planted fault.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The operations it strikes.
+    pub kind: OpKind,
+    /// Only files whose name starts so.
+    pub prefix: String,
+    /// How many fitting operations are spared first.
+    pub skip: u64,
+    /// How many are struck then.
+    pub times: u64,
+    /// What happens to them.
+    pub effect: Effect,
+}
+
+/// One thing that survives a power loss or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit<'a> {
+    /// 512 bytes of a file that were written and not yet synced.
+    Sector {
+        /// A number for the file, the same through renamings.
+        file: u64,
+        /// Where they lie.
+        offset: u64,
+    },
+    /// An unsynced growth of a file without writing it.
+    Length {
+        /// A number for the file, the same through renamings.
+        file: u64,
+    },
+    /// An unsynced creation, renaming or removal.
+    Name(&'a str),
+}
+
+/// What survives a power loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashMode {
+    /// Only what was synced.
+    LoseUnsynced,
+    /// Everything that was issued.
+    KeepAll,
+    /// Any sectors and names, as the seed decides.
+    Tear {
+        /// The same seed on the same disk leaves the same behind.
+        seed: u64,
+    },
+}
+
+impl CrashMode {
+    pub(super) fn chooser(self) -> impl FnMut(Unit<'_>) -> bool {
+        let mut state = match self {
+            Self::Tear { seed } => seed,
+            Self::LoseUnsynced | Self::KeepAll => 0,
+        };
+        move |_| match self {
+            Self::LoseUnsynced => false,
+            Self::KeepAll => true,
+            Self::Tear { .. } => split_mix(&mut state) & 1 == 1,
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): enough for coin tosses.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A change of a file's contents.
+#[derive(Clone)]
+pub(super) enum Change {
+    Write { offset: u64, data: Vec<u8> },
+    Grow { len: u64 },
+}
+
+impl Change {
+    fn end(&self) -> u64 {
+        match self {
+            Self::Write { offset, data } => offset + data.len() as u64,
+            Self::Grow { len } => *len,
+        }
+    }
+
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Write { offset, data } => overwrite(bytes, index(*offset), data),
+            Self::Grow { len } => grow(bytes, index(*len)),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Pending {
+    id: OpId,
+    done: bool,
+    change: Change,
+}
+
+#[derive(Clone, Default)]
+struct Node {
+    seen: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Create { name: String, inode: u64 },
+    Rename { from: String, to: String },
+    Remove { name: String },
+}
+
+impl NameChange {
+    fn name(&self) -> &str {
+        match self {
+            Self::Create { name, .. } | Self::Remove { name } => name,
+            Self::Rename { from, .. } => from,
+        }
+    }
+
+    /// Does nothing where an earlier change that it builds on was lost.
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Create { name, inode } => {
+                names.entry(name.clone()).or_insert(*inode);
+            }
+            Self::Rename { from, to } => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Self::Remove { name } => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+struct Held {
+    kind: OpKind,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+pub(super) struct Disk {
+    pub(super) life: u64,
+    pub(super) begun: u64,
+    pub(super) halt_at: Option<u64>,
+    pub(super) hold: bool,
+    pub(super) faults: Vec<Fault>,
+    pub(super) capacity: Option<u64>,
+    held: BTreeMap<OpId, Held>,
+    nodes: BTreeMap<u64, Node>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    pending_names: Vec<(OpId, NameChange)>,
+}
+
+impl Disk {
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            life: self.life,
+            begun: self.begun,
+            capacity: self.capacity,
+            nodes: self.nodes.clone(),
+            names: self.names.clone(),
+            durable_names: self.durable_names.clone(),
+            pending_names: self.pending_names.clone(),
+            ..Self::default()
+        }
+    }
+
+    // The life of an operation.
+
+    pub(super) fn begin(&mut self, life: u64, kind: OpKind, _name: &str) -> io::Result<OpId> {
+        self.check_life(life)?;
+        let id = OpId(self.begun);
+        self.begun += 1;
+        if self.hold {
+            self.held.insert(id, Held { kind, waker: None });
+        }
+        Ok(id)
+    }
+
+    pub(super) fn check_life(&self, life: u64) -> io::Result<()> {
+        if life == self.life { Ok(()) } else { Err(powered_off()) }
+    }
+
+    pub(super) fn halted(&self) -> bool {
+        self.halt_at.is_some_and(|at| self.begun > at)
+    }
+
+    /// Whether the power was off already when the operation was begun.
+    pub(super) fn halted_before(&self, id: OpId) -> bool {
+        self.halt_at.is_some_and(|at| id.0 > at)
+    }
+
+    pub(super) fn is_done(&self, life: u64, id: OpId) -> bool {
+        let halted = self.halt_at.is_some_and(|at| id.0 >= at);
+        life != self.life || !(halted || self.held.contains_key(&id))
+    }
+
+    pub(super) fn wait(&mut self, id: OpId, waker: &Waker) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.waker = Some(waker.clone());
+        }
+    }
+
+    pub(super) fn held(&self) -> Vec<(OpId, OpKind)> {
+        self.held.iter().map(|(id, held)| (*id, held.kind)).collect()
+    }
+
+    pub(super) fn release(&mut self, id: OpId) -> Option<Waker> {
+        self.held.remove(&id).and_then(|held| held.waker)
+    }
+
+    pub(super) fn release_all(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.held).into_values().filter_map(|held| held.waker).collect()
+    }
+
+    pub(super) fn fault(&mut self, kind: OpKind, name: &str) -> Option<Effect> {
+        let fault = self.faults.iter_mut().find(|fault| fault.times > 0 && fits(fault, kind, name))?;
+        if fault.skip > 0 {
+            fault.skip -= 1;
+            return None;
+        }
+        fault.times -= 1;
+        Some(fault.effect)
+    }
+
+    /// Whether the next such operation will be struck so.
+    pub(super) fn strikes(&self, kind: OpKind, name: &str, effect: Effect) -> bool {
+        let next = self.faults.iter().find(|fault| fault.times > 0 && fits(fault, kind, name));
+        next.is_some_and(|fault| fault.skip == 0 && fault.effect == effect)
+    }
+
+    // Names.
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.names.keys().cloned().collect()
+    }
+
+    pub(super) fn lookup(&self, name: &str) -> io::Result<u64> {
+        self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub(super) fn create(&mut self, id: OpId, name: &str) -> io::Result<u64> {
+        if self.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.nodes.insert(id.0, Node::default());
+        self.change_name(id, NameChange::Create { name: name.to_owned(), inode: id.0 });
+        Ok(id.0)
+    }
+
+    pub(super) fn rename(&mut self, id: OpId, from: &str, to: &str) -> io::Result<()> {
+        self.lookup(from)?;
+        self.change_name(id, NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, id: OpId, name: &str) -> io::Result<()> {
+        self.lookup(name)?;
+        self.change_name(id, NameChange::Remove { name: name.to_owned() });
+        Ok(())
+    }
+
+    fn change_name(&mut self, id: OpId, change: NameChange) {
+        change.apply(&mut self.names);
+        self.pending_names.push((id, change));
+    }
+
+    pub(super) fn sync_dir(&mut self, issued: OpId) {
+        let (covered, rest) =
+            std::mem::take(&mut self.pending_names).into_iter().partition(|(id, _)| *id < issued);
+        self.pending_names = rest;
+        for (_, change) in covered as Vec<(OpId, NameChange)> {
+            change.apply(&mut self.durable_names);
+        }
+    }
+
+    // Contents.
+
+    fn node(&mut self, inode: u64) -> io::Result<&mut Node> {
+        self.nodes.get_mut(&inode).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub(super) fn change(&mut self, id: OpId, inode: u64, change: Change) -> io::Result<()> {
+        let free = self.free();
+        let node = self.node(inode)?;
+        if change.end().saturating_sub(node.seen.len() as u64) > free {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        change.apply(&mut node.seen);
+        node.pending.push(Pending { id, done: false, change });
+        Ok(())
+    }
+
+    pub(super) fn finish_change(&mut self, inode: u64, id: OpId, durable: bool) {
+        if let Some(node) = self.nodes.get_mut(&inode) {
+            node.pending
+                .iter_mut()
+                .filter(|pending| pending.id == id)
+                .for_each(|pending| pending.done = true);
+        }
+        if durable {
+            self.make_durable(inode, &[id]);
+        }
+    }
+
+    pub(super) fn finished_changes(&self, inode: u64) -> Vec<OpId> {
+        let pending = self.nodes.get(&inode).map_or(&[][..], |node| &node.pending);
+        pending.iter().filter(|pending| pending.done).map(|pending| pending.id).collect()
+    }
+
+    pub(super) fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
+        let Some(node) = self.nodes.get_mut(&inode) else { return };
+        let pending = std::mem::take(&mut node.pending);
+        let (durable, rest): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(|pending| changes.contains(&pending.id));
+        node.pending = rest;
+        for pending in durable {
+            pending.change.apply(&mut node.durable);
+        }
+    }
+
+    pub(super) fn read(&mut self, inode: u64, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let seen = &self.node(inode)?.seen;
+        let start = index(offset).min(seen.len());
+        Ok(seen[start..seen.len().min(start + len)].to_vec())
+    }
+
+    pub(super) fn len(&mut self, inode: u64) -> io::Result<u64> {
+        Ok(self.node(inode)?.seen.len() as u64)
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        let used = self.names.values().filter_map(|inode| self.nodes.get(inode));
+        let used: u64 = used.map(|node| node.seen.len() as u64).sum();
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used))
+    }
+
+    pub(super) fn rot(&mut self, name: &str, offset: u64, mask: u8) -> bool {
+        let inode = self.names.get(name).copied();
+        let Some(node) = inode.and_then(|inode| self.nodes.get_mut(&inode)) else { return false };
+        for bytes in [&mut node.seen, &mut node.durable] {
+            match bytes.get_mut(index(offset)) {
+                Some(byte) => *byte ^= mask,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    pub(super) fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let inode = self.names.get(name)?;
+        self.nodes.get(inode).map(|node| node.seen.clone())
+    }
+
+    // Power loss.
+
+    pub(super) fn crash(&mut self, survives: &mut dyn FnMut(Unit<'_>) -> bool) {
+        for (file, node) in &mut self.nodes {
+            for pending in std::mem::take(&mut node.pending) {
+                survive(*file, &pending.change, &mut node.durable, survives);
+            }
+            node.seen.clone_from(&node.durable);
+        }
+        for (_, change) in std::mem::take(&mut self.pending_names) {
+            if survives(Unit::Name(change.name())) {
+                change.apply(&mut self.durable_names);
+            }
+        }
+        self.names.clone_from(&self.durable_names);
+        let reachable: Vec<u64> = self.names.values().copied().collect();
+        self.nodes.retain(|inode, _| reachable.contains(inode));
+        self.life += 1;
+        self.halt_at = None;
+        self.hold = false;
+        self.faults.clear();
+        self.release_all().into_iter().for_each(Waker::wake);
+    }
+}
+
+fn survive(file: u64, change: &Change, durable: &mut Vec<u8>, survives: &mut dyn FnMut(Unit<'_>) -> bool) {
+    match change {
+        Change::Grow { len } if survives(Unit::Length { file }) => grow(durable, index(*len)),
+        Change::Grow { .. } => {}
+        Change::Write { offset, data } => {
+            for (nth, sector) in data.chunks(SECTOR).enumerate() {
+                let offset = offset + (nth * SECTOR) as u64;
+                if survives(Unit::Sector { file, offset }) {
+                    overwrite(durable, index(offset), sector);
+                }
+            }
+        }
+    }
+}
+
+fn fits(fault: &Fault, kind: OpKind, name: &str) -> bool {
+    fault.kind == kind && name.starts_with(&fault.prefix)
+}
+
+fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+    grow(bytes, at + data.len());
+    bytes[at..at + data.len()].copy_from_slice(data);
+}
+
+fn grow(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.len() < len {
+        bytes.resize(len, 0);
+    }
+}
+
+/// A file offset as an index; the files are in memory, so it fits.
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).expect("a file in memory has no larger offset")
+}

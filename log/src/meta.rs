@@ -1,0 +1,267 @@
+//! The small things a server must never forget: who it is, and the epochs it has promised.
+//!
+//! One file, `meta`, of one block; replaced as a whole (written under another name, synced, renamed, folder synced),
+//! so that a crash leaves the old or the new one. Epochs are durable before they are answered for (Zab, discovery and
+//! synchronization phases).
+//!
+//! ```text
+//!  0        4        8    10   12        16        20       21     24         32          40      48     64
+//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+------+-------+
+//!  | magic  | CRC32C |ver |len | accepted| current | init-  | zeros| cluster  | server id | salt | zeros |
+//!  | "RKME" |        |    | 64 | epoch   | epoch   | ialized|      | id       |           |      |       |
+//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+------+-------+
+//!                    |<--------------------------- covered by the CRC32C --------------------------------->|
+//! ```
+
+use std::io;
+use std::rc::Rc;
+
+use thiserror::Error;
+
+use crate::error::FatalError;
+use crate::layout::{put, u16_at, u32_at, u64_at};
+use crate::segment::{IDENTITY_LEN, Identity, sequence_of};
+use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+
+const NAME: &str = "meta";
+const NEW_NAME: &str = "meta.new";
+/// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
+const ZOOKEEPER_NAME: &str = "version-2";
+
+const VERSION: u16 = 1;
+const MAGIC: [u8; 4] = *b"RKME";
+const MAGIC_AT: usize = 0;
+const CHECKSUM_AT: usize = MAGIC_AT + 4;
+const VERSION_AT: usize = CHECKSUM_AT + 4;
+const LEN_AT: usize = VERSION_AT + 2;
+const ACCEPTED_AT: usize = LEN_AT + 2;
+const CURRENT_AT: usize = ACCEPTED_AT + 4;
+const INITIALIZED_AT: usize = CURRENT_AT + 4;
+const CLUSTER_AT: usize = INITIALIZED_AT + 4;
+const SERVER_AT: usize = CLUSTER_AT + 8;
+const SALT_AT: usize = SERVER_AT + 8;
+const LEN: usize = SALT_AT + 24;
+const LEN_FIELD: u16 = 64;
+const COVERED_AT: usize = VERSION_AT;
+
+const _: () = assert!(LEN == LEN_FIELD as usize);
+const _: () = assert!(IDENTITY_NAME.len() + 8 <= IDENTITY_LEN);
+
+/// What the identity of a log begins with, before the server's number.
+const IDENTITY_NAME: &[u8; 16] = b"ringkeeper\0\0\0\0\0\0";
+
+/// What a server has promised its ensemble (Zab, discovery and synchronization phases).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promises {
+    /// The ensemble; 0 before its first election. Never changes afterwards.
+    pub cluster: u64,
+    /// The last epoch promised to a leader: no leader of an earlier one is followed.
+    pub accepted_epoch: u32,
+    /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
+    pub current_epoch: u32,
+    /// Whether this folder remembers all that the server has ever promised.
+    pub initialized: bool,
+}
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Whose folder it is: `myid`.
+    pub server_id: u64,
+    /// Secret of this folder, see [`Identity::salt`].
+    pub salt: u64,
+    /// What the server has promised.
+    pub promises: Promises,
+}
+
+impl Meta {
+    /// The identity of the folder's log.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        let mut owner = [0; IDENTITY_LEN];
+        put(&mut owner, 0, *IDENTITY_NAME);
+        put(&mut owner, IDENTITY_NAME.len(), self.server_id.to_le_bytes());
+        Identity { owner, salt: self.salt }
+    }
+
+    fn encode(&self) -> [u8; LEN] {
+        let mut out = [0; LEN];
+        put(&mut out, MAGIC_AT, MAGIC);
+        put(&mut out, VERSION_AT, VERSION.to_le_bytes());
+        put(&mut out, LEN_AT, LEN_FIELD.to_le_bytes());
+        put(&mut out, ACCEPTED_AT, self.promises.accepted_epoch.to_le_bytes());
+        put(&mut out, CURRENT_AT, self.promises.current_epoch.to_le_bytes());
+        put(&mut out, INITIALIZED_AT, [u8::from(self.promises.initialized)]);
+        put(&mut out, CLUSTER_AT, self.promises.cluster.to_le_bytes());
+        put(&mut out, SERVER_AT, self.server_id.to_le_bytes());
+        put(&mut out, SALT_AT, self.salt.to_le_bytes());
+        let checksum = crc32c::crc32c(&out[COVERED_AT..]);
+        put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, MetaError> {
+        let bytes = bytes.get(..LEN).ok_or(MetaError::Corrupt)?;
+        let sound = bytes[..MAGIC.len()] == MAGIC
+            && u32_at(bytes, CHECKSUM_AT) == crc32c::crc32c(&bytes[COVERED_AT..]);
+        if !sound {
+            return Err(MetaError::Corrupt);
+        }
+        let version = u16_at(bytes, VERSION_AT);
+        if version != VERSION || u16_at(bytes, LEN_AT) != LEN_FIELD {
+            return Err(MetaError::Version(version));
+        }
+        Ok(Self {
+            server_id: u64_at(bytes, SERVER_AT),
+            salt: u64_at(bytes, SALT_AT),
+            promises: Promises {
+                cluster: u64_at(bytes, CLUSTER_AT),
+                accepted_epoch: u32_at(bytes, ACCEPTED_AT),
+                current_epoch: u32_at(bytes, CURRENT_AT),
+                initialized: bytes[INITIALIZED_AT] != 0,
+            },
+        })
+    }
+}
+
+/// Why a folder is not ours to use.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MetaError {
+    /// Apache ZooKeeper keeps its data here.
+    #[error("the folder holds data of Apache ZooKeeper ({ZOOKEEPER_NAME})")]
+    ZooKeeper,
+    /// Another server's.
+    #[error("the folder belongs to server {0}")]
+    Foreign(u64),
+    /// Written by another version of the format.
+    #[error("meta has format version {0}, this build reads {VERSION}")]
+    Version(u16),
+    /// The file is not what was written.
+    #[error("meta is damaged: the epochs this server has promised are lost")]
+    Corrupt,
+    /// There is a log and no meta file.
+    #[error("meta is missing beside {log}: the epochs this server has promised are lost")]
+    Missing {
+        /// A file of the log.
+        log: String,
+    },
+    /// The disk failed, or is full.
+    #[error("{action} meta: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The meta file of a server's folder.
+pub struct MetaStore<S> {
+    storage: S,
+    meta: Meta,
+    failed: Option<FatalError>,
+}
+
+impl<S: Storage> MetaStore<S> {
+    /// Opens the folder's meta file; a folder without one, and without a log, becomes the server's, with `salt`.
+    ///
+    /// # Errors
+    /// When the folder is somebody else's, the file is damaged or missing, or the disk fails.
+    pub async fn open(storage: S, server_id: u64, salt: u64) -> Result<Self, MetaError> {
+        let failed = |action| move |source| MetaError::Io { action, source };
+        let names = storage.list().await.map_err(failed("looking for"))?;
+        let has = |wanted: &str| names.iter().any(|name| name == wanted);
+        if has(ZOOKEEPER_NAME) {
+            return Err(MetaError::ZooKeeper);
+        }
+        if has(NEW_NAME) {
+            storage.remove(NEW_NAME).await.map_err(failed("removing an unfinished"))?;
+        }
+        if has(NAME) {
+            let meta = read(&storage).await?;
+            // What was read may be a renaming that is not durable yet.
+            storage.sync_dir().await.map_err(failed("syncing"))?;
+            return if meta.server_id == server_id {
+                Ok(Self { storage, meta, failed: None })
+            } else {
+                Err(MetaError::Foreign(meta.server_id))
+            };
+        }
+        if let Some(log) = names.iter().find(|name| sequence_of(name).is_some()) {
+            return Err(MetaError::Missing { log: log.clone() });
+        }
+        let meta = Meta { server_id, salt, promises: Promises::default() };
+        write(&storage, &meta).await.map_err(failed("writing"))?;
+        Ok(Self { storage, meta, failed: None })
+    }
+
+    /// What is durable.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Makes promises durable. Taking over an epoch's history is one, so the history has to be durable before.
+    ///
+    /// # Errors
+    /// When the disk fails; all later calls fail then.
+    ///
+    /// # Panics
+    /// When a promise would be taken back.
+    pub async fn promise(&mut self, promises: Promises) -> Result<(), FatalError> {
+        let kept = &self.meta.promises;
+        assert!(promises.accepted_epoch >= kept.accepted_epoch, "{promises:?} after {kept:?}");
+        assert!(promises.current_epoch >= kept.current_epoch, "{promises:?} after {kept:?}");
+        assert!(promises.current_epoch <= promises.accepted_epoch, "{promises:?}");
+        assert!(promises.cluster == kept.cluster || kept.cluster == 0, "{promises:?} after {kept:?}");
+        self.save(Meta { promises, ..self.meta }).await
+    }
+
+    async fn save(&mut self, meta: Meta) -> Result<(), FatalError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if meta == self.meta {
+            return Ok(());
+        }
+        // A dropped future leaves the half-written file behind, which is as good as a failure.
+        self.failed = Some(FatalError::Abandoned);
+        let written = write(&self.storage, &meta).await;
+        self.failed = written.err().map(|error| FatalError::io("writing", NAME.into(), 0, error));
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => {
+                self.meta = meta;
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn read<S: Storage>(storage: &S) -> Result<Meta, MetaError> {
+    let failed = |source| MetaError::Io { action: "reading", source };
+    let file = storage.open(NAME, WriteMode::Synced).await.map_err(failed)?;
+    let block = file.read_at(0, BLOCK_LEN).await.map_err(failed)?;
+    let meta = Meta::decode(&block);
+    drop(block);
+    S::File::close(Rc::new(file)).await.map_err(failed)?;
+    meta
+}
+
+async fn write<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
+    let file = storage.create(NEW_NAME, WriteMode::Synced).await?;
+    let mut block = file.buffer(BLOCK_LEN);
+    block.as_mut().fill(0);
+    put(block.as_mut(), 0, meta.encode());
+    if file.write_at(block, 0).await? != BLOCK_LEN {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    file.datasync().await?;
+    S::File::close(Rc::new(file)).await?;
+    storage.rename(NEW_NAME, NAME).await?;
+    storage.sync_dir().await
+}
+
+#[cfg(test)]
+mod tests;

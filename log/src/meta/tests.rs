@@ -1,0 +1,88 @@
+use futures_lite::future::{block_on, poll_once};
+
+use super::*;
+use crate::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
+
+const SERVER: u64 = 3;
+
+fn accepted(epoch: u32) -> Promises {
+    Promises { accepted_epoch: epoch, ..Promises::default() }
+}
+
+fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, MetaError> {
+    block_on(MetaStore::open(disk.storage(), SERVER, 99))
+}
+
+#[test]
+fn epochs_survive_a_crash() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk).expect("an empty folder");
+    let promises = Promises { cluster: 7, accepted_epoch: 5, current_epoch: 4, initialized: true };
+    block_on(store.promise(accepted(5))).expect("a healthy disk");
+    block_on(store.promise(promises)).expect("a healthy disk");
+    disk.crash(CrashMode::LoseUnsynced);
+    let store = open(&disk).expect("a folder of ours");
+    assert_eq!(*store.meta(), Meta { server_id: SERVER, salt: 99, promises });
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_the_old_epoch_or_the_new_one() {
+    for halt in 0.. {
+        let disk = MemoryDisk::new();
+        let mut store = open(&disk).expect("an empty folder");
+        block_on(store.promise(accepted(1))).expect("a healthy disk");
+        disk.halt_after(halt);
+        let done = block_on(poll_once(store.promise(accepted(2)))).is_some();
+        for seed in 0..20 {
+            let disk = disk.fork();
+            disk.crash(CrashMode::Tear { seed });
+            let epoch = open(&disk).expect("a folder of ours").meta().promises.accepted_epoch;
+            assert!(
+                epoch == 2 || (epoch == 1 && !done),
+                "epoch {epoch} after {halt} operations, seed {seed}"
+            );
+        }
+        if done {
+            assert!(halt >= 4, "writing, syncing, renaming and syncing the folder are four operations");
+            return;
+        }
+    }
+}
+
+#[test]
+fn folders_of_others_are_refused_by_name() {
+    let disk = MemoryDisk::new();
+    block_on(disk.storage().create("version-2", WriteMode::Synced)).expect("a healthy disk");
+    assert!(matches!(open(&disk), Err(MetaError::ZooKeeper)));
+
+    let disk = MemoryDisk::new();
+    open(&disk).expect("an empty folder");
+    let refused = block_on(MetaStore::open(disk.storage(), SERVER + 1, 99)).err();
+    assert!(matches!(refused, Some(MetaError::Foreign(SERVER))));
+}
+
+#[test]
+fn a_log_without_its_meta_file_is_refused() {
+    let disk = MemoryDisk::new();
+    block_on(disk.storage().create("log.0000000000000001", WriteMode::Synced)).expect("a healthy disk");
+    assert!(matches!(open(&disk), Err(MetaError::Missing { .. })));
+}
+
+#[test]
+fn a_damaged_file_is_refused() {
+    let disk = MemoryDisk::new();
+    open(&disk).expect("an empty folder");
+    assert!(disk.rot(NAME, 13, 1));
+    assert!(matches!(open(&disk), Err(MetaError::Corrupt)));
+}
+
+#[test]
+fn a_failed_write_is_final() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk).expect("an empty folder");
+    let effect = Effect::Fail(io::ErrorKind::Other);
+    disk.inject(Fault { kind: OpKind::Sync, prefix: NEW_NAME.into(), skip: 0, times: 1, effect });
+    assert!(block_on(store.promise(accepted(1))).is_err());
+    assert!(block_on(store.promise(accepted(1))).is_err());
+    assert_eq!(store.meta().promises.accepted_epoch, 0);
+}

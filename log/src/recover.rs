@@ -1,0 +1,299 @@
+//! What a log's files say after a stop of any kind.
+//!
+//! 1. Each file's first block is read. The newest sound header begins the list of segments, which its `previous`
+//!    fields lead back through. Files outside of the list are void or waiting for use.
+//! 2. The list is read from its oldest segment, each up to the point where the next one continues it, and the newest
+//!    up to the first group that is not whole.
+//! 3. What lies behind that point decides. If a group there, or in a file that has lost its header, claims that
+//!    something numbered later than the last good group had been durable, then durable data is damaged: corruption.
+//!    If there are groups, but none claims that, a crash has torn the last append, which nobody was told of: the log
+//!    ends here, and goes on in another segment. If there is nothing, the log ends here and goes on here.
+//!
+//! Nothing is written except a sync of what was read, since the crash may have been one of the process alone, with
+//! data still in the device's cache.
+
+use std::rc::Rc;
+
+use crate::error::{Corruption, OpenError, ReplayError};
+use crate::frame::{Checksum, Frame};
+use crate::group::{Home, Tip};
+use crate::scan::{self, Remains, Window};
+use crate::segment::{HeaderFault, SegmentHeader, file_name, sequence_of};
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
+use crate::upkeep::Retired;
+use crate::wal::{Live, Options, Position};
+
+/// What was found when a log was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The end of the log before its first frame: a snapshot has to reach at least so far.
+    pub after: Position,
+    /// The end of the log.
+    pub last: Position,
+    /// Frames handed to replay.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// How the log ends.
+    pub tail: Tail,
+}
+
+/// How a log ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// With its last group.
+    Clean,
+    /// With remains of an append that a crash has interrupted. They are cut off and were never acknowledged.
+    Torn {
+        /// Name of the file in the log's folder.
+        file: String,
+        /// Where the remains begin.
+        offset: u64,
+    },
+}
+
+impl Tail {
+    pub(crate) fn is_torn(&self) -> bool {
+        matches!(self, Self::Torn { .. })
+    }
+}
+
+/// A log read to its end.
+pub(crate) struct History<F> {
+    pub(crate) segments: Vec<Live<F>>,
+    pub(crate) number: u64,
+    pub(crate) next_sequence: u64,
+    pub(crate) leftover: Vec<Retired<F>>,
+    pub(crate) recovered: Recovered,
+}
+
+/// A segment's file as found.
+struct Found<F> {
+    sequence: u64,
+    file: Rc<F>,
+    len: u64,
+    header: Option<SegmentHeader>,
+}
+
+/// Reads the log in `storage`.
+pub(crate) async fn recover<S: Storage>(
+    storage: &S,
+    options: &Options,
+    replay: &mut impl FnMut(&Frame<'_>) -> Result<(), ReplayError>,
+) -> Result<History<S::File>, OpenError> {
+    let files = survey(storage, options).await?;
+    let next_sequence = files.last().map_or(1, |file| file.sequence + 1);
+    let (chain, others) = arrange(files)?;
+    let mut replayer = Replayer { replay, frames: 0, bytes: 0 };
+    let mut segments: Vec<Live<S::File>> = Vec::with_capacity(chain.len());
+    let limits: Vec<Option<Tip>> = chain.iter().skip(1).map(|next| Some(start(next))).chain([None]).collect();
+    let mut newest_len = 0;
+    for ((header, file, len), limit) in chain.into_iter().zip(limits) {
+        newest_len = len;
+        let mut segment = Live::new(header, file, true);
+        walk(&mut segment, len, limit, &mut replayer).await?;
+        segments.push(segment);
+    }
+    let (tail, number) = end(&segments, newest_len, &others, options).await?;
+    if let Some(newest) = segments.last() {
+        let synced = newest.file.datasync().await;
+        synced.map_err(|source| io_error("syncing", newest.header.sequence, source))?;
+    }
+    let after = segments.first().map(Live::start).unwrap_or_default();
+    let last = segments.last().map(|segment| segment.tip).unwrap_or_default();
+    let recovered = Recovered {
+        after: position(after),
+        last: position(last),
+        frames: replayer.frames,
+        bytes: replayer.bytes,
+        tail,
+    };
+    let leftover = others.into_iter().map(|file| file.retired()).collect();
+    Ok(History { segments, number, next_sequence, leftover, recovered })
+}
+
+impl<F> Found<F> {
+    fn retired(self) -> Retired<F> {
+        Retired { sequence: self.sequence, file: self.file, len: self.len }
+    }
+}
+
+fn position(tip: Tip) -> Position {
+    Position { zxid: tip.zxid, checksum: tip.checksum }
+}
+
+fn start(header: &(SegmentHeader, impl Sized, u64)) -> Tip {
+    Tip { zxid: header.0.after_zxid, checksum: header.0.chain, number: header.0.number }
+}
+
+fn io_error(action: &'static str, sequence: u64, source: std::io::Error) -> OpenError {
+    OpenError::Io { action, file: file_name(sequence), source }
+}
+
+/// The segment files in order of their sequence, each with the header it has.
+async fn survey<S: Storage>(storage: &S, options: &Options) -> Result<Vec<Found<S::File>>, OpenError> {
+    let names = storage.list().await;
+    let names = names.map_err(|source| OpenError::Io {
+        action: "listing",
+        file: "the log's folder".into(),
+        source,
+    })?;
+    let mut sequences: Vec<u64> = names.iter().filter_map(|name| sequence_of(name)).collect();
+    sequences.sort_unstable();
+    let mut files = Vec::with_capacity(sequences.len());
+    for sequence in sequences {
+        files.push(look_at(storage, options, sequence).await?);
+    }
+    Ok(files)
+}
+
+async fn look_at<S: Storage>(
+    storage: &S,
+    options: &Options,
+    sequence: u64,
+) -> Result<Found<S::File>, OpenError> {
+    let failed = |action| move |source| io_error(action, sequence, source);
+    let name = file_name(sequence);
+    let file = storage.open(&name, options.write_mode).await.map_err(failed("opening"))?;
+    let len = file.size().await.map_err(failed("measuring"))?;
+    let block =
+        if len < BLOCK { None } else { Some(file.read_at(0, BLOCK_LEN).await.map_err(failed("reading"))?) };
+    let decoded = block.map_or(Err(HeaderFault::Absent), |block| SegmentHeader::decode(&block, sequence));
+    let header = match decoded {
+        Ok(header) if header.identity != options.identity => return Err(OpenError::Foreign { file: name }),
+        Ok(header) => Some(header),
+        Err(HeaderFault::Absent) => None,
+        Err(HeaderFault::Version(version)) => return Err(OpenError::Version { file: name, version }),
+    };
+    Ok(Found { sequence, file: Rc::new(file), len, header })
+}
+
+type Chain<F> = Vec<(SegmentHeader, Rc<F>, u64)>;
+
+/// The list of segments, oldest first, and the files that are not part of it.
+fn arrange<F>(mut files: Vec<Found<F>>) -> Result<(Chain<F>, Vec<Found<F>>), OpenError> {
+    let mut chain: Chain<F> = Vec::new();
+    let mut next = files.iter().rposition(|file| file.header.is_some());
+    while let Some(index) = next {
+        let file = files.remove(index);
+        let Some(header) = file.header else {
+            // Part of the list, there, and without a header.
+            return Err(damaged_header(file.sequence, chain.last().map(|(header, ..)| header)).into());
+        };
+        next = files.iter().position(|file| file.sequence == header.previous);
+        chain.push((header, file.file, file.len));
+    }
+    chain.reverse();
+    if let Some((oldest, ..)) = chain.first()
+        && oldest.previous != 0
+        && let Some(older) =
+            files.iter().find(|file| file.header.is_some() && file.sequence < oldest.previous)
+    {
+        return Err(OpenError::MissingSegment {
+            missing: file_name(oldest.previous),
+            older: file_name(older.sequence),
+            newer: file_name(oldest.sequence),
+        });
+    }
+    Ok((chain, files))
+}
+
+fn damaged_header(sequence: u64, newer: Option<&SegmentHeader>) -> Corruption {
+    let until_zxid = newer.map_or(0, |header| header.after_zxid);
+    Corruption { file: file_name(sequence), offset: 0, after_zxid: 0, until_zxid }
+}
+
+struct Replayer<'a, R> {
+    replay: &'a mut R,
+    frames: u64,
+    bytes: u64,
+}
+
+impl<R: FnMut(&Frame<'_>) -> Result<(), ReplayError>> Replayer<'_, R> {
+    fn group(&mut self, group: &[u8], until: Option<u64>) -> Result<(), OpenError> {
+        for (_, frame) in scan::frames(group, until) {
+            let meta = frame.meta();
+            (self.replay)(&frame).map_err(|source| OpenError::Replay {
+                first_zxid: meta.first_zxid,
+                last_zxid: meta.last_zxid,
+                source,
+            })?;
+            self.frames += 1;
+            self.bytes += frame.bytes().len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a segment to where the next one continues it (`limit`), or as far as it is whole.
+async fn walk<F, R>(
+    segment: &mut Live<F>,
+    len: u64,
+    limit: Option<Tip>,
+    replayer: &mut Replayer<'_, R>,
+) -> Result<(), OpenError>
+where
+    F: StorageFile,
+    R: FnMut(&Frame<'_>) -> Result<(), ReplayError>,
+{
+    let home = segment.header.home();
+    let until = limit.map(|limit| limit.zxid);
+    let mut window = Window::new(segment.file.clone(), len);
+    while until.is_none_or(|until| segment.tip.zxid < until) {
+        let read = scan::read_group(&mut window, home, segment.end, segment.tip, until).await;
+        match read.map_err(|source| io_error("reading", home.segment, source))? {
+            Ok(group) => {
+                replayer.group(window.current(group.len), until)?;
+                segment.grow(group.end, group.tip);
+            }
+            Err(_) => break,
+        }
+    }
+    let reached: Option<(u64, Checksum)> = limit.map(|_| (segment.tip.zxid, segment.tip.checksum));
+    if reached == limit.map(|limit| (limit.zxid, limit.checksum)) {
+        return Ok(());
+    }
+    Err(Corruption {
+        file: segment.name(),
+        offset: segment.end,
+        after_zxid: segment.tip.zxid,
+        until_zxid: until.unwrap_or_default(),
+    }
+    .into())
+}
+
+/// Judges what lies behind the last group, and finds the greatest number that was ever used.
+async fn end<F: StorageFile>(
+    segments: &[Live<F>],
+    newest_len: u64,
+    others: &[Found<F>],
+    options: &Options,
+) -> Result<(Tail, u64), OpenError> {
+    let mut behind = Remains::default();
+    let (sequence, offset, tip) = segments
+        .last()
+        .map_or_else(|| (0, 0, Tip::default()), |last| (last.header.sequence, last.end, last.tip));
+    let mut damage = (sequence, offset);
+    if let Some(newest) = segments.last() {
+        let mut window = Window::new(newest.file.clone(), newest_len);
+        let found = scan::remains(&mut window, newest.header.home(), offset, tip).await;
+        behind = found.map_err(|source| io_error("reading", sequence, source))?;
+    }
+    let torn = behind.last_number().is_some();
+    for other in others.iter().filter(|other| other.sequence > sequence && other.header.is_none()) {
+        let home = Home { segment: other.sequence, salt: options.identity.salt };
+        let mut window = Window::new(other.file.clone(), other.len);
+        let found = scan::remains(&mut window, home, 0, tip).await;
+        let found = found.map_err(|source| io_error("reading", other.sequence, source))?;
+        if !torn && behind.proof_after(tip).is_none() && found.proof_after(tip).is_some() {
+            damage = (other.sequence, 0);
+        }
+        behind = behind.join(found);
+    }
+    if let Some(until_zxid) = behind.proof_after(tip) {
+        let (file, offset) = (file_name(damage.0), damage.1);
+        return Err(Corruption { file, offset, after_zxid: tip.zxid, until_zxid }.into());
+    }
+    let tail = if torn { Tail::Torn { file: file_name(sequence), offset } } else { Tail::Clean };
+    Ok((tail, behind.last_number().unwrap_or(0).max(tip.number)))
+}

@@ -1,0 +1,183 @@
+//! Reading a segment group by group.
+
+use std::io;
+use std::rc::Rc;
+
+use crate::frame::{self, AlignedBuf, Frame};
+use crate::group::{self, Damage, GroupHeader, Home, Tip, padded};
+use crate::storage::{BLOCK_LEN, StorageFile, whole_blocks};
+
+/// Bytes of one read: large enough for sequential speed, small enough for io_uring's taste.
+const READ_LEN: usize = 256 * 1024;
+
+/// A part of a file in memory, moving forward. Its bytes are aligned like the blocks they came from.
+pub(crate) struct Window<F> {
+    file: Rc<F>,
+    file_len: u64,
+    /// Offset in the file of `bytes`.
+    start: u64,
+    bytes: AlignedBuf,
+    /// Offset in `bytes` of what was asked for last.
+    at: usize,
+}
+
+impl<F: StorageFile> Window<F> {
+    pub(crate) fn new(file: Rc<F>, file_len: u64) -> Self {
+        Self { file, file_len, start: 0, bytes: AlignedBuf::new(), at: 0 }
+    }
+
+    /// The `len` bytes at `offset` (a multiple of the block), or as many as the file has.
+    pub(crate) async fn get(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+        let left = usize::try_from(self.file_len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = len.min(left);
+        self.at = usize::try_from(offset.wrapping_sub(self.start)).unwrap_or(usize::MAX);
+        if self.at > self.bytes.len() || self.bytes.len() - self.at < len {
+            self.move_to(offset, len);
+        }
+        while self.bytes.len() - self.at < len && self.read_on().await? {}
+        Ok(self.current(len))
+    }
+
+    /// What [`Self::get`] returned last, `len` bytes of it.
+    pub(crate) fn current(&self, len: usize) -> &[u8] {
+        let bytes = &self.bytes[self.at..];
+        &bytes[..len.min(bytes.len())]
+    }
+
+    /// Drops what lies before `offset` and makes room for `len` bytes from there.
+    fn move_to(&mut self, offset: u64, len: usize) {
+        let kept = self.bytes.len().saturating_sub(self.at);
+        if kept > 0 {
+            self.bytes.copy_within(self.at.., 0);
+        }
+        self.bytes.resize(kept, 0);
+        self.bytes.reserve(len.saturating_sub(kept));
+        self.start = offset;
+        self.at = 0;
+    }
+
+    /// Reads one more piece; `false` at the end.
+    async fn read_on(&mut self) -> io::Result<bool> {
+        let at = self.start + self.bytes.len() as u64;
+        let left = usize::try_from(self.file_len.saturating_sub(at)).unwrap_or(usize::MAX);
+        // A file that was cut inside of a block has nothing to read in that block.
+        let want = left.min(READ_LEN) / BLOCK_LEN * BLOCK_LEN;
+        if want == 0 {
+            return Ok(false);
+        }
+        let read = self.file.read_at(at, want).await?;
+        self.bytes.extend_from_slice(&read[..read.len() / BLOCK_LEN * BLOCK_LEN]);
+        Ok(read.len() == want)
+    }
+}
+
+/// A group that was read and checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    /// Where it ends: the next group's offset.
+    pub(crate) end: u64,
+    /// Bytes from its start to the end of its last frame.
+    pub(crate) len: usize,
+    /// The history after it (after `until`, if that is inside).
+    pub(crate) tip: Tip,
+}
+
+/// Reads and checks the group at `offset` that has to continue `tip`. Frames after zxid `until` are void: they are
+/// neither checked nor counted.
+pub(crate) async fn read_group<F: StorageFile>(
+    window: &mut Window<F>,
+    home: Home,
+    offset: u64,
+    tip: Tip,
+    until: Option<u64>,
+) -> io::Result<Result<Checked, Damage>> {
+    let start = window.get(offset, BLOCK_LEN).await?;
+    let Some(header) = GroupHeader::decode(start, home) else {
+        return Ok(Err(Damage::NoHeader));
+    };
+    let Ok(len) = usize::try_from(header.len()) else { return Ok(Err(Damage::Count)) };
+    let bytes = window.get(offset, len).await?;
+    let body = &bytes[group::HEADER_LEN.min(bytes.len())..];
+    let checked = |tip| Checked { end: offset + whole_blocks(len) as u64, len, tip };
+    Ok(tip.check(&header, body, until).map(checked))
+}
+
+/// The frames of a group whose bytes [`read_group`] has checked, those after zxid `until` left out.
+pub(crate) fn frames(group: &[u8], until: Option<u64>) -> impl Iterator<Item = (usize, Frame<'_>)> {
+    let mut at = group::HEADER_LEN;
+    std::iter::from_fn(move || {
+        let frame = frame::parse_trusted(group.get(at..)?).ok()?;
+        if until.is_some_and(|until| frame.meta().last_zxid > until) {
+            return None;
+        }
+        let here = at;
+        at += padded(frame.bytes().len());
+        Some((here, frame))
+    })
+}
+
+/// What lies behind the point where a history ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Remains {
+    /// The least number of a group there that further zxids precede, and the last of these.
+    lost: Option<(u64, u64)>,
+    /// The greatest number of a group there.
+    last: Option<u64>,
+    /// The greatest number that a group there claims to have been durable.
+    proven: Option<u64>,
+}
+
+impl Remains {
+    fn note(&mut self, header: &GroupHeader, tip: Tip) {
+        *self = self.join(Self {
+            lost: Some((header.number, header.after_zxid)).filter(|(_, zxid)| *zxid > tip.zxid),
+            last: Some(header.number),
+            proven: Some(header.durable),
+        });
+    }
+
+    /// All that lies in two places.
+    pub(crate) fn join(self, other: Self) -> Self {
+        let lost = match (self.lost, other.lost) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        Self { lost, last: self.last.max(other.last), proven: self.proven.max(other.proven) }
+    }
+
+    /// The greatest number of a group there.
+    pub(crate) fn last_number(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// If they prove that something after `tip` had been durable: the last zxid that is lost by that.
+    pub(crate) fn proof_after(&self, tip: Tip) -> Option<u64> {
+        let until_zxid = self.lost.map_or(tip.zxid, |(_, zxid)| zxid);
+        (self.proven > Some(tip.number)).then_some(until_zxid)
+    }
+}
+
+/// Looks at every block from `offset` to the file's end for groups that belong here and are numbered above `tip`
+/// (those below are of an append that found the disk full, and was undone).
+pub(crate) async fn remains<F: StorageFile>(
+    window: &mut Window<F>,
+    home: Home,
+    offset: u64,
+    tip: Tip,
+) -> io::Result<Remains> {
+    let mut remains = Remains::default();
+    let mut at = offset;
+    loop {
+        let bytes = window.get(at, READ_LEN).await?;
+        for block in bytes.chunks_exact(BLOCK_LEN) {
+            if let Some(header) = GroupHeader::decode(block, home).filter(|header| header.number > tip.number)
+            {
+                remains.note(&header, tip);
+            }
+        }
+        if bytes.len() < READ_LEN {
+            return Ok(remains);
+        }
+        at += READ_LEN as u64;
+    }
+}

@@ -1,0 +1,383 @@
+//! The write-ahead log.
+//!
+//! Positions on a log, in their order: `after_zxid` (the last zxid before the first frame, moved up by
+//! [`Wal::purge_before`]) <= `last().zxid` (the last durable zxid, moved up by [`Wal::append`] and down by
+//! [`Wal::truncate_after`]). There is no "written, but not durable yet": an append returns when its frames are.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::error::{AppendError, FatalError, OpenError, ReadError, ReplayError, SegmentError, TruncateError};
+use crate::frame::{self, Checksum, Frame};
+use crate::group::{GroupHeader, Tip, padded};
+use crate::reader::Reader;
+use crate::recover::{self, Recovered};
+use crate::segment::{Identity, SegmentHeader, file_name};
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space, whole_blocks};
+use crate::upkeep::{Retired, Spare, Upkeep};
+use crate::{group, segment};
+
+/// Distance of the places in a segment that reading can start from.
+const MARK_DISTANCE: u64 = 256 * 1024;
+
+const SEGMENT_LEN_MIN: u64 = 64 * 1024;
+const SEGMENT_LEN_MAX: u64 = 1024 * 1024 * 1024;
+
+static ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
+
+/// How to open a log.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose log it is.
+    pub identity: Identity,
+    /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep theirs.
+    pub segment_size_bytes: u64,
+    /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is longer. More
+    /// than 1 MiB does not go faster: a thousand 1 KiB records take 3.5 times as long as one, a hundred 1.2 times.
+    pub write_size_bytes_max: usize,
+    /// Sync after each append, or write synchronously.
+    pub write_mode: WriteMode,
+}
+
+impl Options {
+    /// Segments of 64 MiB, writes of up to 1 MiB, fdatasync after each append.
+    #[must_use]
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            segment_size_bytes: 64 * 1024 * 1024,
+            write_size_bytes_max: 1024 * 1024,
+            write_mode: WriteMode::Synced,
+        }
+    }
+
+    fn check(&self) -> Result<(), OpenError> {
+        let size = self.segment_size_bytes;
+        if !size.is_multiple_of(BLOCK) || !(SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size) {
+            return Err(OpenError::SegmentSize(size));
+        }
+        let size = self.write_size_bytes_max;
+        if !size.is_multiple_of(BLOCK_LEN) || size == 0 {
+            return Err(OpenError::WriteSize(size));
+        }
+        Ok(())
+    }
+}
+
+/// The end of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The last durable zxid; 0 for a log that was never written.
+    pub zxid: u64,
+    /// Checksum of the frame that holds it: what the next frame continues.
+    pub checksum: Checksum,
+}
+
+/// A place that reading can start from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) offset: u64,
+    /// The history before the group at `offset`.
+    pub(crate) before: Tip,
+}
+
+/// A segment of the current history.
+pub(crate) struct Live<F> {
+    pub(crate) header: SegmentHeader,
+    pub(crate) file: Rc<F>,
+    /// Where its last group ends.
+    pub(crate) end: u64,
+    /// The history at its end.
+    pub(crate) tip: Tip,
+    pub(crate) marks: Vec<Mark>,
+    /// The header is in the file, or waits to be written together with the first group.
+    pub(crate) header_written: bool,
+}
+
+impl<F> Live<F> {
+    pub(crate) fn new(header: SegmentHeader, file: Rc<F>, header_written: bool) -> Self {
+        let tip = Tip { zxid: header.after_zxid, checksum: header.chain, number: header.number };
+        Self { header, file, end: BLOCK, tip, marks: Vec::new(), header_written }
+    }
+
+    /// Takes note of a group from the old end to `end`.
+    pub(crate) fn grow(&mut self, end: u64, tip: Tip) {
+        let far = self.marks.last().is_none_or(|mark| self.end >= mark.offset + MARK_DISTANCE);
+        if far {
+            self.marks.push(Mark { offset: self.end, before: self.tip });
+        }
+        self.end = end;
+        self.tip = tip;
+    }
+
+    pub(crate) fn name(&self) -> String {
+        file_name(self.header.sequence)
+    }
+}
+
+enum State {
+    Ready,
+    /// A write is under way; found at the start of the next one, it was abandoned.
+    Busy,
+    Failed(FatalError),
+}
+
+/// A write-ahead log: frames in, durable when `append` returns; frames out, verified.
+///
+/// It lives on one executor. One append runs at a time; what comes in meanwhile is the caller's to collect and to
+/// append as the next group.
+pub struct Wal<S: Storage> {
+    upkeep: Upkeep<S>,
+    identity: Identity,
+    write_len_max: usize,
+    /// The current history, oldest first. Invariant: not empty, each continues the one before it.
+    segments: VecDeque<Live<S::File>>,
+    /// The greatest number given to a group or segment header.
+    number: u64,
+    /// The greatest number that is durable.
+    durable: u64,
+    /// The last segment ends in remains of an unfinished append: the next group goes to another one.
+    cut_due: bool,
+    state: State,
+}
+
+impl<S: Storage> Wal<S> {
+    /// Opens the log in `storage`, or begins one, and hands every frame in order to `replay`. Frames reach `replay`
+    /// only after their checksum, their place in the chain and their zxids have been checked.
+    ///
+    /// # Errors
+    /// When the log is damaged (it is not changed then), is not ours, or the disk fails. What `replay` has made of
+    /// the frames before the error has to be dropped.
+    pub async fn open(
+        storage: S,
+        options: Options,
+        mut replay: impl FnMut(&Frame<'_>) -> Result<(), ReplayError>,
+    ) -> Result<(Self, Recovered), OpenError> {
+        options.check()?;
+        let history = recover::recover(&storage, &options, &mut replay).await?;
+        let upkeep =
+            Upkeep::new(storage, options.segment_size_bytes, options.write_mode, history.next_sequence);
+        let mut wal = Self {
+            upkeep,
+            identity: options.identity,
+            write_len_max: options.write_size_bytes_max,
+            segments: history.segments.into(),
+            number: history.number,
+            durable: history.number,
+            cut_due: history.recovered.tail.is_torn(),
+            state: State::Ready,
+        };
+        history.leftover.into_iter().for_each(|file| wal.upkeep.retire(file));
+        if wal.segments.is_empty() {
+            wal.begin_segment(0, Tip::default()).await?;
+        }
+        Ok((wal, history.recovered))
+    }
+
+    /// The log's end.
+    #[must_use]
+    pub fn last(&self) -> Position {
+        let tip = self.tip();
+        Position { zxid: tip.zxid, checksum: tip.checksum }
+    }
+
+    /// The last zxid before the first frame that can be read.
+    #[must_use]
+    pub fn after_zxid(&self) -> u64 {
+        self.segments.front().map_or(0, |segment| segment.header.after_zxid)
+    }
+
+    /// The work to be done beside the log, see [`Upkeep::run`].
+    #[must_use]
+    pub fn upkeep(&self) -> Upkeep<S> {
+        self.upkeep.clone()
+    }
+
+    /// Appends frames, each as [`frame::encode`] made it or [`frame::parse`] accepted it, and returns when all are
+    /// durable. Their checksums are not computed again.
+    ///
+    /// # Errors
+    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before.
+    pub async fn append<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<Position, AppendError> {
+        self.check_state()?;
+        let tip = self.admit(frames)?;
+        if frames.is_empty() {
+            return Ok(self.last());
+        }
+        let plan = self.plan(frames);
+        let spares = self.reserve(plan.iter().filter(|part| part.rolls).count()).await?;
+        self.state = State::Busy;
+        let result = self.write(frames, &plan, spares).await;
+        self.settle_state(&result);
+        result?;
+        debug_assert_eq!((self.tip().zxid, self.tip().checksum), (tip.zxid, tip.checksum));
+        Ok(self.last())
+    }
+
+    /// Writes down that everything appended so far is durable, so that later damage to the last append cannot be
+    /// taken for a crash in the middle of it. For a clean stop, and when no append has come for a while.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub async fn seal(&mut self) -> Result<(), AppendError> {
+        self.check_state()?;
+        let rolls = self.room() < BLOCK;
+        let spares = self.reserve(usize::from(rolls)).await?;
+        self.state = State::Busy;
+        let part = Part { frames: 0, rolls };
+        let result = self.write::<&[u8]>(&[], &[part], spares).await;
+        self.settle_state(&result);
+        result
+    }
+
+    /// Cuts the log after the batch that ends with `zxid` (Zab, synchronization phase: TRUNC). When it returns, no
+    /// crash brings the later frames back; a crash before leaves the log as it was, or cut.
+    ///
+    /// # Errors
+    /// When there is no such batch, or the disk is full or fails. [`FatalError`]s are final.
+    pub async fn truncate_after(&mut self, zxid: u64) -> Result<Position, TruncateError> {
+        self.check_state()?;
+        if zxid >= self.tip().zxid {
+            return Ok(self.last());
+        }
+        let after_zxid = self.after_zxid();
+        if zxid < after_zxid {
+            return Err(TruncateError::Purged { zxid, after_zxid });
+        }
+        // Segments that begin at the cut or behind it are void as a whole.
+        let kept = self.segments.iter().take_while(|segment| segment.header.after_zxid < zxid).count();
+        let cut = match kept.checked_sub(1).and_then(|last| self.segments.get(last)) {
+            Some(segment) => {
+                Cut { kept, previous: segment.header.sequence, tip: self.boundary(segment, zxid).await? }
+            }
+            None => Cut {
+                kept,
+                previous: self.segments.front().map_or(0, |first| first.header.previous),
+                tip: self.segments.front().map_or_else(Tip::default, |first| first.start()),
+            },
+        };
+        self.continue_after(cut).await?;
+        Ok(self.last())
+    }
+
+    /// Empties the log and goes on after a state that was received whole (Zab, synchronization phase: SNAP). The
+    /// next frame has to follow `zxid` and continue `checksum`. Atomic as [`Self::truncate_after`].
+    ///
+    /// # Errors
+    /// When the disk is full or fails. [`FatalError`]s are final.
+    pub async fn reset(&mut self, zxid: u64, checksum: Checksum) -> Result<(), SegmentError> {
+        self.check_state()?;
+        let tip = Tip { zxid, checksum, number: self.number };
+        self.continue_after(Cut { kept: 0, previous: 0, tip }).await
+    }
+
+    /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their files are
+    /// reused or removed by [`Upkeep::run`]. Returns how many they are.
+    pub fn purge_before(&mut self, zxid: u64) -> usize {
+        let mut purged = 0;
+        while self.segments.get(1).is_some_and(|next| next.header.after_zxid <= zxid && next.header_written) {
+            if let Some(segment) = self.segments.pop_front() {
+                self.upkeep.retire(retired(segment));
+                purged += 1;
+            }
+        }
+        purged
+    }
+
+    /// Reads from the frame that holds `zxid`, or the first one after it, to the end the log has now. The reader is
+    /// independent: appends and purges go on beside it.
+    ///
+    /// # Errors
+    /// When the log begins after `zxid`.
+    pub fn read_from(&self, zxid: u64) -> Result<Reader<S::File>, ReadError> {
+        let after_zxid = self.after_zxid();
+        if zxid <= after_zxid && zxid <= self.tip().zxid {
+            return Err(ReadError::Purged { zxid, after_zxid });
+        }
+        let first = self.segments.iter().rposition(|segment| segment.header.after_zxid < zxid).unwrap_or(0);
+        Ok(Reader::new(self.segments.iter().skip(first), zxid))
+    }
+
+    fn tip(&self) -> Tip {
+        self.segments.back().map_or_else(Tip::default, |segment| segment.tip)
+    }
+
+    fn check_state(&mut self) -> Result<(), FatalError> {
+        match &self.state {
+            State::Ready => Ok(()),
+            State::Failed(error) => Err(error.clone()),
+            State::Busy => {
+                self.state = State::Failed(FatalError::Abandoned);
+                Err(FatalError::Abandoned)
+            }
+        }
+    }
+
+    fn settle_state(&mut self, result: &Result<(), AppendError>) {
+        self.state = match result {
+            Err(AppendError::Failed(error)) => State::Failed(error.clone()),
+            _ => State::Ready,
+        };
+    }
+
+    /// Checks that the frames continue the log and fit into it; returns the history after them.
+    fn admit<B: AsRef<[u8]>>(&self, frames: &[B]) -> Result<Tip, AppendError> {
+        let max = self.upkeep.segment_len() - BLOCK - group::HEADER_LEN as u64;
+        let mut tip = self.tip();
+        for bytes in frames {
+            let bytes = bytes.as_ref();
+            let frame = frame::parse_trusted(bytes)?;
+            debug_assert!(frame::parse(bytes).is_ok(), "a frame with a wrong checksum is about to be logged");
+            if frame.bytes().len() != bytes.len() {
+                let (need, have) = (frame.bytes().len(), bytes.len());
+                return Err(frame::FrameError::Incomplete { need, have }.into());
+            }
+            if padded(bytes.len()) as u64 > max {
+                return Err(AppendError::TooLarge { len: bytes.len(), max });
+            }
+            let first_zxid = frame.meta().first_zxid;
+            tip = tip.after(&frame).ok_or_else(|| {
+                if frame::follows(tip.zxid, first_zxid) {
+                    AppendError::Chain { first_zxid, expected: tip.checksum, found: frame.previous() }
+                } else {
+                    AppendError::Order { last_zxid: tip.zxid, first_zxid }
+                }
+            })?;
+        }
+        Ok(tip)
+    }
+}
+
+impl<F> Live<F> {
+    /// The history before its first group.
+    pub(crate) fn start(&self) -> Tip {
+        Tip { zxid: self.header.after_zxid, checksum: self.header.chain, number: self.header.number }
+    }
+}
+
+fn retired<F>(segment: Live<F>) -> Retired<F> {
+    Retired { sequence: segment.header.sequence, file: segment.file, len: segment.header.size_bytes }
+}
+
+/// Where a history is cut.
+struct Cut {
+    /// How many segments stay.
+    kept: usize,
+    /// Sequence of the one that the history goes on from.
+    previous: u64,
+    /// The history there.
+    tip: Tip,
+}
+
+/// Frames that make a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    frames: usize,
+    /// The group goes to a new segment.
+    rolls: bool,
+}
+
+mod write;
+
+#[cfg(test)]
+mod tests;

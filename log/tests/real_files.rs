@@ -1,0 +1,125 @@
+//! The log on files of the machine that runs the tests, through glommio.
+
+use std::path::Path;
+
+use glommio::{LocalExecutor, Task};
+use ringkeeper_log::Identity;
+use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::error::FatalError;
+use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
+use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::storage::WriteMode;
+use ringkeeper_log::wal::{Options, Position, Wal};
+
+fn options(write_mode: WriteMode) -> Options {
+    let identity = Identity { owner: [1; 32], salt: 42 };
+    Options { segment_size_bytes: 1024 * 1024, write_mode, ..Options::new(identity) }
+}
+
+fn frames(mut after: Position, count: usize, payload_len: usize) -> (Vec<AlignedBuf>, Position) {
+    let mut frames = Vec::new();
+    for _ in 0..count {
+        let zxid = if after.zxid == 0 { 1 << 32 | 1 } else { after.zxid + 1 };
+        let mut bytes = AlignedBuf::new();
+        let meta = Meta { epoch: 1, first_zxid: zxid, last_zxid: zxid };
+        let checksum =
+            encode(meta, &vec![7; payload_len], after.checksum, &mut bytes).expect("fitting zxids");
+        frames.push(bytes);
+        after = Position { zxid, checksum };
+    }
+    (frames, after)
+}
+
+type Running = Task<Result<(), FatalError>>;
+
+/// Opens the log, counting what is replayed, with its upkeep running beside it.
+async fn open(storage: &DmaStorage, mode: WriteMode) -> (Wal<DmaStorage>, u64, Running) {
+    let mut replayed = 0;
+    let (wal, recovered) = Wal::open(storage.clone(), options(mode), |frame| {
+        assert!(frame.payload().iter().all(|byte| *byte == 7));
+        replayed += 1;
+        Ok(())
+    })
+    .await
+    .expect("a sound log");
+    assert_eq!(recovered.frames, replayed);
+    let upkeep = wal.upkeep();
+    let running = glommio::spawn_local(async move { upkeep.run().await });
+    (wal, replayed, running)
+}
+
+async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
+    let (mut wal, replayed, upkeep) = open(&storage, mode).await;
+    assert_eq!(replayed, 0);
+    for (count, payload_len) in [(1, 10), (100, 1000), (3, 900_000), (1000, 1024), (1, 0)] {
+        let (frames, end) = frames(wal.last(), count, payload_len);
+        assert_eq!(wal.append(&frames).await.expect("a working disk"), end);
+    }
+    let last = wal.last();
+    upkeep.cancel().await;
+    let (mut wal, replayed, upkeep) = open(&storage, mode).await;
+    assert_eq!((wal.last(), replayed), (last, 1105));
+
+    let mut reader = wal.read_from(1 << 32 | 500).expect("not purged");
+    let mut read = 0;
+    while reader.next().await.expect("sound").is_some() {
+        read += 1;
+    }
+    assert_eq!(read, 606);
+
+    let cut = wal.truncate_after(1 << 32 | 50).await.expect("a boundary");
+    let (after_cut, end) = frames(cut, 2, 100);
+    wal.append(&after_cut).await.expect("a working disk");
+    wal.seal().await.expect("a working disk");
+    upkeep.cancel().await;
+    wal.upkeep().settle().await.expect("a working disk");
+    let (wal, replayed, upkeep) = open(&storage, mode).await;
+    assert_eq!((wal.last(), replayed), (end, 52));
+    upkeep.cancel().await;
+}
+
+fn fill_and_reopen_in(folder: &Path, mode: WriteMode) {
+    LocalExecutor::default().run(async {
+        let storage = DmaStorage::open(folder).await.expect("a writable folder");
+        fill_and_reopen(storage, mode).await;
+    });
+}
+
+#[test]
+fn frames_survive_on_a_real_disk() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fill_and_reopen_in(folder.path(), WriteMode::Synced);
+}
+
+#[test]
+fn frames_survive_on_a_real_disk_written_through() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fill_and_reopen_in(folder.path(), WriteMode::Through);
+}
+
+#[test]
+fn frames_survive_in_a_memory_file_system() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    fill_and_reopen_in(folder.path(), WriteMode::Synced);
+}
+
+#[test]
+fn frames_survive_through_the_page_cache() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let storage = DmaStorage::open_buffered(&folder).expect("a folder");
+    assert!(!storage.is_direct());
+    LocalExecutor::default().run(fill_and_reopen(storage, WriteMode::Synced));
+}
+
+#[test]
+fn epochs_survive_on_a_real_disk() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let promises = Promises { cluster: 2, accepted_epoch: 3, current_epoch: 3, initialized: true };
+    LocalExecutor::default().run(async {
+        let storage = DmaStorage::open(&folder).await.expect("a writable folder");
+        let mut store = MetaStore::open(storage.clone(), 1, 5).await.expect("an empty folder");
+        store.promise(promises).await.expect("a working disk");
+        let store = MetaStore::open(storage, 1, 6).await.expect("a folder of ours");
+        assert_eq!((store.meta().promises, store.meta().salt), (promises, 5));
+    });
+}

@@ -1,0 +1,115 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Config;
+use crate::server::{self, StartError};
+
+/// A coordination service that speaks ZooKeeper's client protocol.
+#[derive(Parser)]
+#[command(name = "ringkeeper", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a server (what `ringkeeper` alone does, too)
+    Server(ServerArgs),
+}
+
+#[derive(Args, Default)]
+struct ServerArgs {
+    /// Configuration in the format of Apache ZooKeeper's zoo.cfg; the flags below override it
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder for the data; made if it is missing [default: ringkeeper-data]
+    #[arg(short, long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// Folder for the log, if it has a disk of its own
+    #[arg(long, value_name = "FOLDER")]
+    data_log_dir: Option<PathBuf>,
+    /// Port for clients [default: 2181]
+    #[arg(short = 'p', long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    client_port: Option<u16>,
+    /// Address for clients [default: 127.0.0.1, or every address with a configuration file]
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    client_address: Option<IpAddr>,
+    /// Base unit of times, in milliseconds [default: 2000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..))]
+    tick_time: Option<u32>,
+    /// Number of shards; by default one for each core but one, and one in all on up to two cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    shards: Option<u16>,
+    /// A setting of the configuration file, as KEY=VALUE; may be given several times
+    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE")]
+    options: Vec<String>,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn run(self) -> Result<(), StartError> {
+        let args = match self.command {
+            None => self.server,
+            Some(Command::Server(args)) => args,
+        };
+        let (config, notices) = args.config()?;
+        server::run(config, &notices)
+    }
+}
+
+impl ServerArgs {
+    fn config(self) -> Result<(Config, Vec<String>), StartError> {
+        let (mut config, mut notices) = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => (Config::default(), Vec::new()),
+        };
+        notices.extend(config.set_options(&self.options)?);
+        if let Some(folder) = self.data_dir {
+            config.data_dir = folder;
+        }
+        config.data_log_dir = self.data_log_dir.or(config.data_log_dir);
+        config.client_port = self.client_port.unwrap_or(config.client_port);
+        config.client_address = self.client_address.unwrap_or(config.client_address);
+        config.tick_time_ms = self.tick_time.unwrap_or(config.tick_time_ms);
+        config.shards = self.shards.or(config.shards);
+        config.check_limits()?;
+        Ok((config, notices))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_and_options_override_the_defaults() {
+        let cli = Cli::parse_from(["ringkeeper", "server", "-p", "2999", "-o", "tickTime=100", "--shards", "3"]);
+        let Some(Command::Server(args)) = cli.command else { panic!("a server command") };
+        let (config, notices) = args.config().expect("valid");
+        assert_eq!((config.client_port, config.tick_time_ms, config.shards), (2999, 100, Some(3)));
+        assert!(notices.is_empty());
+    }
+
+    #[test]
+    fn an_option_without_a_value_is_refused() {
+        let cli = Cli::parse_from(["ringkeeper", "-o", "tickTime"]);
+        let error = cli.server.config().expect_err("no value").to_string();
+        assert_eq!(error, "--option tickTime: not of the form KEY=VALUE");
+    }
+}

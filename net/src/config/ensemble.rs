@@ -1,0 +1,106 @@
+//! `server.N` lines: who belongs to the ensemble (ZooKeeper's dynamic configuration format).
+
+use std::net::IpAddr;
+
+/// Whether a server votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerRole {
+    Participant,
+    Observer,
+}
+
+/// One server of the ensemble. Hosts stay names: they are resolved at each dial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerSpec {
+    pub(crate) id: u64,
+    pub(crate) host: String,
+    pub(crate) quorum_port: u16,
+    pub(crate) election_port: u16,
+    pub(crate) role: PeerRole,
+    /// Where it takes clients, if the line says so.
+    pub(crate) client: Option<(Option<IpAddr>, u16)>,
+}
+
+impl ServerSpec {
+    /// Reads `host:quorumPort:electionPort[:role][;[clientHost:]clientPort]`.
+    pub(crate) fn parse(id: u64, text: &str) -> Result<Self, String> {
+        let shape = "host:quorumPort:electionPort[:participant|observer][;[clientHost:]clientPort]";
+        let wrong = || format!("{text:?} is not of the form {shape}");
+        let (peer, client) = match text.split_once(';') {
+            Some((peer, client)) => (peer, Some(parse_client(client).ok_or_else(wrong)?)),
+            None => (text, None),
+        };
+        if peer.contains('|') {
+            return Err("several addresses for one server (a:p:p|b:p:p) are not supported: name one".to_owned());
+        }
+        let (host, rest) = split_host(peer).ok_or_else(wrong)?;
+        let mut fields = rest.split(':');
+        let mut port = || fields.next().and_then(|port| port.trim().parse::<u16>().ok()).filter(|&port| port != 0);
+        let (quorum_port, election_port) = (port().ok_or_else(wrong)?, port().ok_or_else(wrong)?);
+        let role = match fields.next().map(|role| role.trim().to_ascii_lowercase()).as_deref() {
+            None | Some("participant") => PeerRole::Participant,
+            Some("observer") => PeerRole::Observer,
+            Some(_) => return Err(wrong()),
+        };
+        if fields.next().is_some() {
+            return Err(wrong());
+        }
+        Ok(Self { id, host: host.to_owned(), quorum_port, election_port, role, client })
+    }
+
+    /// The line of `/zookeeper/config` for it, without its `server.N=`.
+    pub(crate) fn describe(&self, client_port: u16) -> String {
+        let role = match self.role {
+            PeerRole::Participant => "participant",
+            PeerRole::Observer => "observer",
+        };
+        let (address, port) = self.client.unwrap_or((None, client_port));
+        let address = address.map_or_else(|| "0.0.0.0".to_owned(), |address| address.to_string());
+        format!("{}:{}:{}:{role};{address}:{port}", self.host, self.quorum_port, self.election_port)
+    }
+}
+
+/// `[v6]:rest` or `host:rest`.
+fn split_host(text: &str) -> Option<(&str, &str)> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once("]:")?,
+        None => text.split_once(':')?,
+    };
+    let host = host.trim();
+    (!host.is_empty()).then_some((host, rest))
+}
+
+fn parse_client(text: &str) -> Option<(Option<IpAddr>, u16)> {
+    let text = text.trim();
+    let (address, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (Some(host.trim_matches(['[', ']']).parse().ok()?), port),
+        None => (None, text),
+    };
+    Some((address, port.trim().parse().ok().filter(|&port| port != 0)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_server_line_is_read() {
+        let plain = ServerSpec::parse(1, "zoo1:2888:3888").expect("valid");
+        assert_eq!((plain.host.as_str(), plain.quorum_port, plain.election_port), ("zoo1", 2888, 3888));
+        assert_eq!((plain.role, plain.client), (PeerRole::Participant, None));
+        let full = ServerSpec::parse(2, "[fe80::1]:2888:3888:observer;[::1]:2181").expect("valid");
+        assert_eq!((full.host.as_str(), full.role), ("fe80::1", PeerRole::Observer));
+        assert_eq!(full.client, Some((Some("::1".parse().expect("v6")), 2181)));
+        let port_only = ServerSpec::parse(3, "a:1:2:participant;2181").expect("valid");
+        assert_eq!(port_only.client, Some((None, 2181)));
+        assert_eq!(port_only.describe(1), "a:1:2:participant;0.0.0.0:2181");
+    }
+
+    #[test]
+    fn lines_of_another_form_are_refused() {
+        for text in ["", "a", "a:1", "a:0:1", ":1:2", "a:1:2:voter", "a:1:2;x", "a:1:2:observer:3", "a:1:70000"] {
+            assert!(ServerSpec::parse(1, text).is_err(), "{text}");
+        }
+        assert!(ServerSpec::parse(1, "a:1:2|b:1:2").expect_err("two addresses").contains("not supported"));
+    }
+}

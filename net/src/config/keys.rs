@@ -1,0 +1,292 @@
+//! What each key of `zoo.cfg` means here (Apache ZooKeeper 3.9's administrator guide).
+
+use super::properties::Property;
+use super::{Config, ServerSpec};
+
+type Apply = fn(&mut Config, &str) -> Result<(), String>;
+
+/// How a key is treated.
+enum Treatment {
+    /// It sets something.
+    Honoured(Apply),
+    /// It is accepted and changes nothing, for this reason.
+    NoEffect(&'static str),
+}
+
+use Treatment::{Honoured, NoEffect};
+
+const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
+const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
+const ADMIN: &str = "there is no admin server; four-letter words answer on the client port";
+const METRICS: &str = "metrics are served by the word mntr";
+const TLS: &str = "TLS is not supported yet: clients are served in the clear on clientPort only";
+const SASL: &str = "SASL is not supported; use digest authentication";
+const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
+const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
+const LOCAL_SESSIONS: &str = "every session is known to every server";
+const OFF: &str = "not supported yet";
+const THROTTLE: &str = "sockets stop being read when the limit of outstanding requests is reached";
+
+/// Keys by their name in the file, without the prefix `zookeeper.`.
+const KEYS: &[(&str, Treatment)] = &[
+    ("tickTime", Honoured(|c, v| number(v, 1, i32::MAX as u64).map(|n| c.tick_time_ms = n as u32))),
+    ("initLimit", Honoured(|c, v| number(v, 1, 1 << 20).map(|n| c.init_limit = Some(n as u32)))),
+    ("syncLimit", Honoured(|c, v| number(v, 1, 1 << 20).map(|n| c.sync_limit = Some(n as u32)))),
+    ("dataDir", Honoured(|c, v| folder(v).map(|d| c.data_dir = d))),
+    ("dataLogDir", Honoured(|c, v| folder(v).map(|d| c.data_log_dir = Some(d)))),
+    ("clientPort", Honoured(|c, v| number(v, 1, 65535).map(|n| c.client_port = n as u16))),
+    ("clientPortAddress", Honoured(|c, v| address(v).map(|a| c.client_address = a))),
+    (
+        "clientPortListenBacklog",
+        Honoured(|c, v| {
+            if v != "-1" {
+                c.client_backlog = number(v, 1, 65535)? as u32;
+            }
+            Ok(())
+        }),
+    ),
+    ("maxClientCnxns", Honoured(|c, v| number(v, 0, i32::MAX as u64).map(|n| c.max_client_connections = n as u32))),
+    ("maxCnxns", Honoured(|c, v| number(v, 0, i32::MAX as u64).map(|n| c.max_connections = n as u32))),
+    ("minSessionTimeout", Honoured(|c, v| timeout(v).map(|n| c.min_session_timeout_ms = n))),
+    ("maxSessionTimeout", Honoured(|c, v| timeout(v).map(|n| c.max_session_timeout_ms = n))),
+    ("jute.maxbuffer", Honoured(|c, v| number(v, 1024, 1 << 30).map(|n| c.jute_max_buffer = n as u32))),
+    (
+        "globalOutstandingLimit",
+        Honoured(|c, v| number(v, 1, 1 << 24).map(|n| c.outstanding_requests_max = n as u32)),
+    ),
+    ("snapCount", Honoured(|c, v| number(v, 2, u64::MAX).map(|n| c.snap_count = n))),
+    ("snapSizeLimitInKb", Honoured(|c, v| number(v, 1, u64::MAX >> 10).map(|n| c.snap_size_limit_kib = n))),
+    (
+        "preAllocSize",
+        Honoured(|c, v| number(v, 64, 4 << 20).map(|n| c.segment_size_bytes = (n * 1024).next_multiple_of(4096))),
+    ),
+    ("autopurge.snapRetainCount", Honoured(|c, v| number(v, 1, 1 << 16).map(|n| c.snap_retain_count = n.max(3) as u32))),
+    (
+        "4lw.commands.whitelist",
+        Honoured(|c, v| {
+            c.four_letter_words = v.split(',').map(str::trim).filter(|w| !w.is_empty()).map(str::to_owned).collect();
+            Ok(())
+        }),
+    ),
+    ("DigestAuthenticationProvider.superDigest", Honoured(|c, v| digest(v).map(|d| c.super_digest = Some(d)))),
+    ("DigestAuthenticationProvider.enabled", Honoured(|c, v| flag(v).map(|on| c.digest_enabled = on))),
+    ("skipACL", Honoured(|c, v| flag(v).map(|on| c.skip_acl = on))),
+    ("enforceQuota", Honoured(|c, v| flag(v).map(|on| c.enforce_quota = on))),
+    ("extendedTypesEnabled", Honoured(|c, v| flag(v).map(|on| c.extended_types = on))),
+    (
+        "znode.container.checkIntervalMs",
+        Honoured(|c, v| number(v, 1, 1 << 40).map(|n| c.container_check_interval_ms = n)),
+    ),
+    (
+        "znode.container.maxPerMinute",
+        Honoured(|c, v| number(v, 1, 60_000).map(|n| c.container_max_per_minute = n as u32)),
+    ),
+    (
+        "znode.container.maxNeverUsedIntervalMs",
+        Honoured(|c, v| number(v, 0, 1 << 40).map(|n| c.container_max_never_used_ms = n)),
+    ),
+    ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
+    ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n as u16)))),
+    ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n as u32))),
+    ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
+    ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),
+    // Read after everything else, from the folder of the file.
+    ("dynamicConfigFile", Honoured(|_, _| Ok(()))),
+    (
+        "peerType",
+        Honoured(|_, v| match v {
+            "participant" | "observer" => Ok(()),
+            _ => Err(format!("{v:?} is neither participant nor observer")),
+        }),
+    ),
+    (
+        "electionAlg",
+        Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) }),
+    ),
+    ("secureClientPort", NoEffect(TLS)),
+    ("secureClientPortAddress", NoEffect(TLS)),
+    ("client.portUnification", NoEffect(TLS)),
+    ("sslQuorum", NoEffect(TLS)),
+    ("sslQuorumReloadCertFiles", NoEffect(TLS)),
+    ("portUnification", NoEffect(TLS)),
+    ("fips-mode", NoEffect(TLS)),
+    ("quorum.auth.enableSasl", NoEffect(SASL)),
+    ("quorum.auth.learnerRequireSasl", NoEffect(SASL)),
+    ("quorum.auth.serverRequireSasl", NoEffect(SASL)),
+    ("sessionRequireClientSASLAuth", NoEffect(SASL)),
+    ("allowSaslFailedClients", NoEffect(SASL)),
+    ("connectToLearnerMasterLimit", NoEffect("initLimit covers connecting too")),
+    ("cnxTimeout", NoEffect("dials of peers end after ringkeeper.peerTimeoutMs")),
+    ("quorumCnxnTimeoutMs", NoEffect("silence of peers is judged by ringkeeper.peerTimeoutMs")),
+    ("electionPortBindRetry", NoEffect("a port in use stops the start at once")),
+    ("tcpKeepAlive", NoEffect("peers exchange heartbeats")),
+    ("clientTcpKeepAlive", NoEffect("sessions expire when a client falls silent")),
+    ("multiAddress.enabled", NoEffect(OFF)),
+    ("multiAddress.reachabilityCheckEnabled", NoEffect(OFF)),
+    ("multiAddress.reachabilityCheckTimeoutMs", NoEffect(OFF)),
+    ("requestThrottleLimit", NoEffect(THROTTLE)),
+    ("throttled_op_wait_time", NoEffect(THROTTLE)),
+    ("largeRequestMaxBytes", NoEffect(THROTTLE)),
+    ("largeRequestThreshold", NoEffect(THROTTLE)),
+    ("commitLogCount", NoEffect("a lagging follower is sent what is in the log")),
+    ("snapshotSizeFactor", NoEffect("a lagging follower is sent what is in the log")),
+    ("txnLogSizeLimitInKb", NoEffect("segments have the size preAllocSize")),
+    ("forceSync", NoEffect("an acknowledged write is always on the medium")),
+    ("flushDelay", NoEffect(GROUP_COMMIT)),
+    ("maxWriteQueuePollTime", NoEffect(GROUP_COMMIT)),
+    ("maxBatchSize", NoEffect(GROUP_COMMIT)),
+    ("autopurge.purgeInterval", NoEffect(PURGE)),
+    ("snapshot.compression.method", NoEffect("snapshots are not compressed")),
+    ("snapshot.trust.empty", NoEffect("a folder without snapshots is trusted when its log is whole")),
+    ("datadir.autocreate", NoEffect("a missing data folder is created")),
+    ("db.autocreate", NoEffect(OFF)),
+    ("standaloneEnabled", NoEffect("one server without server.N lines is standalone")),
+    ("reconfigEnabled", NoEffect("reconfig is not supported yet")),
+    ("observerMasterPort", NoEffect(OFF)),
+    ("syncEnabled", NoEffect("observers log to disk")),
+    ("fastleader.minNotificationInterval", NoEffect("votes are sent when they change")),
+    ("fastleader.maxNotificationInterval", NoEffect("votes are sent when they change")),
+    ("leader.maxTimeToWaitForEpoch", NoEffect("covered by initLimit")),
+    ("leader.maxConcurrentSnapSyncs", NoEffect(OFF)),
+    ("leader.maxConcurrentDiffSyncs", NoEffect(OFF)),
+    ("leaderServes", NoEffect("the leader serves clients")),
+    ("localSessionsEnabled", NoEffect(LOCAL_SESSIONS)),
+    ("localSessionsUpgradingEnabled", NoEffect(LOCAL_SESSIONS)),
+    ("readonlymode.enabled", NoEffect(OFF)),
+    ("emulate353TTLNodes", NoEffect("TTLs are stored as since 3.5.4")),
+    ("admin.enableServer", NoEffect(ADMIN)),
+    ("admin.serverPort", NoEffect(ADMIN)),
+    ("admin.serverAddress", NoEffect(ADMIN)),
+    ("admin.commandURL", NoEffect(ADMIN)),
+    ("admin.idleTimeout", NoEffect(ADMIN)),
+    ("metricsProvider.className", NoEffect(METRICS)),
+    ("metricsProvider.httpHost", NoEffect(METRICS)),
+    ("metricsProvider.httpPort", NoEffect(METRICS)),
+    ("metricsProvider.exportJvmInfo", NoEffect(METRICS)),
+    ("audit.enable", NoEffect(OFF)),
+    ("serverCnxnFactory", NoEffect("sockets are served through io_uring")),
+    ("maxResponseCacheSize", NoEffect(CACHE)),
+    ("maxGetChildrenResponseCacheSize", NoEffect(CACHE)),
+    ("watchManagerName", NoEffect("there is one kind of watch table, which has all modes")),
+    ("digest.enabled", NoEffect("the digest of the tree is always kept")),
+    ("closeSessionTxn.enabled", NoEffect("closing a session names its ephemerals")),
+    ("serializeLastProcessedZxid.enabled", NoEffect("snapshots are exact at one zxid")),
+    ("commitProcessor.numWorkerThreads", NoEffect(THREADS)),
+    ("nio.numSelectorThreads", NoEffect(THREADS)),
+    ("nio.numWorkerThreads", NoEffect(THREADS)),
+    ("nio.sessionlessCnxnTimeout", NoEffect("connections without a session are closed after 10 s")),
+];
+
+/// Families of keys of which all have the same treatment.
+const PREFIXES: &[(&str, &str)] = &[
+    ("admin.", ADMIN),
+    ("metricsProvider.", METRICS),
+    ("ssl.", TLS),
+    ("connection_throttle_", THROTTLE),
+    ("jvm.pause.", "there is no virtual machine to pause"),
+    ("authProvider.", "authentication providers are Java classes"),
+    ("quorum.", SASL),
+    ("learner.", THREADS),
+    ("commitProcessor.", THREADS),
+    ("group.", "hierarchical quorums are not supported yet: every participant has one vote"),
+    ("weight.", "hierarchical quorums are not supported yet: every participant has one vote"),
+];
+
+/// Sets what the property says. Answers a notice where there is something to tell.
+pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<String>, String> {
+    let key = canonical(&property.key);
+    if let Some(id) = key.strip_prefix("server.") {
+        return add_server(config, id, &property.value).map(|()| None);
+    }
+    let in_front = |reason: String| format!("{key}: {reason}");
+    if let Some((_, treatment)) = KEYS.iter().find(|(name, _)| *name == key) {
+        return match treatment {
+            Honoured(set) => set(config, &property.value).map(|()| None).map_err(in_front),
+            NoEffect(reason) => Ok(Some(format!("{key} has no effect: {reason}"))),
+        };
+    }
+    if let Some((_, reason)) = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix)) {
+        return Ok(Some(format!("{key} has no effect: {reason}")));
+    }
+    let nearest = KEYS.iter().map(|(name, _)| *name).min_by_key(|name| strsim::damerau_levenshtein(name, key));
+    let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
+    Ok(Some(format!("{key} is not a key that ringkeeper knows{hint}")))
+}
+
+fn canonical(key: &str) -> &str {
+    key.strip_prefix("zookeeper.").unwrap_or(key)
+}
+
+fn add_server(config: &mut Config, id: &str, value: &str) -> Result<(), String> {
+    let id = number(id, 0, 255).map_err(|reason| format!("server.{id}: {reason}"))?;
+    if config.servers.iter().any(|server| server.id == id) {
+        return Err(format!("server.{id} stands here twice"));
+    }
+    let server = ServerSpec::parse(id, value).map_err(|reason| format!("server.{id}: {reason}"))?;
+    config.servers.push(server);
+    Ok(())
+}
+
+fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
+    let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
+    parsed.ok_or_else(|| match value.parse::<i128>() {
+        Ok(_) => format!("{value} is not a number from {min} to {max}"),
+        Err(_) => format!("{value:?} is not a number from {min} to {max}"),
+    })
+}
+
+/// A session timeout limit; -1 stands for the default.
+fn timeout(value: &str) -> Result<Option<u32>, String> {
+    if value == "-1" { Ok(None) } else { number(value, 1, i32::MAX as u64).map(|n| Some(n as u32)) }
+}
+
+fn flag(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        _ => Err(format!("{value:?} is neither yes nor no")),
+    }
+}
+
+fn folder(value: &str) -> Result<std::path::PathBuf, String> {
+    if value.is_empty() { Err("an empty folder name".to_owned()) } else { Ok(value.into()) }
+}
+
+fn address(value: &str) -> Result<std::net::IpAddr, String> {
+    use std::net::ToSocketAddrs;
+    let resolved = (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
+    resolved.map(|socket| socket.ip()).next().ok_or_else(|| format!("{value:?} has no address"))
+}
+
+/// The contents of a file, without the line's end.
+fn secret(value: &str) -> Result<Vec<u8>, String> {
+    let bytes = std::fs::read(value).map_err(|error| format!("{value} cannot be read: {error}"))?;
+    let secret = bytes.trim_ascii_end();
+    if secret.len() < 16 {
+        return Err(format!("{value} holds {} bytes: at least 16 are needed", secret.len()));
+    }
+    Ok(secret.to_vec())
+}
+
+fn digest(value: &str) -> Result<String, String> {
+    let parts = value.split(':').filter(|part| !part.is_empty()).count();
+    if parts == 2 { Ok(value.to_owned()) } else { Err("is not of the form user:base64(sha1(user:password))".to_owned()) }
+}
+
+/// Where each key stood, for errors that concern several of them.
+#[derive(Default)]
+pub(super) struct Lines(Vec<Property>);
+
+impl Lines {
+    pub(super) fn remember(&mut self, property: &Property) {
+        self.0.push(Property { key: canonical(&property.key).to_owned(), ..property.clone() });
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<(usize, &str)> {
+        self.0.iter().rev().find(|property| property.key == key).map(|property| (property.line, property.value.as_str()))
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+}

@@ -1,0 +1,406 @@
+//! Configuration: Apache's `zoo.cfg` read as it is, command-line flags over it, defaults that need neither.
+
+mod ensemble;
+mod keys;
+mod properties;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+pub(crate) use ensemble::{PeerRole, ServerSpec};
+use properties::Property;
+use ringkeeper_engine::settings::Settings;
+
+/// Everything that a server is told at its start.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    /// Folder of the snapshots, of `myid`, and of the log unless `data_log_dir` names another.
+    pub(crate) data_dir: PathBuf,
+    /// Folder of the log.
+    pub(crate) data_log_dir: Option<PathBuf>,
+    pub(crate) client_address: IpAddr,
+    pub(crate) client_port: u16,
+    pub(crate) client_backlog: u32,
+    /// Base unit of the times below, milliseconds.
+    pub(crate) tick_time_ms: u32,
+    pub(crate) min_session_timeout_ms: Option<u32>,
+    pub(crate) max_session_timeout_ms: Option<u32>,
+    /// Ticks for a learner to connect and synchronize.
+    pub(crate) init_limit: Option<u32>,
+    /// Ticks for a learner to lag behind.
+    pub(crate) sync_limit: Option<u32>,
+    /// Connections from one client address; 0 means any number.
+    pub(crate) max_client_connections: u32,
+    /// Connections of the server; 0 means any number.
+    pub(crate) max_connections: u32,
+    /// Longest request frame in bytes.
+    pub(crate) jute_max_buffer: u32,
+    /// Requests waiting for the log or the quorum, over all shards.
+    pub(crate) outstanding_requests_max: u32,
+    /// Transactions between two snapshots.
+    pub(crate) snap_count: u64,
+    /// Log bytes between two snapshots, KiB.
+    pub(crate) snap_size_limit_kib: u64,
+    /// Size of a log segment in bytes.
+    pub(crate) segment_size_bytes: u64,
+    /// Snapshots kept.
+    pub(crate) snap_retain_count: u32,
+    /// Four-letter words that are answered.
+    pub(crate) four_letter_words: Vec<String>,
+    /// `user:base64(sha1(user:password))` of the super user.
+    pub(crate) super_digest: Option<String>,
+    pub(crate) digest_enabled: bool,
+    pub(crate) skip_acl: bool,
+    pub(crate) enforce_quota: bool,
+    /// TTL znodes.
+    pub(crate) extended_types: bool,
+    /// How often containers and TTL znodes are looked at, milliseconds.
+    pub(crate) container_check_interval_ms: u64,
+    /// How many of them are deleted a minute at most.
+    pub(crate) container_max_per_minute: u32,
+    /// Age after which a container that never had a child is deleted; 0 means never.
+    pub(crate) container_max_never_used_ms: u64,
+    /// A fdatasync longer than this is worth a warning, milliseconds.
+    pub(crate) fsync_warning_ms: u64,
+    /// Shards, each on a core of its own; `None` decides by the machine.
+    pub(crate) shards: Option<u16>,
+    /// Silence after which a peer counts as gone, milliseconds.
+    pub(crate) peer_timeout_ms: u32,
+    /// What the servers of the ensemble know and nobody else.
+    pub(crate) peer_secret: Option<Vec<u8>>,
+    /// Whether peers may connect to every address of this machine.
+    pub(crate) quorum_listen_on_all: bool,
+    /// This server's number in the ensemble.
+    pub(crate) my_id: Option<u64>,
+    /// The ensemble; empty for a server alone.
+    pub(crate) servers: Vec<ServerSpec>,
+}
+
+/// ZooKeeper's default and ours for a folder in which nothing was configured.
+pub(crate) const DEFAULT_DATA_DIR: &str = "ringkeeper-data";
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from(DEFAULT_DATA_DIR),
+            data_log_dir: None,
+            client_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            client_port: 2181,
+            client_backlog: 1024,
+            tick_time_ms: 2000,
+            min_session_timeout_ms: None,
+            max_session_timeout_ms: None,
+            init_limit: None,
+            sync_limit: None,
+            max_client_connections: 60,
+            max_connections: 0,
+            jute_max_buffer: 0xf_ffff,
+            outstanding_requests_max: 20_000,
+            snap_count: 100_000,
+            snap_size_limit_kib: 4 * 1024 * 1024,
+            segment_size_bytes: 64 * 1024 * 1024,
+            snap_retain_count: 3,
+            four_letter_words: ["ruok", "srvr", "mntr", "isro", "stat", "conf"].map(str::to_owned).to_vec(),
+            super_digest: None,
+            digest_enabled: true,
+            skip_acl: false,
+            enforce_quota: false,
+            extended_types: true,
+            container_check_interval_ms: 60_000,
+            container_max_per_minute: 10_000,
+            container_max_never_used_ms: 0,
+            fsync_warning_ms: 1000,
+            shards: None,
+            peer_timeout_ms: 500,
+            peer_secret: None,
+            quorum_listen_on_all: false,
+            my_id: None,
+            servers: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Where clients connect.
+    pub(crate) fn client_socket(&self) -> SocketAddr {
+        SocketAddr::new(self.client_address, self.client_port)
+    }
+
+    /// Folder of the log.
+    pub(crate) fn log_dir(&self) -> &Path {
+        self.data_log_dir.as_deref().unwrap_or(&self.data_dir)
+    }
+
+    /// Shortest session timeout that is granted, milliseconds.
+    pub(crate) fn min_session_timeout(&self) -> u32 {
+        self.min_session_timeout_ms.unwrap_or(self.tick_time_ms.saturating_mul(2))
+    }
+
+    /// Longest session timeout that is granted, milliseconds.
+    pub(crate) fn max_session_timeout(&self) -> u32 {
+        self.max_session_timeout_ms.unwrap_or(self.tick_time_ms.saturating_mul(20))
+    }
+
+    /// This server's number; a server alone is 1, as in ZooKeeper.
+    pub(crate) fn server_id(&self) -> u64 {
+        self.my_id.unwrap_or(1)
+    }
+
+    /// This server's own line of the ensemble.
+    pub(crate) fn own_server(&self) -> Option<&ServerSpec> {
+        self.servers.iter().find(|server| Some(server.id) == self.my_id)
+    }
+
+    /// What requests may do.
+    pub(crate) fn request_settings(&self) -> Settings {
+        Settings {
+            extended_types_enabled: self.extended_types,
+            skip_acl: self.skip_acl,
+            enforce_quota: self.enforce_quota,
+            super_digest: self.super_digest.clone(),
+            reconfig_enabled: false,
+        }
+    }
+
+    /// Reads a file in Apache's format over the defaults. Notices are lines for the log: keys that have no
+    /// effect here and why, unknown keys with the nearest known one.
+    ///
+    /// # Errors
+    /// The file is unreadable, a value makes no sense, or two contradict one another; always with file and line.
+    pub(crate) fn read(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::new(path, None, format!("cannot be read: {error}")))?;
+        let mut config = Self { client_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ..Self::default() };
+        let mut notices = Vec::new();
+        let mut lines = keys::Lines::default();
+        for property in properties::parse(&text) {
+            lines.remember(&property);
+            if let Some(notice) = keys::apply(&mut config, &property)
+                .map_err(|reason| ConfigError::new(path, Some(property.line), reason))?
+            {
+                notices.push(format!("{}:{}: {notice}", path.display(), property.line));
+            }
+        }
+        if !lines.has("dataDir") {
+            return Err(ConfigError::new(path, None, "dataDir is missing: name the folder for the data".to_owned()));
+        }
+        config.read_dynamic_file(path, &lines, &mut notices)?;
+        config.read_my_id()?;
+        config.check(path, &lines)?;
+        Ok((config, notices))
+    }
+
+    /// Applies `KEY=VALUE` options of the command line; answers notices as [`Self::read`] does.
+    ///
+    /// # Errors
+    /// An option has no value, or one that makes no sense.
+    pub(crate) fn set_options(&mut self, options: &[String]) -> Result<Vec<String>, ConfigError> {
+        let mut notices = Vec::new();
+        for option in options {
+            let fail = |reason: String| ConfigError::new(Path::new(&format!("--option {option}")), None, reason);
+            let (key, value) = option.split_once('=').ok_or_else(|| fail("not of the form KEY=VALUE".to_owned()))?;
+            let property = Property { line: 0, key: key.trim().to_owned(), value: value.trim().to_owned() };
+            let notice = keys::apply(self, &property).map_err(fail)?;
+            notices.extend(notice.map(|notice| format!("--option {option}: {notice}")));
+        }
+        Ok(notices)
+    }
+
+    /// Limits that flags may have turned around.
+    ///
+    /// # Errors
+    /// The shortest session timeout is longer than the longest.
+    pub(crate) fn check_limits(&self) -> Result<(), ConfigError> {
+        let (min, max) = (self.min_session_timeout(), self.max_session_timeout());
+        if min <= max {
+            return Ok(());
+        }
+        let reason = format!("minSessionTimeout {min} is greater than maxSessionTimeout {max}");
+        Err(ConfigError::new(Path::new("session timeouts"), None, reason))
+    }
+
+    /// Since 3.5 the ensemble may stand in a file of its own.
+    fn read_dynamic_file(
+        &mut self,
+        path: &Path,
+        lines: &keys::Lines,
+        notices: &mut Vec<String>,
+    ) -> Result<(), ConfigError> {
+        let Some((line, name)) = lines.value("dynamicConfigFile") else { return Ok(()) };
+        if !self.servers.is_empty() {
+            let reason = "both dynamicConfigFile and server.N lines: keep one of them".to_owned();
+            return Err(ConfigError::new(path, Some(line), reason));
+        }
+        let dynamic = path.parent().unwrap_or(Path::new("")).join(name);
+        let text = std::fs::read_to_string(&dynamic)
+            .map_err(|error| ConfigError::new(&dynamic, None, format!("cannot be read: {error}")))?;
+        for property in properties::parse(&text) {
+            if property.key == "version" {
+                continue;
+            }
+            if let Some(notice) = keys::apply(self, &property)
+                .map_err(|reason| ConfigError::new(&dynamic, Some(property.line), reason))?
+            {
+                notices.push(format!("{}:{}: {notice}", dynamic.display(), property.line));
+            }
+        }
+        Ok(())
+    }
+
+    /// An ensemble's server finds its number in `dataDir/myid`.
+    fn read_my_id(&mut self) -> Result<(), ConfigError> {
+        if self.servers.is_empty() {
+            return Ok(());
+        }
+        let path = self.data_dir.join("myid");
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let reason = format!("cannot be read: {error}; write this server's number N of its server.N line into it");
+            ConfigError::new(&path, None, reason)
+        })?;
+        let id = text.trim().parse().ok().filter(|id| (0..=255).contains(id));
+        self.my_id = Some(id.ok_or_else(|| {
+            ConfigError::new(&path, Some(1), format!("{:?} is not a number from 0 to 255", text.trim()))
+        })?);
+        Ok(())
+    }
+
+    fn check(&mut self, path: &Path, lines: &keys::Lines) -> Result<(), ConfigError> {
+        let fail = |key: &str, reason: String| Err(ConfigError::new(path, lines.value(key).map(|(line, _)| line), reason));
+        if self.min_session_timeout() > self.max_session_timeout() {
+            let (min, max) = (self.min_session_timeout(), self.max_session_timeout());
+            let key = if lines.has("maxSessionTimeout") { "maxSessionTimeout" } else { "minSessionTimeout" };
+            return fail(key, format!("minSessionTimeout {min} is greater than maxSessionTimeout {max}"));
+        }
+        if self.servers.is_empty() && !lines.has("clientPort") {
+            return fail("clientPort", "clientPort is missing: name the port for clients, usually 2181".to_owned());
+        }
+        let Some(my_id) = self.my_id else { return Ok(()) };
+        for (key, missing) in [("initLimit", self.init_limit.is_none()), ("syncLimit", self.sync_limit.is_none())] {
+            if missing {
+                return fail(key, format!("{key} is missing: an ensemble needs it, in ticks"));
+            }
+        }
+        let Some(own) = self.servers.iter().find(|server| server.id == my_id) else {
+            let known: Vec<_> = self.servers.iter().map(|server| format!("server.{}", server.id)).collect();
+            let reason = format!("myid says {my_id}, but there is no server.{my_id} line, only {}", known.join(", "));
+            return fail(&format!("server.{}", self.servers[0].id), reason);
+        };
+        if let Some((address, port)) = own.client {
+            if lines.has("clientPort") && self.client_port != port {
+                let reason = format!("clientPort {} contradicts server.{my_id}, which says {port}", self.client_port);
+                return fail("clientPort", reason);
+            }
+            self.client_port = port;
+            if let Some(address) = address {
+                self.client_address = address;
+            }
+        } else if !lines.has("clientPort") {
+            return fail("clientPort", format!("clientPort is missing, and server.{my_id} names none either"));
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ConfigError {
+    path: PathBuf,
+    line: Option<usize>,
+    reason: String,
+}
+
+impl ConfigError {
+    fn new(path: &Path, line: Option<usize>, reason: String) -> Self {
+        Self { path: path.to_owned(), line, reason }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with `zoo.cfg` and, where given, `myid`; `$D` in the text stands for the folder.
+    fn read(text: &str, my_id: Option<&str>) -> Result<(Config, Vec<String>), String> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("zoo.cfg");
+        std::fs::write(&path, text.replace("$D", folder.path().to_str().expect("UTF-8"))).expect("written");
+        if let Some(my_id) = my_id {
+            std::fs::write(folder.path().join("myid"), my_id).expect("written");
+        }
+        Config::read(&path).map_err(|error| {
+            error.to_string().replace(folder.path().to_str().expect("UTF-8"), "$D")
+        })
+    }
+
+    #[test]
+    fn the_sample_file_of_apache_zookeeper_is_read_without_a_notice() {
+        let text = "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=$D\nclientPort=2181\nmaxClientCnxns=0\n";
+        let (config, notices) = read(text, None).expect("valid");
+        assert_eq!(notices, Vec::<String>::new());
+        assert_eq!((config.min_session_timeout(), config.max_session_timeout()), (4000, 40_000));
+        assert_eq!(config.client_socket().to_string(), "0.0.0.0:2181");
+    }
+
+    #[test]
+    fn an_ensemble_is_read_with_its_number() {
+        let text = "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=$D\nclientPort=2182\n\
+                    server.1=zoo1:2888:3888\nserver.2=zoo2:2888:3888\nserver.3=[::1]:2888:3888:observer;127.0.0.1:2183\n";
+        let (config, _) = read(text, Some("2\n")).expect("valid");
+        assert_eq!(config.my_id, Some(2));
+        assert_eq!(config.servers.len(), 3);
+        assert_eq!(config.servers[2].role, PeerRole::Observer);
+        assert_eq!(config.servers[2].host, "::1");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_name_file_and_line() {
+        for (text, expected) in [
+            ("dataDir=$D\nclientPort=99999\n", "$D/zoo.cfg:2: clientPort: 99999 is not a number from 1 to 65535"),
+            ("dataDir=$D\ntickTime=fast\n", "$D/zoo.cfg:2: tickTime: \"fast\" is not a number from 1 to 2147483647"),
+            ("clientPort=1\n", "$D/zoo.cfg: dataDir is missing: name the folder for the data"),
+            ("dataDir=$D\nclientPort=1\nskipACL=maybe\n", "$D/zoo.cfg:3: skipACL: \"maybe\" is neither yes nor no"),
+            (
+                "dataDir=$D\nclientPort=1\nminSessionTimeout=9000\nmaxSessionTimeout=8000\n",
+                "$D/zoo.cfg:4: minSessionTimeout 9000 is greater than maxSessionTimeout 8000",
+            ),
+        ] {
+            assert_eq!(read(text, None).expect_err(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_no_server_of_the_ensemble_stops_the_start() {
+        let text = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n";
+        let error = read(text, Some("7")).expect_err("no server.7");
+        assert_eq!(error, "$D/zoo.cfg:5: myid says 7, but there is no server.7 line, only server.1, server.2");
+        let error = read(text, None).expect_err("no myid");
+        assert!(error.starts_with("$D/myid: cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn unknown_keys_are_named_with_the_nearest_known_one() {
+        let (_, notices) = read("dataDir=$D\nclientPort=1\ntickTme=3\n", None).expect("valid");
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].contains(":3: tickTme is not a key that ringkeeper knows; did you mean tickTime?"), "{notices:?}");
+    }
+
+    #[test]
+    fn keys_of_the_java_server_alone_are_accepted_with_the_reason_why_they_have_no_effect() {
+        let (_, notices) = read("dataDir=$D\nclientPort=1\nadmin.serverPort=8080\n", None).expect("valid");
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].contains("admin.serverPort has no effect"), "{notices:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What the machine must offer, checked before anything is touched, so that a missing piece is one clear sentence.
+
+use std::io;
+
+use rustix::process::{Resource, getrlimit};
+
+/// A precondition that the machine does not meet.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unmet {
+    /// io_uring cannot be set up.
+    #[error(
+        "io_uring is not available ({0}): ringkeeper needs Linux 5.8 or newer with io_uring allowed; \
+         check `sysctl kernel.io_uring_disabled` (it must be 0) and the container's seccomp profile"
+    )]
+    IoUring(io::Error),
+    /// Too little memory may be locked.
+    #[error(
+        "only {limit} KiB of memory may be locked and {needed} KiB are needed: raise it with `ulimit -l {needed}`, \
+         or LimitMEMLOCK= in the systemd unit"
+    )]
+    MemoryLock { limit: u64, needed: u64 },
+}
+
+/// Each executor has three rings; glommio refuses to start under this limit.
+const MEMLOCK_MIN_KIB: u64 = 512;
+
+/// Checks io_uring and the limit of locked memory.
+pub(crate) fn check() -> Result<(), Unmet> {
+    if let Some(limit) = getrlimit(Resource::Memlock).current.map(|bytes| bytes / 1024)
+        && limit < MEMLOCK_MIN_KIB
+    {
+        return Err(Unmet::MemoryLock { limit, needed: MEMLOCK_MIN_KIB });
+    }
+    io_uring::IoUring::new(2).map(drop).map_err(Unmet::IoUring)
+}
+
+/// Raises the limit of open files to what the system allows: a connection is one of them.
+pub(crate) fn raise_open_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum && rustix::process::setrlimit(Resource::Nofile, raised).is_err() {
+        return limit.current.unwrap_or(u64::MAX);
+    }
+    limit.maximum.unwrap_or(u64::MAX)
+}

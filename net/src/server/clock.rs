@@ -1,0 +1,27 @@
+//! The only place of the server that asks for the time.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ringkeeper_engine::replica::Now;
+
+/// Both clocks that the engine is told: a monotonic one for intervals, the wall clock for timestamps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// Milliseconds since the start of the process.
+    pub(crate) fn monotonic_ms(self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn now(self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ms: self.monotonic_ms(), wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
+    }
+}

@@ -1,0 +1,209 @@
+//! The leader core on its executor: turns of the shards in, batches to the log, published state to the shards.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use ringkeeper_engine::message::{ShardId, ToShard, Turn};
+use ringkeeper_engine::node::{Effect, Node};
+use ringkeeper_engine::zab::{self, Input, Status};
+
+use super::clock::Clock;
+use super::log_task::{Answer, Command, LogQueue};
+use super::peers::Peers;
+use super::wake::WakeFlag;
+use crate::ring::{Consumer, Producer};
+
+/// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// The leader core and everything it needs to talk.
+pub(crate) struct CoreHost {
+    node: RefCell<Node>,
+    shards: Vec<ShardLink>,
+    log: Rc<LogQueue>,
+    peers: Peers,
+    clock: Clock,
+    /// Why the server cannot go on.
+    broken: RefCell<Option<String>>,
+    /// The pump has something to do.
+    work: WakeFlag,
+}
+
+/// The way to one shard.
+struct ShardLink {
+    ring: Producer<ToShard>,
+    /// What the ring had no room for. Bounded by what shards may have outstanding.
+    waiting: RefCell<VecDeque<ToShard>>,
+}
+
+impl CoreHost {
+    pub(crate) fn new(
+        node: Node,
+        shards: Vec<Producer<ToShard>>,
+        log: Rc<LogQueue>,
+        peers: Peers,
+        clock: Clock,
+    ) -> Rc<Self> {
+        let shards = shards.into_iter().map(|ring| ShardLink { ring, waiting: RefCell::default() }).collect();
+        Rc::new(Self {
+            node: RefCell::new(node),
+            shards,
+            log,
+            peers,
+            clock,
+            broken: RefCell::default(),
+            work: WakeFlag::default(),
+        })
+    }
+
+    /// Something changed that the pump must look at.
+    pub(crate) fn wake(&self) {
+        self.work.raise();
+    }
+
+    /// Looks at the node.
+    pub(crate) fn with_node<T>(&self, look: impl FnOnce(&Node) -> T) -> T {
+        look(&self.node.borrow())
+    }
+
+    /// The links to the other servers.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Something happened to a peer.
+    pub(crate) fn peer_input(&self, input: Input) {
+        self.node.borrow_mut().input(self.clock.now(), input);
+        self.work.raise();
+    }
+
+    /// Handles turns, answers of the log and whatever else came in, until the server cannot go on; says why.
+    pub(crate) async fn pump(self: Rc<Self>, inboxes: Vec<Consumer<Turn>>) -> String {
+        self.node.borrow_mut().input(self.clock.now(), Input::Start);
+        loop {
+            self.handle(&inboxes);
+            self.carry_out_effects();
+            if let Some(reason) = self.broken.take() {
+                return reason;
+            }
+            poll_fn(|cx| self.poll_work(&inboxes, cx)).await;
+        }
+    }
+
+    fn handle(&self, inboxes: &[Consumer<Turn>]) {
+        let now = self.clock.now();
+        let mut node = self.node.borrow_mut();
+        while let Some(answer) = self.log.next_answer() {
+            match answer {
+                Answer::Input(input) => node.input(now, input),
+                Answer::Rebuilt(state) => node.rebuilt(now, *state),
+            }
+        }
+        for (shard, inbox) in (0..).map(ShardId).zip(inboxes) {
+            while let Some(turn) = inbox.pop() {
+                node.turn(now, shard, turn);
+                if node.unsealed_bytes() >= BATCH_BYTES_MAX {
+                    node.propose(now);
+                }
+            }
+        }
+        // Batches form by themselves: whatever comes in while the log is being forced is the next one.
+        if self.log.is_idle() {
+            node.propose(now);
+        }
+        node.flush(now);
+    }
+
+    fn poll_work(&self, inboxes: &[Consumer<Turn>], cx: &mut Context<'_>) -> Poll<()> {
+        let mut ready = self.work.poll_lower(cx).is_ready();
+        for inbox in inboxes {
+            ready |= inbox.poll_ready(cx).is_ready();
+        }
+        for shard in &self.shards {
+            ready |= !shard.waiting.borrow().is_empty() && shard.ring.poll_space(cx).is_ready();
+        }
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn carry_out_effects(&self) {
+        let effects = self.node.borrow_mut().take_effects();
+        for effect in effects {
+            match effect {
+                Effect::Shard(shard, message) => self.send(usize::from(shard.0), message),
+                Effect::AllShards(message) => {
+                    (0..self.shards.len()).for_each(|shard| self.send(shard, message.clone()));
+                }
+                Effect::Zab(effect) => self.carry_out(effect),
+                Effect::Rebuild => self.log.push(Command::Rebuild),
+                Effect::Distrust { peer, reason } => {
+                    tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
+                    self.peers.disconnect(peer);
+                }
+                Effect::Broken(reason) => *self.broken.borrow_mut() = Some(reason),
+            }
+        }
+        for shard in &self.shards {
+            shard.drain();
+        }
+    }
+
+    fn carry_out(&self, effect: zab::Effect) {
+        match effect {
+            zab::Effect::Send { to, message } => self.peers.send(to, &message),
+            zab::Effect::Append(batch) => self.log.push(Command::Append(batch)),
+            zab::Effect::Truncate { after } => self.log.push(Command::Truncate { after }),
+            zab::Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),
+            zab::Effect::ReadLog { peer, after, bytes_max } => {
+                self.log.push(Command::Read { peer, after, bytes_max });
+            }
+            zab::Effect::Disconnect { peer } => self.peers.disconnect(peer),
+            zab::Effect::Status(status) => report(status),
+            zab::Effect::Alarm(alarm) => tracing::error!(?alarm, "the ensemble's logs do not fit together"),
+            // Nothing of the log is ever purged, so every learner can be brought up from it.
+            zab::Effect::SendSnapshot { to } => {
+                tracing::error!(peer = %to, "a peer needs a snapshot, and there is none");
+                self.peers.disconnect(to);
+            }
+            zab::Effect::InstallSnapshot { .. } | zab::Effect::AbortSnapshot => {
+                self.peer_input(Input::SnapshotAborted);
+            }
+            // The rest is between broadcast and replica, inside the node.
+            _ => {}
+        }
+    }
+
+    fn send(&self, shard: usize, message: ToShard) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.waiting.borrow_mut().push_back(message);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&self) {
+        self.node.borrow_mut().tick(self.clock.now());
+        self.work.raise();
+    }
+}
+
+impl ShardLink {
+    fn drain(&self) {
+        let mut waiting = self.waiting.borrow_mut();
+        while let Some(message) = waiting.pop_front() {
+            if let Err(message) = self.ring.push(message) {
+                waiting.push_front(message);
+                break;
+            }
+        }
+    }
+}
+
+fn report(status: Status) {
+    match status {
+        Status::Looking => tracing::info!("looking for a leader"),
+        Status::Following { leader, epoch } => tracing::info!(%leader, epoch = epoch.0, "following"),
+        Status::Leading { epoch } => tracing::info!(epoch = epoch.0, "leading"),
+    }
+}

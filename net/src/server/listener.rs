@@ -1,0 +1,123 @@
+//! The client port: bound once, accepted on by one task, sockets handed to the shard with the fewest connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+
+use glommio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// A client port that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    /// Another process listens there.
+    #[error(
+        "{0} is in use: another server listens there; end it, or choose another port with --client-port \
+         (clientPort in the configuration file)"
+    )]
+    InUse(SocketAddr),
+    /// The address is none of this machine's.
+    #[error("{0} is not an address of this machine: choose one with --client-address (clientPortAddress)")]
+    NotHere(SocketAddr),
+    /// Ports under 1024 need a privilege.
+    #[error("no permission to listen on {0}: choose a port from 1024 up, or grant CAP_NET_BIND_SERVICE")]
+    NotPermitted(SocketAddr),
+    /// Anything else.
+    #[error("cannot listen on {address}: {error}")]
+    Other {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// Binds a socket, which does not listen yet. SO_REUSEPORT stays off, so that a second server on the port is
+/// refused; SO_REUSEADDR is on, so that a restart need not wait for old connections to time out.
+///
+/// # Errors
+/// The port is taken or the address not usable.
+pub(crate) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        Ok(socket)
+    };
+    open().map_err(|error| BindError::new(address, error))
+}
+
+/// Opens the port for clients.
+///
+/// # Errors
+/// Another server began to listen meanwhile.
+pub(crate) fn listen(socket: &Socket, backlog: u32, address: SocketAddr) -> Result<(), BindError> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(|error| BindError::new(address, error))
+}
+
+impl BindError {
+    fn new(address: SocketAddr, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse(address),
+            io::ErrorKind::AddrNotAvailable => Self::NotHere(address),
+            io::ErrorKind::PermissionDenied => Self::NotPermitted(address),
+            _ => Self::Other { address, error },
+        }
+    }
+}
+
+/// Hands a listening socket to this thread's executor.
+pub(crate) fn adopt(socket: Socket) -> TcpListener {
+    // SAFETY: the descriptor is a socket, `into_raw_fd` gives up its ownership, and nobody else has it.
+    unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }
+}
+
+/// Hands a connection to this thread's executor.
+pub(crate) fn adopt_stream(socket: Socket) -> TcpStream {
+    // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else has it.
+    unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) }
+}
+
+/// Takes a connection off this thread's executor, for another one. Closed when it is dropped.
+///
+/// # Errors
+/// No file descriptor is free.
+pub(crate) fn release(stream: TcpStream) -> io::Result<Socket> {
+    // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    borrowed.try_clone_to_owned().map(Socket::from)
+}
+
+/// A second handle of a connection, so that one task can read and another write.
+///
+/// # Errors
+/// No file descriptor is free.
+pub(crate) fn second(stream: &TcpStream) -> io::Result<TcpStream> {
+    // SAFETY: the stream lives, and with it its descriptor, until the duplicate is made.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    borrowed.try_clone_to_owned().map(|fd| adopt_stream(Socket::from(fd)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_refused_and_named() {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let first = bind(any).expect("a free port");
+        listen(&first, 1, any).expect("nobody else listens");
+        let address = first.local_addr().expect("bound").as_socket().expect("an internet address");
+        let error = bind(address).expect_err("taken").to_string();
+        assert!(error.starts_with(&format!("{address} is in use")), "{error}");
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_refused() {
+        let error = bind("192.0.2.1:1".parse().expect("an address")).expect_err("not here");
+        assert!(matches!(error, BindError::NotHere(_)), "{error}");
+    }
+}

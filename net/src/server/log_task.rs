@@ -1,0 +1,314 @@
+//! The log's own task: the single owner of the log and of the promises. It does what the node wants, in order, one
+//! thing at a time; what comes in while the medium is busy is the next append.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::txn;
+use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
+use ringkeeper_log::error::{AppendError, FatalError, ReadError, TruncateError};
+use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::storage::{Storage, StorageFile};
+use ringkeeper_log::wal::{Position, Wal};
+use ringkeeper_log::Reader;
+use ringkeeper_wire::{ServerId, Zxid};
+
+use super::core_host::CoreHost;
+use super::wake::WakeFlag;
+
+/// Without an append for this long, the log writes down that all of it is durable, so that later damage to its last
+/// blocks can be told from a crash in the middle of writing them.
+const SEAL_AFTER: Duration = Duration::from_secs(1);
+
+/// Why the log ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogFailure {
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    #[error(transparent)]
+    Fatal(#[from] FatalError),
+    #[error(transparent)]
+    Truncate(#[from] TruncateError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("a batch of the log cannot be replayed: {0}")]
+    Replay(#[from] txn::BatchError),
+}
+
+/// Something to do with the log.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Append, answered by [`Input::Durable`].
+    Append(Batch),
+    /// Cut, answered by [`Input::Truncated`].
+    Truncate { after: Zxid },
+    /// Rebuild the state from all of the log, answered by [`Answer::Rebuilt`].
+    Rebuild,
+    /// Make promises durable, answered by [`Input::EpochsDurable`].
+    Promise(Epochs),
+    /// Read for a peer, answered by [`Input::LogRead`].
+    Read { peer: ServerId, after: Zxid, bytes_max: usize },
+}
+
+/// What the log answers.
+pub(crate) enum Answer {
+    /// An input of the node.
+    Input(Input),
+    /// The state after all of the log.
+    Rebuilt(Box<State>),
+}
+
+/// Commands on their way to the log, and its answers.
+pub(crate) struct LogQueue {
+    commands: RefCell<VecDeque<Command>>,
+    answers: RefCell<VecDeque<Answer>>,
+    /// A command is being carried out.
+    busy: Cell<bool>,
+    stop: Cell<bool>,
+    work: WakeFlag,
+    force_warning: Duration,
+    forced: Cell<Forced>,
+}
+
+/// How long the medium took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Forced {
+    /// Appends that were made durable.
+    pub(crate) count: u64,
+    /// Their time in all, and the shortest and longest of them, microseconds.
+    pub(crate) sum_us: u64,
+    pub(crate) min_us: u64,
+    pub(crate) max_us: u64,
+    /// How many took longer than the warning threshold.
+    pub(crate) slow: u64,
+}
+
+impl LogQueue {
+    /// An empty queue. An append that takes longer than `force_warning` is told to the operator.
+    pub(crate) fn new(force_warning: Duration) -> Rc<Self> {
+        Rc::new(Self {
+            commands: RefCell::default(),
+            answers: RefCell::default(),
+            busy: Cell::new(false),
+            stop: Cell::new(false),
+            work: WakeFlag::default(),
+            force_warning,
+            forced: Cell::default(),
+        })
+    }
+
+    /// Adds a command.
+    pub(crate) fn push(&self, command: Command) {
+        self.commands.borrow_mut().push_back(command);
+        self.work.raise();
+    }
+
+    /// Takes the oldest answer.
+    pub(crate) fn next_answer(&self) -> Option<Answer> {
+        self.answers.borrow_mut().pop_front()
+    }
+
+    /// Whether an append would be carried out at once.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.busy.get() && self.commands.borrow().is_empty()
+    }
+
+    /// How long the medium took so far.
+    pub(crate) fn forced(&self) -> Forced {
+        self.forced.get()
+    }
+
+    /// Ends the task once everything is carried out.
+    pub(crate) fn stop(&self) {
+        self.stop.set(true);
+        self.work.raise();
+    }
+
+    fn answer(&self, answer: Answer) {
+        self.answers.borrow_mut().push_back(answer);
+    }
+
+    /// Takes the appends at the front of the queue.
+    fn next_group(&self) -> Vec<Batch> {
+        let mut commands = self.commands.borrow_mut();
+        let mut group = Vec::new();
+        while let Some(Command::Append(batch)) =
+            commands.pop_front_if(|command| matches!(command, Command::Append(_)))
+        {
+            group.push(batch);
+        }
+        group
+    }
+
+    fn record(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let mut forced = self.forced.get();
+        forced.min_us = if forced.count == 0 { us } else { forced.min_us.min(us) };
+        forced.max_us = forced.max_us.max(us);
+        forced.sum_us += us;
+        forced.count += 1;
+        if took > self.force_warning {
+            forced.slow += 1;
+            tracing::warn!(took_ms = us / 1000, "forcing the log to the medium took long: is the disk shared or worn?");
+        }
+        self.forced.set(forced);
+    }
+}
+
+/// The log, the promises, and what rebuilding a state needs.
+pub(crate) struct LogTask<S: Storage> {
+    pub(crate) wal: Wal<S>,
+    pub(crate) meta: MetaStore<S>,
+    /// Seed of the trees of this process.
+    pub(crate) seed: u64,
+}
+
+impl<S: Storage> LogTask<S> {
+    /// Carries out what the queue holds until it is stopped.
+    ///
+    /// # Errors
+    /// The medium failed. Nothing more can be acknowledged; the process has to end.
+    pub(crate) async fn run(mut self, queue: Rc<LogQueue>, core: Rc<CoreHost>) -> Result<(), LogFailure> {
+        let mut sealed = true;
+        loop {
+            let group = queue.next_group();
+            if !group.is_empty() {
+                queue.busy.set(true);
+                self.append(&group, &queue).await?;
+                sealed = false;
+            } else if let Some(command) = queue.commands.borrow_mut().pop_front() {
+                queue.busy.set(true);
+                self.carry_out(command, &queue, &core).await?;
+            } else if queue.stop.get() {
+                self.wal.seal().await?;
+                return Ok(());
+            } else {
+                if !wait(&queue, sealed).await {
+                    self.wal.seal().await?;
+                    sealed = true;
+                }
+                continue;
+            }
+            queue.busy.set(false);
+            core.wake();
+            // The core has been waiting for the log to be idle: its next batch comes first.
+            glommio::executor().yield_task_queue_now().await;
+        }
+    }
+
+    async fn append(&mut self, group: &[Batch], queue: &LogQueue) -> Result<(), LogFailure> {
+        let Some(last) = group.last() else { return Ok(()) };
+        let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
+        let started = Instant::now();
+        self.wal.append(&frames).await?;
+        queue.record(started.elapsed());
+        queue.answer(Answer::Input(Input::Durable { upto: last.last() }));
+        Ok(())
+    }
+
+    async fn carry_out(
+        &mut self,
+        command: Command,
+        queue: &Rc<LogQueue>,
+        core: &Rc<CoreHost>,
+    ) -> Result<(), LogFailure> {
+        let answer = match command {
+            Command::Append(batch) => return self.append(&[batch], queue).await,
+            Command::Truncate { after } => {
+                let last = self.wal.truncate_after(after.0).await?;
+                Answer::Input(Input::Truncated { last: mark(last) })
+            }
+            Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
+            Command::Promise(epochs) => {
+                self.meta.promise(promises(&epochs)).await?;
+                Answer::Input(Input::EpochsDurable)
+            }
+            Command::Read { peer, after, bytes_max } => {
+                let Ok(reader) = self.wal.read_from(after.0.saturating_add(1)) else {
+                    queue.answer(Answer::Input(Input::LogRead { peer, after, batches: Vec::new() }));
+                    return Ok(());
+                };
+                // Beside the appends, which go on.
+                let (queue, core) = (Rc::clone(queue), Rc::clone(core));
+                glommio::spawn_local(async move {
+                    let batches = read_batches(reader, bytes_max).await;
+                    queue.answer(Answer::Input(Input::LogRead { peer, after, batches }));
+                    core.wake();
+                })
+                .detach();
+                return Ok(());
+            }
+        };
+        queue.answer(answer);
+        Ok(())
+    }
+
+    async fn rebuild(&self) -> Result<State, LogFailure> {
+        let mut state = State::new(self.seed);
+        if self.wal.last().zxid == 0 {
+            return Ok(state);
+        }
+        let mut reader = self.wal.read_from(self.wal.after_zxid() + 1)?;
+        while let Some(frame) = reader.next().await? {
+            for txn in txn::decode_batch(frame.payload())? {
+                state.apply(&txn);
+            }
+        }
+        Ok(state)
+    }
+}
+
+async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let mut bytes = 0;
+    while bytes < bytes_max {
+        match reader.next().await {
+            Ok(Some(frame)) => {
+                let (meta, checksum) = (frame.meta(), frame.checksum().0);
+                bytes += frame.bytes().len();
+                let batch = Batch::new(Zxid(meta.first_zxid), Zxid(meta.last_zxid), checksum, frame.bytes().into());
+                batches.extend(batch);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!(%error, "the log cannot be read for a peer");
+                break;
+            }
+        }
+    }
+    batches
+}
+
+/// A position of the log, in the words of the broadcast.
+pub(crate) fn mark(position: Position) -> LogMark {
+    LogMark { zxid: Zxid(position.zxid), checksum: position.checksum.0 }
+}
+
+fn promises(epochs: &Epochs) -> Promises {
+    Promises {
+        cluster: epochs.cluster,
+        accepted_epoch: epochs.accepted.0,
+        current_epoch: epochs.current.0,
+        initialized: epochs.initialized,
+    }
+}
+
+/// Waits for work; false if the log is to be sealed before any has come.
+async fn wait(queue: &LogQueue, sealed: bool) -> bool {
+    let work = async {
+        poll_fn(|cx| queue.work.poll_lower(cx)).await;
+        true
+    };
+    if sealed {
+        return work.await;
+    }
+    futures_lite::future::or(work, async {
+        glommio::timer::sleep(SEAL_AFTER).await;
+        false
+    })
+    .await
+}

@@ -1,0 +1,309 @@
+//! One shard on its executor: its sockets, and the rings to and from the leader core.
+//!
+//! A connection is one task that reads. What it reads is decoded and, where it is a read, answered at once; the
+//! bytes to write are collected and written by the shard's pump, which runs after all connections that were ready
+//! had their turn, hands the core everything they asked in one [`Turn`], and writes each connection once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use async_channel::Receiver;
+use futures_lite::{AsyncRead, AsyncWrite};
+use glommio::net::TcpStream;
+use ringkeeper_engine::message::{ConnId, ToShard, Turn};
+use ringkeeper_engine::fourletter::Command;
+use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
+
+use super::admission::Admitted;
+use super::clock::Clock;
+use super::inspect::{Inspection, Inspectors};
+use super::log_quota::LogQuota;
+use super::wake::WakeFlag;
+use crate::ring::{Consumer, Producer};
+
+/// Read at once from a socket, at most. One buffer serves all connections of a shard.
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// An output buffer that grew beyond this is given back once it is empty.
+const KEEP_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Messages of the core handled before sockets have their turn again.
+const MESSAGES_PER_TURN: usize = 64;
+
+/// A shard and everything it needs to talk.
+pub(crate) struct ShardHost {
+    shard: RefCell<Shard>,
+    links: RefCell<HashMap<ConnId, Rc<Link>>>,
+    next_conn: Cell<u64>,
+    clock: Clock,
+    /// The pump has something to do.
+    work: WakeFlag,
+    read_buffer: RefCell<Box<[u8]>>,
+    to_core: Producer<Turn>,
+    /// A turn for which the ring had no room.
+    unsent: RefCell<Option<Turn>>,
+    inspectors: Inspectors,
+    log_quota: LogQuota,
+}
+
+/// One socket.
+struct Link {
+    conn: ConnId,
+    stream: RefCell<TcpStream>,
+    /// Of the connection's task.
+    waker: RefCell<Option<Waker>>,
+    output: RefCell<Output>,
+    /// Counts the connection until it is gone.
+    _admitted: Admitted,
+}
+
+#[derive(Default)]
+struct Output {
+    buffer: Vec<u8>,
+    written: usize,
+}
+
+/// What became of the output of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flushed {
+    /// All is written.
+    All,
+    /// The socket takes no more; the connection's task is woken when it does.
+    Blocked,
+    /// The connection is over.
+    Ended,
+}
+
+impl ShardHost {
+    pub(crate) fn new(shard: Shard, clock: Clock, to_core: Producer<Turn>, inspectors: Inspectors) -> Rc<Self> {
+        Rc::new(Self {
+            shard: RefCell::new(shard),
+            links: RefCell::default(),
+            next_conn: Cell::new(1),
+            clock,
+            work: WakeFlag::default(),
+            read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
+            to_core,
+            unsent: RefCell::new(None),
+            inspectors,
+            log_quota: LogQuota::default(),
+        })
+    }
+
+    /// Serves a socket until it is closed.
+    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, admitted: Admitted) {
+        let Ok(peer) = stream.peer_addr() else { return };
+        // A socket that cannot do it still works, only slower.
+        let _ = stream.set_nodelay(true);
+        let conn = ConnId(self.next_conn.replace(self.next_conn.get() + 1));
+        let link = Rc::new(Link {
+            conn,
+            stream: RefCell::new(stream),
+            waker: RefCell::new(None),
+            output: RefCell::default(),
+            _admitted: admitted,
+        });
+        self.links.borrow_mut().insert(conn, Rc::clone(&link));
+        self.shard.borrow_mut().connected(self.clock.monotonic_ms(), conn, peer);
+        poll_fn(|cx| self.poll_connection(&link, cx)).await;
+        self.links.borrow_mut().remove(&conn);
+        self.shard.borrow_mut().disconnected(self.clock.monotonic_ms(), conn);
+        self.work.raise();
+        // Tells the client before the socket is closed, which alone would say "reset" if it had sent more.
+        let _ = poll_fn(|cx| Pin::new(&mut *link.stream.borrow_mut()).poll_close(cx)).await;
+    }
+
+    /// Ready when the connection is over.
+    fn poll_connection(&self, link: &Link, cx: &mut Context<'_>) -> Poll<()> {
+        link.remember(cx.waker());
+        if self.flush(link) == Flushed::Ended {
+            return Poll::Ready(());
+        }
+        if self.shard.borrow().has_work() {
+            // What was just written may have made room, for others too.
+            self.work.raise();
+        }
+        loop {
+            if !self.shard.borrow().wants_read(link.conn) {
+                return Poll::Pending;
+            }
+            let mut buffer = self.read_buffer.borrow_mut();
+            let read = Pin::new(&mut *link.stream.borrow_mut()).poll_read(cx, &mut buffer);
+            let Poll::Ready(read) = read else { return Poll::Pending };
+            let bytes = match read {
+                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(bytes) => bytes,
+            };
+            self.shard.borrow_mut().received(self.clock.monotonic_ms(), link.conn, &buffer[..bytes]);
+            self.work.raise();
+            if bytes == buffer.len() {
+                // There is more, but others come first.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Writes what the connection has to say, as far as the socket takes it.
+    fn flush(&self, link: &Link) -> Flushed {
+        let mut output = link.output.borrow_mut();
+        loop {
+            if output.written == output.buffer.len() {
+                output.empty();
+                let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
+                if output.buffer.is_empty() {
+                    return if after == AfterWrite::Close { Flushed::Ended } else { Flushed::All };
+                }
+            }
+            let waker = link.waker.borrow();
+            let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
+            let rest = &output.buffer[output.written..];
+            match Pin::new(&mut *link.stream.borrow_mut()).poll_write(&mut cx, rest) {
+                Poll::Ready(Ok(bytes)) if bytes > 0 => {
+                    output.written += bytes;
+                    self.shard.borrow_mut().written(self.clock.monotonic_ms(), link.conn, bytes);
+                }
+                Poll::Ready(_) => return Flushed::Ended,
+                Poll::Pending => return Flushed::Blocked,
+            }
+        }
+    }
+
+    /// Moves messages between the core and the connections, for as long as the server runs.
+    pub(crate) async fn pump(self: Rc<Self>, inbox: Consumer<ToShard>) {
+        loop {
+            poll_fn(|cx| self.poll_work(&inbox, cx)).await;
+            for _ in 0..MESSAGES_PER_TURN {
+                let Some(message) = inbox.pop() else { break };
+                self.shard.borrow_mut().deliver(self.clock.monotonic_ms(), message);
+            }
+            self.carry_out_effects();
+            self.write_outputs();
+            self.send_turn();
+            self.resume_paused();
+        }
+    }
+
+    fn poll_work(&self, inbox: &Consumer<ToShard>, cx: &mut Context<'_>) -> Poll<()> {
+        let raised = self.work.poll_lower(cx).is_ready();
+        let message = inbox.poll_ready(cx).is_ready();
+        let room = self.unsent.borrow().is_some() && self.to_core.poll_space(cx).is_ready();
+        if raised || message || room { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn carry_out_effects(self: &Rc<Self>) {
+        loop {
+            let Some(effect) = self.shard.borrow_mut().next_effect() else { return };
+            match effect {
+                Effect::FourLetter { conn, command } => {
+                    glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
+                }
+                Effect::Closing { conn, reason } => {
+                    if self.log_quota.admit(self.clock.monotonic_ms()) {
+                        let peer = self.links.borrow().get(&conn).and_then(|link| link.peer());
+                        tracing::info!(%reason, peer, "closing a connection");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn answer_four_letter_word(self: Rc<Self>, conn: ConnId, command: Command) {
+        let text = self.inspectors.answer(command).await;
+        self.shard.borrow_mut().answer(conn, &text);
+        self.work.raise();
+    }
+
+    fn write_outputs(&self) {
+        loop {
+            let Some(conn) = self.shard.borrow_mut().next_dirty() else { return };
+            let link = self.links.borrow().get(&conn).map(Rc::clone);
+            if let Some(link) = link
+                && self.flush(&link) == Flushed::Ended
+            {
+                link.wake();
+            }
+        }
+    }
+
+    fn send_turn(&self) {
+        let mut unsent = self.unsent.borrow_mut();
+        if unsent.is_none() {
+            *unsent = Some(self.shard.borrow_mut().take_turn()).filter(|turn| !turn.is_empty());
+        }
+        if let Some(turn) = unsent.take() {
+            *unsent = self.to_core.push(turn).err();
+        }
+    }
+
+    /// Connections that were held back are read again when there is room.
+    fn resume_paused(&self) {
+        loop {
+            let Some(conn) = self.shard.borrow_mut().next_readable() else { return };
+            if let Some(link) = self.links.borrow().get(&conn) {
+                link.wake();
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&self) {
+        self.shard.borrow_mut().tick(self.clock.monotonic_ms());
+        self.work.raise();
+    }
+
+    /// Number of connections.
+    pub(crate) fn connections(&self) -> usize {
+        self.links.borrow().len()
+    }
+
+    /// Answers inspections of other shards, for as long as the server runs.
+    pub(crate) async fn inspected(self: Rc<Self>, inspections: Receiver<Inspection>) {
+        while let Ok(inspection) = inspections.recv().await {
+            inspection.carry_out(&mut self.shard.borrow_mut(), self.clock.monotonic_ms());
+        }
+    }
+
+    /// Closes every connection, in order with what it still has to be told.
+    pub(crate) async fn close_all(&self) {
+        let links: Vec<_> = self.links.borrow().values().map(Rc::clone).collect();
+        for link in links {
+            let _ = self.flush(&link);
+            let _ = poll_fn(|cx| Pin::new(&mut *link.stream.borrow_mut()).poll_close(cx)).await;
+        }
+    }
+}
+
+impl Link {
+    fn remember(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn peer(&self) -> Option<String> {
+        self.stream.borrow().peer_addr().ok().map(|peer| peer.to_string())
+    }
+}
+
+impl Output {
+    fn empty(&mut self) {
+        self.written = 0;
+        if self.buffer.capacity() > KEEP_BUFFER_BYTES {
+            self.buffer = Vec::new();
+        }
+        self.buffer.clear();
+    }
+}

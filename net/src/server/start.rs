@@ -1,0 +1,389 @@
+//! Bringing the server up, and down again.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::ToSocketAddrs;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+use futures_lite::future::or;
+use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
+use ringkeeper_engine::fourletter::Whitelist;
+use ringkeeper_engine::message::{ShardId, ToShard, Turn};
+use ringkeeper_engine::node::Node;
+use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
+use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::zab;
+use ringkeeper_wire::ServerId;
+use socket2::Socket;
+
+use super::admission::{Admission, Admitted};
+use super::clock::Clock;
+use super::core_host::CoreHost;
+use super::inspect::{Inspection, Inspectors};
+use super::log_quota::LogQuota;
+use super::framing::LogFrames;
+use super::log_task::{LogFailure, LogQueue};
+use super::peers::Peers;
+use super::shard_host::ShardHost;
+use super::{listener, recovery};
+use crate::config::{Config, ConfigError, PeerRole};
+use crate::placement::Placement;
+use crate::ring::{Consumer, Producer, ring};
+use crate::signals::Shutdown;
+use crate::preflight;
+
+/// Why a server did not start, or ended before it was told to: one sentence, with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Unmet(#[from] preflight::Unmet),
+    #[error(transparent)]
+    Bind(#[from] listener::BindError),
+    #[error(transparent)]
+    Folder(#[from] recovery::FolderError),
+    #[error("the signal handlers cannot be installed: {0}")]
+    Signals(io::Error),
+    #[error("the executor cannot start: {0}")]
+    Executor(String),
+    #[error("the log failed, nothing more can be acknowledged: {0}")]
+    Log(#[from] LogFailure),
+    #[error("the log holds what this server cannot have written, nothing more can be acknowledged: {0}")]
+    Broken(String),
+    #[error("the quorum port cannot be opened: {0}")]
+    Quorum(String),
+}
+
+/// Messages that fit between a shard and the core, each way.
+const RING_CAPACITY: usize = 1024;
+
+/// How often time is told to the engine.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How often tasks look whether others wait; glommio's default of 100 ms lets one busy task hold up all sockets.
+const PREEMPT: Duration = Duration::from_millis(1);
+
+/// Registered I/O memory of an executor that does files, and of one that does sockets alone.
+const IO_MEMORY_BYTES: usize = 4 << 20;
+const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
+
+/// Runs a server until it is told to stop.
+///
+/// # Errors
+/// It cannot start, or its log failed.
+pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> {
+    init_log();
+    for notice in notices {
+        tracing::warn!("{notice}");
+    }
+    preflight::check()?;
+    let open_files = preflight::raise_open_files();
+    let folder = recovery::Folder::claim(&config)?;
+    let socket = listener::bind(config.client_socket())?;
+    let quorum_socket = bind_quorum_port(&config)?;
+    let shutdown = Shutdown::on_signals().map_err(StartError::Signals)?;
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let placement = Placement::choose(&cores, config.shards);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data = %folder.data_dir().display(),
+        log = %folder.log_dir().display(),
+        address = %config.client_socket(),
+        cores = cores.len(),
+        open_files,
+        %placement,
+        "ringkeeper starts"
+    );
+    let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
+        .make()
+        .map_err(|error| StartError::Executor(error.to_string()))?;
+    executor.run(Server { config, folder, socket, quorum_socket, shutdown, placement }.serve())
+}
+
+fn init_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,glommio=warn"));
+    // Fails only if a subscriber is installed already, which then does the work.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init();
+}
+
+fn executor(name: &str, placement: glommio::Placement, io_memory_bytes: usize) -> LocalExecutorBuilder {
+    LocalExecutorBuilder::new(placement).name(name).preempt_timer(PREEMPT).io_memory(io_memory_bytes)
+}
+
+fn core_placement(placement: &Placement) -> glommio::Placement {
+    match placement {
+        Placement::Shared { .. } => glommio::Placement::Unbound,
+        Placement::Pinned { core, .. } => glommio::Placement::Fixed(core.id),
+    }
+}
+
+/// Everything that the executors are made from.
+struct Server {
+    config: Config,
+    folder: recovery::Folder,
+    socket: Socket,
+    /// Where peers connect; a server alone has none.
+    quorum_socket: Option<Socket>,
+    shutdown: Shutdown,
+    placement: Placement,
+}
+
+/// What a shard needs on whichever executor it lives.
+struct ShardSeed {
+    id: ShardId,
+    settings: ShardSettings,
+    view: Arc<State>,
+    clock: Clock,
+    to_core: Producer<Turn>,
+    inbox: Consumer<ToShard>,
+    accepted: Receiver<Accepted>,
+    inspections: Receiver<Inspection>,
+    inspectors: Inspectors,
+}
+
+/// A socket on its way to a shard.
+struct Accepted {
+    socket: Socket,
+    admitted: Admitted,
+}
+
+impl Server {
+    /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
+    async fn serve(self) -> Result<(), StartError> {
+        let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
+        let clock = Clock::start();
+        glommio::spawn_local(keep_awake()).detach();
+        let seed = u64::from_le_bytes(random()?);
+        let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
+        let view = Arc::new(recovered.state.clone());
+        let node = Node::new(
+            replica_settings(&config)?,
+            recovered.state,
+            zab_config(&config),
+            recovered.durable,
+            u64::from_le_bytes(random()?),
+            Box::new(LogFrames),
+        );
+        let log = LogQueue::new(Duration::from_millis(config.fsync_warning_ms));
+
+        let count = placement.shards();
+        let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| async_channel::unbounded::<Inspection>()).unzip();
+        let inspectors = Inspectors::new(inspection_senders);
+        let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
+            (0..count).map(|_| async_channel::unbounded()).unzip();
+
+        let mut inboxes = Vec::new();
+        let mut to_shards = Vec::new();
+        let mut seeds = Vec::new();
+        let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);
+        for ((id, accepted), inspections) in seeded {
+            let (to_core, from_shard) = ring(RING_CAPACITY);
+            let (to_shard, inbox) = ring(RING_CAPACITY);
+            inboxes.push(from_shard);
+            to_shards.push(to_shard);
+            seeds.push(ShardSeed {
+                id: ShardId(id),
+                settings: shard_settings(&config, count)?,
+                view: Arc::clone(&view),
+                clock,
+                to_core,
+                inbox,
+                accepted,
+                inspections,
+                inspectors: inspectors.clone(),
+            });
+        }
+
+        let core = CoreHost::new(node, to_shards, Rc::clone(&log), Peers::new(&config), clock);
+        let upkeep = recovered.log.wal.upkeep();
+        let log_task = glommio::spawn_local(recovered.log.run(Rc::clone(&log), Rc::clone(&core)));
+        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
+        let _threads = start_shards(&placement, seeds)?;
+        let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
+        glommio::spawn_local(tick(Rc::clone(&core))).detach();
+        Peers::start(&core, quorum_socket, clock);
+
+        // The first timer of an executor is late; it is armed by now, and the port opens only after that.
+        listener::listen(&socket, config.client_backlog, config.client_socket())?;
+        let admission = Admission::new(config.max_client_connections, config.max_connections, count);
+        glommio::spawn_local(accept(socket, admission, accept_senders)).detach();
+        tracing::info!(address = %config.client_socket(), "serving clients");
+
+        let stop = async {
+            poll_fn(|cx| shutdown.poll_requested(cx)).await;
+            log.stop();
+            std::future::pending().await
+        };
+        // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
+        let log_ends = async { or(log_task, upkeep_task).await.map_err(StartError::from) };
+        let core_ends = async { Err(StartError::Broken(core_task.await)) };
+        or(stop, or(log_ends, core_ends)).await?;
+        tracing::info!(zxid = %core.with_node(|node| node.committed().last_zxid()), "stopped");
+        Ok(())
+    }
+}
+
+/// Starts the shards where the placement says; the handles of their threads.
+fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<ExecutorJoinHandle<()>>, StartError> {
+    match placement {
+        Placement::Shared { .. } => {
+            for seed in seeds {
+                glommio::spawn_local(seed.run()).detach();
+            }
+            Ok(Vec::new())
+        }
+        Placement::Pinned { shards, .. } => shards
+            .iter()
+            .zip(seeds)
+            .map(|(core, seed)| {
+                let name = format!("shard-{}", seed.id.0);
+                executor(&name, glommio::Placement::Fixed(core.id), SHARD_IO_MEMORY_BYTES)
+                    .spawn(move || seed.run())
+                    .map_err(|error| StartError::Executor(error.to_string()))
+            })
+            .collect(),
+    }
+}
+
+impl ShardSeed {
+    /// Serves the sockets that come in, for as long as the server runs.
+    async fn run(self) {
+        let shard = Shard::new(self.id, self.settings, self.view);
+        let host = ShardHost::new(shard, self.clock, self.to_core, self.inspectors);
+        glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
+        glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
+        let ticking = Rc::clone(&host);
+        glommio::spawn_local(async move {
+            loop {
+                glommio::timer::sleep(TICK).await;
+                ticking.tick();
+            }
+        })
+        .detach();
+        while let Ok(Accepted { socket, admitted }) = self.accepted.recv().await {
+            glommio::spawn_local(Rc::clone(&host).serve(listener::adopt_stream(socket), admitted)).detach();
+        }
+    }
+}
+
+/// An executor that sleeps without a timer can miss the end of a call on glommio's helper thread, and sleep for ever
+/// (seen on the way through recovery, where no other timer runs).
+async fn keep_awake() {
+    loop {
+        glommio::timer::sleep(TICK).await;
+    }
+}
+
+async fn tick(core: Rc<CoreHost>) {
+    loop {
+        glommio::timer::sleep(TICK).await;
+        core.tick();
+    }
+}
+
+/// Accepts clients and hands each to the shard with the fewest connections.
+async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Accepted>>) {
+    let listener = listener::adopt(socket);
+    let quota = LogQuota::default();
+    let clock = Clock::start();
+    loop {
+        let stream = match listener.shared_accept().await {
+            Ok(stream) => stream.bind_to_executor(),
+            Err(error) => {
+                if quota.admit(clock.monotonic_ms()) {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                }
+                // Out of file descriptors, most likely: existing connections come first.
+                glommio::timer::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        let Ok(peer) = stream.peer_addr() else { continue };
+        match admission.admit(peer.ip().to_canonical()) {
+            Ok(admitted) => {
+                let shard = &shards[admitted.shard()];
+                let Ok(socket) = listener::release(stream) else { continue };
+                if shard.send(Accepted { socket, admitted }).await.is_err() {
+                    return;
+                }
+            }
+            Err(reason) => {
+                if quota.admit(clock.monotonic_ms()) {
+                    tracing::warn!(%reason, "a connection was refused");
+                }
+            }
+        }
+    }
+}
+
+/// Opens the port on which peers connect, if this server has peers.
+fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
+    let Some(own) = config.own_server() else { return Ok(None) };
+    let host = if config.quorum_listen_on_all { "0.0.0.0" } else { &own.host };
+    let failed = |error: String| StartError::Quorum(format!("{host}:{}: {error}", own.quorum_port));
+    let addresses = (host, own.quorum_port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    let mut last = "the name of this server's own server.N line has no address".to_owned();
+    for address in addresses {
+        match listener::bind(address).and_then(|socket| listener::listen(&socket, 64, address).map(|()| socket)) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(failed(last))
+}
+
+/// The ensemble, as the broadcast sees it; a server alone is one of one.
+fn zab_config(config: &Config) -> zab::Config {
+    let own = ServerId(config.server_id());
+    let of = |role| config.servers.iter().filter(move |server| server.role == role).map(|server| ServerId(server.id));
+    let voters = if config.servers.is_empty() { [own].into_iter().collect() } else { of(PeerRole::Participant).collect() };
+    let ticks = |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
+    zab::Config {
+        peer_timeout_ms: u64::from(config.peer_timeout_ms),
+        init_limit_ms: ticks(config.init_limit, 10),
+        sync_limit_ms: ticks(config.sync_limit, 5),
+        ..zab::Config::new(own, voters, of(PeerRole::Observer).collect())
+    }
+}
+
+fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
+    Ok(ReplicaSettings {
+        server: ServerId(config.server_id()),
+        tick_ms: config.tick_time_ms,
+        requests: config.request_settings(),
+        cleaner: CleanerSettings {
+            check_interval_ms: config.container_check_interval_ms,
+            max_per_minute: config.container_max_per_minute,
+            max_never_used_ms: config.container_max_never_used_ms,
+        },
+        random_seed: random()?,
+    })
+}
+
+fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartError> {
+    let share = |total: u32| (total as usize / usize::from(shards.max(1))).max(1);
+    Ok(ShardSettings {
+        session_timeout_min_ms: config.min_session_timeout(),
+        session_timeout_max_ms: config.max_session_timeout(),
+        frame_len_max: config.jute_max_buffer as usize,
+        outstanding_max: share(config.outstanding_requests_max),
+        four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
+        rules: config.request_settings(),
+        hash_seed: u64::from_le_bytes(random()?),
+        ..ShardSettings::default()
+    })
+}
+
+/// Bytes of the system's random source.
+fn random<const N: usize>() -> Result<[u8; N], StartError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| StartError::Executor(format!("no random bytes: {error}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,32 @@
+//! Waking a task of the same executor.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Poll, Waker};
+
+/// Something to do, for one waiting task. Setting it twice before the task runs is one wake-up: what comes in
+/// meanwhile is handled in one go.
+#[derive(Debug, Default)]
+pub(crate) struct WakeFlag {
+    raised: Cell<bool>,
+    waiting: RefCell<Option<Waker>>,
+}
+
+impl WakeFlag {
+    /// There is something to do.
+    pub(crate) fn raise(&self) {
+        if !self.raised.replace(true)
+            && let Some(waker) = self.waiting.borrow_mut().take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// Ready, and lowered, if it was raised.
+    pub(crate) fn poll_lower(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.raised.replace(false) {
+            return Poll::Ready(());
+        }
+        self.waiting.replace(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+}

@@ -1,0 +1,403 @@
+//! multi and multiRead: sequences of operations and of results, each behind a header, closed by a header
+//! that says "done" (protocol reference 1.6).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::jute::{DecodeError, Fault, Reader};
+use crate::record::record;
+use crate::request::{
+    CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, PathWatchRequest, SetDataRequest,
+};
+use crate::{CreateMode, OpCode, Record, Stat, StringList};
+
+record! {
+    /// In front of each operation and result, and at the end (`MultiHeader`).
+    MultiHeader {
+        /// Opcode of the operation or result; -1 for an error result and at the end.
+        op: i32,
+        /// Whether this is the end.
+        done: bool,
+        /// -1 in requests and at the end, 0 or an error code in results.
+        err: i32,
+    }
+}
+
+impl MultiHeader {
+    const END: Self = Self { op: -1, done: true, err: -1 };
+
+    const fn request(op: OpCode) -> Self {
+        Self { op: op.to_wire(), done: false, err: -1 }
+    }
+
+    const fn result(op: OpCode) -> Self {
+        Self { op: op.to_wire(), done: false, err: 0 }
+    }
+}
+
+/// An operation or a result inside a multi.
+pub trait MultiEntry<'a>: Clone {
+    /// Reads what follows `header`.
+    ///
+    /// # Errors
+    /// The kind is not allowed here, or the bytes are cut short or break a rule of the record.
+    fn decode_entry(header: MultiHeader, reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
+
+    /// Appends its header and itself.
+    fn encode_entry(&self, out: &mut Vec<u8>);
+}
+
+/// The operations of a multi.
+pub type MultiRequest<'a> = MultiSequence<'a, MultiOp<'a>>;
+/// The operations of a multiRead.
+pub type MultiReadRequest<'a> = MultiSequence<'a, MultiReadOp<'a>>;
+/// The results of either.
+pub type MultiResponse<'a> = MultiSequence<'a, MultiResult<'a>>;
+
+/// A list that is checked once and read lazily: either received, then a range of the caller's buffer, or
+/// about to be sent, then a slice of the program's own values.
+pub struct MultiSequence<'a, T>(Entries<'a, T>);
+
+enum Entries<'a, T> {
+    /// Invariant: `bytes` is exactly `count` entries, without the end, that decoded without error.
+    Received {
+        count: usize,
+        bytes: &'a [u8],
+    },
+    Given(&'a [T]),
+}
+
+impl<'a, T: MultiEntry<'a>> MultiSequence<'a, T> {
+    /// Number of entries.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self.0 {
+            Entries::Received { count, .. } => count,
+            Entries::Given(items) => items.len(),
+        }
+    }
+
+    /// Whether there are no entries; legal on the wire.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entries in order.
+    #[must_use]
+    pub const fn iter(&self) -> MultiIter<'a, T> {
+        MultiIter(match self.0 {
+            Entries::Received { count, bytes } => {
+                IterState::Received { left: count, reader: Reader::new(bytes) }
+            }
+            Entries::Given(items) => IterState::Given(items),
+        })
+    }
+}
+
+impl<'a, T> From<&'a [T]> for MultiSequence<'a, T> {
+    fn from(items: &'a [T]) -> Self {
+        Self(Entries::Given(items))
+    }
+}
+
+/// Appends the end of a sequence whose entries were appended one by one.
+pub fn end_multi(out: &mut Vec<u8>) {
+    MultiHeader::END.encode(out);
+}
+
+impl<'a, T: MultiEntry<'a>> Record<'a> for MultiSequence<'a, T> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (all, start) = (reader.rest(), reader.offset());
+        let mut count = 0;
+        loop {
+            let entries_len = reader.offset() - start;
+            let header = MultiHeader::decode(reader)?;
+            if header.done {
+                return Ok(Self(Entries::Received { count, bytes: &all[..entries_len] }));
+            }
+            T::decode_entry(header, reader)?;
+            count += 1;
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self.0 {
+            Entries::Received { bytes, .. } => out.extend_from_slice(bytes),
+            Entries::Given(items) => items.iter().for_each(|item| item.encode_entry(out)),
+        }
+        end_multi(out);
+    }
+}
+
+impl<T> Clone for MultiSequence<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for MultiSequence<'_, T> {}
+
+impl<T> Clone for Entries<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Entries<'_, T> {}
+
+impl<'a, T: MultiEntry<'a> + PartialEq> PartialEq for MultiSequence<'a, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<'a, T: MultiEntry<'a> + Eq> Eq for MultiSequence<'a, T> {}
+
+impl<'a, T: MultiEntry<'a> + fmt::Debug> fmt::Debug for MultiSequence<'a, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a, T: MultiEntry<'a>> IntoIterator for MultiSequence<'a, T> {
+    type Item = T;
+    type IntoIter = MultiIter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Iterator over a [`MultiSequence`].
+pub struct MultiIter<'a, T>(IterState<'a, T>);
+
+enum IterState<'a, T> {
+    Received { left: usize, reader: Reader<'a> },
+    Given(&'a [T]),
+}
+
+impl<'a, T: MultiEntry<'a>> Iterator for MultiIter<'a, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        match &mut self.0 {
+            IterState::Received { left, reader } => {
+                *left = left.checked_sub(1)?;
+                let entry = MultiHeader::decode(reader).and_then(|header| T::decode_entry(header, reader));
+                Some(entry.expect("the sequence was checked when it was decoded"))
+            }
+            IterState::Given(items) => {
+                let (first, rest) = items.split_first()?;
+                *items = rest;
+                Some(first.clone())
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = match self.0 {
+            IterState::Received { left, .. } => left,
+            IterState::Given(items) => items.len(),
+        };
+        (left, Some(left))
+    }
+}
+
+impl<'a, T: MultiEntry<'a>> ExactSizeIterator for MultiIter<'a, T> {}
+
+/// An operation of a multi.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MultiOp<'a> {
+    /// create; the flag of a container makes it createContainer, its result included
+    Create(CreateRequest<'a>),
+    /// create2; likewise
+    Create2(CreateRequest<'a>),
+    /// createContainer
+    CreateContainer(CreateRequest<'a>),
+    /// createTTL; flags without a time to live make it a create, its result included
+    CreateTtl(CreateTtlRequest<'a>),
+    /// delete
+    Delete(DeleteRequest<'a>),
+    /// setData
+    SetData(SetDataRequest<'a>),
+    /// check
+    Check(CheckRequest<'a>),
+}
+
+impl MultiOp<'_> {
+    /// Its opcode.
+    #[must_use]
+    pub const fn op(&self) -> OpCode {
+        match self {
+            Self::Create(_) => OpCode::Create,
+            Self::Create2(_) => OpCode::Create2,
+            Self::CreateContainer(_) => OpCode::CreateContainer,
+            Self::CreateTtl(_) => OpCode::CreateTtl,
+            Self::Delete(_) => OpCode::Delete,
+            Self::SetData(_) => OpCode::SetData,
+            Self::Check(_) => OpCode::Check,
+        }
+    }
+
+    /// The znode.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Create(record) | Self::Create2(record) | Self::CreateContainer(record) => &record.path,
+            Self::CreateTtl(record) => &record.path,
+            Self::Delete(record) => &record.path,
+            Self::SetData(record) => &record.path,
+            Self::Check(record) => &record.path,
+        }
+    }
+}
+
+/// Reads a create of a multi. Inside a multi ZooKeeper answers unknown flags, and flags for a time to live
+/// in a record without one, as if the bytes could not be parsed.
+fn decode_create<'a>(reader: &mut Reader<'a>) -> Result<CreateRequest<'a>, DecodeError> {
+    let offset = reader.offset();
+    let record = CreateRequest::decode(reader)?;
+    match CreateMode::from_wire(record.flags) {
+        Some(mode) if !mode.is_ttl() => Ok(record),
+        _ => Err(DecodeError { what: Fault::UnknownValue { field: "flags", value: record.flags }, offset }),
+    }
+}
+
+/// Reads a createTTL of a multi, likewise.
+fn decode_create_ttl<'a>(reader: &mut Reader<'a>) -> Result<CreateTtlRequest<'a>, DecodeError> {
+    let offset = reader.offset();
+    let record = CreateTtlRequest::decode(reader)?;
+    match CreateMode::from_wire(record.flags) {
+        Some(_) => Ok(record),
+        None => {
+            Err(DecodeError { what: Fault::UnknownValue { field: "flags", value: record.flags }, offset })
+        }
+    }
+}
+
+impl<'a> MultiEntry<'a> for MultiOp<'a> {
+    fn decode_entry(header: MultiHeader, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        match OpCode::from_wire(header.op) {
+            Some(OpCode::Create) => decode_create(reader).map(Self::Create),
+            Some(OpCode::Create2) => decode_create(reader).map(Self::Create2),
+            Some(OpCode::CreateContainer) => decode_create(reader).map(Self::CreateContainer),
+            Some(OpCode::CreateTtl) => decode_create_ttl(reader).map(Self::CreateTtl),
+            Some(OpCode::Delete) => Record::decode(reader).map(Self::Delete),
+            Some(OpCode::SetData) => Record::decode(reader).map(Self::SetData),
+            Some(OpCode::Check) => Record::decode(reader).map(Self::Check),
+            _ => Err(reader.error(Fault::UnexpectedOp(header.op))),
+        }
+    }
+
+    fn encode_entry(&self, out: &mut Vec<u8>) {
+        MultiHeader::request(self.op()).encode(out);
+        match self {
+            Self::Create(record) | Self::Create2(record) | Self::CreateContainer(record) => {
+                record.encode(out)
+            }
+            Self::CreateTtl(record) => record.encode(out),
+            Self::Delete(record) => record.encode(out),
+            Self::SetData(record) => record.encode(out),
+            Self::Check(record) => record.encode(out),
+        }
+    }
+}
+
+/// An operation of a multiRead. The watch flag inside is not looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MultiReadOp<'a> {
+    /// getData
+    GetData(PathWatchRequest<'a>),
+    /// getChildren
+    GetChildren(PathWatchRequest<'a>),
+}
+
+impl<'a> MultiEntry<'a> for MultiReadOp<'a> {
+    fn decode_entry(header: MultiHeader, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        match OpCode::from_wire(header.op) {
+            Some(OpCode::GetData) => Record::decode(reader).map(Self::GetData),
+            Some(OpCode::GetChildren) => Record::decode(reader).map(Self::GetChildren),
+            _ => Err(reader.error(Fault::UnexpectedOp(header.op))),
+        }
+    }
+
+    fn encode_entry(&self, out: &mut Vec<u8>) {
+        let (op, record) = match self {
+            Self::GetData(record) => (OpCode::GetData, record),
+            Self::GetChildren(record) => (OpCode::GetChildren, record),
+        };
+        MultiHeader::request(op).encode(out);
+        record.encode(out);
+    }
+}
+
+/// What became of one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MultiResult<'a> {
+    /// create: the path, completed by the counter if sequential.
+    Created(Cow<'a, str>),
+    /// create2, createContainer and createTTL: path and Stat.
+    Created2(Cow<'a, str>, Stat),
+    /// delete
+    Deleted,
+    /// setData
+    DataSet(Stat),
+    /// check
+    Checked,
+    /// getChildren
+    Children(StringList<'a>),
+    /// getData
+    Data(Option<&'a [u8]>, Stat),
+    /// The operation, or another of the same multi, failed. 0 before the one that failed, -2 after it.
+    Error(i32),
+}
+
+impl<'a> MultiEntry<'a> for MultiResult<'a> {
+    fn decode_entry(header: MultiHeader, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(match OpCode::from_wire(header.op) {
+            Some(OpCode::Create) => Self::Created(Record::decode(reader)?),
+            Some(OpCode::Create2) => Self::Created2(Record::decode(reader)?, Record::decode(reader)?),
+            Some(OpCode::Delete) => Self::Deleted,
+            Some(OpCode::SetData) => Self::DataSet(Record::decode(reader)?),
+            Some(OpCode::Check) => Self::Checked,
+            Some(OpCode::GetChildren) => Self::Children(Record::decode(reader)?),
+            Some(OpCode::GetData) => Self::Data(Record::decode(reader)?, Record::decode(reader)?),
+            Some(OpCode::Error) => Self::Error(reader.read_i32()?),
+            _ => return Err(reader.error(Fault::UnexpectedOp(header.op))),
+        })
+    }
+
+    fn encode_entry(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Created(path) => {
+                MultiHeader::result(OpCode::Create).encode(out);
+                path.encode(out);
+            }
+            Self::Created2(path, stat) => {
+                MultiHeader::result(OpCode::Create2).encode(out);
+                path.encode(out);
+                stat.encode(out);
+            }
+            Self::Deleted => MultiHeader::result(OpCode::Delete).encode(out),
+            Self::DataSet(stat) => {
+                MultiHeader::result(OpCode::SetData).encode(out);
+                stat.encode(out);
+            }
+            Self::Checked => MultiHeader::result(OpCode::Check).encode(out),
+            Self::Children(children) => {
+                MultiHeader::result(OpCode::GetChildren).encode(out);
+                children.encode(out);
+            }
+            Self::Data(data, stat) => {
+                MultiHeader::result(OpCode::GetData).encode(out);
+                data.encode(out);
+                stat.encode(out);
+            }
+            Self::Error(code) => {
+                MultiHeader { op: OpCode::Error.to_wire(), done: false, err: *code }.encode(out);
+                code.encode(out);
+            }
+        }
+    }
+}
