@@ -48,7 +48,7 @@ fn a_seed_decides_the_whole_run() {
 
 #[test]
 fn every_planted_fault_is_caught() {
-    const SEEDS: u64 = 600;
+    const SEEDS: u64 = 3000;
     let survivors: Vec<Mutation> = Mutation::ALL
         .into_iter()
         .filter(|mutation| {

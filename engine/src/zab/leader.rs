@@ -165,7 +165,7 @@ impl Leader {
     fn on_ack_epoch(core: &Core, peer: &mut Peer, ask: AckEpoch, established: bool) {
         let own = core.own_vote();
         peer.accepted = ask.epoch;
-        peer.newer = match planted!(core.config, IgnoreNewerHistory) {
+        peer.newer = match planted!(core.config, IgnoreHistory) {
             true => false,
             false if planted!(core.config, CompareWithoutEpoch) => ask.log.last() > own.zxid,
             false => (ask.current, ask.log.last()) > (own.epoch, own.zxid),
@@ -218,10 +218,10 @@ impl Leader {
         }
     }
 
-    pub(super) fn on_snapshot_ready(&mut self, id: ServerId, last: LogMark, out: &mut Effects) {
+    pub(super) fn on_snapshot_ready(&mut self, core: &Core, id: ServerId, last: LogMark, out: &mut Effects) {
         let session = self.session;
         if let Some(peer) = self.peer(id) {
-            peer.on_snapshot_ready(last, &session, out);
+            peer.on_snapshot_ready(core, last, &session, out);
         }
     }
 

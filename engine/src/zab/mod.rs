@@ -36,8 +36,8 @@
 //! - Or all voters, if the initialized ones are in every quorum (one of two, two of four): what was committed
 //!   is on one of their disks.
 //! - A server with a new disk that finds an active leader is synchronized only after a quorum *without it*
-//!   has confirmed the leader, since it may have promised itself to a newer one. From its adoption of the
-//!   epoch on it is initialized.
+//!   has confirmed the leader, since it may have promised itself to a newer one. It adopts the epoch, and is
+//!   initialized, once it has everything that was proposed until then, since it may have acked that.
 //!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
 #![warn(missing_docs)]
@@ -206,7 +206,7 @@ impl Zab {
         match input {
             Input::Propose(batch) => leader.on_propose(core, batch, out),
             Input::LogRead { peer, after, batches } => leader.on_log_read(core, peer, after, batches, out),
-            Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(peer, last, out),
+            Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(core, peer, last, out),
             Input::ConfirmLeadership { token } => leader.confirm(core, token),
             Input::ToLearner { to, bytes } => leader.to_learner(to, Message::ToLearner(bytes), out),
             _ => {}
