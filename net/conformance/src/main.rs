@@ -1,2 +1,29 @@
-//! Under construction.
-fn main() {}
+//! Proofs over real sockets that a server is ZooKeeper to its clients, keeps its promises over crashes, and
+//! stands hostile ones.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod differential;
+mod server;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "conformance", about, version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare a server with Apache ZooKeeper, request by request
+    Differential(differential::Options),
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Differential(options) => differential::run(&options),
+    }
+}
