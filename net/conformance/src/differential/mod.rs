@@ -20,7 +20,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use self::accepted::Accepted;
-use self::run::{Outcome, Run};
+use self::run::{Coverage, Outcome, Run};
 use crate::server::{Ports, Program, Server, Settings};
 
 /// What to compare, and how long.
@@ -53,6 +53,9 @@ pub(crate) struct Options {
     /// First of the TCP ports that started servers may use
     #[arg(long, default_value_t = 22_100)]
     port_base: u16,
+    /// Print what was covered: how often each kind of request got each kind of answer
+    #[arg(long)]
+    coverage: bool,
     /// Print every request as it is sent
     #[arg(long)]
     verbose: bool,
@@ -76,17 +79,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let accepted = Accepted::load(&options.accepted)?;
     let seeds = options.seeds.as_ref().map_or(options.seed..options.seed + 1, |seeds| seeds.0.clone());
     let mut failed = Vec::new();
+    let mut covered = Coverage::new();
     for seed in seeds {
         let started = Instant::now();
-        let Outcome { operations, accepted_differences, report } = run_seed(options, seed, &accepted)?;
+        let Outcome { operations, accepted_differences, coverage, report } = run_seed(options, seed, &accepted)?;
         let seconds = started.elapsed().as_secs_f64();
         let verdict = if report.is_none() { "no difference" } else { "DIFFERENT" };
         println!("seed {seed}: {operations} requests, {accepted_differences} accepted, {verdict} ({seconds:.1} s)");
+        for (kind, count) in coverage {
+            *covered.entry(kind).or_default() += count;
+        }
         if let Some(report) = report {
             println!("{report}");
             println!("again: conformance differential --seed {seed} --operations {} ...", options.operations);
             failed.push(seed);
         }
+    }
+    if options.coverage {
+        covered.iter().for_each(|((request, answer), count)| println!("{request:22} {answer:28} {count:8}"));
     }
     ensure!(failed.is_empty(), "differences with seeds {failed:?}");
     Ok(())

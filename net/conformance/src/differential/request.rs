@@ -35,6 +35,16 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
+    /// The path on which this leaves a watch, if it is answered well.
+    pub(super) fn watched_path(&self) -> Option<&String> {
+        let path = self.path.as_ref()?;
+        let reads_with_watch = matches!(
+            OpCode::from_wire(self.op)?,
+            OpCode::Exists | OpCode::GetData | OpCode::GetChildren | OpCode::GetChildren2
+        ) && self.body.last().is_some_and(|watch| *watch != 0);
+        (reads_with_watch || self.op == OpCode::AddWatch.to_wire()).then_some(path)
+    }
+
     /// For people: the body decoded, or its bytes.
     pub(super) fn describe(&self) -> String {
         let decoded = OpCode::from_wire(self.op).and_then(|op| Request::decode(op, &self.body).ok());
@@ -61,6 +71,8 @@ pub(super) struct RequestMaker<'a> {
     pub(super) rng: &'a mut ChaCha8Rng,
     /// Paths of znodes that exist, or did.
     pub(super) paths: &'a [String],
+    /// Paths on which the session has lately left watches.
+    pub(super) watched: &'a [String],
     /// Number of transactions known on both servers.
     pub(super) known_zxids: usize,
     /// Whether hard quotas are enforced: then writes race with the reference's own accounting.
@@ -79,13 +91,14 @@ impl RequestMaker<'_> {
             400..430 => self.set_acl(),
             430..500 => self.multi(),
             500..520 => self.quota(),
-            520..540 => self.auth(),
-            540..545 => self.closing(),
+            520..535 => self.auth(),
+            535..545 if self.rng.random_ratio(1, 2) => self.closing(),
             545..547 => self.out_of_place(),
             547..560 => self.reconfig_or_sasl(),
             _ => self.read(),
         };
-        if self.rng.random_ratio(1, 40) && !request.is_alone {
+        let is_quota = request.path.as_ref().is_some_and(|path| path.starts_with("/zookeeper/quota"));
+        if self.rng.random_ratio(1, 40) && !request.is_alone && !is_quota {
             self.corrupt(&mut request);
         }
         if self.enforce_quota && request.is_write {
@@ -269,16 +282,18 @@ impl RequestMaker<'_> {
 
     fn add_watch(&mut self) -> Outgoing {
         const MODES: &[i32] = &[0, 0, 0, 0, 1, 1, 1, 1, 2, -1, i32::MAX];
-        self.path_and_number(OpCode::AddWatch, MODES)
+        let path = self.path();
+        self.path_and_number(OpCode::AddWatch, path, MODES)
     }
 
     fn watches(&mut self, op: OpCode) -> Outgoing {
-        const TYPES: &[i32] = &[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0, 6, -1, i32::MIN];
-        self.path_and_number(op, TYPES)
+        const TYPES: &[i32] = &[1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 0, 6, -1, i32::MIN];
+        let watched = self.watched.choose(self.rng).filter(|_| self.rng.random_ratio(4, 5));
+        let path = watched.map_or_else(|| self.path(), |path| path.clone().into_bytes());
+        self.path_and_number(op, path, TYPES)
     }
 
-    fn path_and_number(&mut self, op: OpCode, numbers: &[i32]) -> Outgoing {
-        let path = self.path();
+    fn path_and_number(&mut self, op: OpCode, path: Bytes, numbers: &[i32]) -> Outgoing {
         let mut body = Vec::new();
         jute::put_buffer(&mut body, Some(&path));
         jute::put_i32(&mut body, *numbers.choose(self.rng).expect("not empty"));
@@ -373,7 +388,11 @@ impl RequestMaker<'_> {
 
     /// What zkCli's setquota does, one step at a time and in any order.
     fn quota(&mut self) -> Outgoing {
-        let target = if self.rng.random_ratio(1, 3) { pool::good_path(self.rng) } else { self.known_path() };
+        // A quota of the root itself ends the reference.
+        let target = match self.known_path() {
+            path if path.len() > 1 && self.rng.random_ratio(2, 3) => path,
+            _ => pool::good_path(self.rng),
+        };
         let (path, data) = match self.rng.random_range(0..6) {
             0..2 => (format!("/zookeeper/quota{target}"), Some(Vec::new())),
             2 => (format!("/zookeeper/quota{target}/zookeeper_stats"), Some(b"count=0,bytes=0".to_vec())),
@@ -405,7 +424,7 @@ impl RequestMaker<'_> {
                 OpCode::GetData
             }
         };
-        Outgoing { is_alone: true, ..Self::at(op, path.as_bytes(), body) }
+        Self::at(op, path.as_bytes(), body)
     }
 
     fn auth(&mut self) -> Outgoing {

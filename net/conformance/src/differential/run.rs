@@ -1,6 +1,6 @@
 //! One seed, played against both servers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -9,13 +9,13 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use ringkeeper_wire::jute::Reader;
-use ringkeeper_wire::{ConnectRequest, MultiResult, OpCode, Record, ReplyHeader, Response, SessionId};
+use ringkeeper_wire::{ConnectRequest, ErrorCode, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, SessionId, xid};
 
 use super::accepted::Accepted;
 use super::compare::{Comparison, Difference, describe};
 use super::mapping::{HeaderZxid, Mapping};
 use super::request::{Outgoing, RequestMaker, SymbolicZxid, abbreviate};
-use super::side::{Side, barrier_frame, is_event, unknown_session};
+use super::side::{Side, barrier_frame, barrier_request, is_event, unknown_session};
 use crate::connection::{Connection, Received, Session, connect_frame, frame};
 
 /// How a seed ended.
@@ -24,9 +24,14 @@ pub(super) struct Outcome {
     pub(super) operations: usize,
     /// Differences found that are meant.
     pub(super) accepted_differences: usize,
+    /// What the reference answered.
+    pub(super) coverage: Coverage,
     /// The first difference that is not, told for people.
     pub(super) report: Option<String>,
 }
+
+/// How often each kind of request got each kind of answer from the reference.
+pub(super) type Coverage = BTreeMap<(String, String), usize>;
 
 /// Paths remembered to be used again.
 const PATHS_MAX: usize = 64;
@@ -43,9 +48,12 @@ pub(super) struct Run {
     subject: Side,
     mapping: Mapping,
     paths: Vec<String>,
+    /// For each slot the paths on which it has lately left watches.
+    watched: Vec<VecDeque<String>>,
     log: VecDeque<LogEntry>,
     next_xid: i32,
     operations: usize,
+    coverage: Coverage,
     /// A request that did not suit the group it was made for.
     left_over: Option<Outgoing>,
 }
@@ -87,9 +95,11 @@ impl Run {
             subject: Side::new(subject, slots),
             mapping: Mapping::default(),
             paths: Vec::new(),
+            watched: vec![VecDeque::new(); slots],
             log: VecDeque::new(),
             next_xid: 1,
             operations: 0,
+            coverage: Coverage::new(),
             left_over: None,
         })
     }
@@ -105,11 +115,15 @@ impl Run {
                     self.drop_connection(answer.slot);
                 } else {
                     let report = Some(self.report(answer));
-                    return Ok(Outcome { operations: self.operations, accepted_differences, report });
+                    return Ok(self.outcome(accepted_differences, report));
                 }
             }
         }
-        Ok(Outcome { operations: self.operations, accepted_differences, report: None })
+        Ok(self.outcome(accepted_differences, None))
+    }
+
+    fn outcome(self, accepted_differences: usize, report: Option<String>) -> Outcome {
+        Outcome { operations: self.operations, accepted_differences, coverage: self.coverage, report }
     }
 
     fn step(&mut self) -> Result<Vec<Answered>> {
@@ -154,10 +168,11 @@ impl Run {
 
     /// Some requests of one session, sent at once.
     fn group(&mut self, slot: usize) -> Result<Vec<Answered>> {
-        let requests = self.make_group();
+        let requests = self.make_group(slot);
         let first_xid = self.xids(requests.len());
         for request in &requests {
             self.note(slot, request.path.clone(), request.describe());
+            self.remember_watch(slot, request);
             self.operations += 1;
         }
         let mapping = &self.mapping;
@@ -166,7 +181,13 @@ impl Run {
         let reference = self.reference.read_replies(slot, requests.len())?;
         let subject = self.subject.read_replies(slot, requests.len())?;
         self.learn(&requests, &reference);
+        let closes = requests.last().zip(reference.last()).is_some_and(|(request, reply)| closes(request.op, reply));
         let mut answers = self.compare(slot, &requests, reference, subject);
+        if closes && self.reference.slots[slot].connection.is_some() {
+            // Anything sent before the server has closed may or may not be answered.
+            let (r, s) = (self.reference.read_replies(slot, 1)?, self.subject.read_replies(slot, 1)?);
+            answers.extend(self.compare(slot, &[], r, s));
+        }
         if requests.iter().any(|request| request.is_write || request.is_alone) {
             let closes = requests.iter().any(|request| request.op == OpCode::CloseSession.to_wire());
             answers.extend(self.barrier(closes)?);
@@ -178,13 +199,14 @@ impl Run {
         Ok(answers)
     }
 
-    fn make_group(&mut self) -> Vec<Outgoing> {
-        let len = *[1, 1, 2, 3, 4, 6, 8].choose(&mut self.rng).expect("not empty");
+    fn make_group(&mut self, slot: usize) -> Vec<Outgoing> {
+        let len = *[1, 1, 2, 4, 8, 12, 16, 24].choose(&mut self.rng).expect("not empty");
         let mut group: Vec<Outgoing> = self.left_over.take().into_iter().collect();
         while group.len() < len && !group.iter().any(|request| request.is_alone) {
             let mut maker = RequestMaker {
                 rng: &mut self.rng,
                 paths: &self.paths,
+                watched: self.watched[slot].make_contiguous(),
                 known_zxids: self.mapping.known_txns(),
                 enforce_quota: self.enforce_quota,
             };
@@ -212,15 +234,7 @@ impl Run {
                 sort_events(&mut reference);
                 sort_events(&mut subject);
             }
-            let barrier = [Outgoing {
-                op: OpCode::Sync.to_wire(),
-                body: Vec::new(),
-                relative_zxid: None,
-                path: None,
-                is_write: false,
-                is_alone: false,
-            }];
-            answers.extend(self.compare(slot, &barrier, reference, subject));
+            answers.extend(self.compare(slot, &[barrier_request()], reference, subject));
         }
         Ok(answers)
     }
@@ -244,6 +258,7 @@ impl Run {
             let op = request.map_or(0, |request| request.op);
             let mode = if pending.peek().is_some() { HeaderZxid::AtLeast } else { HeaderZxid::Exact };
             let name = OpCode::from_wire(op).map_or_else(|| format!("opcode {op}"), |op| format!("{op:?}"));
+            *self.coverage.entry((name.clone(), kind_of_answer(r))).or_default() += 1;
             let mut comparison = Comparison::new(&mut self.mapping, name);
             comparison.received(op, mode, r, s);
             let differences = comparison.differences;
@@ -283,6 +298,11 @@ impl Run {
                 Ok(Response::Create2(response)) => self.learn_path(&response.path),
                 Ok(Response::Multi(results)) => {
                     for result in results {
+                        let kind = match &result {
+                            MultiResult::Error(code) => format!("result {code}"),
+                            _ => "result of success".to_owned(),
+                        };
+                        *self.coverage.entry((format!("{op:?}"), kind)).or_default() += 1;
                         if let MultiResult::Created(path) | MultiResult::Created2(path, _) = result {
                             self.learn_path(&path);
                         }
@@ -293,8 +313,19 @@ impl Run {
         }
     }
 
+    fn remember_watch(&mut self, slot: usize, request: &Outgoing) {
+        const WATCHED_MAX: usize = 6;
+        let Some(path) = request.watched_path() else { return };
+        let watched = &mut self.watched[slot];
+        if watched.len() == WATCHED_MAX {
+            watched.pop_front();
+        }
+        watched.push_back(path.clone());
+    }
+
     fn learn_path(&mut self, path: &str) {
-        if self.paths.iter().any(|known| known == path) {
+        // Arbitrary data in a quota's znodes ends the reference: it parses them while it applies a txn.
+        if path.starts_with("/zookeeper/quota") || self.paths.iter().any(|known| known == path) {
             return;
         }
         if self.paths.len() == PATHS_MAX {
@@ -321,6 +352,12 @@ impl Run {
         let mut comparison = Comparison::new(&mut self.mapping, "connect".to_owned());
         comparison.handshakes(&r, &s);
         let differences = comparison.differences;
+        let kind = match &r {
+            Received::Frame(_) if is_refusal(&r) => "refused".to_owned(),
+            Received::Frame(_) => "granted".to_owned(),
+            other => format!("{other:?}"),
+        };
+        *self.coverage.entry((format!("connect {:?}", handshake.kind), kind)).or_default() += 1;
         let (reference, subject) = (describe(0, &r), describe(0, &s));
         let request = format!("{handshake:?}");
         let mut answers = vec![Answered { slot, request, path: None, reference, subject, differences }];
@@ -328,7 +365,7 @@ impl Run {
         if handshake.pipelined_xid.is_some() && self.reference.slots[slot].connection.is_some() {
             let r = self.reference.read_replies(slot, 1)?;
             let s = self.subject.read_replies(slot, 1)?;
-            answers.extend(self.compare(slot, &[], r, s));
+            answers.extend(self.compare(slot, &[barrier_request()], r, s));
         }
         if is_refusal(&r) && handshake.is_honest() {
             self.reference.slots[slot].session = Session::default();
@@ -503,6 +540,32 @@ impl Handshake {
     /// Whether a refusal means that the session is gone.
     fn is_honest(&self) -> bool {
         self.kind == SessionKind::Own
+    }
+}
+
+/// Whether the reference closes the connection after this answer.
+fn closes(op: i32, reply: &Received) -> bool {
+    let Received::Frame(reply) = reply else { return false };
+    let err = ReplyHeader::decode(&mut Reader::new(reply)).map_or(0, |header| header.err);
+    match OpCode::from_wire(op) {
+        Some(OpCode::CloseSession) => true,
+        Some(OpCode::Auth) => err != 0,
+        Some(OpCode::Check) | None => err == ErrorCode::Unimplemented.to_wire(),
+        _ => false,
+    }
+}
+
+/// An answer without its particulars.
+fn kind_of_answer(received: &Received) -> String {
+    let Received::Frame(frame) = received else { return format!("{received:?}") };
+    let mut reader = Reader::new(frame);
+    match ReplyHeader::decode(&mut reader) {
+        Ok(header) if header.xid == xid::NOTIFICATION => match reader.read_i32().map(EventType::from_wire) {
+            Ok(Some(event_type)) => format!("event {event_type:?}"),
+            _ => "event of no known type".to_owned(),
+        },
+        Ok(header) => format!("err {}", header.err),
+        Err(_) => "not a reply".to_owned(),
     }
 }
 

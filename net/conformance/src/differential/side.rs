@@ -99,11 +99,18 @@ impl Side {
     }
 }
 
-/// The frame of the request that [`Side::send_barrier`] sends.
-pub(super) fn barrier_frame(xid: i32) -> Vec<u8> {
+/// The request that [`Side::send_barrier`] sends.
+pub(super) fn barrier_request() -> Outgoing {
     let mut body = Vec::new();
     jute::put_ustring(&mut body, "/");
-    request_frame(xid, OpCode::Sync.to_wire(), &body)
+    let op = OpCode::Sync.to_wire();
+    Outgoing { op, body, relative_zxid: None, path: None, is_write: false, is_alone: false }
+}
+
+/// The same as a frame.
+pub(super) fn barrier_frame(xid: i32) -> Vec<u8> {
+    let Outgoing { op, body, .. } = barrier_request();
+    request_frame(xid, op, &body)
 }
 
 /// A session that no server has.
