@@ -71,7 +71,7 @@ def classpath(*folders):
 
 
 def command(config_path, port, data_dir, subject=SUBJECT, java_properties=()):
-    """The command line of a server that reads `config_path`."""
+    """The command line of a server that reads `config_path`. Apache ZooKeeper alone needs properties."""
     if subject == "zookeeper":
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
@@ -91,9 +91,9 @@ class Server:
         self.data_dir = self.folder / "data"
         self.data_dir.mkdir()
         self.config_path = self.folder / "zoo.cfg"
+        self.config = {**CONFIG, **config, "dataDir": self.data_dir, "clientPort": self.port}
+        self.config_path.write_text("".join(f"{key}={value}\n" for key, value in self.config.items()))
         self.process = None
-        entries = {**CONFIG, **config, "dataDir": self.data_dir, "clientPort": self.port}
-        self.config_path.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
 
     @property
     def address(self):
@@ -101,7 +101,9 @@ class Server:
 
     def start(self):
         """Starts it and waits until it serves."""
-        arguments = command(self.config_path, self.port, self.data_dir, self.subject)
+        # Apache ZooKeeper takes these from its command line only.
+        properties = [f"-D{key}={value}" for key, value in self.config.items() if key.startswith("znode.container.")]
+        arguments = command(self.config_path, self.port, self.data_dir, self.subject, properties)
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + START_TIMEOUT_S
