@@ -258,9 +258,8 @@ impl RequestMaker<'_> {
         jute::put_buffer(&mut body, Some(&path));
         pool::put_acl(self.rng, lockable, &mut body);
         jute::put_i32(&mut body, self.version());
-        // The reference keeps "/" and its alias "" apart while a change of the root's list is under way.
-        let is_alone = path == b"/";
-        Outgoing { is_alone, ..Self::at(OpCode::SetAcl, &path, body) }
+        // The reference checks the requests behind a setACL against the old list until it has applied it.
+        Outgoing { is_alone: true, ..Self::at(OpCode::SetAcl, &path, body) }
     }
 
     fn path_watch(&mut self, op: OpCode) -> Outgoing {
