@@ -47,11 +47,6 @@ impl Connection {
         Ok(Self { stream, received: Vec::new() })
     }
 
-    /// Connects and opens a new session; `None` if the server refuses.
-    pub(crate) fn open_session(server: SocketAddr, timeout_ms: i32) -> io::Result<Option<(Self, Session)>> {
-        Self::resume_session(server, timeout_ms, &Session::default(), 0)
-    }
-
     /// Connects and resumes `session`, or opens a new one if its number is 0; `None` if the server refuses.
     pub(crate) fn resume_session(
         server: SocketAddr,

@@ -2,7 +2,9 @@
 //! stands hostile ones.
 #![forbid(unsafe_code)]
 
+mod client;
 mod connection;
+mod crash;
 mod differential;
 mod server;
 
@@ -20,10 +22,13 @@ struct Arguments {
 enum Command {
     /// Compare a server with Apache ZooKeeper, request by request
     Differential(differential::Options),
+    /// Kill a server under load again and again: nothing acknowledged may be lost
+    Crash(crash::Options),
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Differential(options) => differential::run(&options),
+        Command::Crash(options) => crash::run(&options),
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) enforce_quota: bool,
     /// Whether writes are forced to the medium before they are acknowledged.
     pub(crate) force_sync: bool,
+    /// The shortest session timeout that clients may have, in milliseconds.
+    pub(crate) session_timeout_min_ms: u32,
 }
 
 /// A server process with a folder of its own; ended and removed when dropped.
@@ -124,11 +126,11 @@ impl Server {
     /// Every feature that a client can reach is on; what runs by the clock (removal of containers) is off.
     fn config(&self) -> String {
         let (data_dir, port) = (self.data_dir(), self.address.port());
-        let Settings { enforce_quota, force_sync } = self.settings;
+        let Settings { enforce_quota, force_sync, session_timeout_min_ms } = self.settings;
         let force_sync = if force_sync { "yes" } else { "no" };
         format!(
             "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\nmaxClientCnxns=0\n\
-             minSessionTimeout=400000\nmaxSessionTimeout=600000\nadmin.enableServer=false\n\
+             minSessionTimeout={session_timeout_min_ms}\nmaxSessionTimeout=600000\nadmin.enableServer=false\n\
              4lw.commands.whitelist=*\nextendedTypesEnabled=true\nenforceQuota={enforce_quota}\n\
              forceSync={force_sync}\nreconfigEnabled=true\nznode.container.checkIntervalMs=3600000\n\
              DigestAuthenticationProvider.superDigest={SUPER_DIGEST}\n",
@@ -189,11 +191,6 @@ impl Ports {
             }
         }
         bail!("no free port below {}", self.end)
-    }
-
-    /// Starts over from `first`: the ports of servers that are gone may be used again.
-    pub(crate) const fn rewind(&mut self, first: u16) {
-        self.next = first;
     }
 }
 

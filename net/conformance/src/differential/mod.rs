@@ -103,8 +103,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn run_seed(options: &Options, seed: u64, accepted: &Accepted) -> Result<Outcome> {
-    // Half of the seeds with hard quotas, as both are in use.
-    let settings = Settings { enforce_quota: seed % 2 == 0, force_sync: false };
+    // Both with and without hard quotas, as both are in use; with them, writes cannot be pipelined. Sessions
+    // never expire, since nothing that depends on the clock can be compared.
+    let settings = Settings { enforce_quota: seed % 4 == 0, force_sync: false, session_timeout_min_ms: 400_000 };
     let Some(jars) = &options.start_zookeeper else {
         let reference = options.reference.expect("clap requires it without start_zookeeper");
         let subject = options.subject.expect("clap requires it with reference");
