@@ -6,6 +6,7 @@ mod client;
 mod connection;
 mod crash;
 mod differential;
+mod hostile;
 mod server;
 
 use anyhow::Result;
@@ -24,11 +25,14 @@ enum Command {
     Differential(differential::Options),
     /// Kill a server under load again and again: nothing acknowledged may be lost
     Crash(crash::Options),
+    /// Attack a server with malformed bytes, floods, greed and patience
+    Hostile(hostile::Options),
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Differential(options) => differential::run(&options),
         Command::Crash(options) => crash::run(&options),
+        Command::Hostile(options) => hostile::run(&options),
     }
 }
