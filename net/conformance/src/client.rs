@@ -30,9 +30,15 @@ impl Client {
     }
 
     /// Resumes a session.
-    pub(crate) fn resume(server: SocketAddr, timeout_ms: i32, session: &Session, last_zxid_seen: i64) -> Result<Self> {
+    pub(crate) fn resume(
+        server: SocketAddr,
+        timeout_ms: i32,
+        session: &Session,
+        last_zxid_seen: i64,
+    ) -> Result<Self> {
         let granted = Connection::resume_session(server, timeout_ms, session, last_zxid_seen)?;
-        let (connection, session) = granted.with_context(|| format!("{server} refuses session {}", session.id))?;
+        let (connection, session) =
+            granted.with_context(|| format!("{server} refuses session {}", session.id))?;
         Ok(Self { connection, session, next_xid: 1 })
     }
 
@@ -68,7 +74,9 @@ impl Client {
         }
         expect_ok(&reply, path)?;
         match Response::decode(OpCode::GetData, &reply.body)? {
-            Response::GetData(response) => Ok(Some((response.data.unwrap_or_default().to_vec(), response.stat))),
+            Response::GetData(response) => {
+                Ok(Some((response.data.unwrap_or_default().to_vec(), response.stat)))
+            }
             other => bail!("getData answered {other:?}"),
         }
     }
@@ -78,7 +86,9 @@ impl Client {
         let reply = self.request(OpCode::GetChildren, &path_watch_body(path))?;
         expect_ok(&reply, path)?;
         match Response::decode(OpCode::GetChildren, &reply.body)? {
-            Response::GetChildren(response) => Ok(response.children.iter().map(|name| name.into_owned()).collect()),
+            Response::GetChildren(response) => {
+                Ok(response.children.iter().map(|name| name.into_owned()).collect())
+            }
             other => bail!("getChildren answered {other:?}"),
         }
     }

@@ -144,7 +144,10 @@ pub(crate) fn granted_session(answer: &[u8]) -> Option<Session> {
 fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted | ErrorKind::UnexpectedEof
+        ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::UnexpectedEof
     )
 }
 

@@ -85,7 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             acknowledged += verified.with_context(|| format!("round {round}, writer {}", writer.index))?;
         }
         clear_sequential(server.address)?;
-        println!("round {round}: killed after {crash_after:?}, back in {recovery:?}, {acknowledged} acknowledged so far");
+        println!(
+            "round {round}: killed after {crash_after:?}, back in {recovery:?}, {acknowledged} acknowledged so far"
+        );
     }
     expect_abandoned_gone(server.address)?;
     println!("{} crashes, {acknowledged} acknowledged writes, none lost", options.rounds);
@@ -97,13 +99,16 @@ fn prepare(options: &Options, server: SocketAddr, rng: &mut ChaCha8Rng) -> Resul
     client.create(SEQUENTIAL, b"", 0)?;
     client.create(ABANDONED, b"", 1)?;
     let writers = 0..options.sessions;
-    writers.map(|index| Writer::open(server, index, options.pipeline, LIVE_TIMEOUT_MS, rng.random())).collect()
+    writers
+        .map(|index| Writer::open(server, index, options.pipeline, LIVE_TIMEOUT_MS, rng.random()))
+        .collect()
 }
 
 /// Lets every writer write until the server is killed under it.
 fn write_until_crash(writers: &mut [Writer], server: &mut Server, crash_after: Duration) -> Result<()> {
     thread::scope(|scope| {
-        let running: Vec<_> = writers.iter_mut().map(|writer| scope.spawn(|| writer.write_until_closed())).collect();
+        let running: Vec<_> =
+            writers.iter_mut().map(|writer| scope.spawn(|| writer.write_until_closed())).collect();
         thread::sleep(crash_after);
         server.kill();
         running.into_iter().try_for_each(|writer| writer.join().expect("a writer does not panic"))

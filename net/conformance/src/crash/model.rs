@@ -76,7 +76,12 @@ pub(super) fn multi_name(number: u64) -> String {
 ///
 /// # Errors
 /// No prefix of the writes leads to what was found.
-pub(super) fn durable_prefix(before: &State, writes: &[Write], acknowledged: usize, found: &State) -> Result<usize> {
+pub(super) fn durable_prefix(
+    before: &State,
+    writes: &[Write],
+    acknowledged: usize,
+    found: &State,
+) -> Result<usize> {
     let mut state = before.clone();
     writes[..acknowledged].iter().for_each(|write| state.apply(write));
     let after_acknowledged = state.clone();
@@ -96,7 +101,9 @@ pub(super) fn durable_prefix(before: &State, writes: &[Write], acknowledged: usi
 }
 
 fn difference(wanted: &State, found: &State) -> String {
-    let text = |data: Option<&Vec<u8>>| data.map_or_else(|| "nothing".into(), |d| String::from_utf8_lossy(d).into_owned());
+    let text = |data: Option<&Vec<u8>>| {
+        data.map_or_else(|| "nothing".into(), |d| String::from_utf8_lossy(d).into_owned())
+    };
     let names: std::collections::BTreeSet<&String> = wanted.nodes.keys().chain(found.nodes.keys()).collect();
     let mut lines: Vec<String> = names
         .into_iter()

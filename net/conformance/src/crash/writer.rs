@@ -42,7 +42,13 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Opens a session and makes the writer's directory.
-    pub(super) fn open(server: SocketAddr, index: usize, pipeline: usize, timeout_ms: i32, seed: u64) -> Result<Self> {
+    pub(super) fn open(
+        server: SocketAddr,
+        index: usize,
+        pipeline: usize,
+        timeout_ms: i32,
+        seed: u64,
+    ) -> Result<Self> {
         let mut client = Client::connect(server, timeout_ms)?;
         let before = State::initial();
         client.create(&directory(index), b"", 0)?;
@@ -88,15 +94,19 @@ impl Writer {
 
     fn acknowledge(&mut self, received: &Received) -> Result<()> {
         let Some((xid, reply)) = parse_reply(received)? else { return Ok(()) };
-        ensure!(usize::try_from(xid) == Ok(self.acknowledged), "reply {xid} in place of {}", self.acknowledged);
+        ensure!(
+            usize::try_from(xid) == Ok(self.acknowledged),
+            "reply {xid} in place of {}",
+            self.acknowledged
+        );
         let write = &self.writes[self.acknowledged];
         ensure!(reply.err == 0, "error {} to {write:?}", reply.err);
         ensure!(reply.zxid >= self.last_zxid, "zxid {:#x} after {:#x}", reply.zxid, self.last_zxid);
         self.last_zxid = reply.zxid;
-        if let Write::Sequential { number } = *write {
-            if let Response::Create(response) = Response::decode(OpCode::Create, &reply.body)? {
-                self.names.push((number, response.path.into_owned()));
-            }
+        if let Write::Sequential { number } = *write
+            && let Response::Create(response) = Response::decode(OpCode::Create, &reply.body)?
+        {
+            self.names.push((number, response.path.into_owned()));
         }
         self.acknowledged += 1;
         Ok(())
@@ -131,10 +141,13 @@ impl Writer {
                 let data = format!("{}:{number}", self.index);
                 (OpCode::Create, create_body(&format!("{SEQUENTIAL}/n-"), data.as_bytes(), 2))
             }
-            Write::Ephemeral { number } => {
-                (OpCode::Create, create_body(&path(&model::ephemeral_name(number)), number.to_string().as_bytes(), 1))
+            Write::Ephemeral { number } => (
+                OpCode::Create,
+                create_body(&path(&model::ephemeral_name(number)), number.to_string().as_bytes(), 1),
+            ),
+            Write::DeleteEphemeral { number } => {
+                (OpCode::Delete, delete_body(&path(&model::ephemeral_name(number))))
             }
-            Write::DeleteEphemeral { number } => (OpCode::Delete, delete_body(&path(&model::ephemeral_name(number)))),
             Write::Multi { number } => (OpCode::Multi, self.encode_multi(number)),
         };
         let xid = i32::try_from(self.writes.len()).expect("a round has fewer writes");
@@ -159,7 +172,8 @@ impl Writer {
     /// Resumes the session and checks what the crash has left. Returns how many writes were acknowledged.
     pub(super) fn verify(&mut self, server: SocketAddr, used_names: &mut HashSet<String>) -> Result<usize> {
         let session = self.client.session;
-        self.client = Client::resume(server, self.timeout_ms, &session, self.last_zxid).context("resuming")?;
+        self.client =
+            Client::resume(server, self.timeout_ms, &session, self.last_zxid).context("resuming")?;
         let found = self.read_back()?;
         let durable = durable_prefix(&self.before, &self.writes, self.acknowledged, &found)?;
         self.check_names(used_names)?;
@@ -219,7 +233,8 @@ impl Writer {
             .iter()
             .filter_map(|write| if let Write::Ephemeral { number } = write { Some(*number) } else { None })
             .collect();
-        self.ephemerals.retain(|number| made.contains(number) || nodes.contains_key(&model::ephemeral_name(*number)));
+        self.ephemerals
+            .retain(|number| made.contains(number) || nodes.contains_key(&model::ephemeral_name(*number)));
     }
 }
 

@@ -39,7 +39,8 @@ impl Accepted {
 
     /// Whether the list has a place for `difference`.
     pub(super) fn covers(&self, difference: &Difference) -> bool {
-        let begins = |answer: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|w| answer.starts_with(w));
+        let begins =
+            |answer: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|w| answer.starts_with(w));
         self.difference.iter().any(|matcher| {
             matcher.request == difference.request
                 && matcher.field == difference.field

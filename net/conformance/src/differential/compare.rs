@@ -5,7 +5,8 @@ use std::fmt::Debug;
 
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
-    ConnectResponse, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, Stat, StringList, WatcherEvent, xid,
+    ConnectResponse, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, Stat, StringList,
+    WatcherEvent, xid,
 };
 
 use super::mapping::{HeaderZxid, Mapping};
@@ -57,7 +58,9 @@ impl<'m> Comparison<'m> {
     /// Compares two answers, or what came in their place.
     pub(super) fn received(&mut self, op: i32, mode: HeaderZxid, reference: &Received, subject: &Received) {
         match (reference, subject) {
-            (Received::Frame(reference), Received::Frame(subject)) => self.frames(op, mode, reference, subject),
+            (Received::Frame(reference), Received::Frame(subject)) => {
+                self.frames(op, mode, reference, subject)
+            }
             _ => self.check(reference == subject, "answer", &describe(op, reference), &describe(op, subject)),
         }
     }
@@ -83,7 +86,11 @@ impl<'m> Comparison<'m> {
         }
     }
 
-    fn events(&mut self, reference: (&ReplyHeader, &mut Reader<'_>), subject: (&ReplyHeader, &mut Reader<'_>)) {
+    fn events(
+        &mut self,
+        reference: (&ReplyHeader, &mut Reader<'_>),
+        subject: (&ReplyHeader, &mut Reader<'_>),
+    ) {
         let zxids_agree = self.mapping.txn(reference.0.zxid, subject.0.zxid);
         self.check(zxids_agree, "zxid", &reference.0.zxid, &subject.0.zxid);
         let event = |reader: &mut Reader<'_>| WatcherEvent::decode(reader).map(|event| format!("{event:?}"));
@@ -94,8 +101,9 @@ impl<'m> Comparison<'m> {
         if reference.is_empty() && subject.is_empty() {
             return;
         }
-        let decoded = OpCode::from_wire(op)
-            .and_then(|op| Some((Response::decode(op, reference).ok()?, Response::decode(op, subject).ok()?)));
+        let decoded = OpCode::from_wire(op).and_then(|op| {
+            Some((Response::decode(op, reference).ok()?, Response::decode(op, subject).ok()?))
+        });
         let Some((r, s)) = decoded else {
             return self.same("body", &reference, &subject);
         };
@@ -126,10 +134,16 @@ impl<'m> Comparison<'m> {
                 self.sets("children", &r.children, &s.children);
                 self.stats(&r.stat, &s.stat);
             }
-            (R::GetEphemerals(r), R::GetEphemerals(s)) => self.sets("ephemerals", &r.ephemerals, &s.ephemerals),
+            (R::GetEphemerals(r), R::GetEphemerals(s)) => {
+                self.sets("ephemerals", &r.ephemerals, &s.ephemerals)
+            }
             (R::WhoAmI(r), R::WhoAmI(s)) => {
                 let identities = |response: &ringkeeper_wire::WhoAmIResponse<'_>| -> BTreeSet<String> {
-                    response.client_info.iter().map(|info| format!("{}:{}", info.auth_scheme, info.user)).collect()
+                    response
+                        .client_info
+                        .iter()
+                        .map(|info| format!("{}:{}", info.auth_scheme, info.user))
+                        .collect()
                 };
                 self.same("identities", &identities(r), &identities(s));
             }
@@ -170,7 +184,9 @@ impl<'m> Comparison<'m> {
     }
 
     fn stats(&mut self, r: &Stat, s: &Stat) {
-        for (field, r, s) in [("czxid", r.czxid, s.czxid), ("mzxid", r.mzxid, s.mzxid), ("pzxid", r.pzxid, s.pzxid)] {
+        for (field, r, s) in
+            [("czxid", r.czxid, s.czxid), ("mzxid", r.mzxid, s.mzxid), ("pzxid", r.pzxid, s.pzxid)]
+        {
             let agree = self.mapping.txn(r, s);
             self.check(agree, field, &r, &s);
         }
@@ -196,9 +212,10 @@ impl<'m> Comparison<'m> {
             };
             return self.check(reference == subject, "answer", &describe(reference), &describe(subject));
         };
-        let (Ok(r), Ok(s)) =
-            (ConnectResponse::decode(&mut Reader::new(reference)), ConnectResponse::decode(&mut Reader::new(subject)))
-        else {
+        let (Ok(r), Ok(s)) = (
+            ConnectResponse::decode(&mut Reader::new(reference)),
+            ConnectResponse::decode(&mut Reader::new(subject)),
+        ) else {
             return self.same("frame", &reference, &subject);
         };
         self.same("protocolVersion", &r.protocol_version, &s.protocol_version);
@@ -224,10 +241,13 @@ pub(super) fn describe(op: i32, received: &Received) -> String {
 
 fn describe_frame(op: i32, frame: &[u8]) -> String {
     let mut reader = Reader::new(frame);
-    let Ok(header) = ReplyHeader::decode(&mut reader) else { return format!("bytes {}", frame.escape_ascii()) };
+    let Ok(header) = ReplyHeader::decode(&mut reader) else {
+        return format!("bytes {}", frame.escape_ascii());
+    };
     let head = format!("xid {} zxid {:#x} err {}", header.xid.0, header.zxid, header.err);
     if header.xid == xid::NOTIFICATION {
-        let event = WatcherEvent::decode(&mut reader).map(|e| (EventType::from_wire(e.event_type), e.path.into_owned()));
+        let event = WatcherEvent::decode(&mut reader)
+            .map(|e| (EventType::from_wire(e.event_type), e.path.into_owned()));
         return format!("{head} event {event:?}");
     }
     let body = reader.rest();

@@ -56,7 +56,8 @@ impl Mapping {
         let after = self.txns.range(reference..).next();
         let in_order = before.is_none_or(|(_, s)| *s < subject) && after.is_none_or(|(_, s)| subject < *s);
         let not_ahead_of_headers = self.headers.range(reference..).next().is_none_or(|(_, s)| subject <= *s);
-        let headers_not_ahead = self.exact_headers.range(..reference).next_back().is_none_or(|(_, s)| *s < subject);
+        let headers_not_ahead =
+            self.exact_headers.range(..reference).next_back().is_none_or(|(_, s)| *s < subject);
         if in_order {
             self.txns.insert(reference, subject);
             self.by_age.push((reference, subject));
@@ -87,7 +88,8 @@ impl Mapping {
         let zeros_agree = (times.0 == 0) == (times.1 == 0);
         // The reference takes the wall clock as it is; only its agreement with itself can be asked for.
         let reference = self.reference_times.agree(zxids.0, times.0);
-        let subject = self.subject_times.agree(zxids.1, times.1) && self.subject_times.in_order(zxids.1, times.1);
+        let subject =
+            self.subject_times.agree(zxids.1, times.1) && self.subject_times.in_order(zxids.1, times.1);
         zeros_agree && reference && subject
     }
 

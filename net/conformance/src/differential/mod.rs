@@ -82,10 +82,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut covered = Coverage::new();
     for seed in seeds {
         let started = Instant::now();
-        let Outcome { operations, accepted_differences, coverage, report } = run_seed(options, seed, &accepted)?;
+        let Outcome { operations, accepted_differences, coverage, report } =
+            run_seed(options, seed, &accepted)?;
         let seconds = started.elapsed().as_secs_f64();
         let verdict = if report.is_none() { "no difference" } else { "DIFFERENT" };
-        println!("seed {seed}: {operations} requests, {accepted_differences} accepted, {verdict} ({seconds:.1} s)");
+        println!(
+            "seed {seed}: {operations} requests, {accepted_differences} accepted, {verdict} ({seconds:.1} s)"
+        );
         for (kind, count) in coverage {
             *covered.entry(kind).or_default() += count;
         }
@@ -105,7 +108,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn run_seed(options: &Options, seed: u64, accepted: &Accepted) -> Result<Outcome> {
     // Both with and without hard quotas, as both are in use; with them, writes cannot be pipelined. Sessions
     // never expire, since nothing that depends on the clock can be compared.
-    let settings = Settings { enforce_quota: seed % 4 == 0, force_sync: false, session_timeout_min_ms: 400_000 };
+    let settings = Settings {
+        enforce_quota: seed.is_multiple_of(4),
+        force_sync: false,
+        session_timeout_min_ms: 400_000,
+    };
     let Some(jars) = &options.start_zookeeper else {
         let reference = options.reference.expect("clap requires it without start_zookeeper");
         let subject = options.subject.expect("clap requires it with reference");
@@ -114,10 +121,10 @@ fn run_seed(options: &Options, seed: u64, accepted: &Accepted) -> Result<Outcome
     };
     let mut ports = Ports::new(options.port_base, 100);
     let reference = Server::start(Program::ZooKeeper(jars.clone()), settings, &mut ports)?;
-    let program = options.start_ringkeeper.as_ref().map_or_else(
-        || Program::ZooKeeper(jars.clone()),
-        |binary| Program::Ringkeeper(binary.clone()),
-    );
+    let program = options
+        .start_ringkeeper
+        .as_ref()
+        .map_or_else(|| Program::ZooKeeper(jars.clone()), |binary| Program::Ringkeeper(binary.clone()));
     let subject = Server::start(program, settings, &mut ports)?;
     let run = Run::new(seed, reference.address, subject.address, settings.enforce_quota, options.verbose)?;
     let outcome = run.play(options.operations, accepted);

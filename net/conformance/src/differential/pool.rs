@@ -11,19 +11,71 @@ const NAMES: &[&str] = &["a", "b", "c", "d", "long-name-of-a-znode", "é", "中�
 
 /// Paths that are wrong when written (protocol reference 5), or that belong to the server.
 const ODD_PATHS: &[&str] = &[
-    "", "a", "a/b", "//", "/a//b", "/a/", "//a", "/.", "/..", "/a/.", "/a/..", "/a/./b", "/a/../b", "/./a", "/a/.b",
-    "/a/b..", "/\0", "/a\0b", "/\u{1}", "/a\u{1f}", "/a\u{7f}", "/a\u{80}", "/a\u{9f}", "/a\u{a0}", "/a\u{e000}",
-    "/a\u{f8ff}", "/a\u{f900}", "/a\u{ffef}", "/a\u{fff0}", "/a\u{ffff}", "/a\u{1f600}", "/\u{10ffff}", " ", "/ ",
-    "\\", "/a\n", "/a\tb", "/a/b/",
+    "",
+    "a",
+    "a/b",
+    "//",
+    "/a//b",
+    "/a/",
+    "//a",
+    "/.",
+    "/..",
+    "/a/.",
+    "/a/..",
+    "/a/./b",
+    "/a/../b",
+    "/./a",
+    "/a/.b",
+    "/a/b..",
+    "/\0",
+    "/a\0b",
+    "/\u{1}",
+    "/a\u{1f}",
+    "/a\u{7f}",
+    "/a\u{80}",
+    "/a\u{9f}",
+    "/a\u{a0}",
+    "/a\u{e000}",
+    "/a\u{f8ff}",
+    "/a\u{f900}",
+    "/a\u{ffef}",
+    "/a\u{fff0}",
+    "/a\u{ffff}",
+    "/a\u{1f600}",
+    "/\u{10ffff}",
+    " ",
+    "/ ",
+    "\\",
+    "/a\n",
+    "/a\tb",
+    "/a/b/",
 ];
 
-const RESERVED_PATHS: &[&str] =
-    &["/", "/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config", "/zookeeper/new", "/zookeeper/quota/a"];
+const RESERVED_PATHS: &[&str] = &[
+    "/",
+    "/",
+    "/zookeeper",
+    "/zookeeper/quota",
+    "/zookeeper/config",
+    "/zookeeper/new",
+    "/zookeeper/quota/a",
+];
 
 /// Bytes that are no UTF-8, and how a path with them begins.
 const MALFORMED: &[&[u8]] = &[
-    b"/a\xff", b"/\xc3", b"/a\xc3(", b"/\xe4\xb8", b"/\xed\xa0\x80", b"/\xed\xa0\xbd\xed\xb8\x80", b"/\xf0\x9f\x98",
-    b"/\xf8\x88\x80\x80\x80", b"/\xc0\x80", b"/\xc0\xaf", b"/\xe0\x80\xaf", b"/\xf4\x90\x80\x80", b"/\x80\x80x",
+    b"/a\xff",
+    b"/\xc3",
+    b"/a\xc3(",
+    b"/\xe4\xb8",
+    b"/\xed\xa0\x80",
+    b"/\xed\xa0\xbd\xed\xb8\x80",
+    b"/\xf0\x9f\x98",
+    b"/\xf8\x88\x80\x80\x80",
+    b"/\xc0\x80",
+    b"/\xc0\xaf",
+    b"/\xe0\x80\xaf",
+    b"/\xf4\x90\x80\x80",
+    b"/\x80\x80x",
 ];
 
 /// A path that any server accepts, at most four levels deep.
@@ -81,8 +133,12 @@ pub(super) fn quota_limits(rng: &mut ChaCha8Rng) -> String {
 
 /// Credentials: scheme and data of an auth packet. Most are good.
 pub(super) fn credentials(rng: &mut ChaCha8Rng) -> (Option<&'static str>, Option<&'static [u8]>) {
-    const GOOD: &[(&str, &[u8])] =
-        &[("digest", b"alice:secret"), ("digest", b"bob:pw"), ("digest", b"super:test"), ("digest", b"carol:a:b")];
+    const GOOD: &[(&str, &[u8])] = &[
+        ("digest", b"alice:secret"),
+        ("digest", b"bob:pw"),
+        ("digest", b"super:test"),
+        ("digest", b"carol:a:b"),
+    ];
     const ODD: &[(Option<&str>, Option<&[u8]>)] = &[
         (Some("digest"), Some(b"nocolon")),
         (Some("digest"), Some(b"")),

@@ -131,8 +131,10 @@ impl RequestMaker<'_> {
         let is_write = matches!(
             op,
             OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl | OpCode::Delete
-        ) || matches!(op, OpCode::SetData | OpCode::SetAcl | OpCode::Multi | OpCode::CloseSession)
-            || matches!(op, OpCode::Reconfig);
+        ) || matches!(
+            op,
+            OpCode::SetData | OpCode::SetAcl | OpCode::Multi | OpCode::CloseSession
+        ) || matches!(op, OpCode::Reconfig);
         Outgoing { op: op.to_wire(), body, relative_zxid: None, path: None, is_write, is_alone: false }
     }
 
@@ -193,9 +195,10 @@ impl RequestMaker<'_> {
 
     fn create_parts(&mut self) -> (OpCode, Bytes, Bytes) {
         let mut path = self.new_path();
-        let op = *[OpCode::Create, OpCode::Create, OpCode::Create2, OpCode::CreateContainer, OpCode::CreateTtl]
-            .choose(self.rng)
-            .expect("not empty");
+        let op =
+            *[OpCode::Create, OpCode::Create, OpCode::Create2, OpCode::CreateContainer, OpCode::CreateTtl]
+                .choose(self.rng)
+                .expect("not empty");
         let odd = self.rng.random_ratio(1, 12);
         let flags = match op {
             _ if odd => *[-1, 4, 5, 6, 7, 8, 100, i32::MAX, i32::MIN].choose(self.rng).expect("not empty"),
@@ -306,7 +309,10 @@ impl RequestMaker<'_> {
         let mut body = Vec::new();
         match self.rng.random_range(0..4) {
             0 => jute::put_i32(&mut body, -1),
-            1 => jute::put_buffer(&mut body, Some(["/", "", " ", "/a", "/b"].choose(self.rng).expect("not empty").as_bytes())),
+            1 => jute::put_buffer(
+                &mut body,
+                Some(["/", "", " ", "/a", "/b"].choose(self.rng).expect("not empty").as_bytes()),
+            ),
             _ => jute::put_buffer(&mut body, Some(&self.path())),
         }
         Self::of(OpCode::GetEphemerals, body)
@@ -317,7 +323,9 @@ impl RequestMaker<'_> {
         let relative_zxid = match self.rng.random_range(0..6) {
             0 => SymbolicZxid::Literal(*[0, -1, i64::MAX, i64::MIN].choose(self.rng).expect("not empty")),
             _ if self.known_zxids == 0 => SymbolicZxid::Literal(0),
-            1..4 => SymbolicZxid::Known(self.rng.random_range(self.known_zxids.saturating_sub(50)..self.known_zxids)),
+            1..4 => SymbolicZxid::Known(
+                self.rng.random_range(self.known_zxids.saturating_sub(50)..self.known_zxids),
+            ),
             _ => SymbolicZxid::Known(self.rng.random_range(0..self.known_zxids)),
         };
         let mut body = vec![0; 8];
@@ -378,7 +386,9 @@ impl RequestMaker<'_> {
             let path = self.path();
             let mut op = *[OpCode::GetData, OpCode::GetChildren].choose(self.rng).expect("not empty");
             if self.rng.random_ratio(1, 40) {
-                op = *[OpCode::Exists, OpCode::Delete, OpCode::GetChildren2].choose(self.rng).expect("not empty");
+                op = *[OpCode::Exists, OpCode::Delete, OpCode::GetChildren2]
+                    .choose(self.rng)
+                    .expect("not empty");
             }
             MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
             body.extend_from_slice(&self.path_watch_body(&path));

@@ -9,7 +9,9 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use ringkeeper_wire::jute::Reader;
-use ringkeeper_wire::{ConnectRequest, ErrorCode, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, SessionId, xid};
+use ringkeeper_wire::{
+    ConnectRequest, ErrorCode, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, SessionId, xid,
+};
 
 use super::accepted::Accepted;
 use super::compare::{Comparison, Difference, describe};
@@ -108,7 +110,8 @@ impl Run {
     pub(super) fn play(mut self, operations: usize, accepted: &Accepted) -> Result<Outcome> {
         let mut accepted_differences = 0;
         while self.operations < operations {
-            let answers = self.step().with_context(|| format!("seed {}, request {}", self.seed, self.operations))?;
+            let answers =
+                self.step().with_context(|| format!("seed {}, request {}", self.seed, self.operations))?;
             for answer in answers.iter().filter(|answer| !answer.differences.is_empty()) {
                 if answer.differences.iter().all(|difference| accepted.covers(difference)) {
                     accepted_differences += answer.differences.len();
@@ -181,7 +184,8 @@ impl Run {
         let reference = self.reference.read_replies(slot, requests.len())?;
         let subject = self.subject.read_replies(slot, requests.len())?;
         self.learn(&requests, &reference);
-        let closes = requests.last().zip(reference.last()).is_some_and(|(request, reply)| closes(request.op, reply));
+        let closes =
+            requests.last().zip(reference.last()).is_some_and(|(request, reply)| closes(request.op, reply));
         let mut answers = self.compare(slot, &requests, reference, subject);
         if closes && self.reference.slots[slot].connection.is_some() {
             // Anything sent before the server has closed may or may not be answered.
@@ -414,7 +418,9 @@ impl Run {
         Handshake {
             kind,
             last_zxid_seen,
-            timeout_ms: *[600_000, 0, -1, 30_000, i32::MAX, i32::MIN].choose(&mut self.rng).expect("not empty"),
+            timeout_ms: *[600_000, 0, -1, 30_000, i32::MAX, i32::MIN]
+                .choose(&mut self.rng)
+                .expect("not empty"),
             protocol_version: *[0, 0, 0, 1, -1].choose(&mut self.rng).expect("not empty"),
             read_only: *[None, Some(false), Some(true)].choose(&mut self.rng).expect("not empty"),
             pipelined_xid,

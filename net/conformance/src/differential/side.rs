@@ -79,7 +79,11 @@ impl Side {
 
     /// Opens a connection, sends `bytes`, and returns the answer to the handshake that they begin with.
     /// An earlier connection of the slot is returned, still open.
-    pub(super) fn connect(&mut self, slot: usize, bytes: &[u8]) -> io::Result<(Received, Option<Connection>)> {
+    pub(super) fn connect(
+        &mut self,
+        slot: usize,
+        bytes: &[u8],
+    ) -> io::Result<(Received, Option<Connection>)> {
         let mut connection = Connection::open(self.address)?;
         connection.send(bytes)?;
         let answer = connection.receive()?;

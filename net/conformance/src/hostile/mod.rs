@@ -71,7 +71,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     raise_open_files_limit()?;
     let started = match &options.binary {
         Some(binary) => {
-            let settings = Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 4_000 };
+            let settings =
+                Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 4_000 };
             let program = Program::Ringkeeper(binary.clone());
             Some(Server::start(program, settings, &mut Ports::new(options.port_base, 100))?)
         }
@@ -84,7 +85,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let began = Instant::now();
         let result = run_attack(&mut Target { server, options, pid, allowance: 0 }, *attack);
         let seconds = began.elapsed().as_secs_f64();
-        let memory = pid.and_then(resident_bytes).map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
+        let memory =
+            pid.and_then(resident_bytes).map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
         match result {
             Ok(()) => println!("ok      {name} ({seconds:.1} s{memory})"),
             Err(error) => {
@@ -119,7 +121,10 @@ impl Target<'_> {
         client.delete(&path).context("delete")?;
         client.close().context("close")?;
         let took = began.elapsed();
-        ensure!(took < Duration::from_millis(self.options.patience_ms), "a well-behaved session took {took:?}");
+        ensure!(
+            took < Duration::from_millis(self.options.patience_ms),
+            "a well-behaved session took {took:?}"
+        );
         Ok(())
     }
 
@@ -141,5 +146,6 @@ fn resident_bytes(pid: u32) -> Option<u64> {
 
 fn raise_open_files_limit() -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("raising the limit of open files")
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("raising the limit of open files")
 }
