@@ -9,7 +9,9 @@ use ringkeeper_engine::zab::Mutation;
 use ringkeeper_sim::{Outcome, run, trace};
 
 fn env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
 #[test]
@@ -53,7 +55,8 @@ fn every_planted_fault_is_caught() {
         .into_iter()
         .filter(|mutation| {
             // An assertion inside the machine is a catch as well.
-            let caught = |seed: &u64| !matches!(catch_unwind(AssertUnwindSafe(|| run(*seed, *mutation))), Ok(Ok(_)));
+            let caught =
+                |seed: &u64| !matches!(catch_unwind(AssertUnwindSafe(|| run(*seed, *mutation))), Ok(Ok(_)));
             let seed = (0..SEEDS).find(caught);
             println!("{mutation:?}: {seed:?}");
             seed.is_none()
