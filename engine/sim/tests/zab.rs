@@ -1,6 +1,6 @@
 //! Thousands of ensembles, each with its own misfortunes.
 //!
-//! `SIM_SEED=<seed>` replays one run, `SIM_SEEDS=<count>` sets how many there are,
+//! `SIM_SEED=<seed>` replays one run, `SIM_SEEDS=<count>` sets how many there are, from `SIM_FROM` on,
 //! `SIM_TRACE=1` prints every step.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,10 @@ fn env(name: &str) -> Option<u64> {
 fn ensembles_stay_correct_whatever_fails() {
     let seeds = match env("SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..env("SIM_SEEDS").unwrap_or(400),
+        None => {
+            let first = env("SIM_FROM").unwrap_or(0);
+            first..first + env("SIM_SEEDS").unwrap_or(400)
+        }
     };
     let tracing = env("SIM_TRACE") == Some(1);
     let mut total = Outcome::default();

@@ -206,7 +206,7 @@ impl Leader {
             peer.pump(core, &self.session, out);
         }
         if used_up {
-            self.begin_epoch(core, Epoch(self.session.epoch.0 + 1), out);
+            self.begin_epoch(core, Epoch(self.session.epoch.0.saturating_add(1)), out);
         }
     }
 

@@ -629,6 +629,17 @@ fn the_newest_epoch_then_the_longest_log_then_the_highest_id_leads() {
 }
 
 #[test]
+fn a_leader_that_dies_is_replaced_without_any_time_passing() {
+    let mut ensemble = Ensemble::new(3, (1..=3).map(|id| (id, remembers(1, &[]))));
+    ensemble.start();
+    assert_eq!(ensemble.leader(), Some(3));
+    ensemble.servers.remove(&3);
+    ensemble.run([1, 2].map(|id| (id, Input::PeerDisconnected(ServerId(3)))).into());
+    assert_eq!(ensemble.leader(), Some(2));
+    assert!(ensemble.servers[&2].zab.next_zxid().is_some());
+}
+
+#[test]
 fn a_new_ensemble_starts_by_itself_when_all_are_there() {
     let new = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, Durable::default()));
     let mut ensemble = Ensemble::new(3, new(1..=3));
