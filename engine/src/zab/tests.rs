@@ -308,6 +308,44 @@ fn the_next_election_waits_for_a_snapshot_under_way() {
 }
 
 #[test]
+fn what_is_appended_stays_in_the_log_across_an_election() {
+    // [ZOOKEEPER-4785]: there, proposals in memory were forgotten, and later ones appended after the hole.
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 5));
+    server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
+    server.input(Input::PeerDisconnected(ServerId(3)));
+    server.input(Input::PeerConnected(ServerId(3)));
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    server.hear(3, Message::NewEpoch(Epoch(3)));
+    let ask = asked(&server.input(Input::EpochsDurable)).unwrap();
+    assert_eq!(ask.log.last(), zxid(1, 5));
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 5));
+    assert_eq!(acks(&server.input(Input::Durable { upto: zxid(1, 5) })), [(zxid(1, 5), false)]);
+}
+
+#[test]
+fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server
+        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    server.hear(2, Message::AckEpoch(ask));
+    let effects = server.input(Input::Propose(batch(epoch.0, 1)));
+    let reached =
+        |effect: &Effect| matches!(effect, Effect::Send { to: ServerId(2), message: Message::Propose(_) });
+    assert!(effects.iter().any(reached));
+}
+
+#[test]
+fn only_an_active_leader_gives_out_zxids() {
+    // [ZOOKEEPER-3526]: there, a read-only server counted its own zxids in the shared log.
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert_eq!(server.zab.next_zxid(), None);
+    assert!(server.input(Input::Propose(batch(2, 1))).is_empty());
+    assert_eq!(server.zab.last(), mark(1, 4));
+}
+
+#[test]
 fn a_repaired_log_is_shown_to_the_leader_again() {
     let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
     server.sync(&ask, SyncPlan::Snapshot(mark(1, 9)), zxid(1, 9));
