@@ -156,7 +156,7 @@ impl Log {
 
     /// A frame with the next batch; encoding it is the leader's work and not measured here.
     fn frame(&mut self, batch: usize) -> AlignedBuf {
-        let first_zxid = if self.next.zxid == 0 { 1 << 32 | 1 } else { self.next.zxid + 1 };
+        let first_zxid = if self.next.zxid == 0 { (1 << 32) | 1 } else { self.next.zxid + 1 };
         let last_zxid = first_zxid + batch as u64 - 1;
         self.payload.resize(batch * RECORD_LEN, 7);
         let mut frame = AlignedBuf::new();

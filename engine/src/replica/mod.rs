@@ -319,3 +319,6 @@ impl Replica {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
