@@ -87,6 +87,11 @@ impl Node {
         self.replica.committed()
     }
 
+    /// Digests of the committed states at every 128th zxid, see [`Replica::digests`].
+    pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
+        self.replica.digests()
+    }
+
     /// What the server is in its ensemble.
     #[must_use]
     pub const fn status(&self) -> Status {

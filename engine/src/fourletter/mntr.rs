@@ -8,6 +8,16 @@ use super::report::{Mode, ServerReport};
 pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Result {
     writeln!(out, "zk_version\t{}", report.version)?;
     writeln!(out, "zk_server_state\t{mode}")?;
+    let part = match mode {
+        Mode::Leader => Some("leading"),
+        Mode::Follower => Some("following"),
+        Mode::Observer => Some("observing"),
+        Mode::Standalone | Mode::ReadOnly => None,
+    };
+    if let Some(part) = part {
+        // A server that serves has left election, discovery and synchronization behind.
+        writeln!(out, "zk_peer_state\t{part} - broadcast")?;
+    }
     let shards = &report.shards;
     let (counters, latency) = (&shards.counters, &shards.counters.latency);
     let (open_files, max_files) = report.file_descriptors;

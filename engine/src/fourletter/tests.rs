@@ -134,6 +134,7 @@ fn mntr_is_a_key_a_tab_and_a_value_a_line() {
     }
     for line in [
         "zk_server_state\tleader",
+        "zk_peer_state\tleading - broadcast",
         "zk_avg_latency\t1.3333",
         "zk_znode_count\t5",
         "zk_quorum_size\t3",

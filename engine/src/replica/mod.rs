@@ -9,6 +9,7 @@
 //! says with [`Replica::commit`] how far everything is committed.
 
 mod cleaner;
+mod digests;
 mod expiry;
 mod forward;
 mod leading;
@@ -123,6 +124,11 @@ impl Replica {
     #[must_use]
     pub fn committed(&self) -> &Arc<State> {
         self.pipeline.committed()
+    }
+
+    /// Digests of the committed states at every 128th zxid since this process began, oldest first; at most 1024.
+    pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
+        self.pipeline.digests()
     }
 
     /// Zxid of the last transaction executed, committed or not.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ringkeeper_wire::{SessionId, Zxid};
 
+use super::digests::DigestHistory;
 use crate::message::{Committed, Origin, Published, Step};
 use crate::state::State;
 use crate::txn::{Outcome, Txn};
@@ -33,6 +34,7 @@ pub(crate) struct Pipeline {
     /// Encoded size of the open batch's transactions, roughly, in bytes.
     open_bytes: usize,
     sealed: VecDeque<Sealed>,
+    digests: DigestHistory,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl Pipeline {
             writers: BTreeSet::new(),
             open_bytes: 0,
             sealed: VecDeque::new(),
+            digests: DigestHistory::default(),
         }
     }
 
@@ -63,6 +66,11 @@ impl Pipeline {
     /// The state after everything committed.
     pub(crate) fn committed(&self) -> &Arc<State> {
         &self.committed
+    }
+
+    /// Digests of committed states, every 128th zxid.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
+        self.digests.up_to(self.committed.last_zxid())
     }
 
     /// Whether nothing waits to be sealed.
@@ -104,6 +112,7 @@ impl Pipeline {
             self.writers.insert(txn.session);
         }
         self.open_bytes += size;
+        self.digests.note(txn.zxid, self.head.digest());
         self.step.push(Committed { txn, outcome, origin });
     }
 
@@ -135,6 +144,7 @@ impl Pipeline {
         self.open_bytes = 0;
         let last = self.sealed.back().and_then(|batch| batch.steps.last()).map_or(&self.committed, |step| &step.view);
         self.head = State::clone(last);
+        self.digests.forget_after(self.head.last_zxid());
     }
 
     /// The log was cut after `after`: forgets every batch behind it. False if what is committed here reaches

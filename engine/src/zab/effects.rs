@@ -115,6 +115,17 @@ pub enum Status {
     },
 }
 
+/// How many servers follow a leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Learners {
+    /// All that have joined.
+    pub all: usize,
+    /// Voters among them that have adopted its history.
+    pub synced_followers: usize,
+    /// Observers among them that have adopted its history.
+    pub synced_observers: usize,
+}
+
 /// Something an operator should hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {

@@ -18,7 +18,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::batch::{Batch, LogMark};
 use super::core::{Core, Decision, Next};
-use super::effects::{Alarm, Effect, Effects, Status};
+use super::effects::{Alarm, Effect, Effects, Learners, Status};
 use super::message::{AckEpoch, Join, Message, Pong};
 use super::mutation::planted;
 use super::peer::{Peer, Session};
@@ -90,6 +90,12 @@ impl Leader {
 
     pub(super) const fn epoch(&self) -> Epoch {
         self.session.epoch
+    }
+
+    /// Who follows: all of them, and how many voters and observers have adopted the leader's history.
+    pub(super) fn learners(&self) -> Learners {
+        let synced = |voter| self.peers.iter().filter(|peer| peer.adopted && peer.voter == voter).count();
+        Learners { all: self.peers.len(), synced_followers: synced(true), synced_observers: synced(false) }
     }
 
     fn peer(&mut self, id: ServerId) -> Option<&mut Peer> {

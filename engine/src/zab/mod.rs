@@ -60,7 +60,7 @@ mod tests;
 
 pub use batch::{Batch, BatchError, LogMark};
 pub use config::{Config, Durable, Epochs, LogSummary};
-pub use effects::{Alarm, Effect, Effects, Input, Status};
+pub use effects::{Alarm, Effect, Effects, Input, Learners, Status};
 pub use message::{
     Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
     Vote,
@@ -106,6 +106,15 @@ impl Zab {
     #[must_use]
     pub const fn status(&self) -> Status {
         self.core.status
+    }
+
+    /// Who follows this server; nobody unless it leads.
+    #[must_use]
+    pub fn learners(&self) -> Learners {
+        match &self.role {
+            Role::Leading(leader) => leader.learners(),
+            _ => Learners::default(),
+        }
     }
 
     /// The end of the log, durable or not.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
@@ -13,6 +14,7 @@ use ringkeeper_engine::zab::{self, Input, Status};
 use super::clock::Clock;
 use super::log_task::{Answer, Command, LogQueue};
 use super::peers::Peers;
+use super::report::{CoreCounters, CoreReport};
 use super::wake::WakeFlag;
 use crate::ring::{Consumer, Producer};
 
@@ -26,6 +28,7 @@ pub(crate) struct CoreHost {
     log: Rc<LogQueue>,
     peers: Peers,
     clock: Clock,
+    counters: CoreCounters,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
     /// The pump has something to do.
@@ -54,6 +57,7 @@ impl CoreHost {
             log,
             peers,
             clock,
+            counters: CoreCounters::default(),
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
@@ -67,6 +71,27 @@ impl CoreHost {
     /// Looks at the node.
     pub(crate) fn with_node<T>(&self, look: impl FnOnce(&Node) -> T) -> T {
         look(&self.node.borrow())
+    }
+
+    /// What the core counts.
+    pub(crate) fn counters(&self) -> &CoreCounters {
+        &self.counters
+    }
+
+    /// What the core knows about itself.
+    pub(crate) fn report(&self) -> CoreReport {
+        let node = self.node.borrow();
+        CoreReport {
+            state: Arc::clone(node.committed()),
+            status: node.status(),
+            learners: node.zab().learners(),
+            digests: node.digests().collect(),
+            peers_connected: self.peers.connected(),
+            forced: self.log.forced(),
+            proposals: self.counters.proposals(),
+            looking: self.counters.looking(),
+            status_since_ms: self.counters.status_since_ms(),
+        }
     }
 
     /// The links to the other servers.
@@ -153,14 +178,20 @@ impl CoreHost {
     fn carry_out(&self, effect: zab::Effect) {
         match effect {
             zab::Effect::Send { to, message } => self.peers.send(to, &message),
-            zab::Effect::Append(batch) => self.log.push(Command::Append(batch)),
+            zab::Effect::Append(batch) => {
+                self.counters.appended(batch.bytes().len());
+                self.log.push(Command::Append(batch));
+            }
             zab::Effect::Truncate { after } => self.log.push(Command::Truncate { after }),
             zab::Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),
             zab::Effect::ReadLog { peer, after, bytes_max } => {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             zab::Effect::Disconnect { peer } => self.peers.disconnect(peer),
-            zab::Effect::Status(status) => report(status),
+            zab::Effect::Status(status) => {
+                self.counters.changed(self.clock.monotonic_ms(), status);
+                report(status);
+            }
             zab::Effect::Alarm(alarm) => tracing::error!(?alarm, "the ensemble's logs do not fit together"),
             // Nothing of the log is ever purged, so every learner can be brought up from it.
             zab::Effect::SendSnapshot { to } => {

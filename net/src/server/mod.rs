@@ -10,8 +10,10 @@ mod log_quota;
 mod log_task;
 mod peers;
 mod recovery;
+mod report;
 mod shard_host;
 mod start;
+mod system;
 mod wake;
 
 pub(crate) use start::{StartError, run};

@@ -94,7 +94,7 @@ impl Peers {
         }
     }
 
-    /// Whether anybody can be sent anything.
+    /// Number of peers that are connected.
     pub(crate) fn connected(&self) -> usize {
         self.links.values().filter(|link| link.connected.get()).count()
     }

@@ -257,24 +257,10 @@ impl ShardHost {
         self.work.raise();
     }
 
-    /// Number of connections.
-    pub(crate) fn connections(&self) -> usize {
-        self.links.borrow().len()
-    }
-
     /// Answers inspections of other shards, for as long as the server runs.
     pub(crate) async fn inspected(self: Rc<Self>, inspections: Receiver<Inspection>) {
         while let Ok(inspection) = inspections.recv().await {
             inspection.carry_out(&mut self.shard.borrow_mut(), self.clock.monotonic_ms());
-        }
-    }
-
-    /// Closes every connection, in order with what it still has to be told.
-    pub(crate) async fn close_all(&self) {
-        let links: Vec<_> = self.links.borrow().values().map(Rc::clone).collect();
-        for link in links {
-            let _ = self.flush(&link);
-            let _ = poll_fn(|cx| Pin::new(&mut *link.stream.borrow_mut()).poll_close(cx)).await;
         }
     }
 }

@@ -23,13 +23,14 @@ use socket2::Socket;
 use super::admission::{Admission, Admitted};
 use super::clock::Clock;
 use super::core_host::CoreHost;
-use super::inspect::{Inspection, Inspectors};
+use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::log_quota::LogQuota;
 use super::framing::LogFrames;
 use super::log_task::{LogFailure, LogQueue};
 use super::peers::Peers;
+use super::report::Facts;
 use super::shard_host::ShardHost;
-use super::{listener, recovery};
+use super::{inspect, listener, recovery};
 use crate::config::{Config, ConfigError, PeerRole};
 use crate::placement::Placement;
 use crate::ring::{Consumer, Producer, ring};
@@ -175,7 +176,17 @@ impl Server {
         let count = placement.shards();
         let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded::<Inspection>()).unzip();
-        let inspectors = Inspectors::new(inspection_senders);
+        let admission = Admission::new(config.max_client_connections, config.max_connections, count);
+        let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
+        let facts = Facts {
+            config: config.clone(),
+            data_dir: folder.data_dir().to_owned(),
+            log_dir: folder.log_dir().to_owned(),
+            clock,
+            shards: count,
+            admission: Arc::clone(&admission),
+        };
+        let inspectors = Inspectors::new(inspection_senders, ask_core, facts);
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
@@ -208,11 +219,11 @@ impl Server {
         let _threads = start_shards(&placement, seeds)?;
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
+        glommio::spawn_local(inspect::serve_core(Rc::clone(&core), asked)).detach();
         Peers::start(&core, quorum_socket, clock);
 
         // The first timer of an executor is late; it is armed by now, and the port opens only after that.
         listener::listen(&socket, config.client_backlog, config.client_socket())?;
-        let admission = Admission::new(config.max_client_connections, config.max_connections, count);
         glommio::spawn_local(accept(socket, admission, accept_senders)).detach();
         tracing::info!(address = %config.client_socket(), "serving clients");
 
