@@ -136,6 +136,8 @@ pub struct Wal<S: Storage> {
     number: u64,
     /// The greatest number that is durable.
     durable: u64,
+    /// Number of the last seal.
+    sealed: u64,
     /// The last segment ends in remains of an unfinished append: the next group goes to another one.
     cut_due: bool,
     state: State,
@@ -164,6 +166,7 @@ impl<S: Storage> Wal<S> {
             segments: history.segments.into(),
             number: history.number,
             durable: history.number,
+            sealed: 0,
             cut_due: history.recovered.tail.is_torn(),
             state: State::Ready,
         };
@@ -197,7 +200,8 @@ impl<S: Storage> Wal<S> {
     /// durable. Their checksums are not computed again.
     ///
     /// # Errors
-    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before.
+    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before (only a
+    /// crash right after [`AppendError::NoSpace`] may find frames of that append, as of any unfinished one).
     pub async fn append<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<Position, AppendError> {
         self.check_state()?;
         let tip = self.admit(frames)?;
@@ -215,19 +219,25 @@ impl<S: Storage> Wal<S> {
     }
 
     /// Writes down that everything appended so far is durable, so that later damage to the last append cannot be
-    /// taken for a crash in the middle of it. For a clean stop, and when no append has come for a while.
+    /// taken for a crash in the middle of it. For a clean stop, and when no append has come for a while. Does nothing
+    /// if nothing was appended since the last seal.
     ///
     /// # Errors
     /// As [`Self::append`].
     pub async fn seal(&mut self) -> Result<(), AppendError> {
         self.check_state()?;
+        if self.sealed == self.tip().number {
+            return Ok(());
+        }
         let rolls = self.room() < BLOCK;
         let spares = self.reserve(usize::from(rolls)).await?;
         self.state = State::Busy;
         let part = Part { frames: 0, rolls };
         let result = self.write::<&[u8]>(&[], &[part], spares).await;
         self.settle_state(&result);
-        result
+        result?;
+        self.sealed = self.tip().number;
+        Ok(())
     }
 
     /// Cuts the log after the batch that ends with `zxid` (Zab, synchronization phase: TRUNC). When it returns, no
@@ -248,7 +258,10 @@ impl<S: Storage> Wal<S> {
         let kept = self.segments.iter().take_while(|segment| segment.header.after_zxid < zxid).count();
         let cut = match kept.checked_sub(1).and_then(|last| self.segments.get(last)) {
             Some(segment) => {
-                Cut { kept, previous: segment.header.sequence, tip: self.boundary(segment, zxid).await? }
+                let found = self.find(zxid).await.map_err(TruncateError::Read)?;
+                let Position { checksum, .. } = found.ok_or(TruncateError::NotABoundary { zxid })?;
+                let tip = Tip { zxid, checksum, number: segment.header.number };
+                Cut { kept, previous: segment.header.sequence, tip }
             }
             None => Cut {
                 kept,
@@ -296,6 +309,22 @@ impl<S: Storage> Wal<S> {
         }
         let first = self.segments.iter().rposition(|segment| segment.header.after_zxid < zxid).unwrap_or(0);
         Ok(Reader::new(self.segments.iter().skip(first), zxid))
+    }
+
+    /// The end of the batch that ends with `zxid`, if the log has one, or begins after it.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub async fn find(&self, zxid: u64) -> Result<Option<Position>, ReadError> {
+        if let Some(segment) = self.segments.iter().find(|segment| segment.header.after_zxid == zxid) {
+            return Ok(Some(Position { zxid, checksum: segment.header.chain }));
+        }
+        if zxid < self.after_zxid() {
+            return Ok(None);
+        }
+        let mut reader = self.read_from(zxid)?;
+        let frame = reader.next().await?.filter(|frame| frame.meta().last_zxid == zxid);
+        Ok(frame.map(|frame| Position { zxid, checksum: frame.checksum() }))
     }
 
     fn tip(&self) -> Tip {

@@ -6,14 +6,20 @@ use futures_lite::future::{block_on, poll_once};
 use proptest::prelude::*;
 use ringkeeper_log::frame::{AlignedBuf, Checksum, Meta, encode};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, MemoryStorage, OpKind, Unit};
+use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_log::{Identity, Recovered};
 
 type Log = Wal<MemoryStorage>;
 
-fn options() -> Options {
+fn options(write_mode: WriteMode) -> Options {
     let identity = Identity { owner: [7; 32], salt: 0xfeed_beef };
-    Options { segment_size_bytes: 64 * 1024, write_size_bytes_max: 8192, ..Options::new(identity) }
+    Options {
+        segment_size_bytes: 64 * 1024,
+        write_size_bytes_max: 8192,
+        write_mode,
+        ..Options::new(identity)
+    }
 }
 
 /// One thing done to a log.
@@ -50,7 +56,7 @@ impl Model {
 
     fn next_zxid(&self) -> u64 {
         let last = self.last().zxid;
-        if self.new_epoch || last == 0 { ((last >> 32) + 1) << 32 | 1 } else { last + 1 }
+        if self.new_epoch || last == 0 { (((last >> 32) + 1) << 32) | 1 } else { last + 1 }
     }
 
     /// The next frame of the history, taken into the model.
@@ -110,7 +116,8 @@ fn perform(wal: &mut Log, model: &Model, step: &Step) -> (Vec<Model>, bool) {
         }
         Step::Seal => block_on(poll_once(wal.seal())).map(|result| result.expect("a healthy disk")).is_some(),
         Step::Reset => {
-            after.start = Position { zxid: (model.last().zxid >> 32) + 9 << 32 | 5, checksum: Checksum(77) };
+            after.start =
+                Position { zxid: (((model.last().zxid >> 32) + 9) << 32) | 5, checksum: Checksum(77) };
             after.frames.clear();
             states.push(after.clone());
             let reset = block_on(poll_once(wal.reset(after.start.zxid, after.start.checksum)));
@@ -121,9 +128,9 @@ fn perform(wal: &mut Log, model: &Model, step: &Step) -> (Vec<Model>, bool) {
     (states, done)
 }
 
-fn open(disk: &MemoryDisk) -> (Log, Recovered, Vec<Position>) {
+fn open(disk: &MemoryDisk, mode: WriteMode) -> (Log, Recovered, Vec<Position>) {
     let mut replayed = Vec::new();
-    let opened = block_on(Wal::open(disk.storage(), options(), |frame| {
+    let opened = block_on(Wal::open(disk.storage(), options(mode), |frame| {
         replayed.push(Position { zxid: frame.meta().last_zxid, checksum: frame.checksum() });
         Ok(())
     }));
@@ -140,8 +147,8 @@ fn recognize<'a>(states: &'a [Model], recovered: &Recovered, replayed: &[Positio
     })
 }
 
-fn check_crash(disk: &MemoryDisk, states: &[Model], purged_to: u64, what: &str) {
-    let (mut wal, recovered, replayed) = open(disk);
+fn check_crash(disk: &MemoryDisk, mode: WriteMode, states: &[Model], purged_to: u64, what: &str) {
+    let (mut wal, recovered, replayed) = open(disk, mode);
     let state = recognize(states, &recovered, &replayed);
     let state = state.unwrap_or_else(|| panic!("{what}: replayed {replayed:x?}\nallowed {states:x?}"));
     assert!(recovered.after.zxid <= purged_to.max(state.start.zxid), "{what}: too much was purged");
@@ -154,18 +161,18 @@ fn check_crash(disk: &MemoryDisk, states: &[Model], purged_to: u64, what: &str) 
         model = states.last().expect("never empty").clone();
         let disk = disk.fork();
         disk.crash(CrashMode::Tear { seed: 1 });
-        let (_, recovered, replayed) = open(&disk);
+        let (_, recovered, replayed) = open(&disk, mode);
         assert!(recognize(&[model.clone()], &recovered, &replayed).is_some(), "{what}, then {step:?}");
     }
 }
 
 /// Runs the script with a power loss in the middle of operation number `halt`. Returns whether it came to that.
-fn run(script: &[Step], halt: u64, seeds: std::ops::Range<u64>) -> bool {
+fn run(script: &[Step], mode: WriteMode, halt: u64, seeds: std::ops::Range<u64>) -> bool {
     let disk = MemoryDisk::new();
     disk.halt_after(halt);
     let mut model = Model::default();
     let mut purged_to = 0;
-    let opened = block_on(poll_once(Wal::open(disk.storage(), options(), |_| Ok(()))));
+    let opened = block_on(poll_once(Wal::open(disk.storage(), options(mode), |_| Ok(()))));
     let mut states = vec![model.clone()];
     if let Some(opened) = opened {
         let (mut wal, _) = opened.expect("an empty folder");
@@ -182,10 +189,10 @@ fn run(script: &[Step], halt: u64, seeds: std::ops::Range<u64>) -> bool {
     }
     let halted = disk.halted();
     let modes = [CrashMode::LoseUnsynced, CrashMode::KeepAll];
-    for mode in modes.into_iter().chain(seeds.map(|seed| CrashMode::Tear { seed })) {
+    for crash in modes.into_iter().chain(seeds.map(|seed| CrashMode::Tear { seed })) {
         let disk = disk.fork();
-        disk.crash(mode);
-        check_crash(&disk, &states, purged_to, &format!("halt {halt}, {mode:?}"));
+        disk.crash(crash);
+        check_crash(&disk, mode, &states, purged_to, &format!("halt {halt}, {crash:?}"));
     }
     halted
 }
@@ -216,19 +223,22 @@ fn thorough_script() -> Vec<Step> {
 #[test]
 fn a_crash_at_any_operation_of_a_long_script_loses_nothing_acknowledged() {
     let script = thorough_script();
-    let mut halt = 0;
-    while run(&script, halt, 0..6) {
-        halt += 1;
+    for mode in [WriteMode::Synced, WriteMode::Through] {
+        let mut halt = 0;
+        while run(&script, mode, halt, 0..6) {
+            halt += 1;
+        }
+        assert!(halt > 60, "only {halt} operations");
     }
-    assert!(halt > 80, "only {halt} operations");
 }
 
 #[test]
 fn every_subset_of_the_blocks_of_an_unfinished_append_is_a_torn_tail() {
     // Three groups, since the frames together are longer than one write may be, and a frame that takes two writes.
+    let mode = WriteMode::Synced;
     let lens = [9000, 8000, 7000, 100];
     let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk);
+    let (mut wal, ..) = open(&disk, mode);
     let mut model = Model::default();
     let (states, _) = perform(&mut wal, &model, &Step::Append(vec![700]));
     model = states.last().expect("never empty").clone();
@@ -253,15 +263,16 @@ fn every_subset_of_the_blocks_of_an_unfinished_append_is_a_torn_tail() {
                 .is_some_and(|nth| subset >> nth & 1 == 1),
             Unit::Length { .. } | Unit::Name(_) => true,
         });
-        check_crash(&disk, &states, 0, &format!("blocks {subset:b}"));
+        check_crash(&disk, mode, &states, 0, &format!("blocks {subset:b}"));
     }
 }
 
 #[test]
 #[should_panic(expected = "a lying disk: replayed")]
 fn the_check_notices_a_disk_that_lies_about_a_sync() {
+    let mode = WriteMode::Synced;
     let disk = MemoryDisk::new();
-    let (mut wal, ..) = open(&disk);
+    let (mut wal, ..) = open(&disk, mode);
     disk.inject(Fault {
         kind: OpKind::Sync,
         prefix: "log".into(),
@@ -272,7 +283,7 @@ fn the_check_notices_a_disk_that_lies_about_a_sync() {
     let (states, done) = perform(&mut wal, &Model::default(), &Step::Append(vec![100]));
     assert!(done);
     disk.crash(CrashMode::LoseUnsynced);
-    check_crash(&disk, &states[states.len() - 1..], 0, "a lying disk");
+    check_crash(&disk, mode, &states[states.len() - 1..], 0, "a lying disk");
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -289,15 +300,17 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::default())]
 
     #[test]
     fn a_crash_at_any_time_of_any_script_loses_nothing_acknowledged(
         script in prop::collection::vec(any_step(), 1..16),
         halt in 0..150_u64,
         seed in any::<u32>(),
+        through: bool,
     ) {
         let seed = u64::from(seed);
-        run(&script, halt, seed..seed + 3);
+        let mode = if through { WriteMode::Through } else { WriteMode::Synced };
+        run(&script, mode, halt, seed..seed + 3);
     }
 }

@@ -19,7 +19,7 @@ fn options(write_mode: WriteMode) -> Options {
 fn frames(mut after: Position, count: usize, payload_len: usize) -> (Vec<AlignedBuf>, Position) {
     let mut frames = Vec::new();
     for _ in 0..count {
-        let zxid = if after.zxid == 0 { 1 << 32 | 1 } else { after.zxid + 1 };
+        let zxid = if after.zxid == 0 { (1 << 32) | 1 } else { after.zxid + 1 };
         let mut bytes = AlignedBuf::new();
         let meta = Meta { epoch: 1, first_zxid: zxid, last_zxid: zxid };
         let checksum =
@@ -60,14 +60,14 @@ async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
     let (mut wal, replayed, upkeep) = open(&storage, mode).await;
     assert_eq!((wal.last(), replayed), (last, 1105));
 
-    let mut reader = wal.read_from(1 << 32 | 500).expect("not purged");
+    let mut reader = wal.read_from((1 << 32) | 500).expect("not purged");
     let mut read = 0;
     while reader.next().await.expect("sound").is_some() {
         read += 1;
     }
     assert_eq!(read, 606);
 
-    let cut = wal.truncate_after(1 << 32 | 50).await.expect("a boundary");
+    let cut = wal.truncate_after((1 << 32) | 50).await.expect("a boundary");
     let (after_cut, end) = frames(cut, 2, 100);
     wal.append(&after_cut).await.expect("a working disk");
     wal.seal().await.expect("a working disk");

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringkeeper_engine::zab::{LogMark, Quorum, ServerSet};
+use ringkeeper_engine::zab::{LogMark, Message, Quorum, ServerSet};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use crate::disk::Disk;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +27,10 @@ pub enum Violation {
     LostByLeader { server: ServerId, epoch: Epoch, lost: LogMark },
     #[error("server {server} is confirmed as leader at {commit}, but {newest} was delivered before")]
     StaleConfirmation { server: ServerId, commit: Zxid, newest: Zxid },
+    #[error("server {server} says {said} before its disk holds it")]
+    SaidBeforeDurable { server: ServerId, said: String },
+    #[error("server {server} promises itself to two leaders of epoch {}", .epoch.0)]
+    PromisedTwice { server: ServerId, epoch: Epoch },
     #[error("server {server} forgets its promise: {before:?} after {after:?}")]
     PromiseBroken { server: ServerId, before: Epoch, after: Epoch },
     #[error("no progress after everything was healed: {0}")]
@@ -40,6 +46,8 @@ pub(crate) struct Checker {
     durable: BTreeMap<(Zxid, u32), ServerSet>,
     leaders: HashMap<Epoch, (ServerId, u64)>,
     confirmations: HashMap<u64, Zxid>,
+    /// The last promise of each server: to which leader, in which of its own lives.
+    promises: HashMap<ServerId, (Epoch, ServerId, u64)>,
 }
 
 impl Checker {
@@ -96,6 +104,53 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// A server sends a message: what it claims must be on its disk, and a promise must be its only one.
+    pub(crate) fn says(
+        &mut self,
+        server: ServerId,
+        incarnation: u64,
+        to: ServerId,
+        message: &Message,
+        disk: &Disk,
+    ) -> Result<(), Violation> {
+        let (durable, ack) = match message {
+            Message::AckEpoch(ask) => (disk.epochs.accepted >= ask.epoch, None),
+            Message::Ack(ack) => (true, Some(ack)),
+            Message::Pong(pong) => (disk.epochs.accepted >= pong.ack.epoch, Some(&pong.ack)),
+            _ => return Ok(()),
+        };
+        let adopted = ack.is_none_or(|ack| !ack.adopted || disk.epochs.current >= ack.epoch);
+        let acked = ack.is_none_or(|ack| disk.last().zxid >= ack.upto);
+        if !(durable && adopted && acked) {
+            return Err(Violation::SaidBeforeDurable { server, said: format!("{message:?}") });
+        }
+        match message {
+            Message::AckEpoch(ask) if ask.promise => self.promises_epoch(server, incarnation, to, ask.epoch),
+            _ => Ok(()),
+        }
+    }
+
+    fn promises_epoch(
+        &mut self,
+        server: ServerId,
+        incarnation: u64,
+        to: ServerId,
+        epoch: Epoch,
+    ) -> Result<(), Violation> {
+        let promise = (epoch, to, incarnation);
+        match self.promises.insert(server, promise) {
+            Some(before) if before.0 >= epoch && before != promise => {
+                Err(Violation::PromisedTwice { server, epoch })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A disk is lost, and the promises on it.
+    pub(crate) fn wiped(&mut self, server: ServerId) {
+        self.promises.remove(&server);
     }
 
     pub(crate) fn asks_confirmation(&mut self, token: u64) {

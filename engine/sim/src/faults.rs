@@ -20,7 +20,7 @@ pub struct Faults {
     /// Clock speeds differ by up to this many per mille.
     pub drift: u64,
     pub snapshot: u64,
-    /// Messages of one connection may overtake each other, vanish and repeat. No real connection does that:
+    /// Some messages of a connection overtake others, vanish or come twice. No real connection does that:
     /// safety must hold all the same.
     pub datagrams: bool,
     pub latency_us: u64,
@@ -29,6 +29,8 @@ pub struct Faults {
     pub small_buffers: bool,
     /// Epochs are used up after a few transactions.
     pub short_epochs: bool,
+    /// Three voters start with the disks that unfinished leaderships have left.
+    pub forked: bool,
     /// Time between proposals.
     pub proposal_us: u64,
 }
@@ -36,10 +38,16 @@ pub struct Faults {
 impl Faults {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
-        let (crash, pause, disconnect) = (rate(25), rate(15), rate(40));
-        let (partition, clock_jump, drift, snapshot) = (rate(25), rate(10), rate(200), rate(50));
+        let (mut crash, pause, disconnect) = (rate(25), rate(15), rate(40));
+        let (mut partition, clock_jump, drift, snapshot) = (rate(25), rate(10), rate(200), rate(50));
+        let forked = random.chance(150);
+        if forked {
+            (crash, partition) = (crash.max(15), partition.max(15));
+        }
+        let voters = if forked { 3 } else { [1, 2, 3, 3, 3, 3, 4, 5, 5][random.index(9)] };
         Self {
-            voters: [1, 2, 3, 3, 3, 3, 4, 5, 5][random.index(9)],
+            voters,
+            forked,
             observers: if random.chance(250) { random.between(1, 2) } else { 0 },
             known_new: random.chance(300),
             crash,

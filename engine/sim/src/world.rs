@@ -5,9 +5,10 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use ringkeeper_engine::zab::{
-    Batch, Config, Effect, Effects, Input, LogMark, Majority, Message, Mutation, ServerSet, Status, Zab,
+    Batch, Config, Effect, Effects, Epochs, Input, LogMark, Majority, Message, Mutation, ServerSet, Status,
+    Zab,
 };
-use ringkeeper_wire::{ServerId, Zxid};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use crate::checker::{Checker, Violation};
 use crate::disk::{Disk, Operation, Snapshot};
@@ -160,13 +161,17 @@ impl World {
     }
 
     fn run(mut self) -> Result<Outcome, Violation> {
+        if self.faults.forked {
+            self.fork();
+        }
         for node in 0..self.nodes.len() {
-            self.nodes[node].disk.epochs.initialized = self.faults.known_new;
+            self.nodes[node].disk.epochs.initialized |= self.faults.known_new;
             self.nodes[node].clock_per_mille += self.random.below(self.faults.drift + 1);
-            let at = self.random.below(100_000);
+            let at = self.random.below(if self.faults.forked { 1_000_000 } else { 100_000 });
             self.at(at, Event::Start { node });
         }
-        self.at(1000, Event::Work);
+        // What a fork does wrong is healed by the first proposal that comes through: give it time.
+        self.at(if self.faults.forked { 1_500_000 } else { 1000 }, Event::Work);
         self.at(50_000, Event::Fault);
         while let Some(Reverse(next)) = self.queue.pop() {
             self.now_us = next.at_us;
@@ -181,9 +186,38 @@ impl World {
                 break;
             }
         }
-        let state = |node: &Node| node.zab.as_ref().map(|zab| (zab.status(), zab.committed(), *zab.epochs()));
+        let state =
+            |node: &Node| node.zab.as_ref().map(|zab| (zab.status(), zab.committed(), *zab.durable_epochs()));
         let states: Vec<_> = self.nodes.iter().map(|node| (node.id.0, state(node))).collect();
         Err(Violation::Stuck(format!("{} committed, {states:?}", self.checker.committed().len())))
+    }
+
+    /// Disks of three voters that two leaders have left without finishing: server `a` led epoch 2 and logged
+    /// a proposal alone; `c` adopted epoch 2 and saw none; `b` never heard of it, and holds proposals of
+    /// epoch 1 that nobody else has.
+    fn fork(&mut self) {
+        let (a, b) = (self.random.index(3), self.random.index(2));
+        let b = (a + 1 + b) % 3;
+        let mut log: Vec<Batch> = Vec::new();
+        for counter in 1..=7 {
+            let prev = log.last().map_or(LogMark::START, Batch::end);
+            log.push(self.batch(prev, Zxid::new(Epoch(1), counter), 1));
+        }
+        let alone = self.batch(log[4].end(), Zxid::new(Epoch(2), 1), 1);
+        for node in 0..3 {
+            let kept = if node == b { 7 } else { 5 };
+            let extra = (node == a).then(|| alone.clone());
+            let epoch = Epoch(if node == b { 1 } else { 2 });
+            let id = self.nodes[node].id;
+            let disk = &mut self.nodes[node].disk;
+            disk.epochs = Epochs { accepted: epoch, current: epoch, cluster: 7, initialized: true };
+            for batch in log[..kept].iter().cloned().chain(extra) {
+                self.checker.durable(id, batch.end());
+                disk.push(Operation::Append(batch));
+            }
+            disk.start();
+            disk.finish();
+        }
     }
 
     fn at(&mut self, after_us: u64, event: Event) {
@@ -297,7 +331,11 @@ impl World {
             eprintln!("{:>9} {} >> {effect:?}", self.now_us, node + 1);
         }
         match effect {
-            Effect::Send { to, message } => self.send(node, index_of(to), message),
+            Effect::Send { to, message } => {
+                let incarnation = self.nodes[node].incarnation;
+                self.checker.says(server, incarnation, to, &message, &self.nodes[node].disk)?;
+                self.send(node, index_of(to), message);
+            }
             Effect::Append(batch) => {
                 self.nodes[node].append(batch.clone())?;
                 self.nodes[node].disk.push(Operation::Append(batch));
@@ -493,6 +531,7 @@ impl World {
         if self.random.chance(self.faults.wipe) && self.may_wipe(node) {
             self.outcome.wipes += 1;
             self.nodes[node].disk = Disk::default();
+            self.checker.wiped(self.nodes[node].id);
         }
         let down_us = self.random.between(1000, 400_000);
         self.at(down_us, Event::Start { node });
@@ -513,8 +552,8 @@ impl World {
             false => (self.faults.latency_us, self.faults.datagrams),
         };
         let delay = self.random.between(latency_us / 10, latency_us);
-        let (lost, repeated) =
-            if datagrams { (self.random.chance(20), self.random.chance(20)) } else { (false, false) };
+        let mut mishap = || datagrams && self.random.chance(20);
+        let (lost, repeated, late) = (mishap(), mishap(), mishap());
         let now_us = self.now_us;
         let direction = self.network.direction(from, to);
         let Some(connection) = direction.connection else { return };
@@ -526,7 +565,9 @@ impl World {
             return;
         }
         let mut at_us = now_us + delay;
-        if !datagrams {
+        if late {
+            at_us += 3 * delay;
+        } else {
             at_us = at_us.max(direction.busy_until_us);
             direction.busy_until_us = at_us;
         }
@@ -685,7 +726,8 @@ impl World {
             }
             let next = self.nodes[node].zab.as_ref().and_then(Zab::next_zxid);
             if let Some(first) = next {
-                let batch = self.batch(self.nodes[node].last(), first);
+                let txns = self.random.between(1, 4);
+                let batch = self.batch(self.nodes[node].last(), first, txns);
                 self.input(node, Input::Propose(batch))?;
                 if self.random.chance(100) {
                     self.tokens += 1;
@@ -698,9 +740,9 @@ impl World {
     }
 
     /// A batch that names its predecessor, with a payload that no other batch has.
-    fn batch(&mut self, prev: LogMark, first: Zxid) -> Batch {
+    fn batch(&mut self, prev: LogMark, first: Zxid, txns: u64) -> Batch {
         let mut last = first;
-        for _ in 0..self.random.below(4) {
+        for _ in 1..txns {
             last = last.next().unwrap_or(last);
         }
         let mut bytes = prev.checksum.to_le_bytes().to_vec();

@@ -325,3 +325,6 @@ impl Replica {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

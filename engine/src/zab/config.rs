@@ -139,8 +139,8 @@ impl LogSummary {
 
     /// Forgets everything after `mark`, which is a position of this log.
     pub(super) fn truncate(&mut self, mark: LogMark) {
-        self.ends.retain(|end| end.zxid <= mark.zxid);
-        if mark.zxid > self.base.zxid && self.last().zxid != mark.zxid {
+        self.ends.retain(|end| end.zxid < mark.zxid);
+        if mark.zxid > self.base.zxid {
             self.push(mark);
         }
     }

@@ -153,5 +153,8 @@ fn prefers(core: &Core, new: Vote, old: Vote) -> bool {
     if planted!(core.config, CompareWithoutEpoch) {
         return (new.zxid, new.leader) > (old.zxid, old.leader);
     }
+    if planted!(core.config, IgnoreHistory) {
+        return new.leader > old.leader;
+    }
     new > old
 }

@@ -107,7 +107,13 @@ impl Leader {
     }
 
     /// A message from a learner, or from someone who would be one.
-    pub(super) fn on_message(&mut self, core: &mut Core, from: ServerId, message: Message, out: &mut Effects) {
+    pub(super) fn on_message(
+        &mut self,
+        core: &mut Core,
+        from: ServerId,
+        message: Message,
+        out: &mut Effects,
+    ) {
         if let Message::Join(join) = message {
             return self.on_join(core, from, join, out);
         }
@@ -171,7 +177,7 @@ impl Leader {
     fn on_ack_epoch(core: &Core, peer: &mut Peer, ask: AckEpoch, established: bool) {
         let own = core.own_vote();
         peer.accepted = ask.epoch;
-        peer.newer = match planted!(core.config, IgnoreNewerHistory) {
+        peer.newer = match planted!(core.config, IgnoreHistory) {
             true => false,
             false if planted!(core.config, CompareWithoutEpoch) => ask.log.last() > own.zxid,
             false => (ask.current, ask.log.last()) > (own.epoch, own.zxid),
@@ -206,7 +212,7 @@ impl Leader {
             peer.pump(core, &self.session, out);
         }
         if used_up {
-            self.begin_epoch(core, Epoch(self.session.epoch.0 + 1), out);
+            self.begin_epoch(core, Epoch(self.session.epoch.0.saturating_add(1)), out);
         }
     }
 
@@ -224,10 +230,10 @@ impl Leader {
         }
     }
 
-    pub(super) fn on_snapshot_ready(&mut self, id: ServerId, last: LogMark, out: &mut Effects) {
+    pub(super) fn on_snapshot_ready(&mut self, core: &Core, id: ServerId, last: LogMark, out: &mut Effects) {
         let session = self.session;
         if let Some(peer) = self.peer(id) {
-            peer.on_snapshot_ready(last, &session, out);
+            peer.on_snapshot_ready(core, last, &session, out);
         }
     }
 
@@ -236,8 +242,8 @@ impl Leader {
         self.confirmations.push(Confirmation { token, commit: core.commit, round: self.round + 1 });
     }
 
-    pub(super) fn to_learner(&mut self, to: ServerId, message: Message, out: &mut Effects) {
-        if self.peer(to).is_some() {
+    pub(super) fn pass_on(&self, to: ServerId, message: Message, out: &mut Effects) {
+        if self.peers.iter().any(|peer| peer.id == to) {
             out.send(to, message);
         }
     }

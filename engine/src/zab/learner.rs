@@ -135,7 +135,7 @@ impl Learner {
                 self.on_propose(core, propose, out);
             }
             Message::Commit { epoch, upto } if epoch == self.epoch => self.learn_commit(upto),
-            Message::Ping(ping) => self.on_ping(core, ping, out),
+            Message::Ping(ping) => return self.on_ping(core, ping, out),
             Message::SnapshotChunk(bytes) if self.phase == Phase::Repairing => {
                 out.push(Effect::SnapshotChunk { from: self.leader, bytes });
             }
@@ -240,7 +240,11 @@ impl Learner {
         core.append(batch, out);
     }
 
-    fn on_ping(&mut self, core: &Core, ping: Ping, out: &mut Effects) {
+    fn on_ping(&mut self, core: &mut Core, ping: Ping, out: &mut Effects) -> Next {
+        if ping.epoch > self.epoch {
+            // NewEpoch has not come through.
+            return self.on_new_epoch(core, ping.epoch);
+        }
         if ping.epoch == self.epoch {
             self.learn_commit(ping.commit);
             if ping.active && self.active_from.is_none() {
@@ -252,6 +256,7 @@ impl Learner {
         }
         let pong = Pong { round: ping.round, ack: self.ack(core) };
         out.send(self.leader, Message::Pong(pong));
+        Next::Stay
     }
 
     /// What the leader may rely on now.

@@ -43,16 +43,16 @@ pub enum Mutation {
     /// A server promises itself to older epochs too.
     #[cfg(feature = "mutations")]
     PromiseOlderEpoch,
-    /// The leader does not look whether a member of the quorum has a newer history.
+    /// The server with the highest id leads, whatever its history.
     #[cfg(feature = "mutations")]
-    IgnoreNewerHistory,
+    IgnoreHistory,
     /// A server with a new disk votes as if it remembered (ZOOKEEPER-2832, 1549).
     #[cfg(feature = "mutations")]
     WipedServerVotes,
     /// Leadership is confirmed to a reader without asking anyone.
     #[cfg(feature = "mutations")]
     ConfirmWithoutQuorum,
-    /// The leader keeps a stale view of what a learner has acknowledged across the learner's sessions.
+    /// The leader commits with acks of servers that have not adopted its epoch.
     #[cfg(feature = "mutations")]
     CountAcksBeforeAdoption,
     /// An uncommitted proposal is delivered by a follower when it arrives.
@@ -75,7 +75,7 @@ impl Mutation {
         Self::ReuseEpoch,
         Self::SkipContiguityCheck,
         Self::PromiseOlderEpoch,
-        Self::IgnoreNewerHistory,
+        Self::IgnoreHistory,
         Self::WipedServerVotes,
         Self::ConfirmWithoutQuorum,
         Self::CountAcksBeforeAdoption,

@@ -141,20 +141,29 @@ impl Peer {
                 return;
             }
         };
-        self.send_sync(plan, session, out);
+        self.send_sync(core, plan, session, out);
         self.pump(core, session, out);
     }
 
-    fn send_sync(&self, plan: SyncPlan, session: &Session, out: &mut Effects) {
+    fn send_sync(&self, core: &Core, plan: SyncPlan, session: &Session, out: &mut Effects) {
         let Session { epoch, history, cluster } = *session;
+        // A server with a new disk may have acked, in this very epoch, anything proposed so far: it
+        // remembers again when it has all of that.
+        let history = if self.initialized { history } else { core.log.last().zxid };
         let sync = Sync { epoch, serial: self.serial, plan, history, cluster };
         out.send(self.id, Message::Sync(sync));
     }
 
-    pub(super) fn on_snapshot_ready(&mut self, last: LogMark, session: &Session, out: &mut Effects) {
+    pub(super) fn on_snapshot_ready(
+        &mut self,
+        core: &Core,
+        last: LogMark,
+        session: &Session,
+        out: &mut Effects,
+    ) {
         if self.feed == Feed::SnapshotWanted {
             self.feed = Feed::Repairing;
-            self.send_sync(SyncPlan::Snapshot(last), session, out);
+            self.send_sync(core, SyncPlan::Snapshot(last), session, out);
         }
     }
 

@@ -1,1 +1,727 @@
+//! Rules of the protocol, one at a time. Names in brackets are defects of other implementations that break
+//! the rule; random combinations of faults are the business of the simulator.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+
+fn zxid(epoch: u32, counter: u32) -> Zxid {
+    Zxid::new(Epoch(epoch), counter)
+}
+
+fn mark(epoch: u32, counter: u32) -> LogMark {
+    LogMark { zxid: zxid(epoch, counter), checksum: epoch * 1000 + counter }
+}
+
+fn batch(epoch: u32, counter: u32) -> Batch {
+    let end = mark(epoch, counter);
+    Batch::new(end.zxid, end.zxid, end.checksum, Arc::from([7u8; 10])).unwrap()
+}
+
+fn log(ends: &[(u32, u32)]) -> LogSummary {
+    let mut log = LogSummary::default();
+    ends.iter().for_each(|(epoch, counter)| log.push(mark(*epoch, *counter)));
+    log
+}
+
+fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
+    let epoch = Epoch(epoch);
+    let epochs = Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true };
+    Durable { epochs, log: log(ends) }
+}
+
+/// One server whose peers, disk and clock are played by the test.
+struct Server {
+    zab: Zab,
+    now_ms: u64,
+}
+
+impl Server {
+    /// Server `id` of three voters, connected to the two others.
+    fn start(id: u64, durable: Durable) -> Self {
+        let config = Config::new(ServerId(id), (1..=3).map(ServerId).collect(), ServerSet::EMPTY);
+        let mut server = Self { zab: Zab::new(config, durable, 1), now_ms: 0 };
+        server.input(Input::Start);
+        for peer in (1..=3).filter(|peer| *peer != id) {
+            server.input(Input::PeerConnected(ServerId(peer)));
+        }
+        server
+    }
+
+    fn input(&mut self, input: Input) -> Vec<Effect> {
+        let mut out = Effects::new();
+        self.zab.handle(self.now_ms, input, &mut out);
+        out.drain().collect()
+    }
+
+    fn hear(&mut self, from: u64, message: Message) -> Vec<Effect> {
+        self.input(Input::Message { from: ServerId(from), message })
+    }
+
+    fn tick_at(&mut self, now_ms: u64) -> Vec<Effect> {
+        self.now_ms = now_ms;
+        self.input(Input::Tick)
+    }
+
+    fn notification(from: u64, state: PeerState, leader: u64, epoch: u32, last: Zxid) -> Message {
+        let own = Vote { epoch: Epoch(epoch), zxid: last, leader: ServerId(from) };
+        let vote = Vote { leader: ServerId(leader), ..own };
+        Message::Notification(Notification { state, round: 1, vote, own, cluster: 9, initialized: true })
+    }
+
+    /// Server 1 with this log, which has promised itself to epoch `epoch` of leader 3 and asked for
+    /// synchronization; returns what it asked.
+    fn learner(durable: Durable, epoch: u32) -> (Self, AckEpoch) {
+        let mut server = Self::start(1, durable);
+        server.hear(3, Self::notification(3, PeerState::Leading, 3, epoch - 1, Zxid::ZERO));
+        let promised = server.hear(3, Message::NewEpoch(Epoch(epoch)));
+        assert!(asked(&promised).is_none(), "the promise is not durable yet");
+        assert!(matches!(promised[..], [Effect::PersistEpochs(_)]));
+        let ask = asked(&server.input(Input::EpochsDurable)).unwrap();
+        (server, ask)
+    }
+
+    /// The same, told to stream after its own end, with the leader's initial history ending at `history`.
+    fn streaming(durable: Durable, epoch: u32, history: Zxid) -> Self {
+        let (mut server, ask) = Self::learner(durable, epoch);
+        server.sync(&ask, SyncPlan::Diff, history);
+        server
+    }
+
+    fn sync(&mut self, ask: &AckEpoch, plan: SyncPlan, history: Zxid) -> Vec<Effect> {
+        let sync = Sync { epoch: ask.epoch, serial: ask.serial, plan, history, cluster: 9 };
+        self.hear(3, Message::Sync(sync))
+    }
+
+    fn propose(&mut self, epoch: u32, prev: LogMark, commit: Zxid, batch: Batch) -> Vec<Effect> {
+        self.hear(3, Message::Propose(Propose { epoch: Epoch(epoch), prev, commit, batch }))
+    }
+
+    /// Server 3 with this log, leading an active epoch, adopted by itself and server 1.
+    fn leader(durable: Durable) -> (Self, Epoch) {
+        let accepted = durable.epochs.accepted;
+        let (current, last) = (durable.epochs.current, durable.log.last());
+        let mut server = Self::start(3, durable);
+        let join = Join { accepted, last: last.zxid, cluster: 9, initialized: true };
+        let vote = Vote { epoch: current, zxid: last.zxid, leader: ServerId(3) };
+        let own = Vote { leader: ServerId(1), ..vote };
+        let (state, cluster) = (PeerState::Looking, 9);
+        let agrees = Notification { state, round: 1, vote, own, cluster, initialized: true };
+        server.hear(1, Message::Notification(agrees));
+        server.hear(
+            2,
+            Message::Notification(Notification { own: Vote { leader: ServerId(2), ..vote }, ..agrees }),
+        );
+        server.hear(1, Message::Join(join));
+        let epoch = Epoch(accepted.0 + 1);
+        server.input(Input::EpochsDurable);
+        let log = LogOutline { floor: Zxid::ZERO, ends: vec![last] };
+        let ask = AckEpoch { epoch, promise: true, current, log, serial: 5, snapshot: false };
+        server.hear(1, Message::AckEpoch(ask));
+        server.hear(1, pong(epoch, 1, Zxid::ZERO, false));
+        server.input(Input::EpochsDurable);
+        server.hear(1, ack(epoch, last.zxid, true));
+        assert_eq!(server.zab.status(), Status::Leading { epoch });
+        server.input(Input::Flush);
+        (server, epoch)
+    }
+}
+
+fn pong(epoch: Epoch, round: u64, upto: Zxid, adopted: bool) -> Message {
+    Message::Pong(Pong { round, ack: Ack { epoch, upto, adopted } })
+}
+
+fn ack(epoch: Epoch, upto: Zxid, adopted: bool) -> Message {
+    Message::Ack(Ack { epoch, upto, adopted })
+}
+
+fn ping(epoch: u32, commit: Zxid, sent: Zxid) -> Message {
+    Message::Ping(Ping { epoch: Epoch(epoch), round: 1, commit, sent, active: true })
+}
+
+fn messages(effects: &[Effect]) -> impl Iterator<Item = &Message> {
+    effects.iter().filter_map(|effect| match effect {
+        Effect::Send { message, .. } => Some(message),
+        _ => None,
+    })
+}
+
+fn asked(effects: &[Effect]) -> Option<AckEpoch> {
+    messages(effects).find_map(|message| match message {
+        Message::AckEpoch(ask) => Some(ask.clone()),
+        _ => None,
+    })
+}
+
+fn acks(effects: &[Effect]) -> Vec<(Zxid, bool)> {
+    let acked = |message: &Message| match message {
+        Message::Ack(ack) => Some((ack.upto, ack.adopted)),
+        _ => None,
+    };
+    messages(effects).filter_map(acked).collect()
+}
+
+fn appended(effects: &[Effect]) -> Vec<Zxid> {
+    let last = |effect: &Effect| match effect {
+        Effect::Append(batch) => Some(batch.last()),
+        _ => None,
+    };
+    effects.iter().filter_map(last).collect()
+}
+
+fn commits(effects: &[Effect]) -> Vec<Zxid> {
+    let upto = |effect: &Effect| match effect {
+        Effect::Commit { upto } => Some(*upto),
+        _ => None,
+    };
+    effects.iter().filter_map(upto).collect()
+}
+
+fn persists(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::PersistEpochs(_)))
+}
+
+fn looks(effects: &[Effect]) -> bool {
+    messages(effects).any(|message| {
+        matches!(message, Message::Notification(Notification { state: PeerState::Looking, .. }))
+    })
+}
+
+// One server alone.
+
+#[test]
+fn one_voter_leads_without_a_tick_and_commits_what_is_durable() {
+    let config = Config::new(ServerId(1), [ServerId(1)].into_iter().collect(), ServerSet::EMPTY);
+    let mut server = Server { zab: Zab::new(config, Durable::default(), 1), now_ms: 0 };
+    assert!(persists(&server.input(Input::Start)), "the promise");
+    assert!(persists(&server.input(Input::EpochsDurable)), "the adoption");
+    let effects = server.input(Input::EpochsDurable);
+    assert!(effects.contains(&Effect::Status(Status::Leading { epoch: Epoch(1) })));
+    assert_eq!(server.zab.next_zxid(), Some(zxid(1, 1)));
+    let effects = server.input(Input::Propose(batch(1, 1)));
+    assert_eq!((appended(&effects), commits(&effects)), (vec![zxid(1, 1)], vec![]));
+    assert_eq!(commits(&server.input(Input::Durable { upto: zxid(1, 1) })), [zxid(1, 1)]);
+    let confirmed = Effect::LeadershipConfirmed { token: 4, commit: zxid(1, 1) };
+    assert_eq!(server.input(Input::ConfirmLeadership { token: 4 }), [confirmed]);
+}
+
+// Discovery.
+
+#[test]
+fn a_promise_is_durable_before_it_is_answered_for() {
+    // `Server::learner` asserts it on the way.
+    let (_, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    assert!(ask.promise);
+    assert_eq!((ask.current, ask.log.last()), (Epoch(1), zxid(1, 4)));
+}
+
+#[test]
+fn a_server_promises_itself_to_no_older_epoch() {
+    let mut server = Server::start(1, remembers(5, &[(1, 4)]));
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, Zxid::ZERO));
+    let effects = server.hear(3, Message::NewEpoch(Epoch(4)));
+    assert!(looks(&effects) && !persists(&effects));
+}
+
+#[test]
+fn the_same_epoch_again_is_no_promise() {
+    let mut server = Server::start(1, remembers(5, &[(1, 4)]));
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, Zxid::ZERO));
+    let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(5)))).unwrap();
+    assert!(!ask.promise);
+}
+
+#[test]
+fn a_learner_with_a_newer_promise_moves_the_leader_to_a_newer_epoch() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    let join = Join { accepted: Epoch(40), last: zxid(1, 4), cluster: 9, initialized: true };
+    let effects = server.hear(2, Message::Join(join));
+    assert!(messages(&effects).any(|message| *message == Message::NewEpoch(Epoch(41))));
+    assert_eq!(server.zab.status(), Status::Leading { epoch }, "in place");
+    assert_eq!(server.zab.next_zxid(), None);
+}
+
+// Synchronization.
+
+#[test]
+fn an_epoch_is_adopted_after_its_history_is_durable_and_acked_after_the_adoption_is() {
+    // [ZOOKEEPER-4643, 4646, 3911]
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 6));
+    let early = server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
+    assert_eq!(appended(&early), [zxid(1, 5)]);
+    server.propose(2, mark(1, 5), Zxid::ZERO, batch(1, 6));
+    let effects = server.input(Input::Durable { upto: zxid(1, 5) });
+    assert!(!persists(&effects));
+    assert_eq!(acks(&effects), [(zxid(1, 5), false)]);
+    let effects = server.input(Input::Durable { upto: zxid(1, 6) });
+    assert!(persists(&effects));
+    assert_eq!(acks(&effects), [(zxid(1, 6), false)]);
+    assert_eq!(acks(&server.input(Input::EpochsDurable)), [(zxid(1, 6), true)]);
+}
+
+#[test]
+fn a_proposal_acked_before_the_epoch_is_adopted_does_not_count() {
+    // [ZOOKEEPER-4685]: there, such an ack killed the leader.
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.hear(1, Message::Join(Join { accepted: epoch, last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.input(Input::PeerDisconnected(ServerId(1)));
+    server.input(Input::PeerConnected(ServerId(1)));
+    server.hear(1, Message::Join(Join { accepted: epoch, last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    server.input(Input::Durable { upto: zxid(epoch.0, 1) });
+    assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 1), false))), []);
+    assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 1), true))), [zxid(epoch.0, 1)]);
+}
+
+#[test]
+fn a_commit_ahead_of_its_proposal_waits_for_it() {
+    // [ZOOKEEPER-3023, 4394]
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 5));
+    let effects = server.hear(3, Message::Commit { epoch: Epoch(2), upto: zxid(1, 5) });
+    assert_eq!(commits(&effects), [zxid(1, 4)]);
+    assert_eq!(commits(&server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5))), [zxid(1, 5)]);
+}
+
+#[test]
+fn the_next_election_waits_for_a_truncation_under_way() {
+    // [ZOOKEEPER-4712, 4541, 2845, 5094]: there, memory and disk went apart.
+    let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    let effects = server.sync(&ask, SyncPlan::Truncate(zxid(1, 2)), zxid(1, 2));
+    assert!(effects.contains(&Effect::Truncate { after: zxid(1, 2) }));
+    let effects = server.input(Input::PeerDisconnected(ServerId(3)));
+    assert!(!looks(&effects));
+    server.input(Input::Durable { upto: zxid(1, 4) });
+    let effects = server.input(Input::Truncated { last: mark(1, 2) });
+    assert!(looks(&effects));
+    assert_eq!(server.zab.last(), mark(1, 2));
+}
+
+#[test]
+fn the_next_election_waits_for_a_snapshot_under_way() {
+    let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    server.sync(&ask, SyncPlan::Snapshot(mark(1, 9)), zxid(1, 9));
+    let effects = server.input(Input::PeerDisconnected(ServerId(3)));
+    assert!(effects.contains(&Effect::AbortSnapshot) && !looks(&effects));
+    assert!(looks(&server.input(Input::SnapshotAborted)));
+    assert_eq!(server.zab.last(), mark(1, 4));
+}
+
+#[test]
+fn what_is_appended_stays_in_the_log_across_an_election() {
+    // [ZOOKEEPER-4785]: there, proposals in memory were forgotten, and later ones appended after the hole.
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 5));
+    server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
+    server.input(Input::PeerDisconnected(ServerId(3)));
+    server.input(Input::PeerConnected(ServerId(3)));
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    server.hear(3, Message::NewEpoch(Epoch(3)));
+    let ask = asked(&server.input(Input::EpochsDurable)).unwrap();
+    assert_eq!(ask.log.last(), zxid(1, 5));
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 5));
+    assert_eq!(acks(&server.input(Input::Durable { upto: zxid(1, 5) })), [(zxid(1, 5), false)]);
+}
+
+#[test]
+fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server
+        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    server.hear(2, Message::AckEpoch(ask));
+    let effects = server.input(Input::Propose(batch(epoch.0, 1)));
+    let reached =
+        |effect: &Effect| matches!(effect, Effect::Send { to: ServerId(2), message: Message::Propose(_) });
+    assert!(effects.iter().any(reached));
+}
+
+#[test]
+fn only_an_active_leader_gives_out_zxids() {
+    // [ZOOKEEPER-3526]: there, a read-only server counted its own zxids in the shared log.
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert_eq!(server.zab.next_zxid(), None);
+    assert!(server.input(Input::Propose(batch(2, 1))).is_empty());
+    assert_eq!(server.zab.last(), mark(1, 4));
+}
+
+#[test]
+fn a_repaired_log_is_shown_to_the_leader_again() {
+    let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    server.sync(&ask, SyncPlan::Snapshot(mark(1, 9)), zxid(1, 9));
+    let again = asked(&server.input(Input::SnapshotInstalled { last: mark(1, 9) })).unwrap();
+    assert_eq!((again.log.last(), again.log.floor), (zxid(1, 9), zxid(1, 9)));
+    assert_ne!(again.serial, ask.serial);
+    assert_eq!(server.zab.committed(), zxid(1, 9), "a snapshot is committed state");
+}
+
+#[test]
+fn a_gap_is_not_appended_but_asked_for() {
+    // [ZOOKEEPER-4925]
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    let effects = server.propose(2, mark(1, 5), Zxid::ZERO, batch(1, 6));
+    assert!(appended(&effects).is_empty());
+    assert_eq!(asked(&effects).unwrap().log.last(), zxid(1, 4));
+}
+
+#[test]
+fn a_hole_in_the_leaders_log_is_not_sent_on() {
+    // [ZOOKEEPER-4925]
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 9)]));
+    server
+        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    let effects = server.hear(2, Message::AckEpoch(ask));
+    let read = |effect: &&Effect| matches!(effect, Effect::ReadLog { after, .. } if *after == zxid(1, 4));
+    assert!(effects.iter().find(read).is_some());
+    let batches = vec![batch(1, 5), batch(1, 7)];
+    let effects = server.input(Input::LogRead { peer: ServerId(2), after: zxid(1, 4), batches });
+    let sent = messages(&effects).filter(|message| matches!(message, Message::Propose(_))).count();
+    assert_eq!(sent, 1);
+}
+
+#[test]
+fn a_redundant_proposal_is_ignored() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    let effects = server.propose(2, mark(1, 2), zxid(1, 3), batch(1, 3));
+    assert!(appended(&effects).is_empty() && asked(&effects).is_none());
+    assert_eq!(commits(&effects), [zxid(1, 3)]);
+}
+
+#[test]
+fn what_is_delivered_is_never_cut() {
+    let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 4));
+    server.hear(3, Message::Commit { epoch: Epoch(2), upto: zxid(1, 4) });
+    server.propose(2, mark(1, 6), Zxid::ZERO, batch(1, 7));
+    let again = AckEpoch { serial: ask.serial.wrapping_add(1), ..ask };
+    let effects = server.sync(&again, SyncPlan::Truncate(zxid(1, 3)), zxid(1, 3));
+    assert!(effects.contains(&Effect::Alarm(Alarm::CommittedTruncation { after: zxid(1, 3) })));
+    assert!(looks(&effects));
+    assert_eq!(server.zab.last().zxid, zxid(1, 4));
+}
+
+#[test]
+fn a_log_is_not_cut_before_its_snapshot() {
+    // [ZOOKEEPER-4837]: there, a snapshot newer than the cut was loaded after it.
+    let epochs = remembers(1, &[]).epochs;
+    let mut summary = LogSummary::new(mark(1, 2), zxid(1, 4));
+    summary.push(mark(1, 6));
+    let (mut server, ask) = Server::learner(Durable { epochs, log: summary }, 2);
+    assert_eq!(ask.log.floor, zxid(1, 4));
+    let effects = server.sync(&ask, SyncPlan::Truncate(zxid(1, 3)), zxid(1, 3));
+    assert!(effects.contains(&Effect::Alarm(Alarm::CommittedTruncation { after: zxid(1, 3) })));
+}
+
+#[test]
+fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
+    let (mut server, epoch) = Server::leader(remembers(2, &[(1, 4), (2, 1)]));
+    let join = Join { accepted: Epoch(1), last: zxid(1, 9), cluster: 9, initialized: true };
+    server.hear(2, Message::Join(join));
+    let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
+    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    let effects = server.hear(2, Message::AckEpoch(ask));
+    assert!(effects.contains(&Effect::SendSnapshot { to: ServerId(2) }));
+}
+
+#[test]
+fn frames_that_differ_under_one_zxid_raise_the_alarm_and_a_snapshot_is_fetched() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    let other = LogMark { checksum: 77, ..mark(1, 4) };
+    let effects = server.propose(2, other, Zxid::ZERO, batch(1, 5));
+    assert!(effects.contains(&Effect::Alarm(Alarm::LogDiverged { at: zxid(1, 4) })));
+    assert!(asked(&effects).unwrap().snapshot && appended(&effects).is_empty());
+}
+
+#[test]
+fn a_learner_serves_once_it_has_what_was_committed_when_the_leader_began_to() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    server.input(Input::EpochsDurable);
+    server.hear(3, ping(2, zxid(2, 1), zxid(1, 4)));
+    assert_eq!(server.zab.status(), Status::Looking);
+    server.propose(2, mark(1, 4), zxid(2, 1), batch(2, 1));
+    let following = Status::Following { leader: ServerId(3), epoch: Epoch(2) };
+    assert_eq!(server.zab.status(), following);
+}
+
+// Broadcast.
+
+#[test]
+fn a_follower_acks_after_the_fsync() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    server.input(Input::EpochsDurable);
+    let effects = server.propose(2, mark(1, 4), Zxid::ZERO, batch(2, 1));
+    assert!(acks(&effects).is_empty());
+    assert_eq!(acks(&server.input(Input::Durable { upto: zxid(2, 1) })), [(zxid(2, 1), true)]);
+}
+
+#[test]
+fn the_leaders_own_vote_counts_when_its_log_is_durable() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    let next = zxid(epoch.0, 1);
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    assert_eq!(commits(&server.hear(1, ack(epoch, next, true))), []);
+    assert_eq!(commits(&server.input(Input::Durable { upto: next })), [next]);
+}
+
+#[test]
+fn a_commit_rides_on_the_next_proposal_and_leaves_alone_when_there_is_none() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    let lone = |effects: &[Effect]| messages(effects).any(|m| matches!(m, Message::Commit { .. }));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    let ask = AckEpoch { epoch, promise: true, current: epoch, log, serial: 6, snapshot: false };
+    server.hear(1, Message::AckEpoch(ask));
+    for counter in 1..=2 {
+        let effects = server.input(Input::Propose(batch(epoch.0, counter)));
+        let carried = messages(&effects).find_map(|message| match message {
+            Message::Propose(propose) => Some(propose.commit),
+            _ => None,
+        });
+        let before = if counter == 1 { zxid(1, 4) } else { zxid(epoch.0, 1) };
+        assert_eq!(carried, Some(before));
+        assert!(!lone(&server.input(Input::Flush)) || counter == 1);
+        server.input(Input::Durable { upto: zxid(epoch.0, counter) });
+        server.hear(1, ack(epoch, zxid(epoch.0, counter), true));
+    }
+    assert!(lone(&server.input(Input::Flush)));
+    assert!(!lone(&server.input(Input::Flush)));
+}
+
+#[test]
+fn leadership_is_confirmed_by_a_round_that_began_after_the_question() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.input(Input::ConfirmLeadership { token: 5 });
+    let effects = server.input(Input::Flush);
+    let round = messages(&effects).find_map(|message| match message {
+        Message::Ping(ping) => Some(ping.round),
+        _ => None,
+    });
+    let round = round.unwrap();
+    let confirmed = Effect::LeadershipConfirmed { token: 5, commit: zxid(1, 4) };
+    assert!(!server.hear(1, pong(epoch, round - 1, zxid(1, 4), true)).contains(&confirmed));
+    assert!(server.hear(1, pong(epoch, round, zxid(1, 4), true)).contains(&confirmed));
+}
+
+#[test]
+fn a_leader_whose_epoch_is_used_up_begins_the_next_in_place() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.zab.core.config.epoch_txns_max = 1;
+    let effects = server.input(Input::Propose(batch(epoch.0, 1)));
+    let next = Epoch(epoch.0 + 1);
+    assert!(messages(&effects).any(|message| *message == Message::NewEpoch(next)));
+    server.input(Input::Durable { upto: zxid(epoch.0, 1) });
+    server.input(Input::EpochsDurable);
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4), mark(epoch.0, 1)] };
+    let ask = AckEpoch { epoch: next, promise: true, current: epoch, log, serial: 6, snapshot: false };
+    let effects = server.hear(1, Message::AckEpoch(ask));
+    let round = messages(&effects).find_map(|message| match message {
+        Message::Ping(ping) => Some(ping.round),
+        _ => None,
+    });
+    server.hear(1, pong(next, round.unwrap(), Zxid::ZERO, false));
+    server.input(Input::EpochsDurable);
+    let effects = server.hear(1, ack(next, zxid(epoch.0, 1), true));
+    assert!(effects.contains(&Effect::Status(Status::Leading { epoch: next })));
+    assert_eq!(server.zab.next_zxid(), Some(Zxid::new(next, 1)));
+    assert_eq!(server.zab.committed(), zxid(epoch.0, 1));
+}
+
+#[test]
+fn opaque_messages_pass_in_order_between_learner_and_leader() {
+    let bytes: Arc<[u8]> = Arc::from([1u8, 2]);
+    let mut learner = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    let effects = learner.input(Input::Forward(bytes.clone()));
+    assert_eq!(messages(&effects).next(), Some(&Message::Forward(bytes.clone())));
+    let effects = learner.hear(3, Message::ToLearner(bytes.clone()));
+    assert!(effects.contains(&Effect::FromLeader { bytes: bytes.clone() }));
+    let (mut leader, _) = Server::leader(remembers(1, &[(1, 4)]));
+    let effects = leader.hear(1, Message::Forward(bytes.clone()));
+    assert!(effects.contains(&Effect::Forwarded { from: ServerId(1), bytes }));
+}
+
+// Failure detection.
+
+#[test]
+fn a_broken_connection_to_the_leader_starts_an_election_at_once() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert!(looks(&server.input(Input::PeerDisconnected(ServerId(3)))));
+}
+
+#[test]
+fn a_silent_leader_is_left_after_the_peer_timeout() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert!(!looks(&server.tick_at(500)));
+    server.hear(3, ping(2, Zxid::ZERO, zxid(1, 4)));
+    assert!(!looks(&server.tick_at(1000)));
+    assert!(looks(&server.tick_at(1001)));
+}
+
+#[test]
+fn a_leader_that_hears_no_quorum_steps_down_and_drops_its_speculation() {
+    let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
+    assert!(!server.tick_at(500).contains(&Effect::Reset));
+    let effects = server.tick_at(501);
+    let reset = effects.iter().position(|effect| *effect == Effect::Reset);
+    let status = effects.iter().position(|effect| *effect == Effect::Status(Status::Looking));
+    assert!(reset.is_some() && reset < status);
+    assert_eq!(server.zab.next_zxid(), None);
+}
+
+#[test]
+fn a_clock_that_steps_back_is_no_silence() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    server.tick_at(400);
+    server.hear(3, ping(2, Zxid::ZERO, zxid(1, 4)));
+    assert!(!looks(&server.tick_at(0)));
+    assert!(!looks(&server.tick_at(500)));
+}
+
+#[test]
+fn a_server_of_another_ensemble_is_refused() {
+    let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
+    let join = Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 10, initialized: true };
+    let effects = server.hear(2, Message::Join(join));
+    assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 10 })));
+    assert_eq!(messages(&effects).count(), 0);
+}
+
+// Whole ensembles whose network and disks do not fail.
+
+struct Ensemble {
+    servers: BTreeMap<u64, Server>,
+    now_ms: u64,
+}
+
+impl Ensemble {
+    fn new(voters: u64, disks: impl IntoIterator<Item = (u64, Durable)>) -> Self {
+        let set: ServerSet = (1..=voters).map(ServerId).collect();
+        let mut servers = BTreeMap::new();
+        for (id, durable) in disks {
+            let config = Config::new(ServerId(id), set, ServerSet::EMPTY);
+            let zab = Zab::new(config, durable, id);
+            servers.insert(id, Server { zab, now_ms: 0 });
+        }
+        Self { servers, now_ms: 0 }
+    }
+
+    fn run(&mut self, inputs: Vec<(u64, Input)>) {
+        let mut queue: std::collections::VecDeque<(u64, Input)> = inputs.into();
+        for _ in 0..10_000 {
+            let Some((id, input)) = queue.pop_front() else { return };
+            let Some(server) = self.servers.get_mut(&id) else { continue };
+            server.now_ms = self.now_ms;
+            let mut effects = server.input(input);
+            effects.extend(server.input(Input::Flush));
+            for effect in effects {
+                match effect {
+                    Effect::Send { to, message } => {
+                        queue.push_back((to.0, Input::Message { from: ServerId(id), message }));
+                    }
+                    Effect::Append(batch) => queue.push_back((id, Input::Durable { upto: batch.last() })),
+                    Effect::PersistEpochs(_) => queue.push_back((id, Input::EpochsDurable)),
+                    Effect::ReadLog { peer, after, .. } => {
+                        let batches = vec![batch(after.epoch().0, after.counter() + 1)];
+                        queue.push_back((id, Input::LogRead { peer, after, batches }));
+                    }
+                    Effect::Truncate { after } => {
+                        let last = mark(after.epoch().0, after.counter());
+                        queue.push_back((id, Input::Truncated { last }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        panic!("messages without end");
+    }
+
+    /// Starts and connects everyone.
+    fn start(&mut self) {
+        let ids: Vec<u64> = self.servers.keys().copied().collect();
+        self.run(ids.iter().map(|id| (*id, Input::Start)).collect());
+        let pairs = ids.iter().flat_map(|a| ids.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
+        self.run(pairs.map(|(a, b)| (a, Input::PeerConnected(ServerId(b)))).collect());
+        for _ in 0..40 {
+            self.now_ms += 25;
+            self.run(ids.iter().map(|id| (*id, Input::Tick)).collect());
+        }
+    }
+
+    fn leader(&self) -> Option<u64> {
+        let leads = |server: &Server| matches!(server.zab.status(), Status::Leading { .. });
+        self.servers.iter().find(|(_, server)| leads(server)).map(|(id, _)| *id)
+    }
+}
+
+#[test]
+fn the_newest_epoch_then_the_longest_log_then_the_highest_id_leads() {
+    let elect = |disks: [Durable; 3]| {
+        let mut ensemble = Ensemble::new(3, (1..).zip(disks));
+        ensemble.start();
+        ensemble.leader()
+    };
+    let long = || remembers(1, &[(1, 9)]);
+    assert_eq!(elect([long(), long(), long()]), Some(3));
+    assert_eq!(elect([long(), remembers(1, &[(1, 10)]), long()]), Some(2));
+    assert_eq!(elect([remembers(2, &[(1, 8)]), long(), long()]), Some(1));
+}
+
+#[test]
+fn a_leader_that_dies_is_replaced_without_any_time_passing() {
+    let mut ensemble = Ensemble::new(3, (1..=3).map(|id| (id, remembers(1, &[]))));
+    ensemble.start();
+    assert_eq!(ensemble.leader(), Some(3));
+    ensemble.servers.remove(&3);
+    ensemble.run([1, 2].map(|id| (id, Input::PeerDisconnected(ServerId(3)))).into());
+    assert_eq!(ensemble.leader(), Some(2));
+    assert!(ensemble.servers[&2].zab.next_zxid().is_some());
+}
+
+#[test]
+fn a_new_ensemble_starts_by_itself_when_all_are_there() {
+    let new = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, Durable::default()));
+    let mut ensemble = Ensemble::new(3, new(1..=3));
+    ensemble.start();
+    assert_eq!(ensemble.leader(), Some(3));
+    let epochs: Vec<Epochs> = ensemble.servers.values().map(|server| *server.zab.durable_epochs()).collect();
+    assert!(epochs.iter().all(|own| own.initialized && own.cluster == epochs[0].cluster));
+    let mut ensemble = Ensemble::new(3, new(1..=2));
+    ensemble.start();
+    assert_eq!(ensemble.leader(), None, "the third might have lost nothing");
+}
+
+#[test]
+fn a_new_disk_makes_no_quorum_with_a_server_that_remembers() {
+    // [ZOOKEEPER-2832, 1549]: there, what the third server had acked was lost.
+    let mut ensemble = Ensemble::new(3, [(1, remembers(1, &[(1, 9)])), (2, Durable::default())]);
+    ensemble.start();
+    assert_eq!(ensemble.leader(), None);
+}
+
+#[test]
+fn a_new_disk_is_filled_by_a_leader_that_others_confirm() {
+    let old = || remembers(1, &[]);
+    let mut ensemble = Ensemble::new(3, [(1, old()), (2, old()), (3, Durable::default())]);
+    ensemble.start();
+    assert_eq!(ensemble.leader(), Some(2));
+    let third = &ensemble.servers[&3].zab;
+    assert!(third.durable_epochs().initialized);
+    assert!(matches!(third.status(), Status::Following { leader: ServerId(2), .. }));
+}
+
+#[test]
+fn one_of_two_disks_may_be_lost_since_every_commit_is_on_both() {
+    let mut ensemble = Ensemble::new(2, [(1, remembers(1, &[])), (2, Durable::default())]);
+    ensemble.start();
+    assert!(ensemble.leader().is_some());
+}
+
+#[test]
+fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    for counter in 1..=5000 {
+        server.input(Input::Propose(batch(epoch.0, counter)));
+    }
+    server.input(Input::Durable { upto: zxid(epoch.0, 5000) });
+    assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 5000), true))), [zxid(epoch.0, 5000)]);
+}

@@ -376,6 +376,29 @@ fn a_rotten_cut_does_not_bring_frames_back() {
 }
 
 #[test]
+fn batches_are_found_by_their_last_zxid() {
+    let disk = MemoryDisk::new();
+    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let (three, end) = batch(Position::default(), zxid(1, 1), 3, b"");
+    block_on(wal.append(&[three])).expect("a healthy disk");
+    let find = |zxid| block_on(wal.find(zxid)).expect("sound");
+    assert_eq!(find(end.zxid), Some(end));
+    assert_eq!(find(0), Some(Position::default()));
+    assert_eq!((find(zxid(1, 2)), find(zxid(1, 4))), (None, None));
+}
+
+#[test]
+fn a_second_seal_writes_nothing() {
+    let disk = MemoryDisk::new();
+    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    append(&mut wal, 1, 10);
+    block_on(wal.seal()).expect("a healthy disk");
+    let operations = disk.operations();
+    block_on(wal.seal()).expect("a healthy disk");
+    assert_eq!(disk.operations(), operations);
+}
+
+#[test]
 fn a_missing_segment_is_named() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk).expect("an empty folder");

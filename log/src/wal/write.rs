@@ -106,18 +106,14 @@ impl<S: Storage> Wal<S> {
     /// write of its own: if the header rots later, the seal proves that there was one, and the frames that were cut
     /// off are not taken for the log's end.
     pub(super) async fn continue_after(&mut self, cut: Cut) -> Result<(), SegmentError> {
-        let void: Vec<_> =
-            self.segments.iter().skip(cut.kept).map(|segment| segment.header.sequence).collect();
         let active = self.active_sequence();
         let spare = self.upkeep.take(active).await?;
         let dropped = self.segments.split_off(cut.kept);
-        debug_assert_eq!(dropped.len(), void.len());
         if let Some(segment) = self.segments.back_mut() {
             segment.tip = cut.tip;
             segment.marks.retain(|mark| mark.before.zxid < cut.tip.zxid);
         }
         self.push_segment(spare, cut.previous, cut.tip);
-        self.cut_due = false;
         self.state = State::Busy;
         let result = self.write_cut().await;
         self.state = match &result {
@@ -132,19 +128,9 @@ impl<S: Storage> Wal<S> {
     async fn write_cut(&mut self) -> Result<(), FatalError> {
         self.write_header().await?;
         self.write_group::<&[u8]>(&[]).await?;
-        self.sync().await
-    }
-
-    /// The history up to the frame that ends with `zxid`, which is in `segment`.
-    pub(super) async fn boundary(&self, segment: &Live<S::File>, zxid: u64) -> Result<Tip, TruncateError> {
-        let mut reader = Reader::new(std::iter::once(segment), zxid);
-        let frame = reader.next().await.map_err(TruncateError::Read)?;
-        match frame {
-            Some(frame) if frame.meta().last_zxid == zxid => {
-                Ok(Tip { zxid, checksum: frame.checksum(), number: segment.header.number })
-            }
-            _ => Err(TruncateError::NotABoundary { zxid }),
-        }
+        self.sync().await?;
+        self.sealed = self.tip().number;
+        Ok(())
     }
 
     fn active_sequence(&self) -> u64 {

@@ -1,0 +1,151 @@
+//! Hostile clients: malformed bytes, floods, greed and patience. After each of them a well-behaved session
+//! must be served, and the server's memory must stay within its bound.
+
+mod attack;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use self::attack::ATTACKS;
+use crate::client::Client;
+use crate::server::{Ports, Program, Server, Settings};
+
+/// Whom to attack, and how hard.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Address of a running server
+    #[arg(long, required_unless_present = "binary")]
+    server: Option<SocketAddr>,
+    /// The running server's process, whose memory is watched
+    #[arg(long, requires = "server")]
+    pid: Option<u32>,
+    /// Start this ringkeeper binary instead
+    #[arg(long, conflicts_with = "server")]
+    binary: Option<PathBuf>,
+    /// Run only the attacks whose name contains this
+    #[arg(long, default_value = "")]
+    only: String,
+    /// How much the server's resident memory may grow beyond what the data itself takes, in MiB
+    #[arg(long, default_value_t = 512)]
+    growth_max_mib: u64,
+    /// How long a well-behaved request may take, in milliseconds
+    #[arg(long, default_value_t = 5_000)]
+    patience_ms: u64,
+    /// Children of the directory that the slow client lists
+    #[arg(long, default_value_t = 1_000_000)]
+    children: usize,
+    /// Levels of the deepest path
+    #[arg(long, default_value_t = 20_000)]
+    levels: usize,
+    /// Idle connections
+    #[arg(long, default_value_t = 2_000)]
+    connections: usize,
+    /// The seed of the random bytes
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// First of the TCP ports that a started server may use
+    #[arg(long, default_value_t = 22_400)]
+    port_base: u16,
+}
+
+/// What an attack works with.
+pub(crate) struct Target<'a> {
+    server: SocketAddr,
+    options: &'a Options,
+    pid: Option<u32>,
+    /// Resident memory that the data of the attack may take by right, in bytes.
+    allowance: u64,
+}
+
+/// Runs every attack.
+///
+/// # Errors
+/// The server did not serve a well-behaved session afterwards, or its memory grew too far.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    println!("seed {}", options.seed);
+    raise_open_files_limit()?;
+    let started = match &options.binary {
+        Some(binary) => {
+            let settings =
+                Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 4_000 };
+            let program = Program::Ringkeeper(binary.clone());
+            Some(Server::start(program, settings, &mut Ports::new(options.port_base, 100))?)
+        }
+        None => None,
+    };
+    let server = started.as_ref().map(|server| server.address).or(options.server).context("no server")?;
+    let pid = options.pid.or_else(|| started.as_ref().and_then(Server::pid));
+    let mut failed = Vec::new();
+    for (name, attack) in ATTACKS.iter().filter(|(name, _)| name.contains(&options.only)) {
+        let began = Instant::now();
+        let result = run_attack(&mut Target { server, options, pid, allowance: 0 }, *attack);
+        let seconds = began.elapsed().as_secs_f64();
+        let memory =
+            pid.and_then(resident_bytes).map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
+        match result {
+            Ok(()) => println!("ok      {name} ({seconds:.1} s{memory})"),
+            Err(error) => {
+                println!("FAILED  {name} ({seconds:.1} s{memory}): {error:#}");
+                failed.push(*name);
+            }
+        }
+    }
+    if let (false, Some(server)) = (failed.is_empty(), &started) {
+        println!("the server's last words:\n{}", server.log_tail());
+    }
+    ensure!(failed.is_empty(), "the server did not stand: {failed:?}");
+    Ok(())
+}
+
+fn run_attack(target: &mut Target<'_>, attack: attack::Attack) -> Result<()> {
+    target.expect_served().context("before the attack")?;
+    let before = target.pid.and_then(resident_bytes).unwrap_or(0);
+    attack(target, before)?;
+    target.expect_served().context("after the attack")?;
+    target.expect_memory_bounded(before)
+}
+
+impl Target<'_> {
+    /// A well-behaved session writes, reads and goes.
+    fn expect_served(&self) -> Result<()> {
+        let began = Instant::now();
+        let mut client = Client::connect(self.server, 30_000).context("a new session")?;
+        let path = client.create("/witness-", b"here", 3).context("create")?;
+        let data = client.get(&path).context("get")?.context("the znode just created is missing")?.0;
+        ensure!(data == b"here", "other data than written");
+        client.delete(&path).context("delete")?;
+        client.close().context("close")?;
+        let took = began.elapsed();
+        ensure!(
+            took < Duration::from_millis(self.options.patience_ms),
+            "a well-behaved session took {took:?}"
+        );
+        Ok(())
+    }
+
+    /// Resident memory against what it was `before` the attack.
+    fn expect_memory_bounded(&self, before: u64) -> Result<()> {
+        let Some(now) = self.pid.and_then(resident_bytes) else { return Ok(()) };
+        let limit = before + self.allowance + (self.options.growth_max_mib << 20);
+        ensure!(now <= limit, "resident memory went from {} to {} MiB", before >> 20, now >> 20);
+        Ok(())
+    }
+}
+
+/// Resident memory of a process, in bytes; `None` when it is gone.
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn raise_open_files_limit() -> Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("raising the limit of open files")
+}
