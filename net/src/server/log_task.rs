@@ -144,6 +144,11 @@ impl LogQueue {
         group
     }
 
+    /// Takes the oldest command. Its own function, so that the queue is not borrowed while the command is carried out.
+    fn next_command(&self) -> Option<Command> {
+        self.commands.borrow_mut().pop_front()
+    }
+
     fn record(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let mut forced = self.forced.get();
@@ -180,7 +185,7 @@ impl<S: Storage> LogTask<S> {
                 queue.busy.set(true);
                 self.append(&group, &queue).await?;
                 sealed = false;
-            } else if let Some(command) = queue.commands.borrow_mut().pop_front() {
+            } else if let Some(command) = queue.next_command() {
                 queue.busy.set(true);
                 self.carry_out(command, &queue, &core).await?;
             } else if queue.stop.get() {

@@ -202,11 +202,9 @@ impl ShardHost {
                 Effect::FourLetter { conn, command } => {
                     glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
                 }
-                Effect::Closing { conn, reason } => {
-                    if self.log_quota.admit(self.clock.monotonic_ms()) {
-                        let peer = self.links.borrow().get(&conn).and_then(|link| link.peer());
-                        tracing::info!(%reason, peer, "closing a connection");
-                    }
+                Effect::Closing { conn, reason } if self.log_quota.admit(self.clock.monotonic_ms()) => {
+                    let peer = self.links.borrow().get(&conn).and_then(|link| link.peer());
+                    tracing::info!(%reason, peer, "closing a connection");
                 }
                 _ => {}
             }

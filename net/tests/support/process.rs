@@ -69,8 +69,10 @@ impl Server {
     }
 
     fn start_in(folder: TempDir, spec: ServerSpec) -> Self {
-        let log = File::options().create(true).append(true).open(folder.path().join("stderr")).expect("a log file");
-        let child = spec.command(folder.path()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
+        let log =
+            File::options().create(true).append(true).open(folder.path().join("stderr")).expect("a log file");
+        let child =
+            spec.command(folder.path()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
         let mut server = Self { spec, folder, child };
         server.wait_until_it_serves();
         server
