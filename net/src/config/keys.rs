@@ -1,6 +1,7 @@
 //! What each key of `zoo.cfg` means here (Apache ZooKeeper 3.9's administrator guide).
 
 use super::properties::Property;
+use ringkeeper_log::storage::WriteMode;
 use super::{Config, ServerSpec};
 
 type Apply = fn(&mut Config, &str) -> Result<(), String>;
@@ -87,6 +88,15 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n as u16)))),
+    (
+        "ringkeeper.logWriteMode",
+        Honoured(|c, v| match v {
+            "adaptive" => Ok(c.log_write_mode = WriteMode::Adaptive),
+            "fdatasync" => Ok(c.log_write_mode = WriteMode::Synced),
+            "dsync" => Ok(c.log_write_mode = WriteMode::Through),
+            _ => Err(format!("{v:?} is none of adaptive, fdatasync and dsync")),
+        }),
+    ),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n as u32))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use ensemble::{PeerRole, ServerSpec};
 use properties::Property;
 use ringkeeper_engine::settings::Settings;
+use ringkeeper_log::storage::WriteMode;
 
 /// Everything that a server is told at its start.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) snap_size_limit_kib: u64,
     /// Size of a log segment in bytes.
     pub(crate) segment_size_bytes: u64,
+    /// How the log gets to the medium.
+    pub(crate) log_write_mode: WriteMode,
     /// Snapshots kept.
     pub(crate) snap_retain_count: u32,
     /// Four-letter words that are answered.
@@ -100,6 +103,7 @@ impl Default for Config {
             snap_count: 100_000,
             snap_size_limit_kib: 4 * 1024 * 1024,
             segment_size_bytes: 64 * 1024 * 1024,
+            log_write_mode: WriteMode::Adaptive,
             snap_retain_count: 3,
             four_letter_words: ["ruok", "srvr", "mntr", "isro", "stat", "conf"].map(str::to_owned).to_vec(),
             super_digest: None,

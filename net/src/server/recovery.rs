@@ -11,6 +11,7 @@ use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
+use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, Zxid};
 
@@ -37,6 +38,7 @@ pub(crate) struct Folder {
     data_dir: PathBuf,
     log_dir: PathBuf,
     segment_size_bytes: u64,
+    write_mode: WriteMode,
     server_id: u64,
     /// Held for as long as the process lives.
     _locks: Vec<FolderLock>,
@@ -72,6 +74,7 @@ impl Folder {
             data_dir: folders.swap_remove(0),
             log_dir,
             segment_size_bytes: config.segment_size_bytes,
+            write_mode: config.log_write_mode,
             server_id: config.server_id(),
         })
     }
@@ -101,6 +104,7 @@ impl Folder {
         })?;
         let options = Options {
             segment_size_bytes: self.segment_size_bytes,
+            write_mode: self.write_mode,
             ..Options::new(meta.meta().identity())
         };
         let started = Instant::now();
