@@ -47,6 +47,8 @@ pub struct ReplicaSettings {
     pub server: ServerId,
     /// Sessions expire on multiples of this, milliseconds.
     pub tick_ms: u32,
+    /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server alone.
+    pub ensemble: Arc<str>,
     /// What requests may do.
     pub requests: Settings,
     /// How containers and TTL znodes are cleaned up.
@@ -143,10 +145,17 @@ impl Replica {
     }
 
     /// This server leads `epoch` from now on: everything executed so far is committed or will be before anything new.
+    /// A leader that moves on to another epoch keeps its clients and what they wait for.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
+        if let Role::Leading(leadership) = &mut self.role {
+            leadership.begin_epoch(epoch);
+            self.pipeline.renumber(|| leadership.next_zxid());
+            return;
+        }
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
+        self.announce_ensemble(now);
     }
 
     /// This server follows a leader and has caught up with it.
