@@ -56,6 +56,8 @@ pub struct Node {
     replica: Replica,
     zab: Zab,
     framing: Box<dyn Framing>,
+    /// Clients are served in the current status.
+    serves: bool,
     zab_effects: Effects,
     effects: Vec<Effect>,
 }
@@ -76,6 +78,7 @@ impl Node {
             replica: Replica::new(settings, state),
             zab: Zab::new(config, durable, seed),
             framing,
+            serves: false,
             zab_effects: Effects::new(),
             effects: Vec::new(),
         }
@@ -241,8 +244,14 @@ impl Node {
     }
 
     fn on_status(&mut self, now: Now, status: Status) {
+        if self.serves {
+            // Also from one epoch straight to the next: what the old one had not proposed is gone, and whoever waits
+            // for it has to hear of that.
+            self.replica.look();
+        }
+        self.serves = status != Status::Looking;
         match status {
-            Status::Looking => self.replica.look(),
+            Status::Looking => {}
             Status::Following { .. } => self.replica.follow(),
             Status::Leading { epoch } => self.replica.lead(now, epoch),
         }

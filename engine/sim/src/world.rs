@@ -5,7 +5,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use ringkeeper_engine::zab::{
-    Batch, Config, Effect, Effects, Epochs, Input, LogMark, Majority, Message, Mutation, ServerSet, Status, Zab,
+    Batch, Config, Effect, Effects, Epochs, Input, LogMark, Majority, Message, Mutation, ServerSet, Status,
+    Zab,
 };
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -185,7 +186,8 @@ impl World {
                 break;
             }
         }
-        let state = |node: &Node| node.zab.as_ref().map(|zab| (zab.status(), zab.committed(), *zab.epochs()));
+        let state =
+            |node: &Node| node.zab.as_ref().map(|zab| (zab.status(), zab.committed(), *zab.durable_epochs()));
         let states: Vec<_> = self.nodes.iter().map(|node| (node.id.0, state(node))).collect();
         Err(Violation::Stuck(format!("{} committed, {states:?}", self.checker.committed().len())))
     }

@@ -1,6 +1,6 @@
 //! Thousands of ensembles, each with its own misfortunes.
 //!
-//! `SIM_SEED=<seed>` replays one run, `SIM_SEEDS=<count>` sets how many there are,
+//! `SIM_SEED=<seed>` replays one run, `SIM_SEEDS=<count>` sets how many there are, from `SIM_FROM` on,
 //! `SIM_TRACE=1` prints every step.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,14 +9,19 @@ use ringkeeper_engine::zab::Mutation;
 use ringkeeper_sim::{Outcome, run, trace};
 
 fn env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
 #[test]
 fn ensembles_stay_correct_whatever_fails() {
     let seeds = match env("SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..env("SIM_SEEDS").unwrap_or(400),
+        None => {
+            let first = env("SIM_FROM").unwrap_or(0);
+            first..first + env("SIM_SEEDS").unwrap_or(400)
+        }
     };
     let tracing = env("SIM_TRACE") == Some(1);
     let mut total = Outcome::default();
@@ -53,7 +58,8 @@ fn every_planted_fault_is_caught() {
         .into_iter()
         .filter(|mutation| {
             // An assertion inside the machine is a catch as well.
-            let caught = |seed: &u64| !matches!(catch_unwind(AssertUnwindSafe(|| run(*seed, *mutation))), Ok(Ok(_)));
+            let caught =
+                |seed: &u64| !matches!(catch_unwind(AssertUnwindSafe(|| run(*seed, *mutation))), Ok(Ok(_)));
             let seed = (0..SEEDS).find(caught);
             println!("{mutation:?}: {seed:?}");
             seed.is_none()

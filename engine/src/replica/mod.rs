@@ -334,3 +334,6 @@ impl Replica {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

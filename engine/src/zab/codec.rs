@@ -68,7 +68,11 @@ impl Message {
         match self {
             Self::Notification(n) => w.notification(n),
             Self::Join(join) => {
-                w.u8(kind::JOIN).epoch(join.accepted).zxid(join.last).u64(join.cluster).flag(join.initialized);
+                w.u8(kind::JOIN)
+                    .epoch(join.accepted)
+                    .zxid(join.last)
+                    .u64(join.cluster)
+                    .flag(join.initialized);
             }
             Self::NewEpoch(epoch) => {
                 w.u8(kind::NEW_EPOCH).epoch(*epoch);
@@ -377,7 +381,11 @@ mod tests {
     }
 
     fn vote() -> impl Strategy<Value = Vote> {
-        (epoch(), zxid(), any::<u64>()).prop_map(|(epoch, zxid, id)| Vote { epoch, zxid, leader: ServerId(id) })
+        (epoch(), zxid(), any::<u64>()).prop_map(|(epoch, zxid, id)| Vote {
+            epoch,
+            zxid,
+            leader: ServerId(id),
+        })
     }
 
     fn ack() -> impl Strategy<Value = Ack> {

@@ -107,7 +107,13 @@ impl Leader {
     }
 
     /// A message from a learner, or from someone who would be one.
-    pub(super) fn on_message(&mut self, core: &mut Core, from: ServerId, message: Message, out: &mut Effects) {
+    pub(super) fn on_message(
+        &mut self,
+        core: &mut Core,
+        from: ServerId,
+        message: Message,
+        out: &mut Effects,
+    ) {
         if let Message::Join(join) = message {
             return self.on_join(core, from, join, out);
         }
@@ -206,7 +212,7 @@ impl Leader {
             peer.pump(core, &self.session, out);
         }
         if used_up {
-            self.begin_epoch(core, Epoch(self.session.epoch.0 + 1), out);
+            self.begin_epoch(core, Epoch(self.session.epoch.0.saturating_add(1)), out);
         }
     }
 
@@ -236,8 +242,8 @@ impl Leader {
         self.confirmations.push(Confirmation { token, commit: core.commit, round: self.round + 1 });
     }
 
-    pub(super) fn to_learner(&mut self, to: ServerId, message: Message, out: &mut Effects) {
-        if self.peer(to).is_some() {
+    pub(super) fn pass_on(&self, to: ServerId, message: Message, out: &mut Effects) {
+        if self.peers.iter().any(|peer| peer.id == to) {
             out.send(to, message);
         }
     }

@@ -40,7 +40,6 @@
 //!   initialized, once it has everything that was proposed until then, since it may have acked that.
 //!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
-#![warn(missing_docs)]
 
 mod batch;
 pub mod codec;
@@ -87,7 +86,9 @@ pub struct Zab {
 #[derive(Debug)]
 enum Role {
     /// Not started, or waiting for the log before the next election.
-    Resting { passed_over: Option<ServerId> },
+    Resting {
+        passed_over: Option<ServerId>,
+    },
     Looking(Election),
     Following(Learner),
     Leading(Leader),
@@ -131,7 +132,7 @@ impl Zab {
 
     /// The promises on disk.
     #[must_use]
-    pub const fn epochs(&self) -> &Epochs {
+    pub const fn durable_epochs(&self) -> &Epochs {
         &self.core.persisted
     }
 
@@ -178,14 +179,14 @@ impl Zab {
             | Input::SnapshotInstalled { .. }
             | Input::SnapshotAborted
             | Input::SnapshotTaken { .. }
-            | Input::LogPurged { .. } => self.on_log(input, out),
+            | Input::LogPurged { .. } => self.on_log(input),
             leading => self.on_leading(leading, out),
         }
         Next::Stay
     }
 
     /// The log reports.
-    fn on_log(&mut self, input: Input, out: &mut Effects) {
+    fn on_log(&mut self, input: Input) {
         let log = &mut self.core.log;
         match input {
             Input::Durable { upto } => log.durable_upto(upto),
@@ -205,7 +206,6 @@ impl Zab {
         {
             learner.on_repaired();
         }
-        self.core.persist(out);
     }
 
     /// Inputs that only a leader can do something with.
@@ -217,7 +217,7 @@ impl Zab {
             Input::LogRead { peer, after, batches } => leader.on_log_read(core, peer, after, batches, out),
             Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(core, peer, last, out),
             Input::ConfirmLeadership { token } => leader.confirm(core, token),
-            Input::ToLearner { to, bytes } => leader.to_learner(to, Message::ToLearner(bytes), out),
+            Input::ToLearner { to, bytes } => leader.pass_on(to, Message::ToLearner(bytes), out),
             _ => {}
         }
     }
@@ -235,6 +235,7 @@ impl Zab {
             return;
         }
         self.core.connected.insert(peer);
+        self.joins.retain(|(id, _)| *id != peer);
         match &mut self.role {
             Role::Resting { .. } => {}
             Role::Looking(election) => election.on_connected(&self.core, peer, out),

@@ -103,15 +103,16 @@ impl Server {
         let accepted = durable.epochs.accepted;
         let (current, last) = (durable.epochs.current, durable.log.last());
         let mut server = Self::start(3, durable);
-        server.hear(1, Self::notification(1, PeerState::Looking, 3, current.0, last.zxid));
-        server.hear(1, Self::notification(1, PeerState::Looking, 3, current.0, last.zxid));
         let join = Join { accepted, last: last.zxid, cluster: 9, initialized: true };
         let vote = Vote { epoch: current, zxid: last.zxid, leader: ServerId(3) };
         let own = Vote { leader: ServerId(1), ..vote };
         let (state, cluster) = (PeerState::Looking, 9);
         let agrees = Notification { state, round: 1, vote, own, cluster, initialized: true };
         server.hear(1, Message::Notification(agrees));
-        server.hear(2, Message::Notification(Notification { own: Vote { leader: ServerId(2), ..vote }, ..agrees }));
+        server.hear(
+            2,
+            Message::Notification(Notification { own: Vote { leader: ServerId(2), ..vote }, ..agrees }),
+        );
         server.hear(1, Message::Join(join));
         let epoch = Epoch(accepted.0 + 1);
         server.input(Input::EpochsDurable);
@@ -201,12 +202,8 @@ fn one_voter_leads_without_a_tick_and_commits_what_is_durable() {
     let effects = server.input(Input::Propose(batch(1, 1)));
     assert_eq!((appended(&effects), commits(&effects)), (vec![zxid(1, 1)], vec![]));
     assert_eq!(commits(&server.input(Input::Durable { upto: zxid(1, 1) })), [zxid(1, 1)]);
-    server.input(Input::ConfirmLeadership { token: 4 });
     let confirmed = Effect::LeadershipConfirmed { token: 4, commit: zxid(1, 1) };
-    let mut effects = server.input(Input::Flush);
-    server.input(Input::ConfirmLeadership { token: 5 });
-    effects.extend(server.input(Input::Flush));
-    assert!(effects.contains(&confirmed) || server.zab.committed() == zxid(1, 1));
+    assert_eq!(server.input(Input::ConfirmLeadership { token: 4 }), [confirmed]);
 }
 
 // Discovery.
@@ -311,6 +308,44 @@ fn the_next_election_waits_for_a_snapshot_under_way() {
 }
 
 #[test]
+fn what_is_appended_stays_in_the_log_across_an_election() {
+    // [ZOOKEEPER-4785]: there, proposals in memory were forgotten, and later ones appended after the hole.
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 5));
+    server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
+    server.input(Input::PeerDisconnected(ServerId(3)));
+    server.input(Input::PeerConnected(ServerId(3)));
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    server.hear(3, Message::NewEpoch(Epoch(3)));
+    let ask = asked(&server.input(Input::EpochsDurable)).unwrap();
+    assert_eq!(ask.log.last(), zxid(1, 5));
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 5));
+    assert_eq!(acks(&server.input(Input::Durable { upto: zxid(1, 5) })), [(zxid(1, 5), false)]);
+}
+
+#[test]
+fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server
+        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    server.hear(2, Message::AckEpoch(ask));
+    let effects = server.input(Input::Propose(batch(epoch.0, 1)));
+    let reached =
+        |effect: &Effect| matches!(effect, Effect::Send { to: ServerId(2), message: Message::Propose(_) });
+    assert!(effects.iter().any(reached));
+}
+
+#[test]
+fn only_an_active_leader_gives_out_zxids() {
+    // [ZOOKEEPER-3526]: there, a read-only server counted its own zxids in the shared log.
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert_eq!(server.zab.next_zxid(), None);
+    assert!(server.input(Input::Propose(batch(2, 1))).is_empty());
+    assert_eq!(server.zab.last(), mark(1, 4));
+}
+
+#[test]
 fn a_repaired_log_is_shown_to_the_leader_again() {
     let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
     server.sync(&ask, SyncPlan::Snapshot(mark(1, 9)), zxid(1, 9));
@@ -333,7 +368,8 @@ fn a_gap_is_not_appended_but_asked_for() {
 fn a_hole_in_the_leaders_log_is_not_sent_on() {
     // [ZOOKEEPER-4925]
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 9)]));
-    server.hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    server
+        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
     let effects = server.hear(2, Message::AckEpoch(ask));
@@ -631,12 +667,23 @@ fn the_newest_epoch_then_the_longest_log_then_the_highest_id_leads() {
 }
 
 #[test]
+fn a_leader_that_dies_is_replaced_without_any_time_passing() {
+    let mut ensemble = Ensemble::new(3, (1..=3).map(|id| (id, remembers(1, &[]))));
+    ensemble.start();
+    assert_eq!(ensemble.leader(), Some(3));
+    ensemble.servers.remove(&3);
+    ensemble.run([1, 2].map(|id| (id, Input::PeerDisconnected(ServerId(3)))).into());
+    assert_eq!(ensemble.leader(), Some(2));
+    assert!(ensemble.servers[&2].zab.next_zxid().is_some());
+}
+
+#[test]
 fn a_new_ensemble_starts_by_itself_when_all_are_there() {
     let new = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, Durable::default()));
     let mut ensemble = Ensemble::new(3, new(1..=3));
     ensemble.start();
     assert_eq!(ensemble.leader(), Some(3));
-    let epochs: Vec<Epochs> = ensemble.servers.values().map(|server| *server.zab.epochs()).collect();
+    let epochs: Vec<Epochs> = ensemble.servers.values().map(|server| *server.zab.durable_epochs()).collect();
     assert!(epochs.iter().all(|own| own.initialized && own.cluster == epochs[0].cluster));
     let mut ensemble = Ensemble::new(3, new(1..=2));
     ensemble.start();
@@ -658,7 +705,7 @@ fn a_new_disk_is_filled_by_a_leader_that_others_confirm() {
     ensemble.start();
     assert_eq!(ensemble.leader(), Some(2));
     let third = &ensemble.servers[&3].zab;
-    assert!(third.epochs().initialized);
+    assert!(third.durable_epochs().initialized);
     assert!(matches!(third.status(), Status::Following { leader: ServerId(2), .. }));
 }
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -64,6 +65,21 @@ def four_letter_word(port, word):
     return answer.decode(errors="replace")
 
 
+def serves(port):
+    """Whether a session can be opened and closed."""
+    connect = struct.pack(">iqiqi16s?", 0, 0, 10_000, 0, 16, bytes(16), False)
+    close = struct.pack(">ii", 1, -11)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            for request in (connect, close):
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                if not connection.recv(4096):
+                    return False
+        return True
+    except OSError:
+        return False
+
+
 def classpath(*folders):
     """The class path of every jar in `folders`, for the log configuration's sake preceded by ours."""
     jars = [str(jar) for folder in folders for jar in sorted((FOREIGN_DIR / folder).glob("*.jar"))]
@@ -110,11 +126,8 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 break
-            try:
-                if "Mode:" in four_letter_word(self.port, "srvr"):
-                    return self
-            except OSError:
-                pass
+            if serves(self.port):
+                return self
             time.sleep(0.05)
         raise RuntimeError(f"{self.subject} does not serve:\n{self.log_tail()}")
 

@@ -15,6 +15,7 @@ from server import FOREIGN_DIR, HERE, SUBJECT, four_letter_word
 
 COMMANDS = HERE / "zkcli" / "commands.txt"
 EVENT = re.compile(r"^WatchedEvent state:SyncConnected type:(\w+) path:(\S+)")
+IDENTITY = re.compile(r"^(digest|ip): ")
 # What two servers choose each in their own way.
 UNSTABLE = [
     (re.compile(r"(Zxid|ephemeralOwner) = 0x[0-9a-f]{2,}"), r"\1 = NUMBER"),
@@ -46,6 +47,9 @@ def stable(output):
             for pattern, replacement in UNSTABLE:
                 line = pattern.sub(replacement, line)
             kept.append(line)
+    # Identities are a set.
+    identities = sorted(line for line in kept if IDENTITY.match(line))
+    kept = [identities.pop(0) if IDENTITY.match(line) else line for line in kept]
     return kept + [event for event in events if "None" not in event]
 
 

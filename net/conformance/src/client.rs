@@ -16,6 +16,9 @@ pub(crate) struct Client {
     next_xid: i32,
 }
 
+/// Data and Stat of a znode.
+pub(crate) type Node = (Vec<u8>, Stat);
+
 /// A reply: its zxid, its error code and the body.
 pub(crate) struct Reply {
     pub(crate) zxid: i64,
@@ -47,8 +50,13 @@ impl Client {
         let xid = self.next_xid;
         self.next_xid += 1;
         self.connection.send(&request_frame(xid, op.to_wire(), body))?;
+        self.reply(xid, op)
+    }
+
+    fn reply(&mut self, xid: i32, op: OpCode) -> Result<Reply> {
         loop {
-            let reply = parse_reply(&self.connection.receive()?)?;
+            let reply =
+                parse_reply(&self.connection.receive()?).with_context(|| format!("request {xid}, {op:?}"))?;
             if let Some((reply_xid, reply)) = reply {
                 ensure!(reply_xid == xid, "reply {reply_xid} to request {xid}");
                 return Ok(reply);
@@ -67,18 +75,28 @@ impl Client {
     }
 
     /// Data and Stat of a znode, `None` if it does not exist.
-    pub(crate) fn get(&mut self, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
-        let reply = self.request(OpCode::GetData, &path_watch_body(path))?;
-        if reply.err == ErrorCode::NoNode.to_wire() {
-            return Ok(None);
-        }
-        expect_ok(&reply, path)?;
-        match Response::decode(OpCode::GetData, &reply.body)? {
-            Response::GetData(response) => {
-                Ok(Some((response.data.unwrap_or_default().to_vec(), response.stat)))
+    pub(crate) fn get(&mut self, path: &str) -> Result<Option<Node>> {
+        let nodes = self.get_all(std::slice::from_ref(&path.to_owned()))?;
+        Ok(nodes.into_iter().next().flatten())
+    }
+
+    /// The same for many znodes, a few hundred requests at a time.
+    pub(crate) fn get_all(&mut self, paths: &[String]) -> Result<Vec<Option<Node>>> {
+        const AT_ONCE: usize = 256;
+        let mut nodes = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(AT_ONCE) {
+            let first_xid = self.next_xid;
+            self.next_xid += i32::try_from(paths.len())?;
+            let requests = (first_xid..).zip(paths);
+            let bytes: Vec<u8> = requests
+                .flat_map(|(xid, path)| request_frame(xid, OpCode::GetData.to_wire(), &path_watch_body(path)))
+                .collect();
+            self.connection.send(&bytes)?;
+            for (xid, path) in (first_xid..).zip(paths) {
+                nodes.push(decode_node(&self.reply(xid, OpCode::GetData)?, path)?);
             }
-            other => bail!("getData answered {other:?}"),
         }
+        Ok(nodes)
     }
 
     /// Names of the children.
@@ -101,6 +119,17 @@ impl Client {
     /// Ends the session.
     pub(crate) fn close(mut self) -> Result<()> {
         expect_ok(&self.request(OpCode::CloseSession, &[])?, "closeSession")
+    }
+}
+
+fn decode_node(reply: &Reply, path: &str) -> Result<Option<Node>> {
+    if reply.err == ErrorCode::NoNode.to_wire() {
+        return Ok(None);
+    }
+    expect_ok(reply, path)?;
+    match Response::decode(OpCode::GetData, &reply.body)? {
+        Response::GetData(response) => Ok(Some((response.data.unwrap_or_default().to_vec(), response.stat))),
+        other => bail!("getData answered {other:?}"),
     }
 }
 

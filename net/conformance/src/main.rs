@@ -9,7 +9,8 @@ mod differential;
 mod hostile;
 mod server;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -29,10 +30,18 @@ enum Command {
     Hostile(hostile::Options),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
         Command::Differential(options) => differential::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Hostile(options) => hostile::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The causes are for the reader; a backtrace of this program is not.
+            error.chain().for_each(|cause| eprintln!("error: {cause}"));
+            ExitCode::FAILURE
+        }
     }
 }

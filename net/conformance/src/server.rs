@@ -1,14 +1,15 @@
 //! Servers that the tests start themselves: Apache ZooKeeper from a folder of jars, or ringkeeper.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+use crate::client::Client;
 
 /// Which server to start.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ const LOGBACK: &str = r#"<configuration>
 </configuration>
 "#;
 
+/// Of the session that finds out whether a server serves.
+const SESSION_TIMEOUT_MS: i32 = 10_000;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Settings that decide what clients see; the same for every program.
@@ -77,7 +80,7 @@ impl Server {
             if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
                 break;
             }
-            if four_letter_word(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
+            if Client::connect(self.address, SESSION_TIMEOUT_MS).and_then(Client::close).is_ok() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
@@ -192,14 +195,4 @@ impl Ports {
         }
         bail!("no free port below {}", self.end)
     }
-}
-
-/// What the server answers to an administrative word.
-pub(crate) fn four_letter_word(server: SocketAddr, word: &str) -> Result<String> {
-    let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(word.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }

@@ -71,7 +71,9 @@ impl CoreCounters {
         proposals.count += 1;
         proposals.sizes = Some(match proposals.sizes {
             None => ProposalSizes { last, min: last, max: last },
-            Some(ProposalSizes { min, max, .. }) => ProposalSizes { last, min: min.min(last), max: max.max(last) },
+            Some(ProposalSizes { min, max, .. }) => {
+                ProposalSizes { last, min: min.min(last), max: max.max(last) }
+            }
         });
         self.proposals.set(proposals);
     }
@@ -114,7 +116,8 @@ impl Facts {
     ) -> ServerReport {
         let now = self.clock.now();
         let mode = self.mode(core.status);
-        let metrics = if word == Word::Mntr { self.metrics(&shards, &core, now.monotonic_ms) } else { Vec::new() };
+        let metrics =
+            if word == Word::Mntr { self.metrics(&shards, &core, now.monotonic_ms) } else { Vec::new() };
         shards.report.counters.connections_rejected += self.admission.refused();
         let state = &core.state;
         ServerReport {
@@ -161,7 +164,8 @@ impl Facts {
     #[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]
     fn metrics(&self, shards: &ShardAnswer, core: &CoreReport, now_ms: u64) -> Vec<Metric> {
         let Forced { count, sum_us, min_us, max_us, slow } = core.forced;
-        let average_ms = if count == 0 { 0.0 } else { (sum_us as f64 / count as f64 * 10.0).round() / 10_000.0 };
+        let average_ms =
+            if count == 0 { 0.0 } else { (sum_us as f64 / count as f64 * 10.0).round() / 10_000.0 };
         let mut metrics = vec![
             ("avg_fsynctime", average_ms),
             ("min_fsynctime", (min_us / 1000) as f64),
@@ -254,7 +258,8 @@ fn sessions(state: &State) -> Vec<(SessionId, u32)> {
 }
 
 fn ephemerals(state: &State) -> Vec<(SessionId, Vec<String>)> {
-    let owned = state.sessions().map(|(id, _)| (id, state.ephemerals(id).map(str::to_owned).collect::<Vec<_>>()));
+    let owned =
+        state.sessions().map(|(id, _)| (id, state.ephemerals(id).map(str::to_owned).collect::<Vec<_>>()));
     owned.filter(|(_, paths)| !paths.is_empty()).collect()
 }
 

@@ -67,7 +67,11 @@ const RING_CAPACITY: usize = 1024;
 const TICK: Duration = Duration::from_millis(50);
 
 /// How often tasks look whether others wait; glommio's default of 100 ms lets one busy task hold up all sockets.
-const PREEMPT: Duration = Duration::from_millis(1);
+const PREEMPT: Duration = Duration::from_millis(5);
+
+/// The longest that an executor sleeps. glommio (0.9) goes to sleep in spite of runnable tasks when its thread was off
+/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// Registered I/O memory of an executor that does files, and of one that does sockets alone.
 const IO_MEMORY_BYTES: usize = 4 << 20;
@@ -269,6 +273,7 @@ fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<Exec
 impl ShardSeed {
     /// Serves the sockets that come in, for as long as the server runs.
     async fn run(self) {
+        glommio::spawn_local(keep_awake()).detach();
         let shard = Shard::new(self.id, self.settings, self.view);
         let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
@@ -287,11 +292,10 @@ impl ShardSeed {
     }
 }
 
-/// An executor that sleeps without a timer can miss the end of a call on glommio's helper thread, and sleep for ever
-/// (seen on the way through recovery, where no other timer runs).
+/// Ends sleeps that should not have begun, see [`SLEEP_MAX`]. On every executor, from its start.
 async fn keep_awake() {
     loop {
-        glommio::timer::sleep(TICK).await;
+        glommio::timer::sleep(SLEEP_MAX).await;
     }
 }
 

@@ -30,7 +30,8 @@ impl Measured {
 
 /// The version of ZooKeeper whose protocol this is, then our own: clients take the digits in front apart.
 pub(crate) fn version() -> String {
-    concat!("3.9.5-ringkeeper-", env!("CARGO_PKG_VERSION"), ", built on ", env!("RINGKEEPER_BUILT_ON")).to_owned()
+    concat!("3.9.5-ringkeeper-", env!("CARGO_PKG_VERSION"), ", built on ", env!("RINGKEEPER_BUILT_ON"))
+        .to_owned()
 }
 
 /// ZooKeeper's keys without those of a Java virtual machine.
@@ -40,7 +41,8 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     #[allow(clippy::useless_conversion, reason = "the width of these fields differs between architectures")]
     let mib = |units| format!("{}MB", u64::from(units) * u64::from(memory.mem_unit) >> 20);
     let variable = |name| std::env::var(name).unwrap_or_else(|_| "unknown".to_owned());
-    let folder = std::env::current_dir().map_or_else(|_| "unknown".to_owned(), |path| path.display().to_string());
+    let folder =
+        std::env::current_dir().map_or_else(|_| "unknown".to_owned(), |path| path.display().to_string());
     [
         ("zookeeper.version", version()),
         ("host.name", system.nodename().to_string_lossy().into_owned()),

@@ -71,12 +71,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let settings = Settings { enforce_quota: false, force_sync: true, session_timeout_min_ms: 4_000 };
     let mut server = Server::start(program, settings, &mut Ports::new(options.port_base, 100))?;
-    let mut writers = prepare(options, server.address, &mut rng)?;
+    let result = crash_again_and_again(options, &mut server, &mut rng);
+    result.map_err(|error| error.context(format!("the server's last words:\n{}", server.log_tail())))
+}
+
+fn crash_again_and_again(options: &Options, server: &mut Server, rng: &mut ChaCha8Rng) -> Result<()> {
+    let mut writers = prepare(options, server.address, rng)?;
     let mut names = HashSet::new();
     let mut acknowledged = 0;
     for round in 0..options.rounds {
         let crash_after = Duration::from_millis(rng.random_range(5..=options.crash_after_max_ms));
-        write_until_crash(&mut writers, &mut server, crash_after)?;
+        write_until_crash(&mut writers, server, crash_after)?;
         let restarted = Instant::now();
         server.launch()?;
         let recovery = restarted.elapsed();

@@ -189,17 +189,20 @@ impl Writer {
     fn read_back(&mut self) -> Result<State> {
         let directory = directory(self.index);
         let mut state = State::default();
-        for name in self.client.children(&directory)? {
-            let (data, stat) = self.client.get(&format!("{directory}/{name}"))?.context("a child is gone")?;
+        let names = self.client.children(&directory)?;
+        let paths: Vec<String> = names.iter().map(|name| format!("{directory}/{name}")).collect();
+        for (name, node) in names.into_iter().zip(self.client.get_all(&paths)?) {
+            let (data, stat) = node.context("a child is gone")?;
             let owner = if name.starts_with("ephemeral-") { self.client.session.id.0 } else { 0 };
             ensure!(stat.ephemeral_owner == owner, "{name} belongs to {:#x}", stat.ephemeral_owner);
             state.nodes.insert(name, data);
         }
         let mut names = self.client.children(SEQUENTIAL)?;
         names.sort_unstable();
+        let paths: Vec<String> = names.iter().map(|name| format!("{SEQUENTIAL}/{name}")).collect();
         let prefix = format!("{}:", self.index);
-        for name in names {
-            let (data, _) = self.client.get(&format!("{SEQUENTIAL}/{name}"))?.context("a child is gone")?;
+        for node in self.client.get_all(&paths)? {
+            let (data, _) = node.context("a child is gone")?;
             if let Some(number) = String::from_utf8_lossy(&data).strip_prefix(&prefix) {
                 state.sequential.push(number.parse()?);
             }
@@ -209,8 +212,10 @@ impl Writer {
 
     /// What a create was told is where its data is, and nobody was told the same before.
     fn check_names(&mut self, used_names: &mut HashSet<String>) -> Result<()> {
-        for (number, path) in std::mem::take(&mut self.names) {
-            let (data, _) = self.client.get(&path)?.with_context(|| format!("{path} is lost"))?;
+        let (numbers, paths): (Vec<u64>, Vec<String>) = std::mem::take(&mut self.names).into_iter().unzip();
+        let nodes = self.client.get_all(&paths)?;
+        for ((number, path), node) in numbers.into_iter().zip(paths).zip(nodes) {
+            let (data, _) = node.with_context(|| format!("{path} is lost"))?;
             let wanted = format!("{}:{number}", self.index);
             ensure!(data == wanted.as_bytes(), "{path} is not the one of write {number}");
             ensure!(used_names.insert(path.clone()), "{path} was given twice");

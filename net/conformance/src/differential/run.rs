@@ -115,7 +115,6 @@ impl Run {
             for answer in answers.iter().filter(|answer| !answer.differences.is_empty()) {
                 if answer.differences.iter().all(|difference| accepted.covers(difference)) {
                     accepted_differences += answer.differences.len();
-                    self.drop_connection(answer.slot);
                 } else {
                     let report = Some(self.report(answer));
                     return Ok(self.outcome(accepted_differences, report));
@@ -266,8 +265,7 @@ impl Run {
             let mut comparison = Comparison::new(&mut self.mapping, name);
             comparison.received(op, mode, r, s);
             let differences = comparison.differences;
-            let is_different = !differences.is_empty();
-            if is_different || self.verbose {
+            if !differences.is_empty() || self.verbose {
                 let (reference, subject) = (describe(op, r), describe(op, s));
                 if self.verbose {
                     println!("{:6} session {slot} gets {reference} | {subject}", self.operations);
@@ -278,10 +276,11 @@ impl Run {
                 };
                 answers.push(Answered { slot, request, path, reference, subject, differences });
             }
-            if *r == Received::Closed || *s == Received::Closed {
+            let out_of_step = differences_end_the_transcript(answers.last());
+            if out_of_step || *r == Received::Closed || *s == Received::Closed {
                 self.drop_connection(slot);
             }
-            if is_different {
+            if out_of_step {
                 break;
             }
         }
@@ -547,6 +546,12 @@ impl Handshake {
     fn is_honest(&self) -> bool {
         self.kind == SessionKind::Own
     }
+}
+
+/// Whether the frames that follow cannot be paired any more.
+fn differences_end_the_transcript(answer: Option<&Answered>) -> bool {
+    let ends = |difference: &Difference| matches!(difference.field.as_str(), "answer" | "order" | "frame");
+    answer.is_some_and(|answer| answer.differences.iter().any(ends))
 }
 
 /// Whether the reference closes the connection after this answer.

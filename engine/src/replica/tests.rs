@@ -1,0 +1,293 @@
+use std::sync::Arc;
+
+use ringkeeper_wire::{
+    AclEntry, AclList, CreateRequest, Epoch, Identity, OpCode, Perms, Record, ServerId, SessionId, SetDataRequest, Xid,
+};
+
+use super::*;
+use crate::message::{ConnId, Published, Submission};
+use crate::txn::Outcome;
+
+const SHARD: ShardId = ShardId(0);
+const TIMEOUT_MS: u32 = 4000;
+
+fn settings(server: u64) -> ReplicaSettings {
+    ReplicaSettings {
+        server: ServerId(server),
+        tick_ms: 1000,
+        requests: Settings::default(),
+        cleaner: CleanerSettings::default(),
+        random_seed: [7; 32],
+    }
+}
+
+fn now(ms: u64) -> Now {
+    Now { monotonic_ms: ms, wall_ms: 1_000_000 + i64::try_from(ms).expect("small") }
+}
+
+fn leader() -> Replica {
+    let mut replica = Replica::new(settings(1), State::new(1));
+    replica.lead(now(0), Epoch(1));
+    replica.take_effects();
+    replica
+}
+
+fn create(path: &str, flags: i32) -> (OpCode, Vec<u8>) {
+    let open = [AclEntry { perms: Perms::ALL, scheme: "world".into(), id: "anyone".into() }];
+    let acl = AclList::from(&open[..]);
+    let mut bytes = Vec::new();
+    CreateRequest { path: path.into(), data: Some(b"x"), acl: Some(acl), flags }.encode(&mut bytes);
+    (OpCode::Create, bytes)
+}
+
+fn set(path: &str, data: &[u8]) -> (OpCode, Vec<u8>) {
+    let mut bytes = Vec::new();
+    SetDataRequest { path: path.into(), data: Some(data), version: -1 }.encode(&mut bytes);
+    (OpCode::SetData, bytes)
+}
+
+fn write(conn: u64, session: SessionId, xid: i32, (op, bytes): (OpCode, Vec<u8>), fence: bool) -> Turn {
+    let identities: Arc<[Identity]> = Arc::from([]);
+    let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence };
+    Turn { bytes, submissions: vec![Submission { conn: ConnId(conn), session, what }], touched: Vec::new() }
+}
+
+fn ask(conn: u64, session: SessionId, what: Submitted) -> Turn {
+    Turn { submissions: vec![Submission { conn: ConnId(conn), session, what }], ..Turn::default() }
+}
+
+/// Seals and commits everything, and gives what shards are told.
+fn settle(replica: &mut Replica) -> Vec<ToShard> {
+    while replica.seal().is_some() {}
+    replica.commit(now(0), replica.last_executed());
+    told(replica)
+}
+
+fn told(replica: &mut Replica) -> Vec<ToShard> {
+    let effects = replica.take_effects();
+    effects
+        .filter_map(|effect| match effect {
+            Effect::Shard(_, message) | Effect::AllShards(message) => Some(message),
+            _ => None,
+        })
+        .collect()
+}
+
+fn published(messages: &[ToShard]) -> Vec<Arc<Published>> {
+    let published = messages.iter().filter_map(|message| match message {
+        ToShard::Published(published) => Some(Arc::clone(published)),
+        _ => None,
+    });
+    published.collect()
+}
+
+fn open(replica: &mut Replica, conn: u64) -> (SessionId, [u8; 16]) {
+    replica.turn(now(0), SHARD, ask(conn, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    let messages = settle(replica);
+    let attached = messages.iter().find_map(|message| match message {
+        ToShard::Attached { session, password, .. } => Some((*session, *password)),
+        _ => None,
+    });
+    attached.expect("the session is attached once its transaction is committed")
+}
+
+#[test]
+fn a_session_is_attached_after_its_transaction_is_published() {
+    let mut replica = leader();
+    replica.turn(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    assert!(told(&mut replica).is_empty(), "nothing is committed yet");
+    let messages = settle(&mut replica);
+    assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
+}
+
+#[test]
+fn nothing_is_published_before_it_is_committed() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    assert!(replica.seal().is_some());
+    assert!(told(&mut replica).is_empty());
+    assert!(replica.committed().znode("/a").is_none());
+    replica.commit(now(0), replica.last_executed());
+    assert!(replica.committed().znode("/a").is_some());
+}
+
+#[test]
+fn reads_between_two_writes_of_a_session_get_a_state_without_the_second() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.turn(now(0), SHARD, write(1, session, 2, set("/a", b"second"), true));
+    let published = published(&settle(&mut replica));
+    let steps = &published[0].steps;
+    assert_eq!(steps.len(), 2);
+    assert_eq!(steps[0].view.znode("/a").and_then(|znode| znode.data()), Some(&b"x"[..]));
+    assert_eq!(steps[1].view.znode("/a").and_then(|znode| znode.data()), Some(&b"second"[..]));
+}
+
+#[test]
+fn writes_without_reads_between_them_share_a_step() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    for xid in 1..=5 {
+        replica.turn(now(0), SHARD, write(1, session, xid, create(&format!("/a{xid}"), 0), false));
+    }
+    assert_eq!(published(&settle(&mut replica))[0].steps.len(), 1);
+}
+
+#[test]
+fn a_failed_write_takes_its_place_in_the_order() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    let before = replica.last_executed();
+    replica.turn(now(0), SHARD, write(1, session, 1, set("/missing", b""), false));
+    let published = published(&settle(&mut replica));
+    let committed = &published[0].steps[0].txns[0];
+    assert_eq!(Some(committed.zxid()), before.next());
+    assert_eq!(committed.outcome, Outcome::Failed(ringkeeper_wire::ErrorCode::NoNode));
+    assert_eq!(committed.origin, Some(Origin { shard: SHARD, conn: ConnId(1) }));
+}
+
+#[test]
+fn a_session_that_comes_back_elsewhere_leaves_its_old_connection() {
+    let mut replica = leader();
+    let (session, password) = open(&mut replica, 1);
+    replica.turn(now(0), SHARD, ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }));
+    let messages = told(&mut replica);
+    assert!(
+        matches!(
+            messages[..],
+            [ToShard::Evict { conn: ConnId(1) }, ToShard::Attached { conn: ConnId(2), .. }]
+        ),
+        "{messages:?}"
+    );
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/late", 0), false));
+    assert!(matches!(told(&mut replica)[..], [ToShard::Evict { conn: ConnId(1) }]));
+    assert!(!replica.has_unsealed(), "a write on the old connection is not executed");
+}
+
+#[test]
+fn a_wrong_password_is_rejected_and_the_session_stays_where_it_is() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    let what = Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS };
+    replica.turn(now(0), SHARD, ask(2, session, what));
+    assert!(matches!(told(&mut replica)[..], [ToShard::Rejected { conn: ConnId(2) }]));
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    assert!(replica.has_unsealed());
+}
+
+#[test]
+fn a_silent_session_expires_with_its_ephemerals_and_a_touched_one_does_not() {
+    let mut replica = leader();
+    let (silent, _) = open(&mut replica, 1);
+    let (touched, _) = open(&mut replica, 2);
+    replica.turn(now(0), SHARD, write(1, silent, 1, create("/silent", 1), false));
+    replica.turn(now(0), SHARD, write(2, touched, 1, create("/touched", 1), false));
+    settle(&mut replica);
+    for ms in (0..=8000).step_by(250) {
+        replica.turn(now(ms), SHARD, Turn { touched: vec![touched], ..Turn::default() });
+        replica.tick(now(ms));
+    }
+    let messages = settle(&mut replica);
+    let evicted = messages.iter().any(|message| matches!(message, ToShard::Evict { conn: ConnId(1) }));
+    assert!(evicted, "{messages:?}");
+    assert!(replica.committed().session(silent).is_none() && replica.committed().znode("/silent").is_none());
+    assert!(replica.committed().session(touched).is_some() && replica.committed().znode("/touched").is_some());
+}
+
+#[test]
+fn time_that_the_process_lost_expires_nobody() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    replica.tick(now(100));
+    replica.tick(now(60_000));
+    settle(&mut replica);
+    assert!(replica.committed().session(session).is_some());
+}
+
+#[test]
+fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
+    let rounds: Vec<_> = replica.take_effects().collect();
+    assert!(matches!(rounds[..], [Effect::ConfirmLeadership(1)]), "{rounds:?}");
+    replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
+    replica.leadership_confirmed(1);
+    let effects: Vec<_> = replica.take_effects().collect();
+    assert!(matches!(effects[..], [Effect::ConfirmLeadership(2)]), "the write is not committed: {effects:?}");
+    let messages = settle(&mut replica);
+    assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Synced { .. }]), "the first one only: {messages:?}");
+    replica.leadership_confirmed(2);
+    assert!(matches!(told(&mut replica)[..], [ToShard::Synced { .. }]));
+}
+
+#[test]
+fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
+    let mut leader = leader();
+    let mut follower = Replica::new(settings(2), State::new(2));
+    follower.follow();
+    follower.take_effects();
+    let mut session = None;
+    let requests: [&dyn Fn(SessionId) -> Turn; 2] = [
+        &|_| ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }),
+        &|session| write(9, session, 1, create("/from-follower", 0), false),
+    ];
+    for request in requests {
+        follower.turn(now(0), SHARD, request(session.unwrap_or(SessionId(0))));
+        let forwarded: Vec<_> = follower.take_effects().collect();
+        let [Effect::ToLeader(bytes)] = &forwarded[..] else { panic!("{forwarded:?}") };
+        leader.forwarded(now(0), ServerId(2), bytes).expect("a turn");
+        let batch = leader.seal().expect("a transaction");
+        follower.append(&batch.payload).expect("a batch");
+        follower.commit(now(0), batch.last);
+        leader.commit(now(0), batch.last);
+        for effect in leader.take_effects().collect::<Vec<_>>() {
+            if let Effect::ToLearner(to, bytes) = effect {
+                assert_eq!(to, ServerId(2));
+                follower.directed(&bytes).expect("an answer");
+            }
+        }
+        let messages = told(&mut follower);
+        session = session.or_else(|| {
+            messages.iter().find_map(|message| match message {
+                ToShard::Attached { session, .. } => Some(*session),
+                _ => None,
+            })
+        });
+        if let [ToShard::Published(published)] = &messages[..] {
+            let origin = published.steps[0].txns[0].origin;
+            assert_eq!(origin, Some(Origin { shard: SHARD, conn: ConnId(9) }));
+        }
+    }
+    assert_eq!(leader.committed().digest(), follower.committed().digest());
+    assert!(follower.committed().znode("/from-follower").is_some());
+}
+
+#[test]
+fn losing_leadership_drops_what_was_never_proposed_and_keeps_what_was() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/proposed", 0), false));
+    let proposed = replica.seal().expect("a batch").last;
+    replica.turn(now(0), SHARD, write(1, session, 2, create("/never", 0), false));
+    replica.look();
+    assert_eq!(replica.last_executed(), proposed);
+    replica.commit(now(0), proposed);
+    assert!(replica.committed().znode("/proposed").is_some() && replica.committed().znode("/never").is_none());
+}
+
+#[test]
+fn a_truncated_batch_is_forgotten_and_one_that_recovery_took_for_committed_asks_for_a_rebuild() {
+    let mut replica = leader();
+    let (session, _) = open(&mut replica, 1);
+    let kept = replica.last_executed();
+    replica.turn(now(0), SHARD, write(1, session, 1, create("/cut", 0), false));
+    replica.seal();
+    replica.look();
+    assert!(replica.truncate(kept), "the committed state is still good");
+    assert_eq!(replica.last_executed(), kept);
+    assert!(!replica.truncate(Zxid::ZERO), "what is committed here reaches further");
+}

@@ -1,0 +1,139 @@
+//! Clients that misbehave, and those beside them that must not notice.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use ringkeeper_wire::{
+    CreateMode, ErrorCode, PASSWORD_LEN, PathWatchRequest, Record, Request, RequestHeader, SessionId, Xid,
+};
+
+use crate::support::{Client, Credentials, Server, is_closed, request_frame};
+
+const TIMEOUT_MS: i32 = 40_000;
+const NOBODY: Credentials = Credentials { session: SessionId(0), password: [0; PASSWORD_LEN] };
+
+/// The longest frame that a server with defaults takes, bytes.
+const FRAME_LEN_MAX: usize = 0xf_ffff;
+
+#[test]
+fn a_client_that_does_not_read_costs_no_memory_and_gets_every_reply_in_the_end() {
+    const REQUESTS: usize = 300;
+    let server = Server::start();
+    let data = vec![7; 512 * 1024];
+    let mut lazy = Client::connect(server.address(), TIMEOUT_MS);
+    lazy.create("/big", &data, CreateMode::Persistent);
+    let before = server.metric("zk_resident_memory_bytes");
+    let get = Request::GetData(PathWatchRequest { path: "/big".into(), watch: false });
+    let xids: Vec<Xid> = (0..REQUESTS).map(|_| lazy.send(&get)).collect();
+
+    let mut other = Client::connect(server.address(), TIMEOUT_MS);
+    for number in 0..100 {
+        other.create(&format!("/n{number}"), b"", CreateMode::Persistent);
+    }
+    let grown = server.metric("zk_resident_memory_bytes") - before;
+    assert!(grown < 32e6, "150 MB of replies wait for a client, and the server grew by {grown} bytes");
+    assert!(server.metric("zk_output_queue_bytes") < 8e6);
+
+    for xid in xids {
+        let reply = lazy.reply().expect("a reply");
+        assert_eq!((reply.xid, reply.error), (xid, ErrorCode::Ok.to_wire()));
+        assert!(reply.body.len() > data.len());
+    }
+    assert_eq!(server.metric("zk_output_queue_bytes"), 0.0);
+}
+
+#[test]
+fn half_a_frame_holds_up_nobody_but_its_sender() {
+    let server = Server::start();
+    let mut other = Client::connect(server.address(), TIMEOUT_MS);
+    let frame = Client::connect_frame(TIMEOUT_MS, NOBODY);
+    let (first, second) = frame.split_at(frame.len() / 2);
+    let mut slow = TcpStream::connect(server.address()).expect("connected");
+    slow.write_all(first).expect("sent");
+    other.create("/a", b"", CreateMode::Persistent);
+    slow.write_all(second).expect("sent");
+    let mut slow = Client::accepted(slow).expect("a session");
+
+    let request = request_frame(Xid(1), &Request::Exists(PathWatchRequest { path: "/a".into(), watch: false }));
+    for byte in &request {
+        slow.stream().write_all(&[*byte]).expect("sent");
+        assert!(other.exists("/a", false));
+    }
+    assert_eq!(slow.reply().expect("a reply").error, ErrorCode::Ok.to_wire());
+}
+
+#[test]
+fn clients_that_vanish_in_the_middle_of_a_frame_leave_nothing_behind() {
+    let server = Server::start();
+    let mut other = Client::connect(server.address(), TIMEOUT_MS);
+    for cut in [1, 3, 4, 5, 20, 44] {
+        let mut stream = TcpStream::connect(server.address()).expect("connected");
+        stream.write_all(&Client::connect_frame(TIMEOUT_MS, NOBODY)[..cut]).expect("sent");
+        drop(stream);
+        assert!(other.exists("/", false));
+    }
+    assert_eq!(server.metric("zk_global_sessions"), 1.0);
+}
+
+#[test]
+fn a_frame_over_the_limit_closes_its_connection_and_no_other() {
+    let server = Server::start();
+    let mut other = Client::connect(server.address(), TIMEOUT_MS);
+    for length in [1024 * 1024 + 1, FRAME_LEN_MAX + 1, i32::MAX as usize] {
+        let mut greedy = Client::connect(server.address(), TIMEOUT_MS);
+        let length = i32::try_from(length).expect("a length");
+        greedy.stream().write_all(&length.to_be_bytes()).expect("sent");
+        assert!(is_closed(greedy.stream()), "{length}");
+        assert!(other.exists("/", false));
+    }
+    let mut negative = Client::connect(server.address(), TIMEOUT_MS);
+    negative.stream().write_all(&(-1_i32).to_be_bytes()).expect("sent");
+    assert!(is_closed(negative.stream()));
+    assert!(other.exists("/", false));
+    assert_eq!(server.metric("zk_malformed_connections"), 4.0);
+}
+
+#[test]
+fn a_frame_at_the_limit_is_served() {
+    let server = Server::start();
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    client.create("/a", b"", CreateMode::Persistent);
+    // Header 8, path 4 + 2, length of the data 4, version 4.
+    let data = vec![1; FRAME_LEN_MAX - 22];
+    client.set("/a", &data);
+    assert_eq!(client.get("/a", false), Some(data));
+}
+
+#[test]
+fn an_unknown_opcode_is_answered_with_unimplemented_and_closed() {
+    let server = Server::start();
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    let mut frame = 8_u32.to_be_bytes().to_vec();
+    RequestHeader { xid: Xid(5), op: 9999 }.encode(&mut frame);
+    client.stream().write_all(&frame).expect("sent");
+    let reply = client.reply().expect("a reply");
+    assert_eq!((reply.xid, reply.error), (Xid(5), ErrorCode::Unimplemented.to_wire()));
+    assert!(is_closed(client.stream()));
+}
+
+#[test]
+fn a_request_without_a_session_closes_the_connection() {
+    let server = Server::start();
+    let mut stream = TcpStream::connect(server.address()).expect("connected");
+    stream.write_all(&request_frame(Xid(1), &Request::Ping)).expect("sent");
+    assert!(is_closed(&mut stream), "too short for a ConnectRequest");
+}
+
+#[test]
+fn an_address_gets_no_more_connections_than_it_may_have() {
+    let server = Server::start_with(&["-o", "maxClientCnxns=3"]);
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(server.address(), TIMEOUT_MS)).collect();
+    let mut refused = TcpStream::connect(server.address()).expect("connected");
+    assert!(is_closed(&mut refused));
+    assert!(clients.iter_mut().all(|client| client.exists("/", false)));
+    let mut closed = clients.pop().expect("three");
+    closed.call_ok(&Request::CloseSession);
+    assert!(is_closed(closed.stream()));
+    drop(closed);
+    assert!(server.metric("zk_connection_rejected") >= 1.0);
+}

@@ -1,0 +1,119 @@
+//! Starting: what a server needs, and the one sentence it says when it lacks something.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use ringkeeper_wire::CreateMode;
+
+use crate::support::{Client, Server, ServerSpec, run_to_end};
+
+/// The server ends with exit code 1 and one sentence, which holds all of `words`.
+fn refuses(folder: &Path, spec: &ServerSpec, words: &[&str]) {
+    let Output { status, stderr, .. } = run_to_end(folder, spec);
+    let said = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.starts_with("ringkeeper: ") && said.ends_with('\n') && said.lines().count() == 1, "{said:?}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said:?}");
+    }
+}
+
+fn empty_folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+#[test]
+fn a_server_in_an_empty_folder_needs_no_configuration() {
+    let server = Server::start();
+    let mut client = Client::connect(server.address(), 10_000);
+    assert_eq!(client.timeout_ms, 10_000);
+    assert_eq!(client.create("/a", b"1", CreateMode::Persistent), "/a");
+    assert_eq!(client.get("/a", false).as_deref(), Some(&b"1"[..]));
+    client.set("/a", b"2");
+    assert_eq!(client.get("/a", false).as_deref(), Some(&b"2"[..]));
+    assert_eq!(client.create("/a/s-", b"", CreateMode::PersistentSequential), "/a/s-0000000000");
+    assert_eq!(client.children("/a", false), ["s-0000000000"]);
+    client.delete("/a/s-0000000000");
+    client.delete("/a");
+    assert_eq!(client.get("/a", false), None);
+    client.close();
+    assert!(server.data_dir().is_dir());
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_remedy() {
+    let spec = ServerSpec::new();
+    let _other = TcpListener::bind(spec.address).expect("a free port");
+    let folder = empty_folder();
+    refuses(folder.path(), &spec, &[&spec.address.to_string(), "in use", "--client-port"]);
+}
+
+#[test]
+fn an_address_of_another_machine_is_named_with_the_remedy() {
+    let mut spec = ServerSpec::new();
+    spec.address.set_ip([192, 0, 2, 1].into());
+    refuses(empty_folder().path(), &spec, &["192.0.2.1", "--client-address"]);
+}
+
+#[test]
+fn a_second_server_on_a_folder_is_refused_and_the_first_goes_on() {
+    let server = Server::start();
+    let data_dir = server.data_dir();
+    let data_dir = data_dir.to_str().expect("UTF-8");
+    refuses(server.folder(), &ServerSpec::new().with(&["-d", data_dir]), &[data_dir, "in use", "--data-dir"]);
+    Client::connect(server.address(), 10_000).create("/a", b"", CreateMode::Persistent);
+}
+
+#[test]
+fn a_folder_of_apache_zookeeper_is_refused_and_left_alone() {
+    let folder = empty_folder();
+    let theirs = folder.path().join("data/version-2");
+    fs::create_dir_all(&theirs).expect("made");
+    fs::write(theirs.join("log.1"), b"ZKLG\0\0\0\x02").expect("written");
+    refuses(folder.path(), &ServerSpec::new().with(&["-d", "data"]), &["ZooKeeper", "--data-dir"]);
+    let left: Vec<_> = fs::read_dir(&theirs).expect("there").map(|entry| entry.expect("read").file_name()).collect();
+    assert_eq!(left, ["log.1"]);
+    assert_eq!(fs::read(theirs.join("log.1")).expect("there"), b"ZKLG\0\0\0\x02");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named_with_the_remedy() {
+    let folder = empty_folder();
+    fs::write(folder.path().join("file"), b"").expect("written");
+    refuses(folder.path(), &ServerSpec::new().with(&["-d", "file/data"]), &["file/data", "--data-dir"]);
+}
+
+#[test]
+fn wrong_options_are_named_and_nothing_is_made() {
+    for (option, words) in [
+        ("tickTime=soon", &["tickTime", "\"soon\""][..]),
+        ("tickTime=0", &["tickTime", "0 is not a number from 1"]),
+        ("clientPort=70000", &["clientPort", "70000"]),
+        ("jute.maxbuffer=-1", &["jute.maxbuffer", "-1"]),
+        ("skipACL=perhaps", &["skipACL", "\"perhaps\"", "yes", "no"]),
+        ("DigestAuthenticationProvider.superDigest=secret", &["superDigest", "user:base64"]),
+        ("minSessionTimeout=50000", &["minSessionTimeout", "50000", "40000"]),
+        ("tickTime", &["tickTime", "KEY=VALUE"]),
+    ] {
+        let folder = empty_folder();
+        refuses(folder.path(), &ServerSpec::new().with(&["-o", option]), words);
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 0, "{option}");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_file_is_named_with_the_line() {
+    for (text, words) in [
+        ("dataDir=data\nclientPort=2181\ntickTime=2s\n", &["zoo.cfg:3", "tickTime", "\"2s\""][..]),
+        ("clientPort=2181\n", &["zoo.cfg", "dataDir is missing"]),
+        ("dataDir=data\n", &["zoo.cfg", "clientPort is missing"]),
+        ("dataDir=data\nclientPort=2181\nserver.1=host\n", &["zoo.cfg:3", "server.1", "host:quorumPort"]),
+    ] {
+        let folder = empty_folder();
+        fs::write(folder.path().join("zoo.cfg"), text).expect("written");
+        refuses(folder.path(), &ServerSpec::new().with(&["-c", "zoo.cfg"]), words);
+    }
+    refuses(empty_folder().path(), &ServerSpec::new().with(&["-c", "none.cfg"]), &["none.cfg", "cannot be read"]);
+}

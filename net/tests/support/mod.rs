@@ -1,0 +1,12 @@
+//! A server as a process of its own, and a client that speaks to it byte for byte and waits for nothing unasked.
+
+mod client;
+mod process;
+
+pub(crate) use client::{Client, Credentials, Event, is_closed, request_frame};
+pub(crate) use process::{Server, ServerSpec, four_letter_word, run_to_end};
+
+use std::time::Duration;
+
+/// Nothing here takes this long; whoever waits longer has found a defect.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
