@@ -96,12 +96,7 @@ impl Leadership {
         self.opening.remove(&session);
     }
 
-    /// The epoch's counter was used up, or another epoch was promised: goes on in this one.
-    pub(super) fn begin_epoch(&mut self, epoch: Epoch) {
-        self.last_zxid = Zxid::new(epoch, 0);
-    }
-
-    pub(super) fn next_zxid(&mut self) -> Zxid {
+    fn next_zxid(&mut self) -> Zxid {
         // The broadcast moves to a new epoch well before the counter ends, see `Replica::wants_new_epoch`.
         self.last_zxid = self.last_zxid.next().expect("an epoch ends before its counter does");
         self.last_zxid
@@ -318,15 +313,9 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
-    use ringkeeper_wire::OpCode;
-
     use super::*;
-    use crate::message::ConnId;
     use crate::replica::CleanerSettings;
     use crate::settings::Settings;
-
-    const SHARD: ShardId = ShardId(0);
-    const CONN: ConnId = ConnId(7);
 
     fn leader(ensemble: &str) -> Replica {
         let settings = ReplicaSettings {
@@ -342,79 +331,12 @@ mod tests {
         replica
     }
 
-    fn submit(replica: &mut Replica, session: SessionId, what: Submitted) {
-        let submissions = vec![Submission { conn: CONN, session, what }];
-        replica.turn(Now::default(), SHARD, Turn { submissions, ..Turn::default() });
-    }
-
-    /// Commits what is executed; its place, and what the shards are told.
-    fn settle(replica: &mut Replica) -> (Zxid, Zxid, Vec<ToShard>) {
-        let sealed = replica.seal().expect("something is executed");
-        replica.commit(Now::default(), sealed.last);
-        let told = replica.take_effects().filter_map(|effect| match effect {
-            Effect::Shard(_, message) | Effect::AllShards(message) => Some(message),
-            _ => None,
-        });
-        (sealed.first, sealed.last, told.collect())
-    }
-
-    fn open_session(replica: &mut Replica) -> SessionId {
-        submit(replica, SessionId(0), Submitted::Open { timeout_ms: 4000 });
-        let (_, _, told) = settle(replica);
-        let attached = told.into_iter().find_map(|message| match message {
-            ToShard::Attached { session, .. } => Some(session),
-            _ => None,
-        });
-        attached.expect("a session")
-    }
-
-    fn write(replica: &mut Replica, session: SessionId, xid: i32) {
-        let what = Submitted::Write {
-            xid: Xid(xid),
-            op: OpCode::CloseSession,
-            body: 0..0,
-            identities: Vec::new().into(),
-            fence: false,
-        };
-        submit(replica, session, what);
-    }
-
-    #[test]
-    fn a_leader_that_moves_to_another_epoch_keeps_its_clients_and_proposes_their_writes_there() {
-        let mut replica = leader("");
-        let session = open_session(&mut replica);
-        write(&mut replica, session, 5);
-        replica.lead(Now::default(), Epoch(2));
-        let (first, last, told) = settle(&mut replica);
-        assert_eq!((first, last), (Zxid::new(Epoch(2), 1), Zxid::new(Epoch(2), 1)));
-        let published: Vec<_> = told
-            .iter()
-            .filter_map(|message| match message {
-                ToShard::Published(published) => Some(published),
-                _ => None,
-            })
-            .flat_map(|published| &published.steps)
-            .flat_map(|step| &step.txns)
-            .map(|committed| (committed.txn.xid, committed.origin))
-            .collect();
-        assert_eq!(published, [(Xid(5), Some(Origin { shard: SHARD, conn: CONN }))]);
-        assert!(!told.iter().any(|message| matches!(message, ToShard::Evict { .. } | ToShard::Serving(_))), "{told:?}");
-    }
-
-    #[test]
-    fn a_session_that_opens_while_the_epoch_changes_is_attached() {
-        let mut replica = leader("");
-        submit(&mut replica, SessionId(0), Submitted::Open { timeout_ms: 4000 });
-        replica.lead(Now::default(), Epoch(2));
-        let (_, _, told) = settle(&mut replica);
-        assert!(told.iter().any(|message| matches!(message, ToShard::Attached { conn: CONN, .. })), "{told:?}");
-    }
-
     #[test]
     fn a_new_leader_writes_down_the_ensemble_where_it_reads_differently() {
         let text = "server.1=a:1:2:participant\nversion=0";
         let mut replica = leader(text);
-        settle(&mut replica);
+        let sealed = replica.seal().expect("a transaction");
+        replica.commit(Now::default(), sealed.last);
         let znode = replica.committed().znode(path::CONFIG).expect("built in");
         assert_eq!((znode.data(), znode.stat().version), (Some(text.as_bytes()), -1));
 

@@ -145,13 +145,7 @@ impl Replica {
     }
 
     /// This server leads `epoch` from now on: everything executed so far is committed or will be before anything new.
-    /// A leader that moves on to another epoch keeps its clients and what they wait for.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
-        if let Role::Leading(leadership) = &mut self.role {
-            leadership.begin_epoch(epoch);
-            self.pipeline.renumber(|| leadership.next_zxid());
-            return;
-        }
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));

@@ -147,26 +147,6 @@ impl Pipeline {
         self.digests.forget_after(self.head.last_zxid());
     }
 
-    /// Gives what is executed and not sealed other places in the order, each the next one of `places`: it is proposed
-    /// in another epoch than the one it was executed in.
-    pub(crate) fn renumber(&mut self, mut places: impl FnMut() -> Zxid) {
-        let (open, last) = (std::mem::take(&mut self.open), std::mem::take(&mut self.step));
-        let (writers, open_bytes) = (std::mem::take(&mut self.writers), self.open_bytes);
-        self.abandon_unsealed();
-        for step in open {
-            self.execute_anew(step.txns, &mut places);
-            self.end_step();
-        }
-        self.execute_anew(last, &mut places);
-        (self.writers, self.open_bytes) = (writers, open_bytes);
-    }
-
-    fn execute_anew(&mut self, txns: Vec<Committed>, places: &mut impl FnMut() -> Zxid) {
-        for Committed { txn, origin, .. } in txns {
-            self.execute(Txn { zxid: places(), ..txn }, origin, 0);
-        }
-    }
-
     /// The log was cut after `after`: forgets every batch behind it. False if what is committed here reaches
     /// further, as it does after a restart, when everything in the log was taken for committed: then the state has to
     /// be rebuilt from the log.
