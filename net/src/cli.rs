@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Config;
+use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::server::{self, StartError};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
@@ -22,6 +23,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Runs a server (what `ringkeeper` alone does, too)
     Server(ServerArgs),
+    /// Runs an ensemble of servers on this machine, for trying out
+    Ensemble(EnsembleArgs),
 }
 
 #[derive(Args, Default)]
@@ -47,6 +50,9 @@ struct ServerArgs {
     /// Number of shards; by default one for each core but one, and one in all on up to two cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: Option<u16>,
+    /// Ends with this process, which must be the one that started it
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<i32>,
     /// A setting of the configuration file, as KEY=VALUE; may be given several times
     #[arg(short = 'o', long = "option", value_name = "KEY=VALUE")]
     options: Vec<String>,
@@ -57,14 +63,27 @@ impl Cli {
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(crate) fn run(self) -> Result<(), StartError> {
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let args = match self.command {
             None => self.server,
             Some(Command::Server(args)) => args,
+            Some(Command::Ensemble(args)) => return Ok(ensemble::run(&args)?),
         };
+        if let Some(parent) = args.parent {
+            ensemble::end_with(parent)?;
+        }
         let (config, notices) = args.config()?;
-        server::run(config, &notices)
+        Ok(server::run(config, &notices)?)
     }
+}
+
+/// Why a command failed: one sentence for the user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error(transparent)]
+    Server(#[from] StartError),
+    #[error(transparent)]
+    Ensemble(#[from] EnsembleError),
 }
 
 impl ServerArgs {

@@ -2,6 +2,7 @@
 
 mod cli;
 mod config;
+mod ensemble;
 mod placement;
 mod preflight;
 mod ring;

@@ -10,9 +10,11 @@ use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::path;
 use crate::prepare::{self, Context};
 use crate::state::State;
-use crate::txn::{Session, Txn, TxnOp};
+use crate::tree::Znode;
+use crate::txn::{Session, SetData, Txn, TxnOp, Update};
 
 /// A gap between two ticks from which on the process counts as having stood still.
 const STALL_MS: u64 = 500;
@@ -202,6 +204,16 @@ impl Replica {
         }
     }
 
+    /// Brings `/zookeeper/config` up to date with what this server knows of the ensemble.
+    pub(super) fn announce_ensemble(&mut self, now: Now) {
+        let known = self.pipeline.head().znode(path::CONFIG).and_then(Znode::data).unwrap_or_default();
+        let text = self.settings.ensemble.as_bytes();
+        if known != text {
+            let set = SetData { path: path::CONFIG.into(), data: Some(text.into()), version: -1 };
+            self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(Update::SetData(set)));
+        }
+    }
+
     /// Orders a transaction of the server's own.
     fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
         let Role::Leading(leadership) = &mut self.role else { return };
@@ -296,5 +308,40 @@ impl Replica {
             let bytes = forward::encode_directed(client.origin.shard, &message);
             self.effects.push(Effect::ToLearner(client.server, bytes));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::CleanerSettings;
+    use crate::settings::Settings;
+
+    fn leader(ensemble: &str) -> Replica {
+        let settings = ReplicaSettings {
+            server: ServerId(1),
+            tick_ms: 1000,
+            ensemble: ensemble.into(),
+            requests: Settings::default(),
+            cleaner: CleanerSettings::default(),
+            random_seed: [0; 32],
+        };
+        let mut replica = Replica::new(settings, State::new(1));
+        replica.lead(Now::default(), Epoch(1));
+        replica
+    }
+
+    #[test]
+    fn a_new_leader_writes_down_the_ensemble_where_it_reads_differently() {
+        let text = "server.1=a:1:2:participant\nversion=0";
+        let mut replica = leader(text);
+        let sealed = replica.seal().expect("a transaction");
+        replica.commit(Now::default(), sealed.last);
+        let znode = replica.committed().znode(path::CONFIG).expect("built in");
+        assert_eq!((znode.data(), znode.stat().version), (Some(text.as_bytes()), -1));
+
+        replica.look();
+        replica.lead(Now::default(), Epoch(2));
+        assert!(!replica.has_unsealed(), "it says so already");
     }
 }

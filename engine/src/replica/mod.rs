@@ -47,6 +47,8 @@ pub struct ReplicaSettings {
     pub server: ServerId,
     /// Sessions expire on multiples of this, milliseconds.
     pub tick_ms: u32,
+    /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server alone.
+    pub ensemble: Arc<str>,
     /// What requests may do.
     pub requests: Settings,
     /// How containers and TTL znodes are cleaned up.
@@ -147,6 +149,7 @@ impl Replica {
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
+        self.announce_ensemble(now);
     }
 
     /// This server follows a leader and has caught up with it.

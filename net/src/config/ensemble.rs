@@ -1,6 +1,6 @@
 //! `server.N` lines: who belongs to the ensemble (ZooKeeper's dynamic configuration format).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Whether a server votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +48,41 @@ impl ServerSpec {
         Ok(Self { id, host: host.to_owned(), quorum_port, election_port, role, client })
     }
 
-    /// The line of `/zookeeper/config` for it, without its `server.N=`.
-    pub(crate) fn describe(&self, client_port: u16) -> String {
+    /// The line of `/zookeeper/config` for it, without its `server.N=`. Where it takes clients is in it only if its
+    /// own line says so: what one server's `clientPort` says is not known to the others.
+    pub(crate) fn describe(&self) -> String {
         let role = match self.role {
             PeerRole::Participant => "participant",
             PeerRole::Observer => "observer",
         };
-        let (address, port) = self.client.unwrap_or((None, client_port));
-        let address = address.map_or_else(|| "0.0.0.0".to_owned(), |address| address.to_string());
-        format!("{}:{}:{}:{role};{address}:{port}", self.host, self.quorum_port, self.election_port)
+        let host = match self.host.parse() {
+            Ok(address @ IpAddr::V6(_)) => bracketed(address),
+            _ => self.host.clone(),
+        };
+        let client = self.client.map_or_else(String::new, |(address, port)| {
+            format!(";{}:{port}", bracketed(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
+        });
+        format!("{host}:{}:{}:{role}{client}", self.quorum_port, self.election_port)
+    }
+}
+
+/// The ensemble as clients read it in `/zookeeper/config`, the same text on all servers; empty for a server alone.
+/// The version is that of a configuration that comes from files (protocol reference 5).
+pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
+    if servers.is_empty() {
+        return String::new();
+    }
+    let mut servers: Vec<_> = servers.iter().collect();
+    servers.sort_unstable_by_key(|server| server.id);
+    let lines: String = servers.iter().map(|server| format!("server.{}={}\n", server.id, server.describe())).collect();
+    lines + "version=0"
+}
+
+/// An address as it stands before a colon and a port.
+fn bracketed(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
     }
 }
 
@@ -93,7 +119,27 @@ mod tests {
         assert_eq!(full.client, Some((Some("::1".parse().expect("v6")), 2181)));
         let port_only = ServerSpec::parse(3, "a:1:2:participant;2181").expect("valid");
         assert_eq!(port_only.client, Some((None, 2181)));
-        assert_eq!(port_only.describe(1), "a:1:2:participant;0.0.0.0:2181");
+        assert_eq!(port_only.describe(), "a:1:2:participant;0.0.0.0:2181");
+    }
+
+    #[test]
+    fn a_described_server_reads_as_the_same_server() {
+        for text in ["zoo1:2888:3888", "[fe80::1]:2888:3888:observer;[::1]:2181", "a:1:2;9.9.9.9:2181"] {
+            let server = ServerSpec::parse(7, text).expect("valid");
+            assert_eq!(ServerSpec::parse(7, &server.describe()), Ok(server), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ensemble_is_described_by_number_and_without_what_only_one_server_knows() {
+        let server = |id, text| ServerSpec::parse(id, text).expect("valid");
+        let servers = [server(10, "c:1:2:observer;2181"), server(2, "b:1:2"), server(1, "a:1:2;127.0.0.1:9")];
+        assert_eq!(
+            describe_all(&servers),
+            "server.1=a:1:2:participant;127.0.0.1:9\nserver.2=b:1:2:participant\n\
+             server.10=c:1:2:observer;0.0.0.0:2181\nversion=0"
+        );
+        assert_eq!(describe_all(&[]), "");
     }
 
     #[test]

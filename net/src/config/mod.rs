@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-pub(crate) use ensemble::{PeerRole, ServerSpec};
+pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 use properties::Property;
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;

@@ -12,6 +12,7 @@ use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::zab::{self, Input, Status};
 
 use super::clock::Clock;
+use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogQueue};
 use super::peers::Peers;
 use super::report::{CoreCounters, CoreReport};
@@ -29,6 +30,7 @@ pub(crate) struct CoreHost {
     peers: Peers,
     clock: Clock,
     counters: CoreCounters,
+    alarms: LogQuota,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
     /// The pump has something to do.
@@ -58,6 +60,7 @@ impl CoreHost {
             peers,
             clock,
             counters: CoreCounters::default(),
+            alarms: LogQuota::default(),
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
@@ -192,7 +195,12 @@ impl CoreHost {
                 self.counters.changed(self.clock.monotonic_ms(), status);
                 report(status);
             }
-            zab::Effect::Alarm(alarm) => tracing::error!(?alarm, "the ensemble's logs do not fit together"),
+            // It is found again at each heartbeat.
+            zab::Effect::Alarm(alarm) => {
+                if self.alarms.admit(self.clock.monotonic_ms()) {
+                    tracing::error!(?alarm, "a peer's history does not fit this server's");
+                }
+            }
             // Nothing of the log is ever purged, so every learner can be brought up from it.
             zab::Effect::SendSnapshot { to } => {
                 tracing::error!(peer = %to, "a peer needs a snapshot, and there is none");

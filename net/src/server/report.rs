@@ -242,11 +242,7 @@ impl Facts {
 
     /// The ensemble in the form of ZooKeeper's dynamic configuration.
     fn membership(&self) -> Option<String> {
-        let servers = &self.config.servers;
-        let line = |server: &crate::config::ServerSpec| {
-            format!("server.{}={}\n", server.id, server.describe(self.config.client_port))
-        };
-        (!servers.is_empty()).then(|| servers.iter().map(line).chain(["version=0".to_owned()]).collect())
+        Some(crate::config::describe_all(&self.config.servers)).filter(|text| !text.is_empty())
     }
 }
 

@@ -79,11 +79,19 @@ enum Flushed {
 }
 
 impl ShardHost {
-    pub(crate) fn new(shard: Shard, clock: Clock, to_core: Producer<Turn>, inspectors: Inspectors) -> Rc<Self> {
+    /// Connections are numbered from `first_conn`: at random, so that a leader's word to a connection of this server
+    /// before its restart does not reach one of after it.
+    pub(crate) fn new(
+        shard: Shard,
+        first_conn: u64,
+        clock: Clock,
+        to_core: Producer<Turn>,
+        inspectors: Inspectors,
+    ) -> Rc<Self> {
         Rc::new(Self {
             shard: RefCell::new(shard),
             links: RefCell::default(),
-            next_conn: Cell::new(1),
+            next_conn: Cell::new(first_conn),
             clock,
             work: WakeFlag::default(),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),

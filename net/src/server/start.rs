@@ -31,7 +31,7 @@ use super::peers::Peers;
 use super::report::Facts;
 use super::shard_host::ShardHost;
 use super::{inspect, listener, recovery};
-use crate::config::{Config, ConfigError, PeerRole};
+use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 use crate::ring::{Consumer, Producer, ring};
 use crate::signals::Shutdown;
@@ -143,6 +143,8 @@ struct Server {
 struct ShardSeed {
     id: ShardId,
     settings: ShardSettings,
+    /// Number of its first connection.
+    first_conn: u64,
     view: Arc<State>,
     clock: Clock,
     to_core: Producer<Turn>,
@@ -206,6 +208,7 @@ impl Server {
             seeds.push(ShardSeed {
                 id: ShardId(id),
                 settings: shard_settings(&config, count)?,
+                first_conn: u64::from_le_bytes(random()?) >> 1,
                 view: Arc::clone(&view),
                 clock,
                 to_core,
@@ -272,7 +275,7 @@ impl ShardSeed {
     async fn run(self) {
         glommio::spawn_local(keep_awake()).detach();
         let shard = Shard::new(self.id, self.settings, self.view);
-        let host = ShardHost::new(shard, self.clock, self.to_core, self.inspectors);
+        let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
         glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
         let ticking = Rc::clone(&host);
@@ -372,6 +375,7 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
         server: ServerId(config.server_id()),
         tick_ms: config.tick_time_ms,
+        ensemble: describe_all(&config.servers).into(),
         requests: config.request_settings(),
         cleaner: CleanerSettings {
             check_interval_ms: config.container_check_interval_ms,

@@ -21,6 +21,11 @@ impl WakeFlag {
         }
     }
 
+    /// Forgets what was to be done.
+    pub(crate) fn lower(&self) {
+        self.raised.set(false);
+    }
+
     /// Ready, and lowered, if it was raised.
     pub(crate) fn poll_lower(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.raised.replace(false) {

@@ -1,6 +1,7 @@
 //! The server as its users meet it: a process, its folder, its signals, its client port.
 
 #[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "another test program uses the rest of it")]
 mod support;
 
 mod connections;

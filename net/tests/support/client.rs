@@ -21,6 +21,11 @@ pub(crate) struct Credentials {
     pub(crate) password: [u8; PASSWORD_LEN],
 }
 
+impl Credentials {
+    /// Whoever wants a new session.
+    pub(crate) const NOBODY: Self = Self { session: SessionId(0), password: [0; PASSWORD_LEN] };
+}
+
 /// A reply: the header's fields and the body's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
@@ -73,8 +78,7 @@ pub(crate) fn is_closed(stream: &mut TcpStream) -> bool {
 impl Client {
     /// A client with a new session.
     pub(crate) fn connect(address: SocketAddr, timeout_ms: i32) -> Self {
-        let nobody = Credentials { session: SessionId(0), password: [0; PASSWORD_LEN] };
-        Self::attach(address, timeout_ms, nobody).expect("a new session")
+        Self::attach(address, timeout_ms, Credentials::NOBODY).expect("a new session")
     }
 
     /// A client that comes back to its session; `None` if the server says that it has expired.
@@ -82,13 +86,34 @@ impl Client {
         Self::attach(address, timeout_ms, credentials)
     }
 
+    /// A client of a server that may not be there, or not let it in: a new session, or one that comes back having
+    /// seen `last_zxid_seen`. `None` if the server says that the session has expired.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or closes the connection.
+    pub(crate) fn try_attach(
+        address: SocketAddr,
+        timeout_ms: i32,
+        credentials: Option<Credentials>,
+        last_zxid_seen: i64,
+    ) -> io::Result<Option<Self>> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let credentials = credentials.unwrap_or(Credentials::NOBODY);
+        stream.write_all(&Self::connect_frame_after(timeout_ms, credentials, last_zxid_seen))?;
+        Self::try_accepted(stream)
+    }
+
     /// The frame that asks for a session.
     pub(crate) fn connect_frame(timeout_ms: i32, credentials: Credentials) -> Vec<u8> {
+        Self::connect_frame_after(timeout_ms, credentials, 0)
+    }
+
+    fn connect_frame_after(timeout_ms: i32, credentials: Credentials, last_zxid_seen: i64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let start = begin_frame(&mut bytes);
         let request = ConnectRequest {
             protocol_version: 0,
-            last_zxid_seen: 0,
+            last_zxid_seen,
             timeout_ms,
             session_id: credentials.session,
             password: Some(&credentials.password),
@@ -107,22 +132,26 @@ impl Client {
 
     /// Takes over a connection that asked for a session.
     pub(crate) fn accepted(stream: TcpStream) -> Option<Self> {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_nodelay(true).expect("an option");
+        Self::try_accepted(stream).expect("an answer to the ConnectRequest")
+    }
+
+    fn try_accepted(stream: TcpStream) -> io::Result<Option<Self>> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
         let mut client = Self {
             stream,
             input: Vec::new(),
             last_xid: 0,
             events: VecDeque::new(),
-            credentials: Credentials { session: SessionId(0), password: [0; PASSWORD_LEN] },
+            credentials: Credentials::NOBODY,
             timeout_ms: 0,
         };
-        let frame = client.frame().expect("an answer to the ConnectRequest");
+        let frame = client.frame()?;
         let response = ConnectResponse::from_bytes(&frame).expect("a ConnectResponse");
         client.timeout_ms = response.timeout_ms;
         client.credentials.session = response.session_id;
         client.credentials.password = response.password.expect("a password").try_into().expect("16 bytes");
-        (response.timeout_ms > 0).then_some(client)
+        Ok((response.timeout_ms > 0).then_some(client))
     }
 
     /// The connection itself.
@@ -162,6 +191,19 @@ impl Client {
     /// Events that came before the replies read so far.
     pub(crate) fn events_so_far(&mut self) -> Vec<Event> {
         self.events.drain(..).collect()
+    }
+
+    /// Sends a request to a server that may be gone, and waits for its reply.
+    ///
+    /// # Errors
+    /// The connection ends, or nothing comes.
+    pub(crate) fn try_call(&mut self, request: &Request<'_>) -> io::Result<Reply> {
+        self.last_xid += 1;
+        let xid = Xid(self.last_xid);
+        self.stream.write_all(&request_frame(xid, request))?;
+        let reply = self.reply()?;
+        assert_eq!(reply.xid, xid, "replies come in the order of the requests");
+        Ok(reply)
     }
 
     /// Sends a request and waits for its reply.

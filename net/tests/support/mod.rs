@@ -4,7 +4,7 @@ mod client;
 mod process;
 
 pub(crate) use client::{Client, Credentials, Event, is_closed, request_frame};
-pub(crate) use process::{Server, ServerSpec, four_letter_word, run_to_end};
+pub(crate) use process::{Server, ServerSpec, four_letter_word, own_address, run_to_end, wait_for};
 
 use std::time::Duration;
 

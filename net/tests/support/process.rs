@@ -25,14 +25,9 @@ pub(crate) struct ServerSpec {
 }
 
 impl ServerSpec {
-    /// A server with defaults on an address that nobody else has: 127, the process, a number.
+    /// A server with defaults on an address that nobody else has.
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU8 = AtomicU8::new(1);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(number < 255, "one process can start 254 servers");
-        let [_, _, high, low] = std::process::id().to_be_bytes();
-        let address = SocketAddr::from((Ipv4Addr::new(127, high, low, number), PORT));
-        Self { address, arguments: Vec::new() }
+        Self { address: SocketAddr::from((own_address(), PORT)), arguments: Vec::new() }
     }
 
     /// With further arguments.
@@ -47,6 +42,15 @@ impl ServerSpec {
         command.args(["-a", &self.address.ip().to_string(), "-p", &self.address.port().to_string()]);
         command
     }
+}
+
+/// A loopback address that nobody else has: 127, the process, a number.
+pub(crate) fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 255, "one process can start 254 servers");
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, number)
 }
 
 /// A running server and its folder. Killed, by its id, when it is dropped.
@@ -184,7 +188,8 @@ fn ask(address: SocketAddr, word: &[u8]) -> io::Result<String> {
     Ok(answer)
 }
 
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Waits until `look` finds something.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = look() {

@@ -42,7 +42,8 @@ impl Handshake {
             if theirs.from != peer || theirs.to != self.own {
                 return Err(io::Error::other(format!("server {} answers in place of server {peer}", theirs.from)));
             }
-            self.exchange_proofs(stream, own, theirs).await
+            self.prove(stream, own, theirs).await?;
+            self.check_proof(stream, own, theirs).await
         })
         .await
     }
@@ -56,7 +57,9 @@ impl Handshake {
             }
             let own = self.hello(theirs.from)?;
             stream.write_all(&own.encode()).await?;
-            self.exchange_proofs(stream, own, theirs).await?;
+            // Whoever dials proves first: a stranger gets nothing that was made with the secret.
+            self.check_proof(stream, own, theirs).await?;
+            self.prove(stream, own, theirs).await?;
             Ok(theirs.from)
         })
         .await
@@ -68,17 +71,22 @@ impl Handshake {
         Ok(Hello { from: self.own, to, nonce })
     }
 
-    async fn exchange_proofs(&self, stream: &mut TcpStream, own: Hello, theirs: Hello) -> io::Result<()> {
-        let proof = self.proof(own, theirs).finalize().into_bytes();
-        stream.write_all(&proof).await?;
+    async fn prove(&self, stream: &mut TcpStream, own: Hello, theirs: Hello) -> io::Result<()> {
+        stream.write_all(&self.proof(own, theirs).finalize().into_bytes()).await
+    }
+
+    async fn check_proof(&self, stream: &mut TcpStream, own: Hello, theirs: Hello) -> io::Result<()> {
         let mut proof = [0; PROOF_BYTES];
-        stream.read_exact(&mut proof).await?;
-        self.proof(theirs, own).verify_slice(&proof).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("server {} does not know this ensemble's secret (ringkeeper.peerSecretFile)", theirs.from),
-            )
-        })
+        let unknown = || {
+            let reason = "this server and that one do not share a secret (ringkeeper.peerSecretFile)";
+            io::Error::new(io::ErrorKind::PermissionDenied, format!("server {}: {reason}", theirs.from))
+        };
+        match stream.read_exact(&mut proof).await {
+            // The listener's way to say no.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown()),
+            read => read?,
+        }
+        self.proof(theirs, own).verify_slice(&proof).map_err(|_| unknown())
     }
 
     /// What `from` has to show `to`: each side's differs, so that none can be sent back to where it came from.
@@ -123,4 +131,85 @@ async fn in_time<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Resul
         Err(io::Error::new(io::ErrorKind::TimedOut, "no introduction in time"))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use glommio::LocalExecutor;
+    use glommio::net::TcpListener;
+
+    use super::*;
+
+    fn server(own: u64, secret: &[u8]) -> Handshake {
+        Handshake { own: ServerId(own), secret: secret.into() }
+    }
+
+    /// What the listener 1 says to bytes of a stranger, who then waits or goes.
+    fn answer_to(bytes: &[u8], stay: bool) -> io::ErrorKind {
+        LocalExecutor::default().run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let stranger = async {
+                let mut stream = TcpStream::connect(address).await.expect("connected");
+                stream.write_all(bytes).await.expect("sent");
+                stay.then_some(stream)
+            };
+            let answer = async {
+                let mut stream = listener.accept().await.expect("accepted");
+                server(1, b"s").answer(&mut stream).await.expect_err("a stranger").kind()
+            };
+            futures_lite::future::zip(stranger, answer).await.1
+        })
+    }
+
+    /// How a handshake ends for the dialer, who expects server `peer`, and for the listener.
+    fn shake(dialer: Handshake, peer: u64, listens: Handshake) -> (io::Result<()>, io::Result<ServerId>) {
+        LocalExecutor::default().run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let begin = async {
+                let mut stream = TcpStream::connect(address).await.expect("connected");
+                dialer.begin(&mut stream, ServerId(peer)).await
+            };
+            let answer = async {
+                let mut stream = listener.accept().await.expect("accepted");
+                listens.answer(&mut stream).await
+            };
+            futures_lite::future::zip(begin, answer).await
+        })
+    }
+
+    #[test]
+    fn servers_that_share_a_secret_come_to_know_each_other() {
+        let (dialer, listener) = shake(server(2, b"secret"), 1, server(1, b"secret"));
+        dialer.expect("server 1 has shown itself");
+        assert_eq!(listener.expect("server 2 has shown itself"), ServerId(2));
+    }
+
+    #[test]
+    fn another_secret_is_refused_on_both_sides_and_named() {
+        let (dialer, listener) = shake(server(2, b"wrong"), 1, server(1, b"right"));
+        for error in [dialer.expect_err("refused"), listener.expect_err("refused")] {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("peerSecretFile"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_not_the_one_dialed_is_refused() {
+        let (dialer, listener) = shake(server(2, b""), 3, server(1, b""));
+        dialer.expect_err("server 1 is not server 3");
+        let error = listener.expect_err("it is not server 3").to_string();
+        assert_eq!(error, "server 2 takes this for server 3");
+    }
+
+    #[test]
+    fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
+        let mut wrong_version = Hello { from: ServerId(2), to: ServerId(1), nonce: [0; 32] }.encode();
+        wrong_version[7] ^= 1;
+        assert_eq!(answer_to(&wrong_version, true), io::ErrorKind::InvalidData);
+        assert_eq!(answer_to(&[0x55; 500], true), io::ErrorKind::InvalidData);
+        assert_eq!(answer_to(b"GET / HTTP/1.1\r\n\r\n", false), io::ErrorKind::UnexpectedEof);
+        assert_eq!(answer_to(b"RK", true), io::ErrorKind::TimedOut);
+    }
 }

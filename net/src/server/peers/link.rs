@@ -1,0 +1,306 @@
+//! The link to one other server: what is to be sent to it, and the connection that carries it, if one stands.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use futures_lite::future::or;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use glommio::net::TcpStream;
+use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_wire::ServerId;
+
+use super::frames::{self, FrameReader};
+use crate::config::ServerSpec;
+use crate::server::listener;
+use crate::server::wake::WakeFlag;
+
+/// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the way to
+/// one learner; a peer with more to read does not read.
+const OUTPUT_BYTES_MAX: usize = 128 << 20;
+
+/// What a writer's buffer keeps for the next messages.
+const OUTPUT_BYTES_KEPT: usize = 1 << 20;
+
+/// The link to one server.
+pub(super) struct Link {
+    peer: ServerId,
+    host: String,
+    port: u16,
+    /// Frames that wait to be written.
+    output: RefCell<Vec<u8>>,
+    /// A connection stands.
+    connected: Cell<bool>,
+    /// Connections that were made so far; only the last one may stand.
+    dialed: Cell<u64>,
+    /// The writer has something to do.
+    work: WakeFlag,
+    /// The connection is to be closed, and why.
+    closing: WakeFlag,
+    reason: Cell<&'static str>,
+}
+
+impl Link {
+    pub(super) fn new(server: &ServerSpec) -> Self {
+        Self {
+            peer: ServerId(server.id),
+            host: server.host.clone(),
+            port: server.quorum_port,
+            output: RefCell::default(),
+            connected: Cell::new(false),
+            dialed: Cell::new(0),
+            work: WakeFlag::default(),
+            closing: WakeFlag::default(),
+            reason: Cell::new(""),
+        }
+    }
+
+    /// Who is at the other end.
+    pub(super) fn peer(&self) -> ServerId {
+        self.peer
+    }
+
+    /// Where it listens; a name is resolved at each dial.
+    pub(super) fn host_and_port(&self) -> (String, u16) {
+        (self.host.clone(), self.port)
+    }
+
+    /// Whether a connection stands.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.get()
+    }
+
+    /// Sends a message if a connection stands. A peer that lets too much wait is cut off: it hears everything anew
+    /// when it comes back.
+    pub(super) fn send(&self, message: &Message) {
+        if !self.connected.get() {
+            return;
+        }
+        let mut output = self.output.borrow_mut();
+        if output.len() > OUTPUT_BYTES_MAX {
+            return self.hang_up("it does not read what it is sent");
+        }
+        frames::append(&mut output, |out| message.encode(out));
+        self.work.raise();
+    }
+
+    /// Closes the connection.
+    pub(super) fn hang_up(&self, reason: &'static str) {
+        self.reason.set(reason);
+        self.closing.raise();
+    }
+
+    /// Carries messages until the connection breaks or is given up. `deliver` hears first that the peer is there,
+    /// then its messages, at last that it is gone.
+    pub(super) async fn serve(&self, stream: TcpStream, deliver: &dyn Fn(Input)) {
+        let Ok(mut writer) = stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| listener::second(&stream))
+        else {
+            return;
+        };
+        if !self.take_over().await {
+            return;
+        }
+        tracing::info!(peer = %self.peer, "peer connected");
+        deliver(Input::PeerConnected(self.peer));
+        let closing = async {
+            poll_fn(|cx| self.closing.poll_lower(cx)).await;
+            io::Error::other(self.reason.get())
+        };
+        // Nothing is written after the decision to close, so that a peer never sees messages behind a missing one.
+        let error = or(closing, or(self.read(stream, deliver), self.write(&mut writer))).await;
+        let _ = writer.shutdown(std::net::Shutdown::Both).await;
+        self.output.take();
+        self.connected.set(false);
+        tracing::info!(peer = %self.peer, %error, "peer disconnected");
+        deliver(Input::PeerDisconnected(self.peer));
+    }
+
+    /// The peer has dialed: what is left of an older connection ends first, so that the end is heard of before the
+    /// beginning. False if the peer has dialed yet again meanwhile.
+    async fn take_over(&self) -> bool {
+        let number = self.dialed.get() + 1;
+        self.dialed.set(number);
+        while self.connected.get() {
+            self.hang_up("the peer has dialed anew");
+            glommio::timer::sleep(Duration::from_millis(1)).await;
+        }
+        if self.dialed.get() != number {
+            return false;
+        }
+        self.connected.set(true);
+        // What was to be closed is.
+        self.closing.lower();
+        true
+    }
+
+    async fn read(&self, mut stream: TcpStream, deliver: &dyn Fn(Input)) -> io::Error {
+        let mut frames = FrameReader::new();
+        loop {
+            match stream.read(frames.room()).await {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(bytes) => frames.received(bytes),
+                Err(error) => return error,
+            }
+            loop {
+                let message = match frames.next() {
+                    Ok(Some(frame)) => Message::decode(frame),
+                    Ok(None) => break,
+                    Err(error) => return io::Error::other(error),
+                };
+                match message {
+                    Ok(message) => deliver(Input::Message { from: self.peer, message }),
+                    Err(error) => return io::Error::other(error),
+                }
+            }
+            // A peer that sends without a pause leaves the others their turn.
+            glommio::yield_if_needed().await;
+        }
+    }
+
+    async fn write(&self, stream: &mut TcpStream) -> io::Error {
+        let mut writing = Vec::new();
+        loop {
+            std::mem::swap(&mut writing, &mut *self.output.borrow_mut());
+            if writing.is_empty() {
+                poll_fn(|cx| self.work.poll_lower(cx)).await;
+                continue;
+            }
+            if let Err(error) = stream.write_all(&writing).await {
+                return error;
+            }
+            writing.clear();
+            writing.shrink_to(OUTPUT_BYTES_KEPT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use glommio::LocalExecutor;
+    use glommio::net::TcpListener;
+    use ringkeeper_wire::Epoch;
+
+    use super::*;
+
+    /// Nothing here takes this long.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[derive(Default)]
+    struct Heard(RefCell<Vec<Input>>);
+
+    impl Heard {
+        /// Waits until `found` finds something in what was heard.
+        async fn wait<T>(&self, mut found: impl FnMut(&[Input]) -> Option<T>) -> T {
+            let start = std::time::Instant::now();
+            loop {
+                if let Some(found) = found(&self.0.borrow()) {
+                    return found;
+                }
+                assert!(start.elapsed() < PATIENCE, "waited in vain; heard {:?}", self.0.borrow());
+                glommio::timer::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    fn link() -> Rc<Link> {
+        Rc::new(Link::new(&ServerSpec::parse(2, "127.0.0.1:1:1").expect("valid")))
+    }
+
+    /// Serves one end of a new connection on the link; the other end.
+    async fn connect(link: &Rc<Link>, heard: &Rc<Heard>) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (accepted, dialed) =
+            futures_lite::future::zip(listener.accept(), TcpStream::connect(address)).await;
+        let (link, heard) = (Rc::clone(link), Rc::clone(heard));
+        let stream = accepted.expect("accepted");
+        glommio::spawn_local(async move { link.serve(stream, &|input| heard.0.borrow_mut().push(input)).await }).detach();
+        dialed.expect("connected")
+    }
+
+    fn names(heard: &[Input]) -> Vec<&'static str> {
+        let name = |input: &Input| match input {
+            Input::PeerConnected(_) => "connected",
+            Input::PeerDisconnected(_) => "disconnected",
+            _ => "message",
+        };
+        heard.iter().map(name).collect()
+    }
+
+    fn message() -> Message {
+        Message::NewEpoch(Epoch(7))
+    }
+
+    fn frame() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        frames::append(&mut bytes, |out| message().encode(out));
+        bytes
+    }
+
+    #[test]
+    fn messages_go_both_ways_between_connected_and_disconnected() {
+        LocalExecutor::default().run(async {
+            let (link, heard) = (link(), Rc::new(Heard::default()));
+            link.send(&message());
+            let mut other = connect(&link, &heard).await;
+            heard.wait(|heard| (!heard.is_empty()).then_some(())).await;
+            link.send(&message());
+            other.write_all(&frame()).await.expect("sent");
+            let mut bytes = vec![0; frame().len()];
+            other.read_exact(&mut bytes).await.expect("a frame");
+            assert_eq!(bytes, frame(), "what was sent before the connection stood is not in front");
+            drop(other);
+            let heard = heard.wait(|heard| (heard.len() == 3).then(|| names(heard))).await;
+            assert_eq!(heard, ["connected", "message", "disconnected"]);
+        });
+    }
+
+    #[test]
+    fn a_connection_dialed_anew_takes_the_place_of_the_old_one() {
+        LocalExecutor::default().run(async {
+            let (link, heard) = (link(), Rc::new(Heard::default()));
+            let mut old = connect(&link, &heard).await;
+            heard.wait(|heard| (heard.len() == 1).then_some(())).await;
+            let mut new = connect(&link, &heard).await;
+            heard.wait(|heard| (heard.len() == 3).then_some(())).await;
+            assert_eq!(old.read(&mut [0; 1]).await.expect("the end"), 0);
+            new.write_all(&frame()).await.expect("sent");
+            let heard = heard.wait(|heard| (heard.len() == 4).then(|| names(heard))).await;
+            assert_eq!(heard, ["connected", "disconnected", "connected", "message"]);
+        });
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_end_the_connection() {
+        LocalExecutor::default().run(async {
+            for garbage in [&[1, 0, 0, 0, 255][..], &[0, 0, 0, 0], &[255; 4]] {
+                let (link, heard) = (link(), Rc::new(Heard::default()));
+                let mut other = connect(&link, &heard).await;
+                other.write_all(garbage).await.expect("sent");
+                let heard = heard.wait(|heard| (heard.len() == 2).then(|| names(heard))).await;
+                assert_eq!(heard, ["connected", "disconnected"], "{garbage:?}");
+                assert!(!link.is_connected());
+            }
+        });
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_cut_off_and_its_output_dropped() {
+        LocalExecutor::default().run(async {
+            let (link, heard) = (link(), Rc::new(Heard::default()));
+            let _other = connect(&link, &heard).await;
+            heard.wait(|heard| (heard.len() == 1).then_some(())).await;
+            let long = Message::Forward(vec![0; 4 << 20].into());
+            for _ in 0..2 * OUTPUT_BYTES_MAX / (4 << 20) {
+                link.send(&long);
+            }
+            assert!(link.output.borrow().len() < OUTPUT_BYTES_MAX + (5 << 20));
+            let heard = heard.wait(|heard| (heard.len() == 2).then(|| names(heard))).await;
+            assert_eq!(heard, ["connected", "disconnected"]);
+            assert_eq!(link.output.borrow().capacity(), 0);
+        });
+    }
+}
