@@ -38,6 +38,16 @@ struct Handle {
     watch_events_max: usize,
 }
 
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("session_id", &self.session_id())
+            .field("state", &self.state())
+            .field("chroot", &self.0.chroot)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.change(|core, now, outcomes| core.close(now, Arc::new(Detached), outcomes));
@@ -82,11 +92,17 @@ impl Client {
             if state.is_connected() {
                 return Ok(());
             }
-            if let Some(error) = self.0.shared.read(|core, _| core.end_reason()) {
+            if let Some(error) = self.end_reason() {
                 return Err(error);
             }
             state = changes.next().await.unwrap_or_else(|| self.state());
         }
+    }
+
+    /// Why the session has ended, `None` while it may be alive.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<Error> {
+        self.0.shared.read(|core, _| core.end_reason())
     }
 
     /// The session's id.

@@ -13,6 +13,7 @@ mod driver;
 mod error;
 mod event;
 pub mod path;
+pub mod recipes;
 mod stat;
 mod transaction;
 mod watch;

@@ -6,6 +6,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod proxy;
+
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -67,6 +69,13 @@ impl Servers {
     /// The test's own subtree.
     pub(crate) fn root(&self) -> &str {
         &self.root
+    }
+
+    /// A client whose connection goes through `proxy`.
+    pub(crate) fn client_through(&self, proxy: &proxy::Proxy) -> Client {
+        let connect_string = format!("{}{}", proxy.address(), self.root);
+        let builder = Client::builder(&connect_string).session_timeout(Duration::from_secs(4));
+        builder.connect().wait().expect("a session")
     }
 
     pub(crate) fn builder(&self) -> Builder {
