@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -290,6 +290,7 @@ fn a_counter_counts_every_change_once() {
 fn a_queue_gives_every_entry_once_in_order() {
     let Some(servers) = servers() else { return };
     const ENTRIES: u32 = 40;
+    let taken_in_all = AtomicU32::new(0);
     let taken = under_cuts(&servers, 4, |number, client| {
         let mut queue = Queue::new(&client, "/queue");
         let producer = u32::try_from(number).expect("small");
@@ -300,18 +301,14 @@ fn a_queue_gives_every_entry_once_in_order() {
             return Vec::new();
         }
         // Timeouts that drop takes half-way lose nothing either.
-        let mut taken = Vec::new();
-        let mut idle = 0;
-        while idle < 200 {
-            match queue.take().wait_timeout(Duration::from_millis(5)) {
-                Some(entry) => {
-                    taken.push(entry.expect("taken"));
-                    idle = 0;
-                }
-                None => idle += 1,
+        let mut mine = Vec::new();
+        while taken_in_all.load(Ordering::SeqCst) < 2 * ENTRIES {
+            if let Some(entry) = queue.take().wait_timeout(Duration::from_millis(5)) {
+                mine.push(entry.expect("taken"));
+                taken_in_all.fetch_add(1, Ordering::SeqCst);
             }
         }
-        taken
+        mine
     });
     for one in &taken {
         let of = |producer: u8| one.iter().filter(move |entry| entry[3] == producer);

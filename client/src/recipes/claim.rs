@@ -75,7 +75,7 @@ impl Claim {
                     self.node = Some(created);
                     return Ok(true);
                 }
-                Err(Error::NoNode) => self.client.ensure_path(path::parent(self.path())).await?,
+                Err(Error::NoNode) => self.client.ensure_path(self.parent()).await?,
                 // Ours, if an earlier attempt of ours has succeeded unseen.
                 Err(Error::NodeExists) => {
                     self.node = self.find().await?;
@@ -95,12 +95,10 @@ impl Claim {
         }
     }
 
-    fn path(&self) -> &str {
+    fn parent(&self) -> &str {
         match &self.place {
-            // A child of it, as far as `path::parent` is concerned.
-            Place::Numbered { parent, .. } if parent == "/" => "/-",
             Place::Numbered { parent, .. } => parent,
-            Place::Fixed { path, .. } => path,
+            Place::Fixed { path, .. } => path::parent(path),
         }
     }
 
