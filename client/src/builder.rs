@@ -141,7 +141,7 @@ impl Builder {
         let ConnectString { servers, chroot } = ConnectString::parse(&self.connect_string)?;
         let config = Config {
             session_timeout_ms: self.session_timeout_ms()?,
-            connect_timeout_ms: self.connect_timeout.map(|timeout| millis(timeout)),
+            connect_timeout_ms: self.connect_timeout.map(millis),
             server_count: servers.len(),
             read_only: self.read_only,
             credentials: self.credentials,

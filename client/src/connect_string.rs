@@ -4,7 +4,7 @@ use crate::path;
 use crate::{Error, Result};
 
 /// ZooKeeper's port for clients, used where a server is named without one.
-pub const DEFAULT_PORT: u16 = 2181;
+const DEFAULT_PORT: u16 = 2181;
 
 /// A parsed connection string.
 #[derive(Clone, Debug, PartialEq, Eq)]

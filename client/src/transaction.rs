@@ -72,7 +72,8 @@ impl Transaction {
 
     fn add(mut self, valid: Result<()>, op: &MultiOp<'_>) -> Self {
         if let Err(error) = valid {
-            self.fault.get_or_insert(Error::Transaction { index: self.ops, error: Box::new(error) });
+            let index = self.ops;
+            self.fault.get_or_insert_with(|| Error::Transaction { index, error: Box::new(error) });
         }
         op.encode_entry(&mut self.body);
         self.ops += 1;
