@@ -152,7 +152,7 @@ impl Builder {
             seed: self.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0),
             resume: self.resume,
         };
-        if config.requests_max == 0 || config.bytes_max == 0 {
+        if config.requests_max == 0 || config.bytes_max == 0 || self.watch_events_max == 0 {
             return Err(Error::InvalidSetting("a queue without room"));
         }
         let shared = driver::start(config, servers)?;
@@ -169,4 +169,24 @@ impl Builder {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let builder = || Client::builder("127.0.0.1:1");
+        for wrong in [
+            builder().session_timeout(Duration::ZERO),
+            builder().session_timeout(Duration::from_micros(999)),
+            builder().session_timeout(Duration::MAX),
+            builder().requests_max(0),
+            builder().queued_bytes_max(0),
+            builder().watch_events_max(0),
+        ] {
+            assert!(matches!(wrong.open().err(), Some(Error::InvalidSetting(_))));
+        }
+    }
 }

@@ -28,6 +28,7 @@ impl Outcomes {
 
     pub(super) fn listen(&mut self) -> StateChanges {
         let queue = Arc::new(EventQueue::new(0, usize::MAX));
+        self.listeners.retain(|listener| listener.strong_count() > 0);
         self.listeners.push(Arc::downgrade(&queue));
         StateChanges(queue)
     }
