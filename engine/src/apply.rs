@@ -164,8 +164,8 @@ impl State {
     fn count_anew(&mut self, path: &str) {
         let Some(subject) = quota::counted_by(path) else { return };
         let znodes = self.tree.get(subject).into_iter().chain(self.tree.descendants(subject));
-        let used =
-            znodes.fold(Figures::default().plus(0, 0), |used, znode| used.plus(1, signed_len(znode.data())));
+        let nothing = Figures { count: Some(0), bytes: Some(0), ..Figures::default() };
+        let used = znodes.fold(nothing, |used, znode| used.plus(1, signed_len(znode.data())));
         self.overwrite_quietly(path, &used);
     }
 

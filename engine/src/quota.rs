@@ -11,6 +11,8 @@ use std::fmt;
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "/zookeeper_limits";
 const STATS: &str = "/zookeeper_stats";
+/// What a figure that is not set stands for.
+const UNSET: i64 = -1;
 
 /// The path that the znode `path` sets limits for, if it does. The root cannot have any.
 #[must_use]
@@ -41,7 +43,8 @@ pub fn stats_path(path: &str) -> String {
     [ROOT, path, STATS].concat()
 }
 
-/// Limits, or use. `None` is "not set", -1 in the text.
+/// Limits, or use. `None` is "not set", like -1: what limits nothing. Use may be below zero, since what was there
+/// before the quota is counted only when it goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Number of znodes, the subject itself included.
@@ -63,8 +66,7 @@ impl Figures {
         for pair in text.split([',', ';']).filter(|pair| !pair.is_empty()) {
             let mut parts = pair.split('=');
             let (key, value) = (parts.next()?, parts.next()?);
-            let value = if value.is_empty() { -1 } else { value.parse::<i64>().ok()? };
-            let value = (value > -1).then_some(value);
+            let value = if value.is_empty() { None } else { Some(value.parse::<i64>().ok()?) };
             match key {
                 "count" => figures.count = value,
                 "bytes" => figures.bytes = value,
@@ -79,7 +81,7 @@ impl Figures {
     /// This use with `count` znodes and `bytes` more.
     #[must_use]
     pub fn plus(self, count: i64, bytes: i64) -> Self {
-        let sum = |figure: Option<i64>, more: i64| Some(figure.unwrap_or(0).saturating_add(more));
+        let sum = |figure: Option<i64>, more: i64| Some(figure.unwrap_or(UNSET).saturating_add(more));
         Self { count: sum(self.count, count), bytes: sum(self.bytes, bytes), ..self }
     }
 
@@ -88,22 +90,26 @@ impl Figures {
     #[must_use]
     pub fn forbid(self, used: Self, count: i64, bytes: i64) -> bool {
         let exceeds = |limit: Option<i64>, used: Option<i64>, more: i64| {
-            more != 0 && limit.is_some_and(|limit| used.unwrap_or(-1).saturating_add(more) > limit)
+            more != 0 && is_set(limit) && used.unwrap_or(UNSET).saturating_add(more) > limit.unwrap_or(UNSET)
         };
         exceeds(self.count_hard_limit, used.count, count) || exceeds(self.byte_hard_limit, used.bytes, bytes)
     }
 }
 
+fn is_set(limit: Option<i64>) -> bool {
+    limit.is_some_and(|limit| limit > UNSET)
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "count={},bytes={}", self.count.unwrap_or(-1), self.bytes.unwrap_or(-1))?;
-        if self.byte_hard_limit.or(self.count_hard_limit).is_some() {
+        write!(f, "count={},bytes={}", self.count.unwrap_or(UNSET), self.bytes.unwrap_or(UNSET))?;
+        if is_set(self.byte_hard_limit) || is_set(self.count_hard_limit) {
             f.write_str("=")?;
         }
         for (key, limit) in
             [("byteHardLimit", self.byte_hard_limit), ("countHardLimit", self.count_hard_limit)]
         {
-            if let Some(limit) = limit {
+            if let Some(limit) = limit.filter(|&limit| is_set(Some(limit))) {
                 write!(f, ";{key}={limit}")?;
             }
         }
@@ -122,6 +128,7 @@ mod tests {
             "count=-1,bytes=-1",
             "count=4,bytes=5=;byteHardLimit=7;countHardLimit=8",
             "count=4,bytes=-1=;countHardLimit=8",
+            "count=4,bytes=-864",
         ] {
             let figures = Figures::parse(text.as_bytes()).expect(text);
             assert_eq!(figures.to_string(), text);
@@ -166,5 +173,6 @@ mod tests {
         assert!(hard.forbid(used, 2, 0));
         assert!(hard.forbid(used, 0, 3));
         assert!(!hard.forbid(Figures { bytes: Some(99), ..used }, 1, 0));
+        assert!(!hard.forbid(Figures { bytes: Some(-100), ..used }, 0, 99));
     }
 }

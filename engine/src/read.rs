@@ -105,7 +105,9 @@ impl State {
 
     /// getEphemerals: the session's own, by a plain prefix of their paths; null, blank and "/" mean all.
     pub fn get_ephemerals(&self, session: SessionId, prefix: Option<&str>) -> impl Iterator<Item = &str> {
-        let prefix = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != path::ROOT);
+        // Java's idea of blank: every control character is.
+        let trimmed = |prefix: &str| prefix.trim_matches(|c: char| c <= ' ').to_owned();
+        let prefix = prefix.filter(|prefix| !matches!(&*trimmed(prefix), "" | path::ROOT));
         self.ephemerals(session).filter(move |path| path.starts_with(prefix.unwrap_or_default()))
     }
 

@@ -28,7 +28,7 @@ pub trait Record<'a>: Sized {
     }
 }
 
-/// Declares a record: the struct, and [`Record`] as its fields in order.
+/// Declares a record: the struct, and [`Record`] as its fields in order. A field may name a function to read it with.
 macro_rules! record {
     ($(#[$meta:meta])* $name:ident { $($(#[$fmeta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
@@ -45,14 +45,16 @@ macro_rules! record {
             }
         }
     };
-    ($(#[$meta:meta])* $name:ident<$lt:lifetime> { $($(#[$fmeta:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$meta:meta])* $name:ident<$lt:lifetime> {
+        $($(#[$fmeta:meta])* $field:ident: $type:ty $(= $decode:path)?,)*
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name<$lt> { $($(#[$fmeta])* pub $field: $type,)* }
 
         impl<$lt> $crate::Record<$lt> for $name<$lt> {
             fn decode(reader: &mut $crate::jute::Reader<$lt>) -> Result<Self, $crate::jute::DecodeError> {
-                Ok(Self { $($field: $crate::Record::decode(reader)?,)* })
+                Ok(Self { $($field: record!(@decode reader $($decode)?),)* })
             }
 
             fn encode(&self, out: &mut Vec<u8>) {
@@ -60,8 +62,15 @@ macro_rules! record {
             }
         }
     };
+    (@decode $reader:ident) => { $crate::Record::decode($reader)? };
+    (@decode $reader:ident $decode:path) => { $decode($reader)? };
 }
 pub(crate) use record;
+
+/// Reads a path that ZooKeeper validates before it uses it: null is as invalid as an empty one, and is read as such.
+pub(crate) fn validated_path<'a>(reader: &mut Reader<'a>) -> Result<Cow<'a, str>, DecodeError> {
+    Ok(reader.read_ustring()?.unwrap_or_default())
+}
 
 impl Record<'_> for bool {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -113,7 +122,7 @@ impl<'a> Record<'a> for Option<Cow<'a, str>> {
     }
 }
 
-/// A string that must not be null: every path. ZooKeeper answers a null path with MARSHALLINGERROR.
+/// A string that must not be null: almost every path. ZooKeeper answers a null path with MARSHALLINGERROR.
 impl<'a> Record<'a> for Cow<'a, str> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let offset = reader.offset();

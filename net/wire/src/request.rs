@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::jute::{self, DecodeError, Fault, Reader};
 use crate::multi::{MultiReadRequest, MultiRequest};
-use crate::record::record;
+use crate::record::{record, validated_path};
 use crate::{AclList, AddWatchMode, OpCode, Record, StringList, WatcherType};
 
 record! {
@@ -61,7 +61,7 @@ record! {
     /// setData.
     SetDataRequest<'a> {
         /// The znode.
-        path: Cow<'a, str>,
+        path: Cow<'a, str> = validated_path,
         /// Its new data.
         data: Option<&'a [u8]>,
         /// The version that it must have, or -1.
@@ -81,7 +81,7 @@ record! {
     /// setACL.
     SetAclRequest<'a> {
         /// The znode.
-        path: Cow<'a, str>,
+        path: Cow<'a, str> = validated_path,
         /// Its new access control list.
         acl: Option<AclList<'a>>,
         /// The ACL version (`aversion`) that it must have, or -1.
@@ -93,7 +93,7 @@ record! {
     /// check; only inside a multi.
     CheckRequest<'a> {
         /// The znode.
-        path: Cow<'a, str>,
+        path: Cow<'a, str> = validated_path,
         /// The version that it must have, or -1.
         version: i32,
     }
