@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ringkeeper_wire::{ErrorCode, OpCode, PathRequest, Record, Request, RequestHeader, Xid};
+use ringkeeper_wire::{
+    ErrorCode, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid,
+};
 
 use super::auth::is_out_of_order;
 use super::backlog::{Backlog, What, reads_state};
@@ -79,7 +81,7 @@ impl Shard {
         if self.serving == Serving::ReadOnly {
             return self.fail(now_ms, slot, xid, OpCode::Sync, ErrorCode::NotReadOnly);
         }
-        if PathRequest::from_bytes(body).is_err() {
+        if SyncRequest::from_bytes(body).is_err() {
             return self.fail(now_ms, slot, xid, OpCode::Sync, ErrorCode::MarshallingError);
         }
         let connection = self.connection(slot);
@@ -189,8 +191,10 @@ impl Shard {
         match pending.what {
             What::Write(_) | What::Sync { due: false } => return false,
             What::Sync { due: true } => {
-                let path = PathRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
-                self.write_reply(slot, xid, zxid, ErrorCode::Ok, |out| path.encode(out));
+                let request =
+                    SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
+                let response = SyncResponse { path: request.path };
+                self.write_reply(slot, xid, zxid, ErrorCode::Ok, |out| response.encode(out));
                 self.count_reply(now_ms, slot, xid, OpCode::Sync.to_wire(), received_ms);
             }
             What::Fail { code, op, close } => {

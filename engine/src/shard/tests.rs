@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
-    AclEntry, ConnectRequest, ErrorCode, EventType, OpCode, PathRequest, PathWatchRequest, Perms, Record,
-    ReplyHeader, Request, RequestHeader, Response, SessionId, SetDataRequest, WatcherEvent, Xid, Zxid, xid,
+    AclEntry, ConnectRequest, ErrorCode, EventType, OpCode, PathWatchRequest, Perms, Record,
+    ReplyHeader, Request, RequestHeader, Response, SessionId, SetDataRequest, SyncRequest, WatcherEvent,
+    Xid, Zxid, xid,
 };
 
 use super::{AfterWrite, CloseReason, Effect, Settings, Shard};
@@ -266,7 +267,7 @@ fn set_data<'a>(path: &'a str, data: &'a [u8]) -> Request<'a> {
 }
 
 fn sync(path: &str) -> Request<'_> {
-    Request::Sync(PathRequest { path: path.into() })
+    Request::Sync(SyncRequest { path: Some(path.into()) })
 }
 
 fn creates(path: &str) -> TxnOp {

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpStream};
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, CreateResponse, DeleteRequest,
-    ErrorCode, GetChildrenResponse, GetDataResponse, PASSWORD_LEN, PathRequest, PathWatchRequest, Perms,
-    Record, ReplyHeader, Request, RequestHeader, SessionId, SetDataRequest, WatcherEvent, Xid, xid,
+    ErrorCode, GetChildrenResponse, GetDataResponse, PASSWORD_LEN, PathWatchRequest, Perms,
+    Record, ReplyHeader, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, WatcherEvent, Xid, xid,
 };
 
 use super::PATIENCE;
@@ -278,7 +278,7 @@ impl Client {
 
     /// Waits until everything that was committed before is seen here.
     pub(crate) fn sync(&mut self) {
-        self.call_ok(&Request::Sync(PathRequest { path: "/".into() }));
+        self.call_ok(&Request::Sync(SyncRequest { path: Some("/".into()) }));
     }
 
     /// Ends the session, in order.

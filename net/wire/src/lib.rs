@@ -36,7 +36,7 @@ pub use record::Record;
 pub use request::{
     AddWatchRequest, AuthRequest, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest,
     GetEphemeralsRequest, PathRequest, PathWatchRequest, ReconfigRequest, Request, SaslRequest,
-    SetAclRequest, SetDataRequest, SetWatchesRequest, WatchesRequest,
+    SetAclRequest, SetDataRequest, SetWatchesRequest, SyncRequest, WatchesRequest,
 };
 pub use response::{
     AddWatchResponse, Create2Response, CreateResponse, GetAclResponse, GetAllChildrenNumberResponse,

@@ -70,7 +70,15 @@ record! {
 }
 
 record! {
-    /// getACL, sync and getAllChildrenNumber.
+    /// sync.
+    SyncRequest<'a> {
+        /// Any path, even null: it is sent back, and not looked at.
+        path: Option<Cow<'a, str>>,
+    }
+}
+
+record! {
+    /// getACL and getAllChildrenNumber.
     PathRequest<'a> {
         /// The znode.
         path: Cow<'a, str>,
@@ -302,7 +310,7 @@ requests! {
     /// getChildren2
     GetChildren2(PathWatchRequest<'a>),
     /// sync
-    Sync(PathRequest<'a>),
+    Sync(SyncRequest<'a>),
     /// ping
     Ping,
     /// multi

@@ -82,7 +82,7 @@ record! {
     /// sync.
     SyncResponse<'a> {
         /// The request's path.
-        path: Cow<'a, str>,
+        path: Option<Cow<'a, str>>,
     }
 }
 

@@ -135,7 +135,7 @@ fn a_sync_is_answered_with_its_path_when_it_is_due() {
     assert_eq!(world.frames(1), []);
     world.shard.deliver(0, ToShard::Synced { conn: ConnId(1) });
     let frames = world.frames(1);
-    let synced = ringkeeper_wire::SyncResponse { path: "no path at all".into() };
+    let synced = ringkeeper_wire::SyncResponse { path: Some("no path at all".into()) };
     assert_eq!(frames[0], reply(1, 2, Some(Response::Sync(synced))));
     assert_eq!(data_of(&frames[1]), b"theirs");
 }
