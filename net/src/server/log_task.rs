@@ -132,6 +132,11 @@ impl LogQueue {
         self.answers.borrow_mut().push_back(answer);
     }
 
+    /// Takes the oldest command.
+    fn next_command(&self) -> Option<Command> {
+        self.commands.borrow_mut().pop_front()
+    }
+
     /// Takes the appends at the front of the queue.
     fn next_group(&self) -> Vec<Batch> {
         let mut commands = self.commands.borrow_mut();
@@ -180,7 +185,7 @@ impl<S: Storage> LogTask<S> {
                 queue.busy.set(true);
                 self.append(&group, &queue).await?;
                 sealed = false;
-            } else if let Some(command) = queue.commands.borrow_mut().pop_front() {
+            } else if let Some(command) = queue.next_command() {
                 queue.busy.set(true);
                 self.carry_out(command, &queue, &core).await?;
             } else if queue.stop.get() {

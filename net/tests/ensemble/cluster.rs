@@ -1,5 +1,6 @@
 //! Ensembles under test.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -38,7 +39,7 @@ struct Member {
     folder: PathBuf,
     /// What is put before the command, for a server in a place of its own.
     within: Vec<OsString>,
-    child: Option<Child>,
+    child: RefCell<Option<Child>>,
 }
 
 impl Ensemble {
@@ -78,7 +79,7 @@ impl Ensemble {
                 data.display()
             );
             fs::write(folder.join("zoo.cfg"), config).expect("written");
-            Member { address, folder, within, child: None }
+            Member { address, folder, within, child: RefCell::default() }
         };
         let members = (1..).zip(places).map(member).collect();
         Self { members, folder }
@@ -132,14 +133,14 @@ impl Ensemble {
     /// Starts a server, without waiting.
     pub(crate) fn run(&mut self, server: usize) {
         let member = &mut self.members[server];
-        assert!(member.child.is_none(), "server {server} runs already");
+        assert!(member.child.get_mut().is_none(), "server {server} runs already");
         let log = File::options().create(true).append(true).open(member.folder.join("log")).expect("a log file");
         let binary = OsString::from(env!("CARGO_BIN_EXE_ringkeeper"));
         let words: Vec<_> = member.within.iter().chain([&binary]).collect();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).arg("-c").arg(member.folder.join("zoo.cfg"));
         command.current_dir(&member.folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        member.child = Some(command.spawn().expect("the server starts"));
+        *member.child.get_mut() = Some(command.spawn().expect("the server starts"));
     }
 
     /// `kill -9`, and waits for the end.
@@ -162,9 +163,15 @@ impl Ensemble {
         self.signal(server, Signal::CONT);
     }
 
+    fn assert_lives(&self, server: usize) {
+        let mut child = self.members[server].child.borrow_mut();
+        let ended = child.as_mut().and_then(|child| child.try_wait().expect("known"));
+        assert_eq!(ended, None, "server {} has ended by itself", server + 1);
+    }
+
     fn signal(&self, server: usize, signal: Signal) {
-        let child = self.members[server].child.as_ref().expect("running");
-        kill_process(Pid::from_child(child), signal).expect("signalled");
+        let child = self.members[server].child.borrow();
+        kill_process(Pid::from_child(child.as_ref().expect("running")), signal).expect("signalled");
     }
 
     /// The answer to a four-letter word, if there is one.
@@ -185,13 +192,14 @@ impl Ensemble {
 
     /// Waits until all servers that run serve, one of them leading; which one.
     pub(crate) fn leader(&self) -> usize {
-        let running: Vec<_> = self.servers().filter(|&server| self.members[server].child.is_some()).collect();
+        let running: Vec<_> = self.servers().filter(|&server| self.members[server].child.borrow().is_some()).collect();
         self.leader_among(&running)
     }
 
     /// Waits until these servers serve, one of them leading; which one.
     pub(crate) fn leader_among(&self, servers: &[usize]) -> usize {
         wait_for("a leader and its followers", || {
+            servers.iter().for_each(|&server| self.assert_lives(server));
             let modes: Option<Vec<_>> = servers.iter().map(|&server| self.mode(server)).collect();
             let modes = modes?;
             let leaders = modes.iter().filter(|mode| *mode == "leader").count();
@@ -239,7 +247,7 @@ impl Ensemble {
 
 impl Member {
     fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        if let Some(mut child) = self.child.get_mut().take() {
             let _ = child.kill();
             let _ = child.wait();
         }
