@@ -18,6 +18,7 @@ fn settings(server: u64) -> ReplicaSettings {
         requests: Settings::default(),
         cleaner: CleanerSettings::default(),
         random_seed: [7; 32],
+        ensemble: "".into(),
     }
 }
 
