@@ -250,7 +250,7 @@ fn number<T: TryFrom<u64>>(value: &str, min: u64, max: u64) -> Result<T, String>
 
 /// A session timeout limit; -1 stands for the default.
 fn timeout(value: &str) -> Result<Option<u32>, String> {
-    if value == "-1" { Ok(None) } else { number(value, 1, I32_MAX).map(|n| Some(n)) }
+    if value == "-1" { Ok(None) } else { number(value, 1, I32_MAX).map(Some) }
 }
 
 fn flag(value: &str) -> Result<bool, String> {
