@@ -3,6 +3,7 @@
 //! Direct I/O is asked for at every file, in blocks of 4096 bytes whatever the device reports (glommio says 512 on
 //! file systems that want 4096). Where it cannot be had, the folder works through the page cache, and says so once.
 
+use std::cell::Cell;
 use std::fs::OpenOptions as StdOpenOptions;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -60,10 +61,19 @@ impl DmaStorage {
         self.folder.join(name)
     }
 
-    async fn open_with(&self, name: &str, mode: WriteMode, new: bool) -> io::Result<Disk> {
+    async fn open_with(&self, name: &str, mode: WriteMode, new: bool) -> io::Result<DiskFile> {
+        let disk = self.open_disk(name, mode == WriteMode::Through, new).await?;
+        let through = match mode {
+            WriteMode::Adaptive => Some(self.open_disk(name, true, false).await?),
+            WriteMode::Synced | WriteMode::Through => None,
+        };
+        Ok(DiskFile { disk, through, unsynced: Cell::new(true) })
+    }
+
+    async fn open_disk(&self, name: &str, through: bool, new: bool) -> io::Result<Disk> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(new);
-        if mode == WriteMode::Through {
+        if through {
             options.custom_flags(flag(OFlags::DSYNC));
         }
         let path = self.path(name);
@@ -94,11 +104,11 @@ impl Storage for DmaStorage {
     }
 
     async fn create(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
-        Ok(DiskFile(self.open_with(name, mode, true).await?))
+        self.open_with(name, mode, true).await
     }
 
     async fn open(&self, name: &str, mode: WriteMode) -> io::Result<DiskFile> {
-        Ok(DiskFile(self.open_with(name, mode, false).await?))
+        self.open_with(name, mode, false).await
     }
 
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -127,11 +137,26 @@ impl Storage for DmaStorage {
 }
 
 /// An open file of a [`DmaStorage`].
-pub struct DiskFile(Disk);
+pub struct DiskFile {
+    disk: Disk,
+    /// The same file once more, for writes that are durable when they are done ([`WriteMode::Adaptive`]).
+    through: Option<Disk>,
+    /// Whether something was written, or may have been before the file was opened, that is not durable yet.
+    unsynced: Cell<bool>,
+}
 
 enum Disk {
     Direct(DmaFile),
     Buffered(BufferedFile),
+}
+
+impl Disk {
+    async fn close(self) -> Result<(), GlommioError<()>> {
+        match self {
+            Self::Direct(file) => file.close().await,
+            Self::Buffered(file) => file.close().await,
+        }
+    }
 }
 
 /// Memory to write a [`DiskFile`] from.
@@ -156,14 +181,19 @@ impl StorageFile for DiskFile {
     type Read = ReadResult;
 
     fn buffer(&self, len: usize) -> DiskBuffer {
-        match &self.0 {
+        match &self.disk {
             Disk::Direct(file) => DiskBuffer(Memory::Direct(file.alloc_dma_buffer(len))),
             Disk::Buffered(_) => DiskBuffer(Memory::Plain(vec![0; len])),
         }
     }
 
-    async fn write_at(&self, buffer: DiskBuffer, offset: u64) -> io::Result<usize> {
-        let written = match (&self.0, buffer.0) {
+    async fn write_at(&self, mut buffer: DiskBuffer, offset: u64) -> io::Result<usize> {
+        let through = WriteMode::Adaptive.writes_through(buffer.as_mut().len());
+        let disk = self.through.as_ref().filter(|_| through).unwrap_or_else(|| {
+            self.unsynced.set(true);
+            &self.disk
+        });
+        let written = match (disk, buffer.0) {
             (Disk::Direct(file), Memory::Direct(buffer)) => file.write_at(buffer, offset).await,
             (Disk::Buffered(file), Memory::Plain(bytes)) => file.write_at(bytes, offset).await,
             _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a buffer of another kind of file")),
@@ -172,7 +202,7 @@ impl StorageFile for DiskFile {
     }
 
     async fn read_at(&self, offset: u64, len: usize) -> io::Result<ReadResult> {
-        let read = match &self.0 {
+        let read = match &self.disk {
             Disk::Direct(file) => file.read_at_aligned(offset, len).await,
             Disk::Buffered(file) => file.read_at(offset, len).await,
         };
@@ -180,7 +210,11 @@ impl StorageFile for DiskFile {
     }
 
     async fn datasync(&self) -> io::Result<()> {
-        let synced = match &self.0 {
+        // Writes that begin while the sync is under way are not covered by it.
+        if !self.unsynced.replace(false) {
+            return Ok(());
+        }
+        let synced = match &self.disk {
             Disk::Direct(file) => file.fdatasync().await,
             Disk::Buffered(file) => file.fdatasync().await,
         };
@@ -188,7 +222,7 @@ impl StorageFile for DiskFile {
     }
 
     async fn size(&self) -> io::Result<u64> {
-        let len = match &self.0 {
+        let len = match &self.disk {
             Disk::Direct(file) => file.file_size().await,
             Disk::Buffered(file) => file.file_size().await,
         };
@@ -196,7 +230,7 @@ impl StorageFile for DiskFile {
     }
 
     async fn allocate(&self, len: u64) -> io::Result<()> {
-        let allocated = match &self.0 {
+        let allocated = match &self.disk {
             Disk::Direct(file) => file.pre_allocate(len, false).await,
             Disk::Buffered(file) => file.pre_allocate(len, false).await,
         };
@@ -209,8 +243,12 @@ impl StorageFile for DiskFile {
 
     async fn close(this: Rc<Self>) -> io::Result<()> {
         let closed: Result<(), GlommioError<()>> = match Rc::try_unwrap(this) {
-            Ok(Self(Disk::Direct(file))) => file.close().await,
-            Ok(Self(Disk::Buffered(file))) => file.close().await,
+            Ok(file) => {
+                if let Some(through) = file.through {
+                    through.close().await?;
+                }
+                file.disk.close().await
+            }
             Err(_) => Ok(()),
         };
         Ok(closed?)

@@ -251,7 +251,7 @@ impl StorageFile for MemoryFile {
         };
         self.storage
             .operate(OpKind::Write, &self.name, start, |disk, id| {
-                disk.finish_change(self.inode, id, self.mode == WriteMode::Through);
+                disk.finish_change(self.inode, id, self.mode.writes_through(len));
                 Ok(len)
             })
             .await

@@ -22,6 +22,26 @@ pub enum WriteMode {
     Synced,
     /// When the write is done (O_DSYNC).
     Through,
+    /// Writes up to [`THROUGH_LEN_MAX`] as [`Self::Through`], longer ones as [`Self::Synced`]. A small write is one
+    /// request to the device instead of two, which is what a lone client waits for; a large one in one piece is
+    /// written faster than it is written through. To be synced after each write, which costs nothing where nothing
+    /// is left to do.
+    Adaptive,
+}
+
+/// The longest write that [`WriteMode::Adaptive`] writes through.
+pub const THROUGH_LEN_MAX: usize = 64 * 1024;
+
+impl WriteMode {
+    /// Whether a write of `len` bytes is durable when it is done.
+    #[must_use]
+    pub const fn writes_through(self, len: usize) -> bool {
+        match self {
+            Self::Synced => false,
+            Self::Through => true,
+            Self::Adaptive => len <= THROUGH_LEN_MAX,
+        }
+    }
 }
 
 /// A folder. Names have no separators. Nothing that was done to names is durable before [`Storage::sync_dir`].

@@ -223,7 +223,7 @@ fn thorough_script() -> Vec<Step> {
 #[test]
 fn a_crash_at_any_operation_of_a_long_script_loses_nothing_acknowledged() {
     let script = thorough_script();
-    for mode in [WriteMode::Synced, WriteMode::Through] {
+    for mode in [WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive] {
         let mut halt = 0;
         while run(&script, mode, halt, 0..6) {
             halt += 1;
@@ -307,10 +307,9 @@ proptest! {
         script in prop::collection::vec(any_step(), 1..16),
         halt in 0..150_u64,
         seed in any::<u32>(),
-        through: bool,
+        mode in prop::sample::select(vec![WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive]),
     ) {
         let seed = u64::from(seed);
-        let mode = if through { WriteMode::Through } else { WriteMode::Synced };
         run(&script, mode, halt, seed..seed + 3);
     }
 }

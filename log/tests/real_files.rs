@@ -98,6 +98,12 @@ fn frames_survive_on_a_real_disk_written_through() {
 }
 
 #[test]
+fn small_writes_go_through_and_large_ones_are_synced() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fill_and_reopen_in(folder.path(), WriteMode::Adaptive);
+}
+
+#[test]
 fn frames_survive_in_a_memory_file_system() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     fill_and_reopen_in(folder.path(), WriteMode::Synced);

@@ -207,7 +207,7 @@ impl<S: Storage> Wal<S> {
     /// Makes everything written so far durable.
     async fn sync(&mut self) -> Result<(), FatalError> {
         let Some(segment) = self.segments.back() else { return Ok(()) };
-        if self.upkeep.mode() == WriteMode::Synced && self.durable < segment.tip.number {
+        if self.upkeep.mode() != WriteMode::Through && self.durable < segment.tip.number {
             let synced = segment.file.datasync().await;
             synced.map_err(|source| FatalError::io("syncing", segment.name(), 0, source))?;
         }

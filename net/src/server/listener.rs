@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::time::{Duration, Instant};
 
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -32,12 +33,31 @@ pub(crate) enum BindError {
     },
 }
 
+/// For how long a port that is in use may become free.
+const PORT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Binds a socket, which does not listen yet. SO_REUSEPORT stays off, so that a second server on the port is
 /// refused; SO_REUSEADDR is on, so that a restart need not wait for old connections to time out.
+///
+/// The kernel takes io_uring apart only after the process is gone, and the sockets with it: a server that is started
+/// the moment its predecessor has ended still finds the port in use. So it waits a little before it believes that.
+/// To be called before there is an executor on this thread.
 ///
 /// # Errors
 /// The port is taken or the address not usable.
 pub(crate) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
+    let start = Instant::now();
+    loop {
+        match try_bind(address) {
+            Err(BindError::InUse(_)) if start.elapsed() < PORT_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
+}
+
+fn try_bind(address: SocketAddr) -> Result<Socket, BindError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;

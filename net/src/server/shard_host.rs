@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use async_channel::Receiver;
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
-use ringkeeper_engine::message::{ConnId, ToShard, Turn};
 use ringkeeper_engine::fourletter::Command;
+use ringkeeper_engine::message::{ConnId, ToShard, Turn};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
@@ -210,11 +210,9 @@ impl ShardHost {
                 Effect::FourLetter { conn, command } => {
                     glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
                 }
-                Effect::Closing { conn, reason } => {
-                    if self.log_quota.admit(self.clock.monotonic_ms()) {
-                        let peer = self.links.borrow().get(&conn).and_then(|link| link.peer());
-                        tracing::info!(%reason, peer, "closing a connection");
-                    }
+                Effect::Closing { conn, reason } if self.log_quota.admit(self.clock.monotonic_ms()) => {
+                    let peer = self.links.borrow().get(&conn).and_then(|link| link.peer());
+                    tracing::info!(%reason, peer, "closing a connection");
                 }
                 _ => {}
             }

@@ -39,7 +39,7 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     let system = rustix::system::uname();
     let memory = rustix::system::sysinfo();
     #[allow(clippy::useless_conversion, reason = "the width of these fields differs between architectures")]
-    let mib = |units| format!("{}MB", u64::from(units) * u64::from(memory.mem_unit) >> 20);
+    let mib = |units| format!("{}MB", (u64::from(units) * u64::from(memory.mem_unit)) >> 20);
     let variable = |name| std::env::var(name).unwrap_or_else(|_| "unknown".to_owned());
     let folder =
         std::env::current_dir().map_or_else(|_| "unknown".to_owned(), |path| path.display().to_string());

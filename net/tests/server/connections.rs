@@ -54,7 +54,8 @@ fn half_a_frame_holds_up_nobody_but_its_sender() {
     slow.write_all(second).expect("sent");
     let mut slow = Client::accepted(slow).expect("a session");
 
-    let request = request_frame(Xid(1), &Request::Exists(PathWatchRequest { path: "/a".into(), watch: false }));
+    let request =
+        request_frame(Xid(1), &Request::Exists(PathWatchRequest { path: "/a".into(), watch: false }));
     for byte in &request {
         slow.stream().write_all(&[*byte]).expect("sent");
         assert!(other.exists("/a", false));

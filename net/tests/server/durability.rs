@@ -11,7 +11,8 @@ const TIMEOUT_MS: i32 = 30_000;
 /// Sends creates of `/n/0` and so on without waiting, and reads answers until `enough` have come.
 fn create_until(client: &mut Client, sent: usize, enough: usize) -> Vec<String> {
     let paths: Vec<String> = (0..sent).map(|number| format!("/n/{number}")).collect();
-    let xids: Vec<_> = paths.iter().map(|path| client.send_create(path, b"data", CreateMode::Persistent)).collect();
+    let xids: Vec<_> =
+        paths.iter().map(|path| client.send_create(path, b"data", CreateMode::Persistent)).collect();
     for &xid in &xids[..enough] {
         let reply = client.reply().expect("a reply");
         assert_eq!((reply.xid, reply.error), (xid, ErrorCode::Ok.to_wire()));

@@ -14,7 +14,10 @@ fn refuses(folder: &Path, spec: &ServerSpec, words: &[&str]) {
     let Output { status, stderr, .. } = run_to_end(folder, spec);
     let said = String::from_utf8(stderr).expect("UTF-8");
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.starts_with("ringkeeper: ") && said.ends_with('\n') && said.lines().count() == 1, "{said:?}");
+    assert!(
+        said.starts_with("ringkeeper: ") && said.ends_with('\n') && said.lines().count() == 1,
+        "{said:?}"
+    );
     for word in words {
         assert!(said.contains(word), "{word:?} is not in {said:?}");
     }
@@ -73,7 +76,8 @@ fn a_folder_of_apache_zookeeper_is_refused_and_left_alone() {
     fs::create_dir_all(&theirs).expect("made");
     fs::write(theirs.join("log.1"), b"ZKLG\0\0\0\x02").expect("written");
     refuses(folder.path(), &ServerSpec::new().with(&["-d", "data"]), &["ZooKeeper", "--data-dir"]);
-    let left: Vec<_> = fs::read_dir(&theirs).expect("there").map(|entry| entry.expect("read").file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(&theirs).expect("there").map(|entry| entry.expect("read").file_name()).collect();
     assert_eq!(left, ["log.1"]);
     assert_eq!(fs::read(theirs.join("log.1")).expect("there"), b"ZKLG\0\0\0\x02");
 }
@@ -115,5 +119,9 @@ fn a_wrong_configuration_file_is_named_with_the_line() {
         fs::write(folder.path().join("zoo.cfg"), text).expect("written");
         refuses(folder.path(), &ServerSpec::new().with(&["-c", "zoo.cfg"]), words);
     }
-    refuses(empty_folder().path(), &ServerSpec::new().with(&["-c", "none.cfg"]), &["none.cfg", "cannot be read"]);
+    refuses(
+        empty_folder().path(),
+        &ServerSpec::new().with(&["-c", "none.cfg"]),
+        &["none.cfg", "cannot be read"],
+    );
 }

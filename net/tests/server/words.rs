@@ -11,7 +11,8 @@ const ALL: &[&str] = &["-o", "4lw.commands.whitelist=*", "--shards", "3"];
 
 /// `key<separator>value` lines.
 fn pairs<'a>(text: &'a str, separator: &str) -> Vec<(&'a str, &'a str)> {
-    let pair = |line: &'a str| line.split_once(separator).unwrap_or_else(|| panic!("no {separator:?} in {line:?}"));
+    let pair =
+        |line: &'a str| line.split_once(separator).unwrap_or_else(|| panic!("no {separator:?} in {line:?}"));
     text.lines().map(pair).collect()
 }
 
@@ -69,8 +70,13 @@ fn cons_dump_and_the_watch_words_name_the_session() {
     assert!(cons.contains(&format!(",sid={session},lop=EXIS,")), "{cons}");
     assert!(cons.ends_with(")\n\n"), "{cons:?}");
     let dump = server.word("dump");
-    assert!(dump.starts_with(&format!("SessionTracker dump:\nGlobal Sessions(1):\n{session}\t30000ms\n")), "{dump}");
-    let ephemerals = format!("ephemeral nodes dump:\nSessions with Ephemerals (1):\n{session}:\n\t/e\nConnections dump:\n");
+    assert!(
+        dump.starts_with(&format!("SessionTracker dump:\nGlobal Sessions(1):\n{session}\t30000ms\n")),
+        "{dump}"
+    );
+    let ephemerals = format!(
+        "ephemeral nodes dump:\nSessions with Ephemerals (1):\n{session}:\n\t/e\nConnections dump:\n"
+    );
     assert!(dump.contains(&ephemerals), "{dump}");
     assert_eq!(server.word("wchs"), "1 connections watching 2 paths\nTotal watches:2\n");
     assert_eq!(server.word("wchc"), format!("{session}\n\t/e\n\t/none\n\n"));

@@ -1,7 +1,7 @@
 //! Servers under test.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -73,8 +73,10 @@ impl Server {
     }
 
     fn start_in(folder: TempDir, spec: ServerSpec) -> Self {
-        let log = File::options().create(true).append(true).open(folder.path().join("stderr")).expect("a log file");
-        let child = spec.command(folder.path()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
+        let log =
+            File::options().create(true).append(true).open(folder.path().join("stderr")).expect("a log file");
+        let child =
+            spec.command(folder.path()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
         let mut server = Self { spec, folder, child };
         server.wait_until_it_serves();
         server
@@ -136,8 +138,8 @@ impl Server {
             if let Some(status) = self.child.try_wait().expect("known") {
                 panic!("the server ended with {status}: {}", self.log());
             }
-            TcpStream::connect(address).ok()?;
-            (four_letter_word(address, b"isro") == "rw").then_some(())
+            // A port that is not open yet, or one that the process before has not quite let go of, is no answer.
+            ask(address, b"isro").is_ok_and(|answer| answer == "rw").then_some(())
         });
     }
 
@@ -174,12 +176,16 @@ pub(crate) fn run_to_end(folder: &Path, spec: &ServerSpec) -> Output {
 
 /// Sends a word and reads until the server closes.
 pub(crate) fn four_letter_word(address: SocketAddr, word: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(word).expect("sent");
+    ask(address, word).expect("an answer and its end")
+}
+
+fn ask(address: SocketAddr, word: &[u8]) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(word)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer and its end");
-    answer
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Waits until `look` finds something.

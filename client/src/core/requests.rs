@@ -1,0 +1,178 @@
+//! The program's side: requests in, bytes out.
+
+use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::{
+    AddWatchMode, AuthRequest, ConnectRequest, OpCode, Record, RequestHeader, SessionId, Xid, xid,
+};
+
+use super::{Admission, Core, Credential, Millis, Phase, Sink, WatchId, WatchRequest};
+use crate::{Error, SessionState};
+
+impl<S: Sink> Core<S> {
+    /// Queues a request; `encode` appends its body. `watch` is registered with the reply.
+    ///
+    /// # Errors
+    /// The session has ended or has lapsed, or the request is too long; it is handed back.
+    pub fn submit(
+        &mut self,
+        op: OpCode,
+        request: S::Request,
+        watch: Option<WatchRequest<S::Watcher>>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Admission, (S::Request, Error)> {
+        if let Some(error) = self.refusal() {
+            return Err((request, error));
+        }
+        let max = self.config.request_len_max;
+        self.pending
+            .push(op, request, watch, max, encode)
+            .map_err(|(request, len)| (request, Error::RequestTooLong { len, max }))
+    }
+
+    /// Takes a request back that is still waiting for room in the queue.
+    pub fn withdraw(&mut self, ticket: u64) -> Option<S::Request> {
+        self.pending.withdraw(ticket)
+    }
+
+    /// Shows a further credential, on this connection and every later one.
+    ///
+    /// # Errors
+    /// The session has ended; the request is handed back.
+    pub fn add_credential(
+        &mut self,
+        credential: Credential,
+        request: S::Request,
+    ) -> Result<(), (S::Request, Error)> {
+        match self.refusal() {
+            Some(error) if error != Error::NotSent => return Err((request, error)),
+            _ => {}
+        }
+        if self.phase == Phase::Up {
+            encode_auth(&credential, &mut self.prelude);
+        }
+        self.config.credentials.push(credential);
+        // While there is no connection, the handshake of the next one will send it: see `replay`.
+        self.auths.push_back(Some(request));
+        Ok(())
+    }
+
+    /// Ends the session: its ephemeral znodes go at once. The answer, or the end of the connection,
+    /// moves the state to [`SessionState::Closed`]; without a connection that happens right away, and
+    /// the servers find out by the session's timeout.
+    pub fn close(&mut self, now: Millis, request: S::Request, sink: &mut S) {
+        match self.phase {
+            Phase::Up => {
+                let max = self.config.request_len_max;
+                // Behind a full queue, the requests before it are answered first all the same.
+                let pushed = self.pending.push(OpCode::CloseSession, request, None, max, |_| {});
+                assert!(pushed.is_ok(), "a request without a body fits into a frame");
+                self.phase = Phase::Closing { deadline: now.plus(self.session.timeout_ms * 2 / 3) };
+            }
+            Phase::Closing { .. } | Phase::Ended => sink.reply(request, Ok(&[])),
+            Phase::Waiting { .. } | Phase::Dialing { .. } | Phase::Handshaking { .. } => {
+                self.end(SessionState::Closed, sink);
+                sink.reply(request, Ok(&[]));
+            }
+        }
+    }
+
+    /// Forgets a one-shot watch that has not fired: nobody waits for it any more.
+    pub fn forget_watch(&mut self, path: &str, id: WatchId) {
+        self.watches.forget(path, id);
+    }
+
+    /// Forgets a persistent watch. `true` if it was the last of its kind on `path`, so that the server
+    /// should be asked to remove its own.
+    pub fn forget_persistent(&mut self, path: &str, mode: AddWatchMode, id: WatchId) -> bool {
+        self.watches.forget_persistent(path, mode, id)
+    }
+
+    /// A number for a new watch.
+    pub fn new_watch_id(&mut self) -> WatchId {
+        self.watches.new_id()
+    }
+
+    /// Whether [`Core::take_output`] has something to give.
+    pub fn has_output(&self) -> bool {
+        match self.phase {
+            Phase::Handshaking { .. } => !self.prelude.is_empty(),
+            Phase::Up | Phase::Closing { .. } => !self.prelude.is_empty() || self.pending.has_output(),
+            _ => false,
+        }
+    }
+
+    /// Appends the bytes to send on the current connection. They count as sent from then on, so call it
+    /// when the socket can take more, not before. Handing in an empty buffer avoids a copy.
+    pub fn take_output(&mut self, now: Millis, into: &mut Vec<u8>) {
+        if !self.has_output() {
+            return;
+        }
+        self.last_sent = now;
+        into.append(&mut self.prelude);
+        if matches!(self.phase, Phase::Up | Phase::Closing { .. }) && self.pending.take_output(into) {
+            self.marked_sent = now;
+        }
+    }
+
+    /// The first bytes of a connection.
+    pub(super) fn greet(&mut self) {
+        // A session that only a read-only server knows is nobody else's: another server gets a new one.
+        let is_known = self.session.is_global;
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.session.last_zxid.to_wire(),
+            timeout_ms: i32::try_from(self.config.session_timeout_ms).unwrap_or(i32::MAX),
+            session_id: if is_known { self.session.id } else { SessionId::default() },
+            password: Some(if is_known { &self.session.password } else { &[0; 16] }),
+            read_only: Some(self.config.read_only),
+        };
+        self.prelude.clear();
+        let start = begin_frame(&mut self.prelude);
+        request.encode(&mut self.prelude);
+        end_frame(&mut self.prelude, start).expect("a handshake fits into a frame");
+    }
+
+    /// Shows the credentials again, and restores the watches; they come before any request.
+    pub(super) fn replay(&mut self) {
+        // Those not yet answered were added last.
+        let unanswered = self.auths.iter().flatten().count();
+        let replayed = self.config.credentials.len() - unanswered;
+        self.auths.retain(Option::is_some);
+        for _ in 0..replayed {
+            self.auths.push_front(None);
+        }
+        for credential in &self.config.credentials {
+            encode_auth(credential, &mut self.prelude);
+        }
+        self.restores_left = self.watches.encode_restore(self.session.last_zxid, &mut self.prelude);
+    }
+
+    pub(super) fn ping(&mut self, now: Millis) {
+        encode_header(xid::PING, OpCode::Ping, &mut self.prelude);
+        self.ping_sent = Some(now);
+    }
+
+    pub(super) fn fail_requests(&mut self, unsent: &Error, sink: &mut S) {
+        for (request, was_sent) in self.pending.drain() {
+            sink.reply(request, Err(if was_sent { Error::ConnectionLoss } else { unsent.clone() }));
+        }
+    }
+}
+
+fn encode_header(xid: Xid, op: OpCode, out: &mut Vec<u8>) {
+    let start = begin_frame(out);
+    RequestHeader { xid, op: op.to_wire() }.encode(out);
+    end_frame(out, start).expect("a header fits into a frame");
+}
+
+fn encode_auth(credential: &Credential, out: &mut Vec<u8>) {
+    let start = begin_frame(out);
+    RequestHeader { xid: xid::AUTH, op: OpCode::Auth.to_wire() }.encode(out);
+    AuthRequest {
+        auth_type: 0,
+        scheme: Some(credential.scheme.as_str().into()),
+        auth: Some(&credential.auth),
+    }
+    .encode(out);
+    end_frame(out, start).expect("a credential fits into a frame");
+}
