@@ -78,6 +78,7 @@ fn modes_give_sequences_ephemerals_and_containers() {
     assert_eq!(client.exists("/dir").wait(), Err(Error::Closed));
     assert_eq!(client.state(), SessionState::Closed);
     let other = servers.client();
+    other.sync("/dir").wait().expect("synced");
     assert_eq!(other.get_children("/dir").wait().expect("children").0, ["n-0000000000"]);
 }
 
@@ -193,6 +194,7 @@ fn credentials_open_what_an_acl_closes() {
     let (acl, stat) = owner.get_acl("/mine").wait().expect("read");
     assert!(acl.entries().any(|(perms, scheme, _)| (perms, scheme) == (Perms::ALL, "digest")));
     let client = servers.client();
+    client.sync("/mine").wait().expect("synced");
     assert_eq!(client.get_data("/mine").wait(), Err(Error::NoAuth));
     client.add_credential("digest", "user:secret").wait().expect("accepted");
     assert!(client.get_data("/mine").wait().is_ok());
