@@ -65,6 +65,9 @@ pub trait Sink {
     /// The outcome of a request: the body of the reply, or why there is none.
     fn reply(&mut self, request: Self::Request, outcome: Result<&[u8], Error>);
 
+    /// Whether anybody still waits for a watch whose request is answered only now.
+    fn wants(&self, watcher: &Self::Watcher) -> bool;
+
     /// A one-shot watch has fired, and is gone.
     fn fired(&mut self, watcher: Self::Watcher, event: WatchEvent);
 
