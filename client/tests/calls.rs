@@ -8,6 +8,7 @@ use ringkeeper_client::{
     Acl, AddWatchMode, Client, CreateMode, Error, EventKind, OpResult, Outcome, Perms, ReadResult,
     SessionState, Wait, WatcherType,
 };
+use support::proxy::Proxy;
 use support::servers;
 
 #[test]
@@ -216,8 +217,12 @@ fn a_refused_credential_ends_the_session() {
 #[test]
 fn a_session_is_taken_over_by_its_ticket() {
     let Some(servers) = servers() else { return };
-    let first = servers.client();
+    let proxy = Proxy::new(servers.addresses());
+    let first = servers.client_through(&proxy);
     first.create("/e", b"", CreateMode::Ephemeral).wait().expect("created");
+    // Two clients with a connection would take the session from one another, again and again.
+    proxy.set_down(true);
+    proxy.cut();
     let second = servers.builder().resume(first.session_ticket()).connect().wait().expect("the session");
     assert_eq!(second.session_id(), first.session_id());
     assert_eq!(second.get_ephemerals("/").wait(), Ok(vec!["/e".to_owned()]));
