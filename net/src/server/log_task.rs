@@ -132,11 +132,6 @@ impl LogQueue {
         self.answers.borrow_mut().push_back(answer);
     }
 
-    /// Takes the oldest command.
-    fn next_command(&self) -> Option<Command> {
-        self.commands.borrow_mut().pop_front()
-    }
-
     /// Takes the appends at the front of the queue.
     fn next_group(&self) -> Vec<Batch> {
         let mut commands = self.commands.borrow_mut();
