@@ -70,8 +70,16 @@ const TICK: Duration = Duration::from_millis(50);
 const PREEMPT: Duration = Duration::from_millis(10);
 
 /// The longest that an executor sleeps. glommio (0.9) goes to sleep in spite of runnable tasks when its thread was off
-/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then.
-const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then. A timer that
+/// has fired and whose task is among those that were not run is none: the next longer one stands by for it, and so on,
+/// for a thread can be off the CPU for as long as it pleases the machine.
+const SLEEPS_MAX: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(60),
+    Duration::from_secs(3600),
+];
 
 /// Registered I/O memory of an executor that does files, and of one that does sockets alone.
 const IO_MEMORY_BYTES: usize = 4 << 20;
@@ -169,7 +177,7 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
         let clock = Clock::start();
-        glommio::spawn_local(keep_awake()).detach();
+        keep_awake();
         let seed = u64::from_le_bytes(random()?);
         let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
         let view = Arc::new(recovered.state.clone());
@@ -280,7 +288,7 @@ fn start_shards(
 impl ShardSeed {
     /// Serves the sockets that come in, for as long as the server runs.
     async fn run(self) {
-        glommio::spawn_local(keep_awake()).detach();
+        keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
         let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
@@ -299,10 +307,15 @@ impl ShardSeed {
     }
 }
 
-/// Ends sleeps that should not have begun, see [`SLEEP_MAX`]. On every executor, from its start.
-async fn keep_awake() {
-    loop {
-        glommio::timer::sleep(SLEEP_MAX).await;
+/// Ends sleeps that should not have begun, see [`SLEEPS_MAX`]. On every executor, from its start.
+fn keep_awake() {
+    for sleep_max in SLEEPS_MAX {
+        glommio::spawn_local(async move {
+            loop {
+                glommio::timer::sleep(sleep_max).await;
+            }
+        })
+        .detach();
     }
 }
 
