@@ -133,11 +133,11 @@ fn run_multi(
 fn prepare_multi_op(head: &State, context: &Context<'_>, op: &MultiOp<'_>) -> Result<Update, ErrorCode> {
     match op {
         MultiOp::Create(request) | MultiOp::Create2(request) | MultiOp::CreateContainer(request) => {
-            let kind = CreateKind::in_multi(request.flags, None);
+            let kind = CreateKind::in_multi(op.op(), request.flags, None);
             create::prepare(head, context, &Creation::of(request, kind))
         }
         MultiOp::CreateTtl(request) => {
-            let kind = CreateKind::in_multi(request.flags, Some(request.ttl_ms));
+            let kind = CreateKind::in_multi(op.op(), request.flags, Some(request.ttl_ms));
             create::prepare(head, context, &Creation::of_ttl(request, kind))
         }
         MultiOp::Delete(request) => prepare_delete(head, context, request),

@@ -47,10 +47,13 @@ impl State {
         let tree = Tree::new(seed);
         let mut builder = StateBuilder::new(seed);
         for znode in tree.nodes() {
-            let is_config = znode.path() == crate::path::CONFIG;
-            let acl = if is_config { Acl::read_only() } else { Acl::OPEN };
+            let (mut meta, mut acl) = (znode.meta(), Acl::OPEN);
+            if znode.path() == crate::path::CONFIG {
+                // ZooKeeper sets this list without a version to expect, and takes that for the new one.
+                (meta.aversion, acl) = (-1, Acl::read_only());
+            }
             builder
-                .znode(&znode.path(), &znode.meta(), &acl, znode.data())
+                .znode(&znode.path(), &meta, &acl, znode.data())
                 .expect("built-in paths are distinct");
         }
         builder.finish(Zxid::ZERO, 0).expect("the built-in znodes are a tree")

@@ -1,6 +1,6 @@
 //! From the auth packet to identities.
 
-use ringkeeper_wire::Identity;
+use ringkeeper_wire::{Identity, decode_utf8};
 
 use super::digest::digest_id;
 use super::scheme;
@@ -15,17 +15,21 @@ pub struct AuthFailed;
 /// `ip` the packet is accepted and adds nothing, since the address is known from the connection.
 ///
 /// # Errors
-/// Any other scheme. Nothing is wrong with unknown users or passwords: an identity is only what it claims to be.
-pub fn authenticate(scheme: &str, data: &[u8], settings: &Settings) -> Result<Vec<Identity>, AuthFailed> {
+/// Any other scheme, or `digest` with null. Nothing is wrong with unknown users or passwords: an identity is only what it claims to be.
+pub fn authenticate(
+    scheme: &str,
+    data: Option<&[u8]>,
+    settings: &Settings,
+) -> Result<Vec<Identity>, AuthFailed> {
     match scheme {
-        scheme::DIGEST => Ok(digest_identities(data, settings)),
+        scheme::DIGEST => Ok(digest_identities(data.ok_or(AuthFailed)?, settings)),
         scheme::IP => Ok(Vec::new()),
         _ => Err(AuthFailed),
     }
 }
 
 fn digest_identities(data: &[u8], settings: &Settings) -> Vec<Identity> {
-    let id = digest_id(&String::from_utf8_lossy(data));
+    let id = digest_id(&decode_utf8(data));
     let is_super = settings.super_digest.as_ref() == Some(&id);
     let superuser = is_super.then(|| Identity { scheme: scheme::SUPER.to_owned(), id: String::new() });
     superuser.into_iter().chain([Identity { scheme: scheme::DIGEST.to_owned(), id }]).collect()
@@ -37,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_digest_packet_makes_a_digest_identity() {
-        let identities = authenticate("digest", b"super:test", &Settings::default());
+        let identities = authenticate("digest", Some(b"super:test"), &Settings::default());
         let id = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
         assert_eq!(identities, Ok(vec![Identity { scheme: "digest".to_owned(), id }]));
     }
@@ -47,7 +51,7 @@ mod tests {
         let super_digest = Some(digest_id("super:test"));
         let settings = Settings { super_digest, ..Settings::default() };
         let schemes = |data: &[u8]| {
-            let identities = authenticate("digest", data, &settings).expect("digest is known");
+            let identities = authenticate("digest", Some(data), &settings).expect("digest is known");
             identities.into_iter().map(|identity| identity.scheme).collect::<Vec<_>>()
         };
         assert_eq!(schemes(b"super:test"), ["super", "digest"]);
@@ -55,9 +59,15 @@ mod tests {
     }
 
     #[test]
+    fn only_a_digest_needs_data() {
+        assert_eq!(authenticate("ip", None, &Settings::default()), Ok(Vec::new()));
+        assert_eq!(authenticate("digest", None, &Settings::default()), Err(AuthFailed));
+    }
+
+    #[test]
     fn unknown_schemes_are_refused() {
         for scheme in ["", "auth", "world", "super", "sasl"] {
-            assert_eq!(authenticate(scheme, b"", &Settings::default()), Err(AuthFailed), "{scheme}");
+            assert_eq!(authenticate(scheme, Some(b""), &Settings::default()), Err(AuthFailed), "{scheme}");
         }
     }
 }

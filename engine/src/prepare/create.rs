@@ -1,6 +1,6 @@
 //! The creating requests: create, create2, createContainer, createTTL, alone and in a multi.
 
-use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, Perms};
+use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
 use super::{Context, check_acl, check_quota, check_session, fixup};
 use crate::path;
@@ -35,13 +35,13 @@ pub(super) enum CreateKind {
 }
 
 impl CreateKind {
-    /// Inside a multi the flags alone decide, and whatever is no container and has no TTL is answered like create
-    /// (ZooKeeper's `Op.create`).
-    pub(super) fn in_multi(flags: i32, ttl_ms: Option<i64>) -> Self {
+    /// Inside a multi the flags alone decide what is created; the opcode still decides the answer, except that
+    /// createContainer and createTTL whose flags say neither are answered like create (ZooKeeper's `Op.create`).
+    pub(super) fn in_multi(op: OpCode, flags: i32, ttl_ms: Option<i64>) -> Self {
         match (CreateMode::from_wire(flags), ttl_ms) {
             (Some(CreateMode::Container), _) => Self::Container,
             (Some(mode), Some(ttl_ms)) if mode.is_ttl() => Self::Ttl { ttl_ms },
-            _ => Self::Plain { reply_with_stat: false },
+            _ => Self::Plain { reply_with_stat: op == OpCode::Create2 },
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ringkeeper_wire::jute::Reader;
-use ringkeeper_wire::{AuthRequest, ErrorCode, Identity, OpCode, Record, SetSaslResponse, Xid};
+use ringkeeper_wire::{AuthRequest, ErrorCode, Identity, OpCode, Record, SaslRequest, SetSaslResponse, Xid};
 
 use super::{CloseReason, Shard, Slot};
 use crate::acl::authenticate;
@@ -21,10 +21,8 @@ impl Shard {
             self.abort(slot, Some(CloseReason::MalformedHeader));
             return;
         };
-        let identities = match (&request.scheme, request.auth) {
-            (Some(scheme), Some(auth)) => authenticate(scheme, auth, &self.settings.rules).ok(),
-            _ => None,
-        };
+        let scheme = request.scheme.as_deref();
+        let identities = scheme.and_then(|scheme| authenticate(scheme, request.auth, &self.settings.rules).ok());
         if identities.is_some_and(|identities| self.add_identities(slot, identities)) {
             self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {});
         } else {
@@ -33,7 +31,11 @@ impl Shard {
     }
 
     /// Answers like a ZooKeeper without a SASL login: success without a token, and nobody new.
-    pub(super) fn sasl(&mut self, slot: Slot, xid: Xid) {
+    pub(super) fn sasl(&mut self, slot: Slot, xid: Xid, body: &[u8]) {
+        if !matches!(SaslRequest::from_bytes(body), Ok(SaslRequest { token: Some(_) })) {
+            self.abort(slot, Some(CloseReason::MalformedHeader));
+            return;
+        }
         let response = SetSaslResponse { token: None };
         self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
     }

@@ -38,8 +38,8 @@ pub enum CloseReason {
     /// The first record is not a ConnectRequest.
     #[error("malformed ConnectRequest")]
     MalformedConnect,
-    /// A request without a whole header, or a malformed auth packet.
-    #[error("malformed request header or auth packet")]
+    /// A request without a whole header, or a malformed auth or sasl packet.
+    #[error("malformed request header, auth or sasl packet")]
     MalformedHeader,
     /// The client has seen a later state than this server.
     #[error("client has seen zxid 0x{seen:x}, this server is at 0x{ours:x}")]

@@ -15,6 +15,9 @@ use crate::message::{ConnId, Serving, Submitted};
 /// two, whether or not the client has room for their replies.
 const FENCED_READS_MAX: usize = 1024;
 
+/// In the reply to a request that no server processes.
+const UNPROCESSED_ZXID: i64 = -1;
+
 /// The size in bytes of a request's header.
 const HEADER_LEN: usize = 8;
 
@@ -38,7 +41,7 @@ impl Shard {
         if is_out_of_order(op) {
             match op {
                 OpCode::Auth => self.authenticate(slot, xid, body),
-                _ => self.sasl(slot, xid),
+                _ => self.sasl(slot, xid, body),
             }
             return true;
         }
@@ -191,6 +194,8 @@ impl Shard {
                 self.count_reply(now_ms, slot, xid, OpCode::Sync.to_wire(), received_ms);
             }
             What::Fail { code, op, close } => {
+                // ZooKeeper answers what it knows no processor for before it looks at any zxid.
+                let zxid = if close { UNPROCESSED_ZXID } else { zxid };
                 self.write_reply(slot, xid, zxid, code, |_| {});
                 self.count_reply(now_ms, slot, xid, op, received_ms);
                 if close {

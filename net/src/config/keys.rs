@@ -85,6 +85,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("DigestAuthenticationProvider.enabled", Honoured(|c, v| flag(v).map(|on| c.digest_enabled = on))),
     ("skipACL", Honoured(|c, v| flag(v).map(|on| c.skip_acl = on))),
     ("enforceQuota", Honoured(|c, v| flag(v).map(|on| c.enforce_quota = on))),
+    ("reconfigEnabled", Honoured(|c, v| flag(v).map(|on| c.reconfig_enabled = on))),
     ("extendedTypesEnabled", Honoured(|c, v| flag(v).map(|on| c.extended_types = on))),
     (
         "znode.container.checkIntervalMs",
@@ -152,7 +153,6 @@ const KEYS: &[(&str, Treatment)] = &[
     ("datadir.autocreate", NoEffect("a missing data folder is created")),
     ("db.autocreate", NoEffect(OFF)),
     ("standaloneEnabled", NoEffect("one server without server.N lines is standalone")),
-    ("reconfigEnabled", NoEffect("reconfig is not supported yet")),
     ("observerMasterPort", NoEffect(OFF)),
     ("syncEnabled", NoEffect("observers log to disk")),
     ("fastleader.minNotificationInterval", NoEffect("votes are sent when they change")),

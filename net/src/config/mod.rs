@@ -58,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) enforce_quota: bool,
     /// TTL znodes.
     pub(crate) extended_types: bool,
+    pub(crate) reconfig_enabled: bool,
     /// How often containers and TTL znodes are looked at, milliseconds.
     pub(crate) container_check_interval_ms: u64,
     /// How many of them are deleted a minute at most.
@@ -111,6 +112,7 @@ impl Default for Config {
             skip_acl: false,
             enforce_quota: false,
             extended_types: true,
+            reconfig_enabled: false,
             container_check_interval_ms: 60_000,
             container_max_per_minute: 10_000,
             container_max_never_used_ms: 0,
@@ -163,7 +165,7 @@ impl Config {
             skip_acl: self.skip_acl,
             enforce_quota: self.enforce_quota,
             super_digest: self.super_digest.clone(),
-            reconfig_enabled: false,
+            reconfig_enabled: self.reconfig_enabled,
         }
     }
 

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use crate::text::decode_utf8;
+
 /// Why a record could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {offset}")]
@@ -122,17 +124,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string in UTF-8; length -1 is null. Malformed UTF-8 reads as U+FFFD, as in ZooKeeper; only
-    /// such a string is copied.
+    /// A string in UTF-8, see [`decode_utf8`]; length -1 is null.
     ///
     /// # Errors
     /// The record is cut short, or the length is below -1.
     pub fn read_ustring(&mut self) -> Result<Option<Cow<'a, str>>, DecodeError> {
-        // `from_utf8` has a fast path for ASCII, `from_utf8_lossy` has not.
-        Ok(self.read_buffer()?.map(|bytes| match std::str::from_utf8(bytes) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(_) => String::from_utf8_lossy(bytes),
-        }))
+        Ok(self.read_buffer()?.map(decode_utf8))
     }
 
     /// The count of a vector; -1 is null, and any lower count is an empty vector, as in ZooKeeper.

@@ -17,6 +17,7 @@ mod record;
 mod request;
 mod response;
 mod stat;
+mod text;
 mod vector;
 
 pub use acl::{Acl, AclEntry, AclList, ClientInfo, Identity};
@@ -43,4 +44,5 @@ pub use response::{
     SetSaslResponse, SyncResponse, WhoAmIResponse,
 };
 pub use stat::Stat;
+pub use text::decode_utf8;
 pub use vector::{Element, StringList, Vector, VectorIter};

@@ -253,27 +253,18 @@ impl MultiOp<'_> {
     }
 }
 
-/// Reads a create of a multi. Inside a multi ZooKeeper answers unknown flags, and flags for a time to live
-/// in a record without one, as if the bytes could not be parsed.
+/// Reads a create of a multi. Inside a multi ZooKeeper answers a null ACL, unknown flags, and flags for a time
+/// to live in a record without one, as if the bytes could not be parsed; in a createTTL it does not.
 fn decode_create<'a>(reader: &mut Reader<'a>) -> Result<CreateRequest<'a>, DecodeError> {
     let offset = reader.offset();
     let record = CreateRequest::decode(reader)?;
-    match CreateMode::from_wire(record.flags) {
-        Some(mode) if !mode.is_ttl() => Ok(record),
-        _ => Err(DecodeError { what: Fault::UnknownValue { field: "flags", value: record.flags }, offset }),
-    }
-}
-
-/// Reads a createTTL of a multi, likewise.
-fn decode_create_ttl<'a>(reader: &mut Reader<'a>) -> Result<CreateTtlRequest<'a>, DecodeError> {
-    let offset = reader.offset();
-    let record = CreateTtlRequest::decode(reader)?;
-    match CreateMode::from_wire(record.flags) {
-        Some(_) => Ok(record),
-        None => {
-            Err(DecodeError { what: Fault::UnknownValue { field: "flags", value: record.flags }, offset })
-        }
-    }
+    let flags_fit = CreateMode::from_wire(record.flags).is_some_and(|mode| !mode.is_ttl());
+    let what = match record.acl {
+        None => Fault::Null,
+        Some(_) if flags_fit => return Ok(record),
+        Some(_) => Fault::UnknownValue { field: "flags", value: record.flags },
+    };
+    Err(DecodeError { what, offset })
 }
 
 impl<'a> MultiEntry<'a> for MultiOp<'a> {
@@ -282,7 +273,7 @@ impl<'a> MultiEntry<'a> for MultiOp<'a> {
             Some(OpCode::Create) => decode_create(reader).map(Self::Create),
             Some(OpCode::Create2) => decode_create(reader).map(Self::Create2),
             Some(OpCode::CreateContainer) => decode_create(reader).map(Self::CreateContainer),
-            Some(OpCode::CreateTtl) => decode_create_ttl(reader).map(Self::CreateTtl),
+            Some(OpCode::CreateTtl) => Record::decode(reader).map(Self::CreateTtl),
             Some(OpCode::Delete) => Record::decode(reader).map(Self::Delete),
             Some(OpCode::SetData) => Record::decode(reader).map(Self::SetData),
             Some(OpCode::Check) => Record::decode(reader).map(Self::Check),

@@ -24,6 +24,8 @@ struct Matcher {
     _reason: String,
     request: String,
     field: String,
+    /// The request, as the reports show it, has this in it.
+    asked: Option<String>,
     /// The reference's answer begins with this.
     reference: Option<String>,
     /// The subject's answer begins with this.
@@ -37,13 +39,14 @@ impl Accepted {
         toml::from_str(&text).with_context(|| format!("in {}", path.display()))
     }
 
-    /// Whether the list has a place for `difference`.
-    pub(super) fn covers(&self, difference: &Difference) -> bool {
+    /// Whether the list has a place for `difference` in the answer to `asked`.
+    pub(super) fn covers(&self, asked: &str, difference: &Difference) -> bool {
         let begins =
             |answer: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|w| answer.starts_with(w));
         self.difference.iter().any(|matcher| {
             matcher.request == difference.request
                 && matcher.field == difference.field
+                && matcher.asked.as_ref().is_none_or(|part| asked.contains(part))
                 && begins(&difference.reference, &matcher.reference)
                 && begins(&difference.subject, &matcher.subject)
         })
@@ -57,7 +60,8 @@ mod tests {
     #[test]
     fn a_matcher_covers_only_what_it_names() {
         let list: Accepted = toml::from_str(
-            "[[difference]]\nreason = 'why'\nrequest = 'Sasl'\nfield = 'err'\nreference = '-5'\nsubject = '-115'\n",
+            "[[difference]]\nreason = 'why'\nrequest = 'Sasl'\nfield = 'err'\nasked = 'token'\nreference = '-5'\n\
+             subject = '-115'\n",
         )
         .unwrap();
         let difference = |request: &str, subject: &str| Difference {
@@ -66,9 +70,10 @@ mod tests {
             reference: "-5".into(),
             subject: subject.into(),
         };
-        assert!(list.covers(&difference("Sasl", "-115")));
-        assert!(!list.covers(&difference("Sasl", "0")));
-        assert!(!list.covers(&difference("Auth", "-115")));
+        assert!(list.covers("a token", &difference("Sasl", "-115")));
+        assert!(!list.covers("nothing", &difference("Sasl", "-115")));
+        assert!(!list.covers("a token", &difference("Sasl", "0")));
+        assert!(!list.covers("a token", &difference("Auth", "-115")));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
-    ConnectResponse, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, Stat, StringList,
+    AclList,     ConnectResponse, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, Stat, StringList,
     WatcherEvent, xid,
 };
 
@@ -126,7 +126,13 @@ impl<'m> Comparison<'m> {
                 self.stats(&r.stat, &s.stat);
             }
             (R::GetAcl(r), R::GetAcl(s)) => {
-                self.same("acl", &r.acl, &s.acl);
+                // Who `auth` stands for comes in no particular order.
+                let sorted = |acl: &Option<AclList<'a>>| {
+                    acl.as_ref().map(|list| {
+                        list.iter().map(|entry| format!("{entry:?}")).collect::<BTreeSet<_>>()
+                    })
+                };
+                self.same("acl", &sorted(&r.acl), &sorted(&s.acl));
                 self.stats(&r.stat, &s.stat);
             }
             (R::GetChildren(r), R::GetChildren(s)) => self.sets("children", &r.children, &s.children),

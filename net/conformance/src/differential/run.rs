@@ -113,7 +113,7 @@ impl Run {
             let answers =
                 self.step().with_context(|| format!("seed {}, request {}", self.seed, self.operations))?;
             for answer in answers.iter().filter(|answer| !answer.differences.is_empty()) {
-                if answer.differences.iter().all(|difference| accepted.covers(difference)) {
+                if answer.differences.iter().all(|difference| accepted.covers(&answer.request, difference)) {
                     accepted_differences += answer.differences.len();
                 } else {
                     let report = Some(self.report(answer));
@@ -173,15 +173,20 @@ impl Run {
         let requests = self.make_group(slot);
         let first_xid = self.xids(requests.len());
         for request in &requests {
-            self.note(slot, request.path.clone(), request.describe());
+            self.note(slot, request.path.clone(), abbreviate(&request.describe()));
             self.remember_watch(slot, request);
             self.operations += 1;
         }
         let mapping = &self.mapping;
         self.reference.send(slot, &requests, first_xid, &|zxid| resolve(mapping, zxid).0)?;
         self.subject.send(slot, &requests, first_xid, &|zxid| resolve(mapping, zxid).1)?;
-        let reference = self.reference.read_replies(slot, requests.len())?;
-        let subject = self.subject.read_replies(slot, requests.len())?;
+        let mut reference = self.reference.read_replies(slot, requests.len())?;
+        let mut subject = self.subject.read_replies(slot, requests.len())?;
+        if requests.iter().any(|request| request.op == OpCode::CloseSession.to_wire()) {
+            // In which order a session's ephemerals go is nobody's promise.
+            sort_events(&mut reference);
+            sort_events(&mut subject);
+        }
         self.learn(&requests, &reference);
         let closes =
             requests.last().zip(reference.last()).is_some_and(|(request, reply)| closes(request.op, reply));
@@ -190,6 +195,10 @@ impl Run {
             // Anything sent before the server has closed may or may not be answered.
             let (r, s) = (self.reference.read_replies(slot, 1)?, self.subject.read_replies(slot, 1)?);
             answers.extend(self.compare(slot, &[], r, s));
+        }
+        if requests.iter().any(|request| request.op == OpCode::DeleteContainer.to_wire()) {
+            // One of the servers ends the connection, the other may not.
+            self.drop_connection(slot);
         }
         if requests.iter().any(|request| request.is_write || request.is_alone) {
             let closes = requests.iter().any(|request| request.op == OpCode::CloseSession.to_wire());
@@ -233,7 +242,6 @@ impl Run {
             let mut reference = self.reference.read_replies(slot, 1)?;
             let mut subject = self.subject.read_replies(slot, 1)?;
             if session_was_closed {
-                // In which order a session's ephemerals go is nobody's promise.
                 sort_events(&mut reference);
                 sort_events(&mut subject);
             }
@@ -365,10 +373,14 @@ impl Run {
         let request = format!("{handshake:?}");
         let mut answers = vec![Answered { slot, request, path: None, reference, subject, differences }];
         answers.extend(self.compare_ends(slot, r_earlier, s_earlier)?);
-        if handshake.pipelined_xid.is_some() && self.reference.slots[slot].connection.is_some() {
+        let is_granted = matches!(r, Received::Frame(_)) && !is_refusal(&r);
+        if handshake.pipelined_xid.is_some() && is_granted && self.reference.slots[slot].connection.is_some() {
             let r = self.reference.read_replies(slot, 1)?;
             let s = self.subject.read_replies(slot, 1)?;
             answers.extend(self.compare(slot, &[barrier_request()], r, s));
+        }
+        if is_refusal(&r) && handshake.claims_in_vain() {
+            answers.extend(self.compare_claimed(slot)?);
         }
         if is_refusal(&r) && handshake.is_honest() {
             self.reference.slots[slot].session = Session::default();
@@ -392,6 +404,28 @@ impl Run {
         let differences = comparison.differences;
         let (reference, subject) = (describe(0, &r), describe(0, &s));
         let request = "nothing, on a connection whose session has been resumed elsewhere".to_owned();
+        Ok(vec![Answered { slot, request, path: None, reference, subject, differences }])
+    }
+
+    /// What has become of a session's connection when somebody else was refused that session.
+    fn compare_claimed(&mut self, slot: usize) -> Result<Vec<Answered>> {
+        if self.reference.slots[slot].connection.is_none() {
+            return Ok(Vec::new());
+        }
+        let (xid, barrier) = (self.xids(1), barrier_request());
+        let answer = |side: &mut Side| -> Result<Received> {
+            side.send(slot, std::slice::from_ref(&barrier), xid, &|_| 0)?;
+            Ok(side.read_replies(slot, 1)?.pop().unwrap_or(Received::Silent))
+        };
+        let (r, s) = (answer(&mut self.reference)?, answer(&mut self.subject)?);
+        let mut comparison = Comparison::new(&mut self.mapping, "claimed connection".to_owned());
+        comparison.received(barrier.op, HeaderZxid::Exact, &r, &s);
+        let differences = comparison.differences;
+        if r == Received::Closed || s == Received::Closed {
+            self.drop_connection(slot);
+        }
+        let (reference, subject) = (describe(barrier.op, &r), describe(barrier.op, &s));
+        let request = "sync, on a connection whose session somebody else has claimed in vain".to_owned();
         Ok(vec![Answered { slot, request, path: None, reference, subject, differences }])
     }
 
@@ -487,7 +521,7 @@ impl Run {
         };
         let lines: Vec<&LogEntry> = self.log.iter().rev().filter(related).take(LINES).collect();
         let _ = writeln!(text, "seed {}, request {}, session {}:", self.seed, self.operations, answer.slot);
-        let _ = writeln!(text, "  asked:     {}", answer.request);
+        let _ = writeln!(text, "  asked:     {}", abbreviate(&answer.request));
         let _ = writeln!(text, "  reference: {}", answer.reference);
         let _ = writeln!(text, "  subject:   {}", answer.subject);
         for Difference { request, field, reference, subject } in &answer.differences {
@@ -540,6 +574,11 @@ impl Handshake {
             password: (self.kind != SessionKind::NoPassword).then_some(session.password.as_slice()),
             read_only: self.read_only,
         }
+    }
+
+    /// Whether it names a session without the proof that it is the client's.
+    fn claims_in_vain(&self) -> bool {
+        matches!(self.kind, SessionKind::WrongPassword | SessionKind::NoPassword)
     }
 
     /// Whether a refusal means that the session is gone.
