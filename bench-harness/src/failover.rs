@@ -92,8 +92,9 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<()> {
     let mut rows = Vec::new();
     for system in &systems {
         let mut ensemble = Ensemble::start(system, &work_dir, args.port)?;
-        let gaps = kill_leaders(&mut ensemble, args.kills)
-            .with_context(|| format!("{}: an error, not a result; logs end with:\n{}", system.name(), ensemble.log_tails()))?;
+        let gaps = kill_leaders(&mut ensemble, args.kills).with_context(|| {
+            format!("{}: an error, not a result; logs end with:\n{}", system.name(), ensemble.log_tails())
+        })?;
         rows.push(Row::of(system.name(), gaps)?);
     }
     if args.json {

@@ -100,9 +100,15 @@ impl System {
 
     /// Writes the configuration of a server of an ensemble; `servers` are the `server.N` lines. The data is in
     /// `folder/data`, where `myid` is already.
-    pub(crate) fn write_ensemble_member(&self, folder: &Path, address: SocketAddr, servers: &str) -> Result<()> {
+    pub(crate) fn write_ensemble_member(
+        &self,
+        folder: &Path,
+        address: SocketAddr,
+        servers: &str,
+    ) -> Result<()> {
         let (ip, port, data) = (address.ip(), address.port(), folder.join("data"));
-        let java_only = if matches!(self, Self::ZooKeeper { .. }) { "admin.enableServer=false\n" } else { "" };
+        let java_only =
+            if matches!(self, Self::ZooKeeper { .. }) { "admin.enableServer=false\n" } else { "" };
         let text = format!(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n{java_only}dataDir={}\n\
              clientPortAddress={ip}\nclientPort={port}\n{servers}",

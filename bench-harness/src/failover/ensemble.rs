@@ -81,7 +81,8 @@ impl Ensemble {
     pub(super) fn wait_for_leader(&mut self) -> Result<usize> {
         let deadline = Instant::now() + START_MAX;
         loop {
-            let modes: Vec<_> = self.members.iter().map(|member| mode(member.client).unwrap_or_default()).collect();
+            let modes: Vec<_> =
+                self.members.iter().map(|member| mode(member.client).unwrap_or_default()).collect();
             let of = |mode: &str| modes.iter().filter(|other| *other == mode).count();
             if let (1, Some(leader)) = (of("leader"), modes.iter().position(|mode| mode == "leader"))
                 && of("follower") == SERVERS - 1

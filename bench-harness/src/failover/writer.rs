@@ -67,7 +67,8 @@ impl Writers {
     /// The longest time between two acknowledged writes of all writers together, from the last before `from` to the
     /// first that is not before `to`.
     pub(super) fn longest_gap(&self, from: Instant, to: Instant) -> Duration {
-        let mut all: Vec<_> = self.shared.acknowledged.iter().flat_map(|writer| lock(writer).clone()).collect();
+        let mut all: Vec<_> =
+            self.shared.acknowledged.iter().flat_map(|writer| lock(writer).clone()).collect();
         all.sort_unstable();
         longest_gap(&all, from, to)
     }

@@ -19,7 +19,8 @@ fn comes_back_after(txns: usize) {
     (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
     ensemble.kill(away);
     let zxid = write(&mut client, txns);
-    let addresses: Vec<_> = ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
+    let addresses: Vec<_> =
+        ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
     let load = Load::start(&ensemble, &addresses);
     load.wait_for_writes(10);
     ensemble.run(away);

@@ -134,7 +134,8 @@ impl Ensemble {
     pub(crate) fn run(&mut self, server: usize) {
         let member = &mut self.members[server];
         assert!(member.child.get_mut().is_none(), "server {server} runs already");
-        let log = File::options().create(true).append(true).open(member.folder.join("log")).expect("a log file");
+        let log =
+            File::options().create(true).append(true).open(member.folder.join("log")).expect("a log file");
         let binary = OsString::from(env!("CARGO_BIN_EXE_ringkeeper"));
         let words: Vec<_> = member.within.iter().chain([&binary]).collect();
         let mut command = Command::new(words[0]);
@@ -192,7 +193,8 @@ impl Ensemble {
 
     /// Waits until all servers that run serve, one of them leading; which one.
     pub(crate) fn leader(&self) -> usize {
-        let running: Vec<_> = self.servers().filter(|&server| self.members[server].child.borrow().is_some()).collect();
+        let running: Vec<_> =
+            self.servers().filter(|&server| self.members[server].child.borrow().is_some()).collect();
         self.leader_among(&running)
     }
 

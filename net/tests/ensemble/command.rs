@@ -34,7 +34,8 @@ fn start(folder: &Path, arguments: &[&str]) -> Running {
         parts.0 += usize::from(line.contains(" leader "));
         parts.1 += usize::from(line.contains(" follower "));
         if let Some(string) = line.strip_prefix("connection string: ") {
-            running.addresses = string.split(',').map(|address| address.parse().expect("an address")).collect();
+            running.addresses =
+                string.split(',').map(|address| address.parse().expect("an address")).collect();
         }
         running.text += &(line + "\n");
     }

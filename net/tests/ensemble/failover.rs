@@ -28,7 +28,8 @@ fn a_killed_leader_is_replaced_and_every_acknowledged_write_is_kept() {
 fn no_client_of_another_server_notices_that_a_follower_is_killed() {
     let mut ensemble = Ensemble::start();
     let follower = ensemble.others(ensemble.leader())[0];
-    let others: Vec<_> = ensemble.others(follower).into_iter().map(|server| ensemble.address(server)).collect();
+    let others: Vec<_> =
+        ensemble.others(follower).into_iter().map(|server| ensemble.address(server)).collect();
     let load = Load::start(&ensemble, &others);
     for _ in 0..3 {
         load.wait_for_writes(50);
@@ -56,7 +57,8 @@ fn all_killed_at_once_come_back_with_every_acknowledged_write_and_the_ephemerals
     load.wait_for_writes(10);
     let acknowledged = load.stop();
     assert!(ensemble.connect(2).exists("/alive", false), "its session has not expired");
-    let mut owner = Client::resume(ensemble.address(0), SESSION_MS, owner.credentials).expect("the session lives");
+    let mut owner =
+        Client::resume(ensemble.address(0), SESSION_MS, owner.credentials).expect("the session lives");
     owner.delete("/alive");
     assert_nothing_lost(&ensemble, &acknowledged);
 }

@@ -118,7 +118,13 @@ pub(crate) fn assert_nothing_lost(ensemble: &Ensemble, acknowledged: &BTreeSet<S
         client.sync();
         let found: BTreeSet<_> = client.children("/load", false).into_iter().collect();
         let lost: Vec<_> = acknowledged.difference(&found).collect();
-        assert!(lost.is_empty(), "server {} lacks {} of {}: {lost:?}", server + 1, lost.len(), acknowledged.len());
+        assert!(
+            lost.is_empty(),
+            "server {} lacks {} of {}: {lost:?}",
+            server + 1,
+            lost.len(),
+            acknowledged.len()
+        );
     }
     ensemble.assert_equal_trees(1);
 }

@@ -27,7 +27,11 @@ struct Network {
 fn ip(arguments: &str) -> Result<(), String> {
     let output = Command::new("ip").args(arguments.split(' ')).stdin(Stdio::null()).output();
     let output = output.map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
 }
 
 impl Network {
@@ -36,7 +40,8 @@ impl Network {
         let only = NETWORK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         // 198.18.0.0/15 is set aside for tests of networks.
-        let network = Self { name: format!("rk{high:02x}{low:02x}"), subnet: [198, 18 + (high & 1), low], _only: only };
+        let network =
+            Self { name: format!("rk{high:02x}{low:02x}"), subnet: [198, 18 + (high & 1), low], _only: only };
         let name = &network.name;
         ip(&format!("link add {name} type bridge"))?;
         ip(&format!("addr add {}/24 dev {name}", network.address_of(254)))?;
@@ -112,7 +117,9 @@ impl Drop for Network {
 fn on_a_network(test: impl FnOnce(&Network)) {
     match Network::make() {
         Ok(network) => test(&network),
-        Err(reason) => eprintln!("skipped: no network namespaces here ({reason}); run as root, with iproute2"),
+        Err(reason) => {
+            eprintln!("skipped: no network namespaces here ({reason}); run as root, with iproute2")
+        }
     }
 }
 

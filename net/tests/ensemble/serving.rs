@@ -23,8 +23,9 @@ fn a_write_through_any_server_is_seen_on_every_server_after_a_sync() {
 fn writes_of_one_client_are_pipelined_through_a_follower_in_order() {
     let ensemble = Ensemble::start();
     let mut client = ensemble.connect(ensemble.others(ensemble.leader())[0]);
-    let sent: Vec<_> =
-        (0..500).map(|number| client.send_create(&format!("/n{number}"), b"", CreateMode::Persistent)).collect();
+    let sent: Vec<_> = (0..500)
+        .map(|number| client.send_create(&format!("/n{number}"), b"", CreateMode::Persistent))
+        .collect();
     let answered: Vec<_> = sent.iter().map(|_| client.reply().expect("a reply")).collect();
     assert_eq!(answered.iter().map(|reply| reply.xid).collect::<Vec<_>>(), sent);
     assert!(answered.iter().all(|reply| reply.error == 0));

@@ -11,7 +11,8 @@ fn a_session_moves_to_another_server_with_its_ephemerals_and_its_old_connection_
     let mut old = ensemble.connect(0);
     old.create("/mine", b"", CreateMode::Ephemeral);
     for to in [1, 2, 0] {
-        let mut new = Client::resume(ensemble.address(to), SESSION_MS, old.credentials).expect("the session lives");
+        let mut new =
+            Client::resume(ensemble.address(to), SESSION_MS, old.credentials).expect("the session lives");
         assert!(is_closed(old.stream()), "the session is elsewhere");
         new.sync();
         assert!(new.exists("/mine", false));
@@ -33,8 +34,8 @@ fn a_session_survives_its_server_and_the_leader() {
     ensemble.kill(leader);
     let others = ensemble.others(leader);
     ensemble.leader_among(&others);
-    let mut client =
-        Client::resume(ensemble.address(others[0]), SESSION_MS, client.credentials).expect("the session lives");
+    let mut client = Client::resume(ensemble.address(others[0]), SESSION_MS, client.credentials)
+        .expect("the session lives");
     client.sync();
     assert!(client.exists("/mine", false));
     client.set("/mine", b"still mine");
@@ -43,7 +44,8 @@ fn a_session_survives_its_server_and_the_leader() {
 #[test]
 fn a_session_that_nobody_hears_of_expires_on_all_servers() {
     let ensemble = Ensemble::start_with("minSessionTimeout=500");
-    let mut silent = Client::try_attach(ensemble.address(0), 500, None, 0).expect("reached").expect("a session");
+    let mut silent =
+        Client::try_attach(ensemble.address(0), 500, None, 0).expect("reached").expect("a session");
     silent.create("/silent", b"", CreateMode::Ephemeral);
     for server in ensemble.servers() {
         let mut witness = ensemble.connect(server);
@@ -61,9 +63,11 @@ fn a_session_that_nobody_hears_of_expires_on_all_servers() {
 fn a_session_is_kept_alive_by_pings_to_a_follower() {
     let ensemble = Ensemble::start_with("minSessionTimeout=500");
     let follower = ensemble.others(ensemble.leader())[0];
-    let mut busy = Client::try_attach(ensemble.address(follower), 4000, None, 0).expect("reached").expect("a session");
+    let mut busy =
+        Client::try_attach(ensemble.address(follower), 4000, None, 0).expect("reached").expect("a session");
     busy.create("/busy", b"", CreateMode::Ephemeral);
-    let mut silent = Client::try_attach(ensemble.address(follower), 4000, None, 0).expect("reached").expect("a session");
+    let mut silent =
+        Client::try_attach(ensemble.address(follower), 4000, None, 0).expect("reached").expect("a session");
     silent.create("/silent", b"", CreateMode::Ephemeral);
     // Reads are answered by the follower alone: the leader hears of the session by what the follower reports.
     wait_for("the other's expiry", || (!busy.exists("/silent", false)).then_some(()));
@@ -76,10 +80,12 @@ fn a_client_that_has_seen_more_than_a_server_is_sent_away() {
     let ensemble = Ensemble::start();
     let client = ensemble.connect(0);
     for server in ensemble.servers() {
-        let refused = Client::try_attach(ensemble.address(server), SESSION_MS, Some(client.credentials), i64::MAX);
+        let refused =
+            Client::try_attach(ensemble.address(server), SESSION_MS, Some(client.credentials), i64::MAX);
         assert!(refused.is_err(), "server {} knows less", server + 1);
     }
-    let seen = Client::try_attach(ensemble.address(1), SESSION_MS, Some(client.credentials), 1).expect("an answer");
+    let seen =
+        Client::try_attach(ensemble.address(1), SESSION_MS, Some(client.credentials), 1).expect("an answer");
     assert!(seen.is_some(), "the session goes on where its client can see on");
 }
 
