@@ -11,6 +11,7 @@ mod creates;
 mod descriptors;
 mod driver;
 mod environment;
+mod failover;
 mod fault;
 mod floor;
 mod interrupt;
@@ -46,6 +47,7 @@ enum Command {
     Ratio(ratio::RatioArgs),
     Compare(compare::CompareArgs),
     Floor(floor::FloorArgs),
+    Failover(failover::FailoverArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Ratio(args) => ratio::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Floor(args) => floor::run(&args),
+        Command::Failover(args) => failover::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {

@@ -45,7 +45,9 @@ impl Future for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // One that fired, or was never registered, is not found there.
+        // If its request is not answered yet, it is not registered either, and must not be later. Nobody
+        // waits any more, so that there is nobody to wake.
+        drop(self.queue.end(Error::Closed));
         let Registration { shared, id, path } = &self.registration;
         shared.note(|core| core.forget_watch(path, *id));
     }
@@ -122,6 +124,7 @@ impl Stream for PersistentWatch {
 
 impl Drop for PersistentWatch {
     fn drop(&mut self) {
+        drop(self.queue.end(Error::Closed));
         let Registration { shared, id, path } = &self.registration;
         if !shared.note(|core| core.forget_persistent(path, self.mode, *id)) {
             return;

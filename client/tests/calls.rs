@@ -8,6 +8,7 @@ use ringkeeper_client::{
     Acl, AddWatchMode, Client, CreateMode, Error, EventKind, OpResult, Outcome, Perms, ReadResult,
     SessionState, Wait, WatcherType,
 };
+use support::proxy::Proxy;
 use support::servers;
 
 #[test]
@@ -78,6 +79,7 @@ fn modes_give_sequences_ephemerals_and_containers() {
     assert_eq!(client.exists("/dir").wait(), Err(Error::Closed));
     assert_eq!(client.state(), SessionState::Closed);
     let other = servers.client();
+    other.sync("/dir").wait().expect("synced");
     assert_eq!(other.get_children("/dir").wait().expect("children").0, ["n-0000000000"]);
 }
 
@@ -193,6 +195,7 @@ fn credentials_open_what_an_acl_closes() {
     let (acl, stat) = owner.get_acl("/mine").wait().expect("read");
     assert!(acl.entries().any(|(perms, scheme, _)| (perms, scheme) == (Perms::ALL, "digest")));
     let client = servers.client();
+    client.sync("/mine").wait().expect("synced");
     assert_eq!(client.get_data("/mine").wait(), Err(Error::NoAuth));
     client.add_credential("digest", "user:secret").wait().expect("accepted");
     assert!(client.get_data("/mine").wait().is_ok());
@@ -214,8 +217,12 @@ fn a_refused_credential_ends_the_session() {
 #[test]
 fn a_session_is_taken_over_by_its_ticket() {
     let Some(servers) = servers() else { return };
-    let first = servers.client();
+    let proxy = Proxy::new(servers.addresses());
+    let first = servers.client_through(&proxy);
     first.create("/e", b"", CreateMode::Ephemeral).wait().expect("created");
+    // Two clients with a connection would take the session from one another, again and again.
+    proxy.set_down(true);
+    proxy.cut();
     let second = servers.builder().resume(first.session_ticket()).connect().wait().expect("the session");
     assert_eq!(second.session_id(), first.session_id());
     assert_eq!(second.get_ephemerals("/").wait(), Ok(vec!["/e".to_owned()]));

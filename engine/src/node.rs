@@ -142,7 +142,11 @@ impl Node {
             return;
         }
         let Some(sealed) = self.replica.seal() else { return };
-        debug_assert_eq!(self.zab.next_zxid(), Some(sealed.first), "replica and broadcast agree on the next zxid");
+        debug_assert_eq!(
+            self.zab.next_zxid(),
+            Some(sealed.first),
+            "replica and broadcast agree on the next zxid"
+        );
         let batch = self.framing.frame(&sealed, self.zab.last().checksum);
         self.broadcast(now, Input::Propose(batch));
     }
@@ -182,7 +186,9 @@ impl Node {
 
     fn on_replica_effect(&mut self, now: Now, effect: replica::Effect) {
         let input = match effect {
-            replica::Effect::Shard(shard, message) => return self.effects.push(Effect::Shard(shard, message)),
+            replica::Effect::Shard(shard, message) => {
+                return self.effects.push(Effect::Shard(shard, message));
+            }
             replica::Effect::AllShards(message) => return self.effects.push(Effect::AllShards(message)),
             replica::Effect::ToLeader(bytes) => Input::Forward(bytes.into()),
             replica::Effect::ToLearner(to, bytes) => {
@@ -266,6 +272,9 @@ impl Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("status", &self.zab.status()).field("last", &self.zab.last()).finish_non_exhaustive()
+        f.debug_struct("Node")
+            .field("status", &self.zab.status())
+            .field("last", &self.zab.last())
+            .finish_non_exhaustive()
     }
 }

@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn flags_and_options_override_the_defaults() {
-        let cli = Cli::parse_from(["ringkeeper", "server", "-p", "2999", "-o", "tickTime=100", "--shards", "3"]);
+        let cli =
+            Cli::parse_from(["ringkeeper", "server", "-p", "2999", "-o", "tickTime=100", "--shards", "3"]);
         let Some(Command::Server(args)) = cli.command else { panic!("a server command") };
         let (config, notices) = args.config().expect("valid");
         assert_eq!((config.client_port, config.tick_time_ms, config.shards), (2999, 100, Some(3)));

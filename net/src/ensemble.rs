@@ -48,15 +48,23 @@ pub(crate) struct EnsembleArgs {
 /// Why an ensemble did not start or did not last.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnsembleError {
-    #[error("the folder {folder} cannot be used: {error}; make it writable for this user, or choose another with --dir")]
+    #[error(
+        "the folder {folder} cannot be used: {error}; make it writable for this user, or choose another with --dir"
+    )]
     Folder { folder: PathBuf, error: io::Error },
-    #[error("{folder} holds an ensemble with {found}, not with {wanted}: leave the option out, or choose another folder with --dir")]
+    #[error(
+        "{folder} holds an ensemble with {found}, not with {wanted}: leave the option out, or choose another folder with --dir"
+    )]
     Other { folder: PathBuf, found: String, wanted: String },
     #[error("{0}; correct it, or choose another folder with --dir")]
     Config(#[from] crate::config::ConfigError),
-    #[error("{file} names the folder {data_dir}, which is not its own: has it been moved? correct dataDir, or choose another folder with --dir")]
+    #[error(
+        "{file} names the folder {data_dir}, which is not its own: has it been moved? correct dataDir, or choose another folder with --dir"
+    )]
     Moved { file: PathBuf, data_dir: PathBuf },
-    #[error("port {port} of server {server} is in use: end what listens there, or choose others with --client-port in another folder")]
+    #[error(
+        "port {port} of server {server} is in use: end what listens there, or choose others with --client-port in another folder"
+    )]
     Port { server: u64, port: u16 },
     #[error("server {server} cannot be started: {error}")]
     Spawn { server: u64, error: io::Error },
@@ -107,7 +115,8 @@ pub(crate) fn run(args: &EnsembleArgs) -> Result<(), EnsembleError> {
 /// # Errors
 /// That one is gone already, or the system refuses.
 pub(crate) fn end_with(parent: i32) -> Result<(), EnsembleError> {
-    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| EnsembleError::ParentSignal(error.into()))?;
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| EnsembleError::ParentSignal(error.into()))?;
     // It may have ended before the request was made.
     if getppid().map(Pid::as_raw_pid) == Some(parent) { Ok(()) } else { Err(EnsembleError::Orphan) }
 }

@@ -21,7 +21,7 @@ use clap::ValueEnum;
 
 use self::metric::Metric;
 use self::server::Server;
-use self::system::System;
+pub(crate) use self::system::System;
 use self::table::Table;
 use self::workload::{Lengths, SESSIONS_MAX, Workload};
 use crate::environment::{Environment, file_system_of};

@@ -32,6 +32,9 @@ const RINGKEEPER_SETTINGS: [&str; 2] = ["--option", "maxClientCnxns=0"];
 /// HTTP port. Forced writes are its default.
 const ZOO_CFG: &str = "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\n";
 
+/// Name of the file with a server's settings.
+const CONFIG_NAME: &str = "zoo.cfg";
+
 /// Used if a logging library lies among the jars: warnings only, or it would log every request.
 const LOGBACK_XML: &str = r#"<configuration>
   <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -95,6 +98,42 @@ impl System {
         Ok(())
     }
 
+    /// Writes the configuration of a server of an ensemble; `servers` are the `server.N` lines. The data is in
+    /// `folder/data`, where `myid` is already.
+    pub(crate) fn write_ensemble_member(
+        &self,
+        folder: &Path,
+        address: SocketAddr,
+        servers: &str,
+    ) -> Result<()> {
+        let (ip, port, data) = (address.ip(), address.port(), folder.join("data"));
+        let java_only =
+            if matches!(self, Self::ZooKeeper { .. }) { "admin.enableServer=false\n" } else { "" };
+        let text = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n{java_only}dataDir={}\n\
+             clientPortAddress={ip}\nclientPort={port}\n{servers}",
+            data.display()
+        );
+        Ok(fs::write(folder.join(CONFIG_NAME), text)?)
+    }
+
+    /// The command that runs the server whose configuration was written into `folder`.
+    pub(crate) fn ensemble_command(&self, folder: &Path) -> Result<Command> {
+        let cfg = folder.join(CONFIG_NAME);
+        match self {
+            Self::Ringkeeper { binary, extra } => {
+                let mut command = supervise::command(binary)?;
+                command.arg("server").arg("--config").arg(cfg).args(extra);
+                Ok(command)
+            }
+            Self::ZooKeeper { jars, heap_max } => {
+                let mut command = java(folder, jars, heap_max)?;
+                command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(cfg);
+                Ok(command)
+            }
+        }
+    }
+
     /// The command that serves `address` from `folder`, which is empty and its own.
     pub(crate) fn command(&self, folder: &Path, address: SocketAddr) -> Result<Command> {
         let data = folder.join("data");
@@ -108,20 +147,26 @@ impl System {
                 Ok(command)
             }
             Self::ZooKeeper { jars, heap_max } => {
-                let cfg = folder.join("zoo.cfg");
+                let cfg = folder.join(CONFIG_NAME);
                 let (ip, port) = (address.ip(), address.port());
                 let place =
                     format!("dataDir={}\nclientPortAddress={ip}\nclientPort={port}\n", data.display());
                 fs::write(&cfg, format!("{ZOO_CFG}{place}"))?;
-                fs::write(folder.join("logback.xml"), LOGBACK_XML)?;
-                let mut command = supervise::command(Path::new("java"))?;
-                command.arg(format!("-Xmx{heap_max}"));
-                command.arg("-cp").arg(format!("{}:{}/*", folder.display(), jars.display()));
+                let mut command = java(folder, jars, heap_max)?;
                 command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(cfg);
                 Ok(command)
             }
         }
     }
+}
+
+/// A JVM with ZooKeeper's classes and a log in `folder`; add the class to run and its arguments.
+fn java(folder: &Path, jars: &Path, heap_max: &str) -> Result<Command> {
+    fs::write(folder.join("logback.xml"), LOGBACK_XML)?;
+    let mut command = supervise::command(Path::new("java"))?;
+    command.arg(format!("-Xmx{heap_max}"));
+    command.arg("-cp").arg(format!("{}:{}/*", folder.display(), jars.display()));
+    Ok(command)
 }
 
 /// The version in the name of ZooKeeper's jar.

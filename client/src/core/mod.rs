@@ -8,9 +8,9 @@
 //!
 //! # What it promises
 //! - Replies are given in the order of the requests, each request is answered exactly once.
-//! - After a lost connection the requests that were sent fail with [`Error::ConnectionLoss`], *all* that
-//!   were waiting behind them with [`Error::NotSent`]: what the server has executed is always a prefix of
-//!   what was asked, so a pipeline never runs with a hole in it. Nothing is sent twice.
+//! - When a connection is lost, the requests that were sent fail with [`Error::ConnectionLoss`], and *all*
+//!   that were waiting behind them with [`Error::NotSent`]: of what had been asked by then, the server has
+//!   executed a prefix, with no hole in it. Requests made later are new ones. Nothing is sent twice.
 //! - A watch is delivered before the reply that shows the change, in the server's order.
 //! - A server that has seen less than the client is never accepted (it refuses: the last zxid is carried).
 //!
@@ -64,6 +64,9 @@ pub trait Sink {
 
     /// The outcome of a request: the body of the reply, or why there is none.
     fn reply(&mut self, request: Self::Request, outcome: Result<&[u8], Error>);
+
+    /// Whether anybody still waits for a watch whose request is answered only now.
+    fn wants(&self, watcher: &Self::Watcher) -> bool;
 
     /// A one-shot watch has fired, and is gone.
     fn fired(&mut self, watcher: Self::Watcher, event: WatchEvent);

@@ -146,6 +146,7 @@ impl<S: Sink> Core<S> {
         let Pending { op, request, watch, .. } = pending;
         if let Some(watch) = watch
             && let Some(table) = table_of(op, header.err, watch.mode)
+            && sink.wants(&watch.watcher)
         {
             self.watches.add(table, watch);
         }

@@ -21,30 +21,38 @@ enum Told {
 }
 
 #[derive(Default)]
-struct Program(Vec<Told>);
+struct Program {
+    told: Vec<Told>,
+    /// Watches that it has given up.
+    unwanted: Vec<&'static str>,
+}
 
 impl Sink for Program {
     type Request = u32;
     type Watcher = &'static str;
 
     fn reply(&mut self, request: u32, outcome: Result<&[u8], Error>) {
-        self.0.push(Told::Reply(request, outcome.map(<[u8]>::len)));
+        self.told.push(Told::Reply(request, outcome.map(<[u8]>::len)));
+    }
+
+    fn wants(&self, watcher: &&'static str) -> bool {
+        !self.unwanted.contains(watcher)
     }
 
     fn fired(&mut self, watcher: &'static str, event: WatchEvent) {
-        self.0.push(Told::Fired(watcher, event.kind));
+        self.told.push(Told::Fired(watcher, event.kind));
     }
 
     fn seen(&mut self, watcher: &&'static str, event: WatchEvent) {
-        self.0.push(Told::Seen(watcher, event.kind, event.path));
+        self.told.push(Told::Seen(watcher, event.kind, event.path));
     }
 
     fn ended(&mut self, watcher: &'static str, reason: Error) {
-        self.0.push(Told::Ended(watcher, reason));
+        self.told.push(Told::Ended(watcher, reason));
     }
 
     fn state(&mut self, state: SessionState) {
-        self.0.push(Told::State(state));
+        self.told.push(Told::State(state));
     }
 }
 
@@ -97,7 +105,7 @@ impl Bench {
     }
 
     fn told(&mut self) -> Vec<Told> {
-        std::mem::take(&mut self.program.0)
+        std::mem::take(&mut self.program.told)
     }
 
     /// Lets time pass up to the core's own deadlines, and no further than `ms`.
@@ -415,6 +423,20 @@ fn a_forgotten_watch_is_not_told_and_not_restored() {
     bench.connect();
     assert_eq!(bench.sent_ops(), []);
     assert_eq!(bench.told(), [Told::State(SessionState::Disconnected), Told::State(SessionState::Connected)]);
+}
+
+#[test]
+fn a_watch_given_up_before_its_reply_is_not_registered() {
+    let mut bench = Bench::connected(config());
+    bench.watch(OpCode::GetData, "/a", "one-shot");
+    bench.watch(OpCode::AddWatch, "/a", "tree");
+    bench.program.unwanted = vec!["one-shot", "tree"];
+    bench.answer_all();
+    bench.told();
+    bench.notify(EventType::NodeDataChanged, "/a");
+    bench.lose();
+    bench.connect();
+    assert_eq!(bench.sent_ops(), []);
 }
 
 #[test]

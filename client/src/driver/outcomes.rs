@@ -42,6 +42,10 @@ impl Sink for Outcomes {
         self.wakers.extend(request.complete(outcome));
     }
 
+    fn wants(&self, watcher: &Watcher) -> bool {
+        watcher.lock().end.is_none()
+    }
+
     fn fired(&mut self, watcher: Watcher, event: WatchEvent) {
         self.seen(&watcher, event);
     }

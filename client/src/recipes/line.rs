@@ -101,10 +101,6 @@ impl Line {
         self.data = data;
     }
 
-    pub(super) const fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Stands in line until it is our turn.
     pub(super) async fn enter(&self, class: Class) -> Result<Holding> {
         loop {
@@ -115,6 +111,30 @@ impl Line {
                 return Ok(holding);
             }
             // Somebody deleted our znode: to the end of the line.
+        }
+    }
+
+    /// As [`Line::enter`], and writes `request` into the znodes that it waits for. Who comes later stands
+    /// behind us, so that nobody is left out.
+    pub(super) async fn enter_asking(&self, class: Class, request: &[u8]) -> Result<Holding> {
+        loop {
+            let (claim, node) = self.stand(class).await?;
+            for path in self.ahead(class, node.name()).await? {
+                self.ask(&path, request).await?;
+            }
+            if self.wait(class, &node).await?
+                && let Some(holding) = Holding::new(claim)
+            {
+                return Ok(holding);
+            }
+        }
+    }
+
+    /// Writes `request` into a contender's znode, if it is still there. Twice is as good as once.
+    pub(super) async fn ask(&self, path: &str, request: &[u8]) -> Result<()> {
+        match retried(&self.client, || self.client.set_data(path, request, None)).await {
+            Ok(_) | Err(Error::NoNode) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -172,7 +192,7 @@ impl Line {
     }
 
     /// The znodes before `node` that a contender of its class waits for.
-    pub(super) async fn ahead(&self, class: Class, node: &str) -> Result<Vec<String>> {
+    async fn ahead(&self, class: Class, node: &str) -> Result<Vec<String>> {
         let children = self.children().await?;
         let places = places(&children, class, self.names);
         let before = places.iter().take_while(|place| place.name != node);

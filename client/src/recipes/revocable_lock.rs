@@ -4,7 +4,7 @@ use super::holding::Holding;
 use super::line::Class;
 use super::retried;
 use super::rw_lock::RwLock;
-use crate::{Client, Error, Result, path};
+use crate::{Client, Error, Result};
 
 /// What is written into a holder's znode to ask for the lock.
 const REQUEST: &[u8] = b"unlock";
@@ -56,15 +56,12 @@ impl RevocableLock {
         self.0.write().await.map(Revocable)
     }
 
-    /// Asks everybody who holds the lock or waits for it now to give it up, and waits for it, for writing.
+    /// Waits for the lock, for writing, and asks everybody before us to give it up.
     ///
     /// # Errors
     /// As [`RwLock::read`]; and the server refuses to write into a holder's znode.
     pub async fn write_revoking(&self) -> Result<Revocable> {
-        // Those who come between this and our own standing in line are asked by nobody. They are new to
-        // the lock, and hold it no longer than any other.
-        self.revoke().await?;
-        self.write().await
+        self.0.line().enter_asking(Class::Writer, REQUEST).await.map(Revocable)
     }
 
     /// Asks everybody who holds the lock or waits for it to give it up.
@@ -74,29 +71,9 @@ impl RevocableLock {
     pub async fn revoke(&self) -> Result<()> {
         let line = self.0.line();
         for (path, _) in line.contenders(Class::Writer).await? {
-            ask(line.client(), &path).await?;
+            line.ask(&path, REQUEST).await?;
         }
         Ok(())
-    }
-
-    /// Asks those before `waiting` alone, which a waiting contender knows by its [`Holding::path`].
-    ///
-    /// # Errors
-    /// As [`RevocableLock::revoke`].
-    pub async fn revoke_before(&self, holding: &Revocable) -> Result<()> {
-        let line = self.0.line();
-        for path in line.ahead(Class::Writer, path::name(holding.path())).await? {
-            ask(line.client(), &path).await?;
-        }
-        Ok(())
-    }
-}
-
-/// Twice is as good as once.
-async fn ask(client: &Client, path: &str) -> Result<()> {
-    match retried(client, || client.set_data(path, REQUEST, None)).await {
-        Ok(_) | Err(Error::NoNode) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -303,7 +303,7 @@ impl Replica {
     /// Tells a connection's shard something, wherever in the ensemble it is.
     fn direct(&mut self, client: Client, message: ToShard) {
         if client.server == self.settings.server {
-            self.to_local_shard(client.origin.shard, message);
+            self.tell_local_shard(client.origin.shard, message);
         } else {
             let bytes = forward::encode_directed(client.origin.shard, &message);
             self.effects.push(Effect::ToLearner(client.server, bytes));

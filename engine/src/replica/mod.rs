@@ -211,7 +211,7 @@ impl Replica {
     /// The bytes are none of ours: the peer is to be cut off.
     pub fn directed(&mut self, bytes: &[u8]) -> Result<(), ForwardError> {
         let (shard, message) = forward::decode_directed(bytes)?;
-        self.to_local_shard(shard, message);
+        self.tell_local_shard(shard, message);
         Ok(())
     }
 
@@ -276,14 +276,13 @@ impl Replica {
                     attachment.forwarded.push_back((*xid, *fence));
                 }
             }
-            Submitted::Detach => {
+            Submitted::Detach
                 if self
                     .attached
                     .get(&submission.session)
-                    .is_some_and(|attachment| attachment.origin == origin)
-                {
-                    self.attached.remove(&submission.session);
-                }
+                    .is_some_and(|attachment| attachment.origin == origin) =>
+            {
+                self.attached.remove(&submission.session);
             }
             _ => {}
         }
@@ -299,7 +298,7 @@ impl Replica {
         Some(attachment.origin)
     }
 
-    fn to_local_shard(&mut self, shard: ShardId, message: ToShard) {
+    fn tell_local_shard(&mut self, shard: ShardId, message: ToShard) {
         match &message {
             ToShard::Attached { conn, session, .. } => {
                 let origin = Origin { shard, conn: *conn };

@@ -142,7 +142,11 @@ impl Pipeline {
         self.step.clear();
         self.writers.clear();
         self.open_bytes = 0;
-        let last = self.sealed.back().and_then(|batch| batch.steps.last()).map_or(&self.committed, |step| &step.view);
+        let last = self
+            .sealed
+            .back()
+            .and_then(|batch| batch.steps.last())
+            .map_or(&self.committed, |step| &step.view);
         self.head = State::clone(last);
         self.digests.forget_after(self.head.last_zxid());
     }

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use ringkeeper_wire::{
-    AclEntry, AclList, CreateRequest, Epoch, Identity, OpCode, Perms, Record, ServerId, SessionId, SetDataRequest, Xid,
+    AclEntry, AclList, CreateRequest, Epoch, Identity, OpCode, Perms, Record, ServerId, SessionId,
+    SetDataRequest, Xid,
 };
 
 use super::*;
@@ -18,6 +19,7 @@ fn settings(server: u64) -> ReplicaSettings {
         requests: Settings::default(),
         cleaner: CleanerSettings::default(),
         random_seed: [7; 32],
+        ensemble: "".into(),
     }
 }
 
@@ -193,7 +195,9 @@ fn a_silent_session_expires_with_its_ephemerals_and_a_touched_one_does_not() {
     let evicted = messages.iter().any(|message| matches!(message, ToShard::Evict { conn: ConnId(1) }));
     assert!(evicted, "{messages:?}");
     assert!(replica.committed().session(silent).is_none() && replica.committed().znode("/silent").is_none());
-    assert!(replica.committed().session(touched).is_some() && replica.committed().znode("/touched").is_some());
+    assert!(
+        replica.committed().session(touched).is_some() && replica.committed().znode("/touched").is_some()
+    );
 }
 
 #[test]
@@ -219,7 +223,10 @@ fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
     let effects: Vec<_> = replica.take_effects().collect();
     assert!(matches!(effects[..], [Effect::ConfirmLeadership(2)]), "the write is not committed: {effects:?}");
     let messages = settle(&mut replica);
-    assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Synced { .. }]), "the first one only: {messages:?}");
+    assert!(
+        matches!(messages[..], [ToShard::Published(_), ToShard::Synced { .. }]),
+        "the first one only: {messages:?}"
+    );
     replica.leadership_confirmed(2);
     assert!(matches!(told(&mut replica)[..], [ToShard::Synced { .. }]));
 }
@@ -231,10 +238,10 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
     follower.follow();
     follower.take_effects();
     let mut session = None;
-    let requests: [&dyn Fn(SessionId) -> Turn; 2] = [
-        &|_| ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }),
-        &|session| write(9, session, 1, create("/from-follower", 0), false),
-    ];
+    let requests: [&dyn Fn(SessionId) -> Turn; 2] =
+        [&|_| ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }), &|session| {
+            write(9, session, 1, create("/from-follower", 0), false)
+        }];
     for request in requests {
         follower.turn(now(0), SHARD, request(session.unwrap_or(SessionId(0))));
         let forwarded: Vec<_> = follower.take_effects().collect();
@@ -276,7 +283,9 @@ fn losing_leadership_drops_what_was_never_proposed_and_keeps_what_was() {
     replica.look();
     assert_eq!(replica.last_executed(), proposed);
     replica.commit(now(0), proposed);
-    assert!(replica.committed().znode("/proposed").is_some() && replica.committed().znode("/never").is_none());
+    assert!(
+        replica.committed().znode("/proposed").is_some() && replica.committed().znode("/never").is_none()
+    );
 }
 
 #[test]

@@ -31,11 +31,14 @@ impl ServerSpec {
             None => (text, None),
         };
         if peer.contains('|') {
-            return Err("several addresses for one server (a:p:p|b:p:p) are not supported: name one".to_owned());
+            return Err(
+                "several addresses for one server (a:p:p|b:p:p) are not supported: name one".to_owned()
+            );
         }
         let (host, rest) = split_host(peer).ok_or_else(wrong)?;
         let mut fields = rest.split(':');
-        let mut port = || fields.next().and_then(|port| port.trim().parse::<u16>().ok()).filter(|&port| port != 0);
+        let mut port =
+            || fields.next().and_then(|port| port.trim().parse::<u16>().ok()).filter(|&port| port != 0);
         let (quorum_port, election_port) = (port().ok_or_else(wrong)?, port().ok_or_else(wrong)?);
         let role = match fields.next().map(|role| role.trim().to_ascii_lowercase()).as_deref() {
             None | Some("participant") => PeerRole::Participant,
@@ -74,7 +77,8 @@ pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
     }
     let mut servers: Vec<_> = servers.iter().collect();
     servers.sort_unstable_by_key(|server| server.id);
-    let lines: String = servers.iter().map(|server| format!("server.{}={}\n", server.id, server.describe())).collect();
+    let lines: String =
+        servers.iter().map(|server| format!("server.{}={}\n", server.id, server.describe())).collect();
     lines + "version=0"
 }
 
@@ -144,7 +148,9 @@ mod tests {
 
     #[test]
     fn lines_of_another_form_are_refused() {
-        for text in ["", "a", "a:1", "a:0:1", ":1:2", "a:1:2:voter", "a:1:2;x", "a:1:2:observer:3", "a:1:70000"] {
+        for text in
+            ["", "a", "a:1", "a:0:1", ":1:2", "a:1:2:voter", "a:1:2;x", "a:1:2:observer:3", "a:1:70000"]
+        {
             assert!(ServerSpec::parse(1, text).is_err(), "{text}");
         }
         assert!(ServerSpec::parse(1, "a:1:2|b:1:2").expect_err("two addresses").contains("not supported"));

@@ -1,8 +1,8 @@
 //! What each key of `zoo.cfg` means here (Apache ZooKeeper 3.9's administrator guide).
 
 use super::properties::Property;
-use ringkeeper_log::storage::WriteMode;
 use super::{Config, ServerSpec};
+use ringkeeper_log::storage::WriteMode;
 
 type Apply = fn(&mut Config, &str) -> Result<(), String>;
 
@@ -15,6 +15,9 @@ enum Treatment {
 }
 
 use Treatment::{Honoured, NoEffect};
+
+/// The largest number of Java's `int`.
+const I32_MAX: u64 = 0x7fff_ffff;
 
 const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
@@ -30,46 +33,55 @@ const THROTTLE: &str = "sockets stop being read when the limit of outstanding re
 
 /// Keys by their name in the file, without the prefix `zookeeper.`.
 const KEYS: &[(&str, Treatment)] = &[
-    ("tickTime", Honoured(|c, v| number(v, 1, i32::MAX as u64).map(|n| c.tick_time_ms = n as u32))),
-    ("initLimit", Honoured(|c, v| number(v, 1, 1 << 20).map(|n| c.init_limit = Some(n as u32)))),
-    ("syncLimit", Honoured(|c, v| number(v, 1, 1 << 20).map(|n| c.sync_limit = Some(n as u32)))),
+    ("tickTime", Honoured(|c, v| number(v, 1, I32_MAX).map(|n| c.tick_time_ms = n))),
+    ("initLimit", Honoured(|c, v| number(v, 1, 1 << 20).map(|n| c.init_limit = Some(n)))),
+    ("syncLimit", Honoured(|c, v| number(v, 1, 1 << 20).map(|n| c.sync_limit = Some(n)))),
     ("dataDir", Honoured(|c, v| folder(v).map(|d| c.data_dir = d))),
     ("dataLogDir", Honoured(|c, v| folder(v).map(|d| c.data_log_dir = Some(d)))),
-    ("clientPort", Honoured(|c, v| number(v, 1, 65535).map(|n| c.client_port = n as u16))),
+    ("clientPort", Honoured(|c, v| number(v, 1, 65535).map(|n| c.client_port = n))),
     ("clientPortAddress", Honoured(|c, v| address(v).map(|a| c.client_address = a))),
     (
         "clientPortListenBacklog",
         Honoured(|c, v| {
             if v != "-1" {
-                c.client_backlog = number(v, 1, 65535)? as u32;
+                c.client_backlog = number(v, 1, 65535)?;
             }
             Ok(())
         }),
     ),
-    ("maxClientCnxns", Honoured(|c, v| number(v, 0, i32::MAX as u64).map(|n| c.max_client_connections = n as u32))),
-    ("maxCnxns", Honoured(|c, v| number(v, 0, i32::MAX as u64).map(|n| c.max_connections = n as u32))),
+    ("maxClientCnxns", Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.max_client_connections = n))),
+    ("maxCnxns", Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.max_connections = n))),
     ("minSessionTimeout", Honoured(|c, v| timeout(v).map(|n| c.min_session_timeout_ms = n))),
     ("maxSessionTimeout", Honoured(|c, v| timeout(v).map(|n| c.max_session_timeout_ms = n))),
-    ("jute.maxbuffer", Honoured(|c, v| number(v, 1024, 1 << 30).map(|n| c.jute_max_buffer = n as u32))),
+    ("jute.maxbuffer", Honoured(|c, v| number(v, 1024, 1 << 30).map(|n| c.jute_max_buffer = n))),
     (
         "globalOutstandingLimit",
-        Honoured(|c, v| number(v, 1, 1 << 24).map(|n| c.outstanding_requests_max = n as u32)),
+        Honoured(|c, v| number(v, 1, 1 << 24).map(|n| c.outstanding_requests_max = n)),
     ),
     ("snapCount", Honoured(|c, v| number(v, 2, u64::MAX).map(|n| c.snap_count = n))),
     ("snapSizeLimitInKb", Honoured(|c, v| number(v, 1, u64::MAX >> 10).map(|n| c.snap_size_limit_kib = n))),
     (
         "preAllocSize",
-        Honoured(|c, v| number(v, 64, 4 << 20).map(|n| c.segment_size_bytes = (n * 1024).next_multiple_of(4096))),
+        Honoured(|c, v| {
+            number(v, 64, 4 << 20).map(|n: u64| c.segment_size_bytes = (n * 1024).next_multiple_of(4096))
+        }),
     ),
-    ("autopurge.snapRetainCount", Honoured(|c, v| number(v, 1, 1 << 16).map(|n| c.snap_retain_count = n.max(3) as u32))),
+    (
+        "autopurge.snapRetainCount",
+        Honoured(|c, v| number(v, 1, 1 << 16).map(|n: u32| c.snap_retain_count = n.max(3))),
+    ),
     (
         "4lw.commands.whitelist",
         Honoured(|c, v| {
-            c.four_letter_words = v.split(',').map(str::trim).filter(|w| !w.is_empty()).map(str::to_owned).collect();
+            c.four_letter_words =
+                v.split(',').map(str::trim).filter(|w| !w.is_empty()).map(str::to_owned).collect();
             Ok(())
         }),
     ),
-    ("DigestAuthenticationProvider.superDigest", Honoured(|c, v| digest(v).map(|d| c.super_digest = Some(d)))),
+    (
+        "DigestAuthenticationProvider.superDigest",
+        Honoured(|c, v| digest(v).map(|d| c.super_digest = Some(d))),
+    ),
     ("DigestAuthenticationProvider.enabled", Honoured(|c, v| flag(v).map(|on| c.digest_enabled = on))),
     ("skipACL", Honoured(|c, v| flag(v).map(|on| c.skip_acl = on))),
     ("enforceQuota", Honoured(|c, v| flag(v).map(|on| c.enforce_quota = on))),
@@ -81,24 +93,16 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     (
         "znode.container.maxPerMinute",
-        Honoured(|c, v| number(v, 1, 60_000).map(|n| c.container_max_per_minute = n as u32)),
+        Honoured(|c, v| number(v, 1, 60_000).map(|n| c.container_max_per_minute = n)),
     ),
     (
         "znode.container.maxNeverUsedIntervalMs",
         Honoured(|c, v| number(v, 0, 1 << 40).map(|n| c.container_max_never_used_ms = n)),
     ),
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
-    ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n as u16)))),
-    (
-        "ringkeeper.logWriteMode",
-        Honoured(|c, v| match v {
-            "adaptive" => Ok(c.log_write_mode = WriteMode::Adaptive),
-            "fdatasync" => Ok(c.log_write_mode = WriteMode::Synced),
-            "dsync" => Ok(c.log_write_mode = WriteMode::Through),
-            _ => Err(format!("{v:?} is none of adaptive, fdatasync and dsync")),
-        }),
-    ),
-    ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n as u32))),
+    ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n)))),
+    ("ringkeeper.logWriteMode", Honoured(|c, v| write_mode(v).map(|mode| c.log_write_mode = mode))),
+    ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),
     // Read after everything else, from the folder of the file.
@@ -110,10 +114,7 @@ const KEYS: &[(&str, Treatment)] = &[
             _ => Err(format!("{v:?} is neither participant nor observer")),
         }),
     ),
-    (
-        "electionAlg",
-        Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) }),
-    ),
+    ("electionAlg", Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) })),
     ("secureClientPort", NoEffect(TLS)),
     ("secureClientPortAddress", NoEffect(TLS)),
     ("client.portUnification", NoEffect(TLS)),
@@ -218,7 +219,8 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
     if let Some((_, reason)) = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix)) {
         return Ok(Some(format!("{key} has no effect: {reason}")));
     }
-    let nearest = KEYS.iter().map(|(name, _)| *name).min_by_key(|name| strsim::damerau_levenshtein(name, key));
+    let nearest =
+        KEYS.iter().map(|(name, _)| *name).min_by_key(|name| strsim::damerau_levenshtein(name, key));
     let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     Ok(Some(format!("{key} is not a key that ringkeeper knows{hint}")))
 }
@@ -237,9 +239,10 @@ fn add_server(config: &mut Config, id: &str, value: &str) -> Result<(), String> 
     Ok(())
 }
 
-fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
+/// A whole number from `min` to `max`, which `T` can hold.
+fn number<T: TryFrom<u64>>(value: &str, min: u64, max: u64) -> Result<T, String> {
     let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
-    parsed.ok_or_else(|| match value.parse::<i128>() {
+    parsed.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match value.parse::<i128>() {
         Ok(_) => format!("{value} is not a number from {min} to {max}"),
         Err(_) => format!("{value:?} is not a number from {min} to {max}"),
     })
@@ -247,7 +250,7 @@ fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
 
 /// A session timeout limit; -1 stands for the default.
 fn timeout(value: &str) -> Result<Option<u32>, String> {
-    if value == "-1" { Ok(None) } else { number(value, 1, i32::MAX as u64).map(|n| Some(n as u32)) }
+    if value == "-1" { Ok(None) } else { number(value, 1, I32_MAX).map(Some) }
 }
 
 fn flag(value: &str) -> Result<bool, String> {
@@ -264,8 +267,18 @@ fn folder(value: &str) -> Result<std::path::PathBuf, String> {
 
 fn address(value: &str) -> Result<std::net::IpAddr, String> {
     use std::net::ToSocketAddrs;
-    let resolved = (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
+    let resolved =
+        (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
     resolved.map(|socket| socket.ip()).next().ok_or_else(|| format!("{value:?} has no address"))
+}
+
+fn write_mode(value: &str) -> Result<WriteMode, String> {
+    match value {
+        "adaptive" => Ok(WriteMode::Adaptive),
+        "fdatasync" => Ok(WriteMode::Synced),
+        "dsync" => Ok(WriteMode::Through),
+        _ => Err(format!("{value:?} is none of adaptive, fdatasync and dsync")),
+    }
 }
 
 /// The contents of a file, without the line's end.
@@ -280,7 +293,11 @@ fn secret(value: &str) -> Result<Vec<u8>, String> {
 
 fn digest(value: &str) -> Result<String, String> {
     let parts = value.split(':').filter(|part| !part.is_empty()).count();
-    if parts == 2 { Ok(value.to_owned()) } else { Err("is not of the form user:base64(sha1(user:password))".to_owned()) }
+    if parts == 2 {
+        Ok(value.to_owned())
+    } else {
+        Err("is not of the form user:base64(sha1(user:password))".to_owned())
+    }
 }
 
 /// Where each key stood, for errors that concern several of them.
@@ -293,7 +310,11 @@ impl Lines {
     }
 
     pub(super) fn value(&self, key: &str) -> Option<(usize, &str)> {
-        self.0.iter().rev().find(|property| property.key == key).map(|property| (property.line, property.value.as_str()))
+        self.0
+            .iter()
+            .rev()
+            .find(|property| property.key == key)
+            .map(|property| (property.line, property.value.as_str()))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {

@@ -140,12 +140,12 @@ impl Config {
 
     /// Shortest session timeout that is granted, milliseconds.
     pub(crate) fn min_session_timeout(&self) -> u32 {
-        self.min_session_timeout_ms.unwrap_or(self.tick_time_ms.saturating_mul(2))
+        self.min_session_timeout_ms.unwrap_or_else(|| self.tick_time_ms.saturating_mul(2))
     }
 
     /// Longest session timeout that is granted, milliseconds.
     pub(crate) fn max_session_timeout(&self) -> u32 {
-        self.max_session_timeout_ms.unwrap_or(self.tick_time_ms.saturating_mul(20))
+        self.max_session_timeout_ms.unwrap_or_else(|| self.tick_time_ms.saturating_mul(20))
     }
 
     /// This server's number; a server alone is 1, as in ZooKeeper.
@@ -189,7 +189,11 @@ impl Config {
             }
         }
         if !lines.has("dataDir") {
-            return Err(ConfigError::new(path, None, "dataDir is missing: name the folder for the data".to_owned()));
+            return Err(ConfigError::new(
+                path,
+                None,
+                "dataDir is missing: name the folder for the data".to_owned(),
+            ));
         }
         config.read_dynamic_file(path, &lines, &mut notices)?;
         config.read_my_id()?;
@@ -204,8 +208,10 @@ impl Config {
     pub(crate) fn set_options(&mut self, options: &[String]) -> Result<Vec<String>, ConfigError> {
         let mut notices = Vec::new();
         for option in options {
-            let fail = |reason: String| ConfigError::new(Path::new(&format!("--option {option}")), None, reason);
-            let (key, value) = option.split_once('=').ok_or_else(|| fail("not of the form KEY=VALUE".to_owned()))?;
+            let fail =
+                |reason: String| ConfigError::new(Path::new(&format!("--option {option}")), None, reason);
+            let (key, value) =
+                option.split_once('=').ok_or_else(|| fail("not of the form KEY=VALUE".to_owned()))?;
             let property = Property { line: 0, key: key.trim().to_owned(), value: value.trim().to_owned() };
             let notice = keys::apply(self, &property).map_err(fail)?;
             notices.extend(notice.map(|notice| format!("--option {option}: {notice}")));
@@ -238,7 +244,7 @@ impl Config {
             let reason = "both dynamicConfigFile and server.N lines: keep one of them".to_owned();
             return Err(ConfigError::new(path, Some(line), reason));
         }
-        let dynamic = path.parent().unwrap_or(Path::new("")).join(name);
+        let dynamic = path.parent().unwrap_or_else(|| Path::new("")).join(name);
         let text = std::fs::read_to_string(&dynamic)
             .map_err(|error| ConfigError::new(&dynamic, None, format!("cannot be read: {error}")))?;
         for property in properties::parse(&text) {
@@ -261,7 +267,8 @@ impl Config {
         }
         let path = self.data_dir.join("myid");
         let text = std::fs::read_to_string(&path).map_err(|error| {
-            let reason = format!("cannot be read: {error}; write this server's number N of its server.N line into it");
+            let reason =
+                format!("cannot be read: {error}; write this server's number N of its server.N line into it");
             ConfigError::new(&path, None, reason)
         })?;
         let id = text.trim().parse().ok().filter(|id| (0..=255).contains(id));
@@ -272,29 +279,38 @@ impl Config {
     }
 
     fn check(&mut self, path: &Path, lines: &keys::Lines) -> Result<(), ConfigError> {
-        let fail = |key: &str, reason: String| Err(ConfigError::new(path, lines.value(key).map(|(line, _)| line), reason));
+        let fail = |key: &str, reason: String| {
+            Err(ConfigError::new(path, lines.value(key).map(|(line, _)| line), reason))
+        };
         if self.min_session_timeout() > self.max_session_timeout() {
             let (min, max) = (self.min_session_timeout(), self.max_session_timeout());
             let key = if lines.has("maxSessionTimeout") { "maxSessionTimeout" } else { "minSessionTimeout" };
             return fail(key, format!("minSessionTimeout {min} is greater than maxSessionTimeout {max}"));
         }
         if self.servers.is_empty() && !lines.has("clientPort") {
-            return fail("clientPort", "clientPort is missing: name the port for clients, usually 2181".to_owned());
+            return fail(
+                "clientPort",
+                "clientPort is missing: name the port for clients, usually 2181".to_owned(),
+            );
         }
         let Some(my_id) = self.my_id else { return Ok(()) };
-        for (key, missing) in [("initLimit", self.init_limit.is_none()), ("syncLimit", self.sync_limit.is_none())] {
+        for (key, missing) in
+            [("initLimit", self.init_limit.is_none()), ("syncLimit", self.sync_limit.is_none())]
+        {
             if missing {
                 return fail(key, format!("{key} is missing: an ensemble needs it, in ticks"));
             }
         }
         let Some(own) = self.servers.iter().find(|server| server.id == my_id) else {
             let known: Vec<_> = self.servers.iter().map(|server| format!("server.{}", server.id)).collect();
-            let reason = format!("myid says {my_id}, but there is no server.{my_id} line, only {}", known.join(", "));
+            let reason =
+                format!("myid says {my_id}, but there is no server.{my_id} line, only {}", known.join(", "));
             return fail(&format!("server.{}", self.servers[0].id), reason);
         };
         if let Some((address, port)) = own.client {
             if lines.has("clientPort") && self.client_port != port {
-                let reason = format!("clientPort {} contradicts server.{my_id}, which says {port}", self.client_port);
+                let reason =
+                    format!("clientPort {} contradicts server.{my_id}, which says {port}", self.client_port);
                 return fail("clientPort", reason);
             }
             self.client_port = port;
@@ -302,7 +318,10 @@ impl Config {
                 self.client_address = address;
             }
         } else if !lines.has("clientPort") {
-            return fail("clientPort", format!("clientPort is missing, and server.{my_id} names none either"));
+            return fail(
+                "clientPort",
+                format!("clientPort is missing, and server.{my_id} names none either"),
+            );
         }
         Ok(())
     }
@@ -346,14 +365,14 @@ mod tests {
         if let Some(my_id) = my_id {
             std::fs::write(folder.path().join("myid"), my_id).expect("written");
         }
-        Config::read(&path).map_err(|error| {
-            error.to_string().replace(folder.path().to_str().expect("UTF-8"), "$D")
-        })
+        Config::read(&path)
+            .map_err(|error| error.to_string().replace(folder.path().to_str().expect("UTF-8"), "$D"))
     }
 
     #[test]
     fn the_sample_file_of_apache_zookeeper_is_read_without_a_notice() {
-        let text = "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=$D\nclientPort=2181\nmaxClientCnxns=0\n";
+        let text =
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=$D\nclientPort=2181\nmaxClientCnxns=0\n";
         let (config, notices) = read(text, None).expect("valid");
         assert_eq!(notices, Vec::<String>::new());
         assert_eq!((config.min_session_timeout(), config.max_session_timeout()), (4000, 40_000));
@@ -374,10 +393,19 @@ mod tests {
     #[test]
     fn values_that_make_no_sense_name_file_and_line() {
         for (text, expected) in [
-            ("dataDir=$D\nclientPort=99999\n", "$D/zoo.cfg:2: clientPort: 99999 is not a number from 1 to 65535"),
-            ("dataDir=$D\ntickTime=fast\n", "$D/zoo.cfg:2: tickTime: \"fast\" is not a number from 1 to 2147483647"),
+            (
+                "dataDir=$D\nclientPort=99999\n",
+                "$D/zoo.cfg:2: clientPort: 99999 is not a number from 1 to 65535",
+            ),
+            (
+                "dataDir=$D\ntickTime=fast\n",
+                "$D/zoo.cfg:2: tickTime: \"fast\" is not a number from 1 to 2147483647",
+            ),
             ("clientPort=1\n", "$D/zoo.cfg: dataDir is missing: name the folder for the data"),
-            ("dataDir=$D\nclientPort=1\nskipACL=maybe\n", "$D/zoo.cfg:3: skipACL: \"maybe\" is neither yes nor no"),
+            (
+                "dataDir=$D\nclientPort=1\nskipACL=maybe\n",
+                "$D/zoo.cfg:3: skipACL: \"maybe\" is neither yes nor no",
+            ),
             (
                 "dataDir=$D\nclientPort=1\nminSessionTimeout=9000\nmaxSessionTimeout=8000\n",
                 "$D/zoo.cfg:4: minSessionTimeout 9000 is greater than maxSessionTimeout 8000",
@@ -391,7 +419,10 @@ mod tests {
     fn a_number_that_is_no_server_of_the_ensemble_stops_the_start() {
         let text = "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n";
         let error = read(text, Some("7")).expect_err("no server.7");
-        assert_eq!(error, "$D/zoo.cfg:5: myid says 7, but there is no server.7 line, only server.1, server.2");
+        assert_eq!(
+            error,
+            "$D/zoo.cfg:5: myid says 7, but there is no server.7 line, only server.1, server.2"
+        );
         let error = read(text, None).expect_err("no myid");
         assert!(error.starts_with("$D/myid: cannot be read"), "{error}");
     }
@@ -400,7 +431,10 @@ mod tests {
     fn unknown_keys_are_named_with_the_nearest_known_one() {
         let (_, notices) = read("dataDir=$D\nclientPort=1\ntickTme=3\n", None).expect("valid");
         assert_eq!(notices.len(), 1);
-        assert!(notices[0].contains(":3: tickTme is not a key that ringkeeper knows; did you mean tickTime?"), "{notices:?}");
+        assert!(
+            notices[0].contains(":3: tickTme is not a key that ringkeeper knows; did you mean tickTime?"),
+            "{notices:?}"
+        );
     }
 
     #[test]

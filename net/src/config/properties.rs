@@ -27,7 +27,11 @@ pub(crate) fn parse(text: &str) -> Vec<Property> {
             }
         }
         let (key, value) = split(&logical);
-        properties.push(Property { line: index + 1, key: unescape(key), value: unescape(value).trim_end().to_owned() });
+        properties.push(Property {
+            line: index + 1,
+            key: unescape(key),
+            value: unescape(value).trim_end().to_owned(),
+        });
     }
     properties
 }

@@ -77,7 +77,9 @@ impl Layout {
             (Some(wanted), _) if usize::from(wanted) != count => {
                 differs(format!("{count} servers"), format!("{wanted}"))
             }
-            (_, Some(wanted)) if wanted != port => differs(format!("client ports from {port}"), format!("{wanted}")),
+            (_, Some(wanted)) if wanted != port => {
+                differs(format!("client ports from {port}"), format!("{wanted}"))
+            }
             _ => Ok(()),
         }
     }
@@ -112,7 +114,8 @@ impl Layout {
 
     /// Where the servers' logs are.
     pub(super) fn logs(&self) -> String {
-        let logs: Vec<_> = self.servers.iter().map(|server| server.folder.join(LOG_FILE).display().to_string()).collect();
+        let logs: Vec<_> =
+            self.servers.iter().map(|server| server.folder.join(LOG_FILE).display().to_string()).collect();
         logs.join(", ")
     }
 }
@@ -121,7 +124,12 @@ fn write(folder: &Path, count: u16, client_port: u16) -> io::Result<()> {
     let mut servers = String::new();
     for id in 1..=count {
         let own = client_port + id - 1;
-        let _ = writeln!(servers, "server.{id}=127.0.0.1:{}:{}:participant;127.0.0.1:{own}", own + QUORUM_OFFSET, own + ELECTION_OFFSET);
+        let _ = writeln!(
+            servers,
+            "server.{id}=127.0.0.1:{}:{}:participant;127.0.0.1:{own}",
+            own + QUORUM_OFFSET,
+            own + ELECTION_OFFSET
+        );
     }
     // The first one's configuration is what tells that the folder is complete.
     for id in (1..=count).rev() {
@@ -171,7 +179,11 @@ mod tests {
             .map(|server| Config::read(&server.folder.join(CONFIG_FILE)).expect("valid").0)
             .map(|config| crate::config::describe_all(&config.servers))
             .collect();
-        assert!(described[0].starts_with("server.1=127.0.0.1:27617:28617:participant;127.0.0.1:26910\n"), "{}", described[0]);
+        assert!(
+            described[0].starts_with("server.1=127.0.0.1:27617:28617:participant;127.0.0.1:26910\n"),
+            "{}",
+            described[0]
+        );
         assert!(described.iter().all(|text| *text == described[0]));
     }
 

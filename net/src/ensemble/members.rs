@@ -160,6 +160,9 @@ mod tests {
         let text = "Zookeeper version: 1\nConnections: 3\nOutstanding: 0\nZxid: 0x100000002\nMode: leader\nNode count: 5\n";
         let (mode, zxid, connections) = ("leader".to_owned(), "0x100000002".to_owned(), "3".to_owned());
         assert_eq!(Condition::of(text), Condition::Serving { mode, zxid, connections });
-        assert_eq!(Condition::of("This ZooKeeper instance is not currently serving requests\n"), Condition::NotServing);
+        assert_eq!(
+            Condition::of("This ZooKeeper instance is not currently serving requests\n"),
+            Condition::NotServing
+        );
     }
 }

@@ -45,7 +45,10 @@ fn parts(rows: &[Row]) -> Vec<String> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = format!("{:<7} {:<16} {:<8} {:<12} {:<16} connections\n", "server", "clients at", "pid", "part", "zxid");
+    let mut text = format!(
+        "{:<7} {:<16} {:<8} {:<12} {:<16} connections\n",
+        "server", "clients at", "pid", "part", "zxid"
+    );
     for row in rows {
         let (zxid, connections) = match &row.condition {
             Condition::Serving { zxid, connections, .. } => (zxid.as_str(), connections.as_str()),

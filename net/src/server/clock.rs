@@ -22,6 +22,9 @@ impl Clock {
 
     pub(crate) fn now(self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_ms: self.monotonic_ms(), wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
+        Now {
+            monotonic_ms: self.monotonic_ms(),
+            wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
+        }
     }
 }

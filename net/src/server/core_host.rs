@@ -196,10 +196,8 @@ impl CoreHost {
                 report(status);
             }
             // It is found again at each heartbeat.
-            zab::Effect::Alarm(alarm) => {
-                if self.alarms.admit(self.clock.monotonic_ms()) {
-                    tracing::error!(?alarm, "a peer's history does not fit this server's");
-                }
+            zab::Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
+                tracing::error!(?alarm, "a peer's history does not fit this server's");
             }
             // Nothing of the log is ever purged, so every learner can be brought up from it.
             zab::Effect::SendSnapshot { to } => {

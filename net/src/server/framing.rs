@@ -21,7 +21,9 @@ impl Framing for LogFrames {
     fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {
         let frame = frame::parse(batch.bytes()).map_err(|error| error.to_string())?;
         let meta = frame.meta();
-        if (meta.first_zxid, meta.last_zxid, frame.checksum().0) != (batch.first().0, batch.last().0, batch.end().checksum) {
+        if (meta.first_zxid, meta.last_zxid, frame.checksum().0)
+            != (batch.first().0, batch.last().0, batch.end().checksum)
+        {
             return Err(format!("its frame holds {:#x} to {:#x}", meta.first_zxid, meta.last_zxid));
         }
         Ok(frame.payload())

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
+use ringkeeper_log::Reader;
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, TruncateError};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
-use ringkeeper_log::Reader;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::core_host::CoreHost;
@@ -158,7 +158,10 @@ impl LogQueue {
         forced.count += 1;
         if took > self.force_warning {
             forced.slow += 1;
-            tracing::warn!(took_ms = us / 1000, "forcing the log to the medium took long: is the disk shared or worn?");
+            tracing::warn!(
+                took_ms = us / 1000,
+                "forcing the log to the medium took long: is the disk shared or worn?"
+            );
         }
         self.forced.set(forced);
     }
@@ -275,7 +278,8 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
             Ok(Some(frame)) => {
                 let (meta, checksum) = (frame.meta(), frame.checksum().0);
                 bytes += frame.bytes().len();
-                let batch = Batch::new(Zxid(meta.first_zxid), Zxid(meta.last_zxid), checksum, frame.bytes().into());
+                let batch =
+                    Batch::new(Zxid(meta.first_zxid), Zxid(meta.last_zxid), checksum, frame.bytes().into());
                 batches.extend(batch);
             }
             Ok(None) => break,

@@ -21,13 +21,17 @@ use crate::config::Config;
 /// A folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderError {
-    #[error("the folder {folder} cannot be used: {source}; make it writable for this user, or choose another with --data-dir")]
+    #[error(
+        "the folder {folder} cannot be used: {source}; make it writable for this user, or choose another with --data-dir"
+    )]
     Unusable { folder: PathBuf, source: io::Error },
     #[error("{0}; end that server, or choose another folder with --data-dir")]
     Locked(LockError),
     #[error("{folder}: {source}; choose another folder with --data-dir")]
     NotOurs { folder: PathBuf, source: MetaError },
-    #[error("{folder}: {source}; nothing was changed: restore the folder from a copy, or begin anew in an empty one")]
+    #[error(
+        "{folder}: {source}; nothing was changed: restore the folder from a copy, or begin anew in an empty one"
+    )]
     Damaged { folder: PathBuf, source: MetaError },
     #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
     Log { folder: PathBuf, source: OpenError },
@@ -95,13 +99,17 @@ impl Folder {
     /// The folder is another server's, its contents are damaged, or the disk fails.
     pub(crate) async fn recover(&self, seed: u64, salt: u64) -> Result<Recovered, FolderError> {
         let folder = || self.log_dir.clone();
-        let storage =
-            DmaStorage::open(&self.log_dir).await.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let meta = MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
-            MetaError::Corrupt | MetaError::Missing { .. } => FolderError::Damaged { folder: folder(), source },
-            MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
-            source => FolderError::NotOurs { folder: folder(), source },
-        })?;
+        let storage = DmaStorage::open(&self.log_dir)
+            .await
+            .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let meta =
+            MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
+                MetaError::Corrupt | MetaError::Missing { .. } => {
+                    FolderError::Damaged { folder: folder(), source }
+                }
+                MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
+                source => FolderError::NotOurs { folder: folder(), source },
+            })?;
         let options = Options {
             segment_size_bytes: self.segment_size_bytes,
             write_mode: self.write_mode,
@@ -114,7 +122,10 @@ impl Folder {
             for txn in txn::decode_batch(frame.payload())? {
                 state.apply(&txn);
             }
-            note_end(&mut marks, LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 });
+            note_end(
+                &mut marks,
+                LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 },
+            );
             Ok(())
         })
         .await

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use async_channel::Receiver;
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
-use ringkeeper_engine::message::{ConnId, ToShard, Turn};
 use ringkeeper_engine::fourletter::Command;
+use ringkeeper_engine::message::{ConnId, ToShard, Turn};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;

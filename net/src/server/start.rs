@@ -23,9 +23,9 @@ use socket2::Socket;
 use super::admission::{Admission, Admitted};
 use super::clock::Clock;
 use super::core_host::CoreHost;
+use super::framing::LogFrames;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::log_quota::LogQuota;
-use super::framing::LogFrames;
 use super::log_task::{LogFailure, LogQueue};
 use super::peers::Peers;
 use super::report::Facts;
@@ -33,9 +33,9 @@ use super::shard_host::ShardHost;
 use super::{inspect, listener, recovery};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
+use crate::preflight;
 use crate::ring::{Consumer, Producer, ring};
 use crate::signals::Shutdown;
-use crate::preflight;
 
 /// Why a server did not start, or ended before it was told to: one sentence, with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +67,19 @@ const RING_CAPACITY: usize = 1024;
 const TICK: Duration = Duration::from_millis(50);
 
 /// How often tasks look whether others wait; glommio's default of 100 ms lets one busy task hold up all sockets.
-const PREEMPT: Duration = Duration::from_millis(5);
+const PREEMPT: Duration = Duration::from_millis(10);
 
 /// The longest that an executor sleeps. glommio (0.9) goes to sleep in spite of runnable tasks when its thread was off
-/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then.
-const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then. A timer that
+/// has fired and whose task is among those that were not run is none: the next longer one stands by for it, and so on,
+/// for a thread can be off the CPU for as long as it pleases the machine.
+const SLEEPS_MAX: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(60),
+    Duration::from_secs(3600),
+];
 
 /// Registered I/O memory of an executor that does files, and of one that does sockets alone.
 const IO_MEMORY_BYTES: usize = 4 << 20;
@@ -114,7 +122,11 @@ fn init_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,glommio=warn"));
     // Fails only if a subscriber is installed already, which then does the work.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .try_init();
 }
 
 fn executor(name: &str, placement: glommio::Placement, io_memory_bytes: usize) -> LocalExecutorBuilder {
@@ -165,7 +177,7 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
         let clock = Clock::start();
-        glommio::spawn_local(keep_awake()).detach();
+        keep_awake();
         let seed = u64::from_le_bytes(random()?);
         let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
         let view = Arc::new(recovered.state.clone());
@@ -249,7 +261,10 @@ impl Server {
 }
 
 /// Starts the shards where the placement says; the handles of their threads.
-fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<ExecutorJoinHandle<()>>, StartError> {
+fn start_shards(
+    placement: &Placement,
+    seeds: Vec<ShardSeed>,
+) -> Result<Vec<ExecutorJoinHandle<()>>, StartError> {
     match placement {
         Placement::Shared { .. } => {
             for seed in seeds {
@@ -273,7 +288,7 @@ fn start_shards(placement: &Placement, seeds: Vec<ShardSeed>) -> Result<Vec<Exec
 impl ShardSeed {
     /// Serves the sockets that come in, for as long as the server runs.
     async fn run(self) {
-        glommio::spawn_local(keep_awake()).detach();
+        keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
         let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
@@ -292,10 +307,15 @@ impl ShardSeed {
     }
 }
 
-/// Ends sleeps that should not have begun, see [`SLEEP_MAX`]. On every executor, from its start.
-async fn keep_awake() {
-    loop {
-        glommio::timer::sleep(SLEEP_MAX).await;
+/// Ends sleeps that should not have begun, see [`SLEEPS_MAX`]. On every executor, from its start.
+fn keep_awake() {
+    for sleep_max in SLEEPS_MAX {
+        glommio::spawn_local(async move {
+            loop {
+                glommio::timer::sleep(sleep_max).await;
+            }
+        })
+        .detach();
     }
 }
 
@@ -349,7 +369,9 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
     let addresses = (host, own.quorum_port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let mut last = "the name of this server's own server.N line has no address".to_owned();
     for address in addresses {
-        match listener::bind(address).and_then(|socket| listener::listen(&socket, 64, address).map(|()| socket)) {
+        match listener::bind(address)
+            .and_then(|socket| listener::listen(&socket, 64, address).map(|()| socket))
+        {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) => last = error.to_string(),
         }
@@ -360,9 +382,16 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
 /// The ensemble, as the broadcast sees it; a server alone is one of one.
 fn zab_config(config: &Config) -> zab::Config {
     let own = ServerId(config.server_id());
-    let of = |role| config.servers.iter().filter(move |server| server.role == role).map(|server| ServerId(server.id));
-    let voters = if config.servers.is_empty() { [own].into_iter().collect() } else { of(PeerRole::Participant).collect() };
-    let ticks = |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
+    let of = |role| {
+        config.servers.iter().filter(move |server| server.role == role).map(|server| ServerId(server.id))
+    };
+    let voters = if config.servers.is_empty() {
+        [own].into_iter().collect()
+    } else {
+        of(PeerRole::Participant).collect()
+    };
+    let ticks =
+        |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
     zab::Config {
         peer_timeout_ms: u64::from(config.peer_timeout_ms),
         init_limit_ms: ticks(config.init_limit, 10),

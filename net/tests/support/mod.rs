@@ -3,7 +3,7 @@
 mod client;
 mod process;
 
-pub(crate) use client::{Client, Credentials, Event, is_closed, request_frame};
+pub(crate) use client::{Client, Credentials, Event, Reply, anybody, is_closed, request_frame};
 pub(crate) use process::{Server, ServerSpec, four_letter_word, own_address, run_to_end, wait_for};
 
 use std::time::Duration;

@@ -101,7 +101,11 @@ mod tests {
         let mut stream = Vec::new();
         sent.iter().for_each(|frame| append(&mut stream, |out| out.extend_from_slice(frame)));
         for piece in [3, 4096, usize::MAX] {
-            assert_eq!(frames(&mut FrameReader::new(), &stream, piece).as_ref(), Ok(&sent), "pieces of {piece}");
+            assert_eq!(
+                frames(&mut FrameReader::new(), &stream, piece).as_ref(),
+                Ok(&sent),
+                "pieces of {piece}"
+            );
         }
     }
 

@@ -40,7 +40,10 @@ impl Handshake {
             stream.write_all(&own.encode()).await?;
             let theirs = read_hello(stream).await?;
             if theirs.from != peer || theirs.to != self.own {
-                return Err(io::Error::other(format!("server {} answers in place of server {peer}", theirs.from)));
+                return Err(io::Error::other(format!(
+                    "server {} answers in place of server {peer}",
+                    theirs.from
+                )));
             }
             self.prove(stream, own, theirs).await?;
             self.check_proof(stream, own, theirs).await
@@ -53,7 +56,10 @@ impl Handshake {
         in_time(async {
             let theirs = read_hello(stream).await?;
             if theirs.to != self.own {
-                return Err(io::Error::other(format!("server {} takes this for server {}", theirs.from, theirs.to)));
+                return Err(io::Error::other(format!(
+                    "server {} takes this for server {}",
+                    theirs.from, theirs.to
+                )));
             }
             let own = self.hello(theirs.from)?;
             stream.write_all(&own.encode()).await?;

@@ -94,7 +94,8 @@ impl Link {
     /// Carries messages until the connection breaks or is given up. `deliver` hears first that the peer is there,
     /// then its messages, at last that it is gone.
     pub(super) async fn serve(&self, stream: TcpStream, deliver: &dyn Fn(Input)) {
-        let Ok(mut writer) = stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| listener::second(&stream))
+        let Ok(mut writer) =
+            stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| listener::second(&stream))
         else {
             return;
         };
@@ -217,7 +218,10 @@ mod tests {
             futures_lite::future::zip(listener.accept(), TcpStream::connect(address)).await;
         let (link, heard) = (Rc::clone(link), Rc::clone(heard));
         let stream = accepted.expect("accepted");
-        glommio::spawn_local(async move { link.serve(stream, &|input| heard.0.borrow_mut().push(input)).await }).detach();
+        glommio::spawn_local(
+            async move { link.serve(stream, &|input| heard.0.borrow_mut().push(input)).await },
+        )
+        .detach();
         dialed.expect("connected")
     }
 

@@ -1,0 +1,161 @@
+//! Three servers of one system, one of which is killed now and then.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{Read, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::compare::System;
+use crate::interrupt;
+
+const SERVERS: usize = 3;
+
+/// How long servers may take to find a leader and follow it.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// How long a server may take to say what it is.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// How much of each server's output is shown with an error.
+const LOG_LINES_SHOWN: usize = 10;
+
+/// A running ensemble. Dropping it kills its processes and removes its folder.
+pub(super) struct Ensemble {
+    members: Vec<Member>,
+    system: System,
+    _folder: TempDir,
+}
+
+struct Member {
+    folder: PathBuf,
+    client: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Ensemble {
+    /// Starts three servers in folders of their own inside `work_dir`.
+    pub(super) fn start(system: &System, work_dir: &Path, port: Option<u16>) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("failover-").tempdir_in(work_dir)?;
+        let ports = ports(port)?;
+        let mut members = Vec::new();
+        for (id, ports) in (1..).zip(ports.chunks(3)) {
+            let own = folder.path().join(id.to_string());
+            let data = own.join("data");
+            fs::create_dir_all(&data)?;
+            fs::write(data.join("myid"), format!("{id}\n"))?;
+            members.push(Member { folder: own, client: (Ipv4Addr::LOCALHOST, ports[0]).into(), child: None });
+        }
+        let mut servers = String::new();
+        for (id, ports) in (1..).zip(ports.chunks(3)) {
+            writeln!(servers, "server.{id}=127.0.0.1:{}:{}", ports[1], ports[2])?;
+        }
+        for member in &members {
+            system.write_ensemble_member(&member.folder, member.client, &servers)?;
+        }
+        let mut ensemble = Self { members, system: system.clone(), _folder: folder };
+        for server in 0..SERVERS {
+            ensemble.restart(server)?;
+        }
+        Ok(ensemble)
+    }
+
+    pub(super) const fn name(&self) -> &'static str {
+        self.system.name()
+    }
+
+    /// Where clients connect.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| member.client).collect()
+    }
+
+    /// Waits until one server leads and all others follow; which one leads.
+    pub(super) fn wait_for_leader(&mut self) -> Result<usize> {
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            let modes: Vec<_> =
+                self.members.iter().map(|member| mode(member.client).unwrap_or_default()).collect();
+            let of = |mode: &str| modes.iter().filter(|other| *other == mode).count();
+            if let (1, Some(leader)) = (of("leader"), modes.iter().position(|mode| mode == "leader"))
+                && of("follower") == SERVERS - 1
+            {
+                return Ok(leader);
+            }
+            if Instant::now() > deadline {
+                bail!("no leader with all followers within {} s, but {modes:?}", START_MAX.as_secs());
+            }
+            interrupt::sleep_until(Instant::now() + RETRY_PAUSE, || false)?;
+        }
+    }
+
+    /// `kill -9`; the moment just before.
+    pub(super) fn kill(&mut self, server: usize) -> Result<Instant> {
+        let mut child = self.members[server].child.take().context("the server runs")?;
+        let before = Instant::now();
+        child.kill()?;
+        child.wait()?;
+        Ok(before)
+    }
+
+    /// Starts a server that does not run.
+    pub(super) fn restart(&mut self, server: usize) -> Result<()> {
+        let member = &mut self.members[server];
+        let log = File::options().create(true).append(true).open(member.folder.join("server.log"))?;
+        let mut command = self.system.ensemble_command(&member.folder)?;
+        command.current_dir(&member.folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // Ctrl-C reaches the harness, which ends the servers when it is done.
+        let child = command.process_group(0).spawn();
+        member.child = Some(child.with_context(|| format!("cannot start {}", self.system.name()))?);
+        Ok(())
+    }
+
+    /// The ends of the servers' outputs, to go with an error.
+    pub(super) fn log_tails(&self) -> String {
+        let tail = |member: &Member| {
+            let log = fs::read_to_string(member.folder.join("server.log")).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+        };
+        self.members.iter().map(tail).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+impl Drop for Ensemble {
+    fn drop(&mut self) {
+        for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
+            // Both fail only if it has ended already and been waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Client, quorum and election port of each server.
+fn ports(first: Option<u16>) -> Result<Vec<u16>> {
+    let wanted = (0..3 * u16::try_from(SERVERS)?).map(|index| first.map_or(0, |first| first + index));
+    let listeners = wanted.map(|port| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| format!("port {port} is in use"))
+    });
+    // All at once, so that no port is given twice.
+    let listeners: Vec<_> = listeners.collect::<Result<_>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+/// What a server says it is.
+fn mode(server: SocketAddr) -> Result<String> {
+    let mut stream = TcpStream::connect_timeout(&server, ANSWER_MAX)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    stream.write_all(b"srvr")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
+    Ok(mode.context("it does not serve")?.to_owned())
+}

@@ -1,0 +1,139 @@
+//! Strangers, and peers that are not what they say, on the quorum port.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use hmac::{Hmac, KeyInit, Mac};
+use ringkeeper_wire::CreateMode;
+use sha2::Sha256;
+
+use crate::cluster::Ensemble;
+use crate::support::{PATIENCE, is_closed, wait_for};
+
+const MAGIC: &[u8; 8] = b"RKPEER\0\x01";
+const HELLO_BYTES: usize = 56;
+
+fn hello(magic: &[u8; 8], from: u64, to: u64) -> Vec<u8> {
+    [&magic[..], &from.to_le_bytes(), &to.to_le_bytes(), &[7; 32]].concat()
+}
+
+fn noise() -> Vec<u8> {
+    (0..4096_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0] | 0x80).collect()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the quorum port is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Introduces itself as server `from` to server `to`, with the secret that servers have by default: none.
+fn introduce(address: SocketAddr, from: u64, to: u64) -> TcpStream {
+    let mut stream = connect(address);
+    let own = hello(MAGIC, from, to);
+    stream.write_all(&own).expect("sent");
+    let mut theirs = [0; HELLO_BYTES];
+    stream.read_exact(&mut theirs).expect("an answer");
+    let mut mac = Hmac::<Sha256>::new_from_slice(b"").expect("any key");
+    mac.update(&own);
+    mac.update(&theirs);
+    stream.write_all(&mac.finalize().into_bytes()).expect("sent");
+    stream.read_exact(&mut [0; 32]).expect("a proof");
+    stream
+}
+
+/// Two of three servers run, so that nobody else is server 3.
+fn two_of_three() -> Ensemble {
+    let mut ensemble = Ensemble::start();
+    ensemble.kill(2);
+    ensemble.leader();
+    ensemble
+}
+
+fn assert_serves(ensemble: &Ensemble) {
+    let mut client = ensemble.connect(1);
+    let path = client.create("/s", b"", CreateMode::PersistentSequential);
+    client.delete(&path);
+}
+
+#[test]
+fn strangers_are_refused_and_the_service_goes_on() {
+    let ensemble = two_of_three();
+    let leader_before = ensemble.leader();
+    let mut client = ensemble.connect(0);
+    let http = b"GET / HTTP/1.1\r\nHost: zookeeper\r\nUser-Agent: a browser of some length\r\n\r\n";
+    let greetings: [(&str, Vec<u8>); 6] = [
+        ("random bytes", noise()),
+        ("another protocol", http.to_vec()),
+        ("another magic", hello(b"RKPEER\0\xff", 3, 1)),
+        ("a word for another server", hello(MAGIC, 3, 2)),
+        ("ZooKeeper's FOLLOWERINFO", [&[0, 0, 0, 11][..], &[0; 60]].concat()),
+        ("half a greeting, then nothing", hello(MAGIC, 3, 1)[..20].to_vec()),
+    ];
+    for (what, bytes) in greetings {
+        let mut stream = connect(ensemble.quorum_address(0));
+        stream.write_all(&bytes).expect("sent");
+        assert!(is_closed(&mut stream), "{what}");
+    }
+    client.set("/", b"its connection still stands");
+    assert_eq!(ensemble.leader(), leader_before);
+    assert_serves(&ensemble);
+}
+
+#[test]
+fn a_server_number_that_does_not_belong_is_refused_even_if_it_knows_the_secret() {
+    let ensemble = two_of_three();
+    for stranger in [1, 9, u64::MAX] {
+        assert!(is_closed(&mut introduce(ensemble.quorum_address(0), stranger, 1)), "server {stranger}");
+    }
+    assert_serves(&ensemble);
+}
+
+#[test]
+fn garbage_and_oversize_frames_of_an_introduced_peer_end_its_connection_alone() {
+    let ensemble = two_of_three();
+    let mut client = ensemble.connect(0);
+    let frames: [(&str, Vec<u8>); 5] = [
+        ("an oversize frame", u32::MAX.to_le_bytes().to_vec()),
+        ("an empty frame", vec![0; 4]),
+        ("an unknown kind", vec![1, 0, 0, 0, 200]),
+        ("a message cut short", vec![2, 0, 0, 0, 3, 1]),
+        ("random bytes", noise()),
+    ];
+    for (what, bytes) in frames {
+        let mut stream = introduce(ensemble.quorum_address(0), 3, 1);
+        stream.write_all(&bytes).expect("sent");
+        assert!(is_closed(&mut stream), "{what}");
+    }
+    client.set("/", b"its connection still stands");
+    assert_serves(&ensemble);
+}
+
+#[test]
+fn a_flood_of_strangers_does_not_keep_a_peer_out() {
+    let mut ensemble = two_of_three();
+    let strangers: Vec<_> = (0..200).map(|_| connect(ensemble.quorum_address(0))).collect();
+    ensemble.run(2);
+    ensemble.leader();
+    drop(strangers);
+    assert_serves(&ensemble);
+}
+
+#[test]
+fn a_server_with_another_secret_is_kept_out_and_told_why() {
+    let mut ensemble = Ensemble::prepare(3, "");
+    let secret = ensemble.file("secret", "what all servers know");
+    for server in ensemble.servers() {
+        ensemble.configure(server, &format!("ringkeeper.peerSecretFile={}", secret.display()));
+        ensemble.run(server);
+    }
+    ensemble.leader();
+    ensemble.kill(2);
+    let wrong = ensemble.file("wrong", "what nobody knows");
+    ensemble.reconfigure(2, &secret.display().to_string(), &wrong.display().to_string());
+    ensemble.run(2);
+    wait_for("the refusal", || ensemble.log(2).contains("do not share a secret").then_some(()));
+    ensemble.leader_among(&[0, 1]);
+    assert_eq!(ensemble.mode(2), None);
+    assert_serves(&ensemble);
+}

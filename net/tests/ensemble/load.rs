@@ -1,0 +1,130 @@
+//! Clients that write all the time, go from server to server when they have to, and remember what was acknowledged.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
+
+use ringkeeper_wire::{CreateMode, CreateRequest, ErrorCode, Request};
+
+use crate::cluster::{Ensemble, SESSION_MS};
+use crate::support::{Client, anybody, wait_for};
+
+const WRITERS: usize = 3;
+
+/// Writers at work.
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Names of the znodes whose creation was acknowledged.
+    acknowledged: Mutex<BTreeSet<String>>,
+    /// Connections that ended without being asked to.
+    broken: AtomicUsize,
+}
+
+impl Load {
+    /// Writers below `/load`, each on one of the servers at `addresses` for as long as it can be.
+    pub(crate) fn start(ensemble: &Ensemble, addresses: &[SocketAddr]) -> Self {
+        let mut client = ensemble.connect(ensemble.leader());
+        client.create("/load", b"", CreateMode::Persistent);
+        let shared = Arc::new(Shared::default());
+        let writer = |number: usize| {
+            let (shared, mut addresses) = (Arc::clone(&shared), addresses.to_vec());
+            let count = addresses.len();
+            addresses.rotate_left(number % count);
+            std::thread::spawn(move || shared.write(number, &addresses))
+        };
+        Self { writers: (0..WRITERS).map(writer).collect(), shared }
+    }
+
+    /// How many writes were acknowledged so far.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.shared.acknowledged.lock().expect("no writer failed").len()
+    }
+
+    /// Waits until `more` writes than now are acknowledged.
+    pub(crate) fn wait_for_writes(&self, more: usize) {
+        let from = self.acknowledged();
+        wait_for("writes", || {
+            assert!(!self.writers.iter().any(JoinHandle::is_finished), "a writer has failed");
+            (self.acknowledged() >= from + more).then_some(())
+        });
+    }
+
+    /// How many connections were lost so far.
+    pub(crate) fn broken(&self) -> usize {
+        self.shared.broken.load(Ordering::SeqCst)
+    }
+
+    /// Ends the writers; the names of what they were promised.
+    pub(crate) fn stop(self) -> BTreeSet<String> {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.writers.into_iter().for_each(|writer| writer.join().expect("no writer failed"));
+        std::mem::take(&mut self.shared.acknowledged.lock().expect("no writer failed"))
+    }
+}
+
+impl Shared {
+    fn write(&self, writer: usize, addresses: &[SocketAddr]) {
+        let mut number = 0;
+        for address in addresses.iter().cycle() {
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            // A session anew each time: what is tested here is the writes.
+            let Ok(Some(client)) = Client::try_attach(*address, SESSION_MS, None, 0) else {
+                sleep(Duration::from_millis(5));
+                continue;
+            };
+            if self.write_on(client, writer, &mut number).is_err() {
+                self.broken.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn write_on(&self, mut client: Client, writer: usize, number: &mut u64) -> io::Result<()> {
+        let acl = anybody();
+        while !self.stop.load(Ordering::SeqCst) {
+            // Never the same name again: whether an unanswered write was done stays open.
+            *number += 1;
+            let name = format!("{writer}-{number}");
+            let create = CreateRequest {
+                path: format!("/load/{name}").into(),
+                data: Some(b"x"),
+                acl: Some(acl[..].into()),
+                flags: CreateMode::Persistent.to_wire(),
+            };
+            let reply = client.try_call(&Request::Create(create))?;
+            assert_eq!(reply.error, ErrorCode::Ok.to_wire(), "create {name}");
+            self.acknowledged.lock().expect("no writer failed").insert(name);
+        }
+        Ok(())
+    }
+}
+
+/// Every server has every write that was acknowledged, and all have the same tree.
+pub(crate) fn assert_nothing_lost(ensemble: &Ensemble, acknowledged: &BTreeSet<String>) {
+    ensemble.leader();
+    for server in ensemble.servers() {
+        let mut client = ensemble.connect(server);
+        client.sync();
+        let found: BTreeSet<_> = client.children("/load", false).into_iter().collect();
+        let lost: Vec<_> = acknowledged.difference(&found).collect();
+        assert!(
+            lost.is_empty(),
+            "server {} lacks {} of {}: {lost:?}",
+            server + 1,
+            lost.len(),
+            acknowledged.len()
+        );
+    }
+    ensemble.assert_equal_trees(1);
+}

@@ -1,0 +1,16 @@
+//! Ensembles as their users meet them: processes with `zoo.cfg` files in Apache's format, killed, stopped and cut
+//! off from one another while clients work.
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "another test program uses the rest of it")]
+mod support;
+
+mod catch_up;
+mod cluster;
+mod command;
+mod failover;
+mod hostile;
+mod load;
+mod partitions;
+mod serving;
+mod sessions;

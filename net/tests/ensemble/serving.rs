@@ -1,0 +1,62 @@
+//! What an ensemble is to its clients while nothing goes wrong.
+
+use ringkeeper_wire::CreateMode;
+
+use crate::cluster::Ensemble;
+
+#[test]
+fn a_write_through_any_server_is_seen_on_every_server_after_a_sync() {
+    let ensemble = Ensemble::start();
+    let mut clients: Vec<_> = ensemble.servers().map(|server| ensemble.connect(server)).collect();
+    for writer in ensemble.servers() {
+        let path = format!("/from-{writer}");
+        clients[writer].create(&path, b"1", CreateMode::Persistent);
+        for client in &mut clients {
+            client.sync();
+            assert_eq!(client.get(&path, false).as_deref(), Some(&b"1"[..]));
+        }
+    }
+    ensemble.assert_equal_trees(1);
+}
+
+#[test]
+fn writes_of_one_client_are_pipelined_through_a_follower_in_order() {
+    let ensemble = Ensemble::start();
+    let mut client = ensemble.connect(ensemble.others(ensemble.leader())[0]);
+    let sent: Vec<_> = (0..500)
+        .map(|number| client.send_create(&format!("/n{number}"), b"", CreateMode::Persistent))
+        .collect();
+    let answered: Vec<_> = sent.iter().map(|_| client.reply().expect("a reply")).collect();
+    assert_eq!(answered.iter().map(|reply| reply.xid).collect::<Vec<_>>(), sent);
+    assert!(answered.iter().all(|reply| reply.error == 0));
+    assert!(answered.is_sorted_by_key(|reply| reply.zxid), "zxids never go back");
+}
+
+#[test]
+fn every_server_shows_the_ensemble_in_zookeeper_config() {
+    let ensemble = Ensemble::start();
+    let mut expected = String::new();
+    for server in ensemble.servers() {
+        expected += &format!("server.{}={}:26388:participant\n", server + 1, ensemble.quorum_address(server));
+    }
+    expected += "version=0";
+    for server in ensemble.servers() {
+        let mut client = ensemble.connect(server);
+        client.sync();
+        let data = client.get("/zookeeper/config", false).expect("built in");
+        assert_eq!(String::from_utf8(data).expect("text"), expected);
+    }
+}
+
+#[test]
+fn every_server_tells_what_it_is() {
+    let ensemble = Ensemble::start();
+    let leader = ensemble.leader();
+    for server in ensemble.servers() {
+        let mntr = ensemble.ask(server, "mntr").expect("an answer");
+        let state = if server == leader { "leader" } else { "follower" };
+        assert!(mntr.contains(&format!("zk_server_state\t{state}\n")), "{mntr}");
+        assert_eq!(mntr.contains("zk_synced_followers\t2\n"), server == leader, "{mntr}");
+        assert_eq!(ensemble.ask(server, "isro").expect("an answer"), "rw");
+    }
+}
