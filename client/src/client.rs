@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ringkeeper_wire::{
     AddWatchMode, AddWatchRequest, CreateRequest, CreateTtlRequest, DeleteRequest, GetEphemeralsRequest,
-    OpCode, PathRequest, PathWatchRequest, ReconfigRequest, Record, SessionId, SetAclRequest, SetDataRequest, SyncRequest,
-    WatcherType, WatchesRequest, Zxid,
+    OpCode, PathRequest, PathWatchRequest, ReconfigRequest, Record, SessionId, SetAclRequest, SetDataRequest,
+    SyncRequest, WatcherType, WatchesRequest, Zxid,
 };
 
 use crate::core::{Admission, Credential, Millis, SessionTicket, WatchRequest};
@@ -226,7 +226,9 @@ impl Client {
     /// Lets the server catch up with the leader: a read after it sees everything that was committed
     /// before it.
     pub fn sync(&self, path: &str) -> Reply<()> {
-        self.call_at(path, OpCode::Sync, decode::nothing, |path, out| SyncRequest { path: Some(path) }.encode(out))
+        self.call_at(path, OpCode::Sync, decode::nothing, |path, out| {
+            SyncRequest { path: Some(path) }.encode(out)
+        })
     }
 
     /// Several writes, all of them or none.

@@ -52,9 +52,7 @@ impl State {
                 // ZooKeeper sets this list without a version to expect, and takes that for the new one.
                 (meta.aversion, acl) = (-1, Acl::read_only());
             }
-            builder
-                .znode(&znode.path(), &meta, &acl, znode.data())
-                .expect("built-in paths are distinct");
+            builder.znode(&znode.path(), &meta, &acl, znode.data()).expect("built-in paths are distinct");
         }
         builder.finish(Zxid::ZERO, 0).expect("the built-in znodes are a tree")
     }

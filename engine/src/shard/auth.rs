@@ -22,7 +22,8 @@ impl Shard {
             return;
         };
         let scheme = request.scheme.as_deref();
-        let identities = scheme.and_then(|scheme| authenticate(scheme, request.auth, &self.settings.rules).ok());
+        let identities =
+            scheme.and_then(|scheme| authenticate(scheme, request.auth, &self.settings.rules).ok());
         if identities.is_some_and(|identities| self.add_identities(slot, identities)) {
             self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {});
         } else {

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ringkeeper_wire::{
-    ErrorCode, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid,
-};
+use ringkeeper_wire::{ErrorCode, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid};
 
 use super::auth::is_out_of_order;
 use super::backlog::{Backlog, What, reads_state};
@@ -191,8 +189,7 @@ impl Shard {
         match pending.what {
             What::Write(_) | What::Sync { due: false } => return false,
             What::Sync { due: true } => {
-                let request =
-                    SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
+                let request = SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
                 let response = SyncResponse { path: request.path };
                 self.write_reply(slot, xid, zxid, ErrorCode::Ok, |out| response.encode(out));
                 self.count_reply(now_ms, slot, xid, OpCode::Sync.to_wire(), received_ms);

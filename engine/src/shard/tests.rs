@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
-    AclEntry, ConnectRequest, ErrorCode, EventType, OpCode, PathWatchRequest, Perms, Record,
-    ReplyHeader, Request, RequestHeader, Response, SessionId, SetDataRequest, SyncRequest, WatcherEvent,
-    Xid, Zxid, xid,
+    AclEntry, ConnectRequest, ErrorCode, EventType, OpCode, PathWatchRequest, Perms, Record, ReplyHeader,
+    Request, RequestHeader, Response, SessionId, SetDataRequest, SyncRequest, WatcherEvent, Xid, Zxid, xid,
 };
 
 use super::{AfterWrite, CloseReason, Effect, Settings, Shard};

@@ -79,7 +79,8 @@ impl Model {
                 mtime: 0,
                 version: 0,
                 creations: 0,
-                aversion: 0,
+                // As in ZooKeeper, which sets the ACL of its configuration at the start without counting it.
+                aversion: if znode.path() == "/zookeeper/config" { -1 } else { 0 },
             };
             (znode.path(), zero)
         });

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpStream};
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, ConnectResponse, CreateMode, CreateRequest, CreateResponse, DeleteRequest,
-    ErrorCode, GetChildrenResponse, GetDataResponse, PASSWORD_LEN, PathWatchRequest, Perms,
-    Record, ReplyHeader, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, WatcherEvent, Xid, xid,
+    ErrorCode, GetChildrenResponse, GetDataResponse, PASSWORD_LEN, PathWatchRequest, Perms, Record,
+    ReplyHeader, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, WatcherEvent, Xid, xid,
 };
 
 use super::PATIENCE;

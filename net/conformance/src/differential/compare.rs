@@ -5,8 +5,8 @@ use std::fmt::Debug;
 
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
-    AclList,     ConnectResponse, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, Stat, StringList,
-    WatcherEvent, xid,
+    AclList, ConnectResponse, EventType, MultiResult, OpCode, Record, ReplyHeader, Response, Stat,
+    StringList, WatcherEvent, xid,
 };
 
 use super::mapping::{HeaderZxid, Mapping};
@@ -128,9 +128,8 @@ impl<'m> Comparison<'m> {
             (R::GetAcl(r), R::GetAcl(s)) => {
                 // Who `auth` stands for comes in no particular order.
                 let sorted = |acl: &Option<AclList<'a>>| {
-                    acl.as_ref().map(|list| {
-                        list.iter().map(|entry| format!("{entry:?}")).collect::<BTreeSet<_>>()
-                    })
+                    acl.as_ref()
+                        .map(|list| list.iter().map(|entry| format!("{entry:?}")).collect::<BTreeSet<_>>())
                 };
                 self.same("acl", &sorted(&r.acl), &sorted(&s.acl));
                 self.stats(&r.stat, &s.stat);

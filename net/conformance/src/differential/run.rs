@@ -374,7 +374,8 @@ impl Run {
         let mut answers = vec![Answered { slot, request, path: None, reference, subject, differences }];
         answers.extend(self.compare_ends(slot, r_earlier, s_earlier)?);
         let is_granted = matches!(r, Received::Frame(_)) && !is_refusal(&r);
-        if handshake.pipelined_xid.is_some() && is_granted && self.reference.slots[slot].connection.is_some() {
+        if handshake.pipelined_xid.is_some() && is_granted && self.reference.slots[slot].connection.is_some()
+        {
             let r = self.reference.read_replies(slot, 1)?;
             let s = self.subject.read_replies(slot, 1)?;
             answers.extend(self.compare(slot, &[barrier_request()], r, s));
