@@ -50,7 +50,15 @@ def stable(output):
     # Identities are a set.
     identities = sorted(line for line in kept if IDENTITY.match(line))
     kept = [identities.pop(0) if IDENTITY.match(line) else line for line in kept]
+    # So are lists of paths, such as a session's ephemerals.
+    kept = [sorted_paths(line) for line in kept]
     return kept + [event for event in events if "None" not in event]
+
+
+def sorted_paths(line):
+    if not (line.startswith("[/") and line.endswith("]")):
+        return line
+    return "[{}]".format(", ".join(sorted(line[1:-1].split(", "))))
 
 
 @pytest.mark.parametrize("release, jars", [("3.9", "lib"), ("3.8", "lib38")])
