@@ -9,5 +9,6 @@ mod durability;
 mod sessions;
 mod shards;
 mod shell;
+mod snapshots;
 mod start;
 mod words;
