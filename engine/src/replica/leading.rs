@@ -9,6 +9,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid}
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
+use crate::mutation::planted;
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::path;
 use crate::prepare::{self, Context};
@@ -75,7 +76,10 @@ impl Leadership {
         random.set_stream(u64::from(epoch.0));
         Self {
             last_zxid: Zxid::new(epoch, 0),
-            last_time_ms: head.last_time_ms(),
+            last_time_ms: match planted!(settings.requests, TimeRunsBackwards) {
+                true => 0,
+                false => head.last_time_ms(),
+            },
             expiry,
             last_tick_ms: now.monotonic_ms,
             cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
@@ -138,7 +142,12 @@ impl Replica {
         let expired = leadership.expiry.expired(now.monotonic_ms);
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
         for session in expired {
-            let op = prepare::prepare_close_session(self.pipeline.head(), session);
+            let mut op = prepare::prepare_close_session(self.pipeline.head(), session);
+            if planted!(self.settings.requests, KeepEphemerals)
+                && let TxnOp::CloseSession(ephemerals) = &mut op
+            {
+                ephemerals.clear();
+            }
             self.order(now, session, Xid(0), op);
         }
         for path in removable {
@@ -160,7 +169,10 @@ impl Replica {
     }
 
     pub(super) fn lead_turn(&mut self, now: Now, server: ServerId, shard: ShardId, turn: Turn) {
-        if let Role::Leading(leadership) = &mut self.role {
+        let deaf = planted!(self.settings.requests, IgnoreTouches) && server != self.settings.server;
+        if let Role::Leading(leadership) = &mut self.role
+            && !deaf
+        {
             for session in &turn.touched {
                 leadership.expiry.touch(now.monotonic_ms, *session);
             }
@@ -179,12 +191,12 @@ impl Replica {
                 self.reattach(now, client, session, password, timeout_ms);
             }
             Submitted::Detach => self.detach(client, session),
-            _ if !self.owns(client, session) => {
+            _ if !self.owns(client, session) && !planted!(self.settings.requests, IgnoreOwner) => {
                 self.direct(client, ToShard::Evict { conn: client.origin.conn })
             }
             Submitted::Sync => self.sync(client),
             Submitted::Write { xid, op, body, identities, fence } => {
-                if fence {
+                if fence && !planted!(self.settings.requests, DropFences) {
                     self.pipeline.fence(session);
                 }
                 // The shard has decoded it once: only a broken peer's is refused here.
@@ -257,14 +269,21 @@ impl Replica {
         timeout_ms: u32,
     ) {
         let conn = client.origin.conn;
-        let known = self.pipeline.head().session(session).is_some_and(|known| known.password == password);
+        let known = match self.pipeline.head().session(session) {
+            Some(known) => {
+                known.password == password || planted!(self.settings.requests, AcceptAnyPassword)
+            }
+            None => planted!(self.settings.requests, ReviveSessions),
+        };
         let Role::Leading(leadership) = &mut self.role else { return };
         if !known || leadership.opening.contains_key(&session) {
             return self.direct(client, ToShard::Rejected { conn });
         }
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
         let previous = leadership.owners.insert(session, client).filter(|previous| *previous != client);
-        if let Some(previous) = previous {
+        if let Some(previous) = previous
+            && !planted!(self.settings.requests, EvictNobody)
+        {
             self.direct(previous, ToShard::Evict { conn: previous.origin.conn });
         }
         self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
@@ -280,6 +299,10 @@ impl Replica {
     fn sync(&mut self, client: Client) {
         let upto = self.pipeline.last_executed();
         let Role::Leading(leadership) = &mut self.role else { return };
+        if planted!(self.settings.requests, SyncAlone) {
+            leadership.syncs.push_back(WaitingSync { client, upto: Zxid::ZERO, round: 0 });
+            return self.release_syncs();
+        }
         let idle = leadership.round_asked == leadership.round_confirmed;
         let round = leadership.round_asked + 1;
         leadership.syncs.push_back(WaitingSync { client, upto, round });
