@@ -145,6 +145,16 @@ impl World {
             }
             self.start(from)?;
         }
+        let silent: Vec<u64> = self.links.iter().filter(|(_, link)| link.silent).map(|(id, _)| *id).collect();
+        for id in silent {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.silent = false;
+            }
+            if let Some(client) = self.clients.iter_mut().find(|client| client.link == id) {
+                client.lost();
+            }
+            self.hang_up(id, true);
+        }
         Ok(())
     }
 
@@ -278,6 +288,7 @@ impl World {
         }
         self.report.simulated_us = self.now_us;
         self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;
+        self.report.leaderships = self.judge.leaderships();
         self.report.transactions = self.judge.history().len() as u64;
         self.report.writes_checked = self.judge.writes_checked;
         self.report.reads_checked = self.judge.reads_checked;

@@ -74,6 +74,10 @@ impl Judge {
         }
     }
 
+    pub(crate) fn leaderships(&self) -> u64 {
+        self.leaders.len() as u64
+    }
+
     pub(crate) fn history(&self) -> &[Entry] {
         &self.history
     }

@@ -70,7 +70,7 @@ type Task = Pin<Box<dyn Future<Output = Result<(), String>>>>;
 #[derive(Default)]
 pub(crate) struct Queue {
     commands: RefCell<VecDeque<Command>>,
-    pub(crate) answers: RefCell<VecDeque<Answer>>,
+    answers: RefCell<VecDeque<Answer>>,
     busy: Cell<bool>,
     /// The log has been idle for a while: it is to write down that all of it is durable.
     seal: Cell<bool>,
@@ -164,6 +164,10 @@ impl Log {
 
     pub(crate) fn seal_when_idle(&self) {
         self.queue.seal.set(true);
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.queue.answers.borrow().is_empty()
     }
 
     pub(crate) fn next_answer(&self) -> Option<Answer> {

@@ -10,7 +10,7 @@ use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
-use ringkeeper_engine::zab::{Config, Input, Message, ServerSet, Status};
+use ringkeeper_engine::zab::{Config, Input, Message, ServerSet};
 use ringkeeper_log::memory::{MemoryDisk, OpId, OpKind};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_wire::ServerId;
@@ -407,9 +407,6 @@ impl World {
         }
         self.report.truncations += u64::from(process.batches.len() < before);
         let became = process.node.status();
-        if matches!(became, Status::Leading { .. }) && became != status {
-            self.report.leaderships += 1;
-        }
         if self.tracing && became != status {
             self.say(&format!("server {id} is {became:?}"));
         }
@@ -443,14 +440,18 @@ impl World {
     fn run_log(&mut self, index: usize) -> Result<(), Violation> {
         let server = &mut self.servers[index];
         let Some(process) = &mut server.process else { return Ok(()) };
+        let idle = process.log.is_idle();
         let begun = process.log.run().map_err(|error| {
             Oracle::Log.broken(format!("the log of server {} fails: {error}", server.id))
         })?;
+        let wakes = process.log.has_answers() || (process.log.is_idle() && !idle);
         for (operation, kind) in begun {
             let delay = self.operation_us(kind);
             self.at(delay, Event::Disk { server: index, operation });
         }
-        self.wake(index);
+        if wakes {
+            self.wake(index);
+        }
         Ok(())
     }
 
