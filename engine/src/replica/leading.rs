@@ -9,8 +9,8 @@ use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid}
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
-use crate::mutation::planted;
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::mutation::planted;
 use crate::path;
 use crate::prepare::{self, Context};
 use crate::state::State;
@@ -57,12 +57,18 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Client>,
     opening: BTreeMap<SessionId, Opening>,
     syncs: VecDeque<WaitingSync>,
-    /// The last confirmation asked for, and the last one given.
+    /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the broadcast may
+    /// answer late what the leadership of an earlier epoch has asked, and that says nothing about this one's rounds.
     round_asked: u64,
     round_confirmed: u64,
     /// Low 56 bits of the last session id given out.
     last_session: i64,
     random: ChaCha12Rng,
+}
+
+/// The number that comes before a leadership's first round; greater than any of an earlier epoch.
+const fn first_round(epoch: Epoch) -> u64 {
+    (epoch.0 as u64) << 32
 }
 
 impl Leadership {
@@ -86,8 +92,8 @@ impl Leadership {
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
             syncs: VecDeque::new(),
-            round_asked: 0,
-            round_confirmed: 0,
+            round_asked: first_round(epoch),
+            round_confirmed: first_round(epoch),
             // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
             last_session: (now.wall_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
             random,
@@ -270,9 +276,7 @@ impl Replica {
     ) {
         let conn = client.origin.conn;
         let known = match self.pipeline.head().session(session) {
-            Some(known) => {
-                known.password == password || planted!(self.settings.requests, AcceptAnyPassword)
-            }
+            Some(known) => known.password == password || planted!(self.settings.requests, AcceptAnyPassword),
             None => planted!(self.settings.requests, ReviveSessions),
         };
         let Role::Leading(leadership) = &mut self.role else { return };
