@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
-    AclList, AddWatchMode, AddWatchRequest, CheckRequest, CreateMode, CreateRequest, DeleteRequest,
-    MultiOp, PathWatchRequest, Record, Request, RequestHeader, SetDataRequest, SetWatchesRequest, SyncRequest, Xid,
+    AclList, AddWatchMode, AddWatchRequest, CheckRequest, CreateMode, CreateRequest, DeleteRequest, MultiOp,
+    PathWatchRequest, Record, Request, RequestHeader, SetDataRequest, SetWatchesRequest, SyncRequest, Xid,
 };
 
 use super::watching::Watches;
@@ -13,21 +13,52 @@ use super::watching::Watches;
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
-    Create { path: Arc<str>, data: Arc<[u8]>, mode: CreateMode, stat: bool },
-    Set { path: Arc<str>, data: Arc<[u8]>, version: i32 },
-    Delete { path: Arc<str>, version: i32 },
+    Create {
+        path: Arc<str>,
+        data: Arc<[u8]>,
+        mode: CreateMode,
+        stat: bool,
+    },
+    Set {
+        path: Arc<str>,
+        data: Arc<[u8]>,
+        version: i32,
+    },
+    Delete {
+        path: Arc<str>,
+        version: i32,
+    },
     /// Only in a multi.
-    Check { path: Arc<str>, version: i32 },
+    Check {
+        path: Arc<str>,
+        version: i32,
+    },
     Multi(Vec<Self>),
     Close,
-    Data { path: Arc<str>, watch: bool },
-    Exists { path: Arc<str>, watch: bool },
-    Children { path: Arc<str>, watch: bool, stat: bool },
+    Data {
+        path: Arc<str>,
+        watch: bool,
+    },
+    Exists {
+        path: Arc<str>,
+        watch: bool,
+    },
+    Children {
+        path: Arc<str>,
+        watch: bool,
+        stat: bool,
+    },
     Sync,
     Ping,
-    AddWatch { path: Arc<str>, recursive: bool },
+    AddWatch {
+        path: Arc<str>,
+        recursive: bool,
+    },
     /// The watches that the client had, and the newest zxid that it had seen.
-    Restore { watches: Watches, since: i64 },
+    Restore {
+        watches: Watches,
+        since: i64,
+    },
 }
 
 impl Ask {

@@ -1,6 +1,6 @@
 //! What goes wrong, when it ends, and what the clients do meanwhile.
 
-use ringkeeper_engine::zab::{Quorum, Majority, ServerSet};
+use ringkeeper_engine::zab::{Majority, Quorum, ServerSet};
 use ringkeeper_log::memory::{CrashMode, MemoryDisk};
 
 use super::ask::Ask;
@@ -102,7 +102,8 @@ impl World {
             server.process.as_ref().map_or(server.initialized, |process| process.log.initialized())
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
-        let left: ServerSet = others.filter(|(_, server)| remembers(server)).map(|(_, server)| server.id).collect();
+        let left: ServerSet =
+            others.filter(|(_, server)| remembers(server)).map(|(_, server)| server.id).collect();
         let all: ServerSet = self.servers.iter().map(|server| server.id).collect();
         Majority::new(all).is_quorum(&left)
     }
@@ -252,7 +253,8 @@ impl World {
         let mut staying = Vec::new();
         for client in &self.clients {
             let Some(session) = client.session else { continue };
-            let steady = client.phase == Phase::Up && self.now_us > client.attached_us.max(FAULTS_UNTIL_US) + LINGER_US / 2;
+            let steady = client.phase == Phase::Up
+                && self.now_us > client.attached_us.max(FAULTS_UNTIL_US) + LINGER_US / 2;
             let lives = self.judge.tree().sessions.contains(&session.id);
             let closing = client.closes();
             Oracle::Session.check(lives || closing || !steady, || {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{
-    CATCH_UP_ZXID, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, Record, ReplyHeader, Response,
-    SessionId, WatcherEvent, Xid, xid,
+    CATCH_UP_ZXID, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, Record, ReplyHeader,
+    Response, SessionId, WatcherEvent, Xid, xid,
 };
 
 use super::ask::Ask;
@@ -420,9 +420,17 @@ impl Client {
     }
 }
 
-fn check_read(number: u64, ask: &Ask, tree: &Tree, zxid: i64, err: i32, body: &[u8]) -> Result<(), Violation> {
+fn check_read(
+    number: u64,
+    ask: &Ask,
+    tree: &Tree,
+    zxid: i64,
+    err: i32,
+    body: &[u8],
+) -> Result<(), Violation> {
     let wrong = |seen: String, model: String| {
-        Oracle::Read.broken(format!("client {number} asks {ask:?} at {zxid:#x} and sees {seen}; the model: {model}"))
+        Oracle::Read
+            .broken(format!("client {number} asks {ask:?} at {zxid:#x} and sees {seen}; the model: {model}"))
     };
     let (Ask::Data { path, .. } | Ask::Exists { path, .. } | Ask::Children { path, .. }) = ask else {
         return Ok(());
@@ -445,7 +453,8 @@ fn check_read(number: u64, ask: &Ask, tree: &Tree, zxid: i64, err: i32, body: &[
         names.sort();
         names.iter().eq(znode.children.iter())
     };
-    let response = Response::decode(op, body).map_err(|error| wrong(error.to_string(), format!("{znode:?}")))?;
+    let response =
+        Response::decode(op, body).map_err(|error| wrong(error.to_string(), format!("{znode:?}")))?;
     let fits = match &response {
         Response::GetData(read) => read.data.unwrap_or_default() == &*znode.data && read.stat == znode.stat(),
         Response::Stat(stat) => *stat == znode.stat(),

@@ -57,8 +57,7 @@ impl FaultMix {
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (crash, pause, disconnect, partition) = (rate(25), rate(15), rate(30), rate(25));
         let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
-        let (client_break, client_silence, client_move, impostor) =
-            (rate(40), rate(15), rate(25), rate(100));
+        let (client_break, client_silence, client_move, impostor) = (rate(40), rate(15), rate(25), rate(100));
         let write_modes = [WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive];
         Self {
             servers: [1, 3, 3, 3, 3, 5][random.index(6)],

@@ -113,7 +113,15 @@ impl Judge {
 
     // What clients do.
 
-    pub(crate) fn sent(&mut self, session: i64, xid: i32, ask: &Ask, link: u64, number: u64, forbidden: bool) {
+    pub(crate) fn sent(
+        &mut self,
+        session: i64,
+        xid: i32,
+        ask: &Ask,
+        link: u64,
+        number: u64,
+        forbidden: bool,
+    ) {
         let sent = Sent { ask: ask.clone(), link, number, forbidden, committed: None };
         self.requests.insert((session, xid), sent);
     }
@@ -156,7 +164,9 @@ impl Judge {
         for batch in batches {
             let zxid = batch.last().to_wire();
             if self.index_of(zxid).is_some() {
-                return Err(Oracle::Durable.broken(format!("server {server} cuts off the committed {zxid:#x}")));
+                return Err(
+                    Oracle::Durable.broken(format!("server {server} cuts off the committed {zxid:#x}"))
+                );
             }
             if let Some(holders) = self.durable.get_mut(&(batch.last(), batch.end().checksum)) {
                 holders.remove(server);
@@ -184,14 +194,17 @@ impl Judge {
             if batch.last().to_wire() <= self.newest() || batch.last().to_wire() > zxid {
                 continue;
             }
-            let payload = frame::parse(batch.bytes()).map_err(|error| Oracle::Log.broken(error.to_string()))?;
-            let txns = decode_batch(payload.payload()).map_err(|error| Oracle::Log.broken(error.to_string()))?;
+            let payload =
+                frame::parse(batch.bytes()).map_err(|error| Oracle::Log.broken(error.to_string()))?;
+            let txns =
+                decode_batch(payload.payload()).map_err(|error| Oracle::Log.broken(error.to_string()))?;
             for txn in txns {
                 self.extend(server, &txn, log)?;
             }
         }
         let known = zxid == 0 || self.index_of(zxid).is_some();
-        Oracle::Prefix.check(known, || format!("server {server} serves {zxid:#x}, which is not committed"))?;
+        Oracle::Prefix
+            .check(known, || format!("server {server} serves {zxid:#x}, which is not committed"))?;
         self.compare(server, state)?;
         Ok(self.index_of(zxid).map_or(0, |index| index + 1))
     }
@@ -243,7 +256,8 @@ impl Judge {
             return Err(Oracle::Prefix.broken(format!("server {server} is at {zxid:#x}")));
         };
         for (path, znode) in tree.znodes.iter().filter(|(path, _)| &***path != "/") {
-            let found = state.znode(path).map(|found| (found.stat(), found.data().unwrap_or_default().to_vec()));
+            let found =
+                state.znode(path).map(|found| (found.stat(), found.data().unwrap_or_default().to_vec()));
             let expected = Some((znode.stat(), znode.data.to_vec()));
             Oracle::Tree.check(found == expected, || {
                 format!("server {server} has {found:?} as {path} at {zxid:#x}, the model {expected:?}")
@@ -302,9 +316,10 @@ impl Judge {
                     return Err(Oracle::SessionOrder.broken(format!("nobody asked for {txn:?}")));
                 };
                 let (answer, changes) = match &ask {
-                    Ask::Close => {
-                        (Answer { err: ErrorCode::SessionExpired, body: Vec::new(), stats: Vec::new() }, Vec::new())
-                    }
+                    Ask::Close => (
+                        Answer { err: ErrorCode::SessionExpired, body: Vec::new(), stats: Vec::new() },
+                        Vec::new(),
+                    ),
                     ask => tree.write(stamp, ask),
                 };
                 let fits = match op {
@@ -332,7 +347,10 @@ impl Judge {
         })?;
         let before = self.committed_of_link.entry(sent.link).or_default();
         Oracle::SessionOrder.check(*before == sent.number, || {
-            format!("{} writes of this connection are committed before its number {}: {txn:?}", before, sent.number)
+            format!(
+                "{} writes of this connection are committed before its number {}: {txn:?}",
+                before, sent.number
+            )
         })?;
         *before += 1;
         Ok(Some(sent.ask.clone()))
@@ -378,7 +396,10 @@ impl Judge {
         });
         let fits = !missed && set.clone().all(|stat| answer.stats.contains(&stat));
         Oracle::Write.check(fits, || {
-            format!("server {server} made {:?} of {:?}, the model {answer:?}", committed.outcome, committed.txn)
+            format!(
+                "server {server} made {:?} of {:?}, the model {answer:?}",
+                committed.outcome, committed.txn
+            )
         })
     }
 }

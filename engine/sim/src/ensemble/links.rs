@@ -85,7 +85,9 @@ impl World {
     fn send_up(&mut self, id: u64, bytes: Vec<u8>) {
         let delay = self.client_delay();
         let now_us = self.now_us;
-        let Some(link) = self.links.get_mut(&id).filter(|link| !link.silent && link.server_open) else { return };
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.silent && link.server_open) else {
+            return;
+        };
         link.up_us = link.up_us.max(now_us + delay);
         let (at_us, server) = (link.up_us, link.server);
         self.at(at_us - now_us, Event::ToServer { link: id, server, bytes });
@@ -106,7 +108,9 @@ impl World {
     pub(super) fn send_down(&mut self, id: u64, bytes: Vec<u8>) {
         let delay = self.client_delay();
         let now_us = self.now_us;
-        let Some(link) = self.links.get_mut(&id).filter(|link| !link.silent && link.client_open) else { return };
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.silent && link.client_open) else {
+            return;
+        };
         link.down_us = link.down_us.max(now_us + delay);
         let at_us = link.down_us;
         self.at(at_us - now_us, Event::ToClient { link: id, bytes });
@@ -114,7 +118,9 @@ impl World {
 
     pub(super) fn deliver_to_server(&mut self, id: u64, server: usize, bytes: Vec<u8>) {
         let now_us = self.now_us;
-        let Some(link) = self.links.get(&id).filter(|link| link.life == self.servers[server].life) else { return };
+        let Some(link) = self.links.get(&id).filter(|link| link.life == self.servers[server].life) else {
+            return;
+        };
         if link.silent && !bytes.is_empty() {
             return;
         }
@@ -187,8 +193,12 @@ impl World {
 
     /// A process ends: its clients see their connections reset.
     pub(super) fn reset_links(&mut self, server: usize) {
-        let of_server: Vec<u64> =
-            self.links.iter().filter(|(_, link)| link.server == server && link.server_open).map(|(id, _)| *id).collect();
+        let of_server: Vec<u64> = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.server == server && link.server_open)
+            .map(|(id, _)| *id)
+            .collect();
         for id in of_server {
             self.send_down(id, Vec::new());
             if let Some(link) = self.links.get_mut(&id) {

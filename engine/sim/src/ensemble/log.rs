@@ -114,7 +114,8 @@ impl Log {
     ) -> Result<Recovered, String> {
         disk.hold(false);
         let storage = disk.storage();
-        let meta = at_once(MetaStore::open(storage.clone(), server.0, seed)).map_err(|error| error.to_string())?;
+        let meta =
+            at_once(MetaStore::open(storage.clone(), server.0, seed)).map_err(|error| error.to_string())?;
         let options =
             Options { segment_size_bytes: SEGMENT_LEN, write_mode, ..Options::new(meta.meta().identity()) };
         let (mut state, mut batches) = (State::new(seed), Vec::new());

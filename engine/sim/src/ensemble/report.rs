@@ -77,7 +77,11 @@ impl fmt::Display for Report {
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
         writeln!(f, "        {} packets lost", self.packets_lost)?;
-        writeln!(f, "        {} client connections broken, {} silenced", self.client_breaks, self.client_silences)?;
+        writeln!(
+            f,
+            "        {} client connections broken, {} silenced",
+            self.client_breaks, self.client_silences
+        )?;
         write!(f, "        {} sessions moved, {} wrong passwords", self.client_moves, self.impostors)
     }
 }

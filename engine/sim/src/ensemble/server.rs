@@ -79,10 +79,17 @@ struct Socket {
 
 /// What the world has to do for a server.
 pub(crate) enum Outward {
-    Send { to: ServerId, message: zab::Message },
+    Send {
+        to: ServerId,
+        message: zab::Message,
+    },
     Disconnect(ServerId),
     /// Bytes for a client; then the end of the connection, if it ends.
-    Write { link: u64, bytes: Vec<u8>, close: bool },
+    Write {
+        link: u64,
+        bytes: Vec<u8>,
+        close: bool,
+    },
     WakeShard(usize),
     WakeCore,
 }
@@ -262,7 +269,12 @@ impl Process {
         Ok(())
     }
 
-    fn judge_message(&mut self, server: ServerId, message: &ToShard, judge: &mut Judge) -> Result<(), Violation> {
+    fn judge_message(
+        &mut self,
+        server: ServerId,
+        message: &ToShard,
+        judge: &mut Judge,
+    ) -> Result<(), Violation> {
         match message {
             ToShard::View(view) => self.view = Arc::clone(view),
             ToShard::Serving(Serving::Yes) => {

@@ -106,8 +106,12 @@ impl Watches {
     pub(crate) fn catch_up(&mut self, since: i64, tree: &Tree) -> Vec<(EventType, Arc<str>)> {
         let mut missed = Vec::new();
         for kind in [DATA, EXIST, CHILD] {
-            let of_kind: Vec<Arc<str>> =
-                self.0.iter().filter(|(_, set)| **set & kind != 0).map(|(path, _)| Arc::clone(path)).collect();
+            let of_kind: Vec<Arc<str>> = self
+                .0
+                .iter()
+                .filter(|(_, set)| **set & kind != 0)
+                .map(|(path, _)| Arc::clone(path))
+                .collect();
             for path in of_kind {
                 let stat = tree.znodes.get(&path).map(super::model::Znode::stat);
                 let event = match (kind, stat) {

@@ -64,7 +64,8 @@ pub(crate) fn draw(random: &mut Random) -> Ask {
         46..=63 => Ask::Data { path: any_path(random), watch: random.chance(400) },
         64..=77 => Ask::Exists { path: any_path(random), watch: random.chance(400) },
         78..=90 => {
-            let (path, stat) = if random.chance(150) { ("/".into(), false) } else { (any_path(random), true) };
+            let (path, stat) =
+                if random.chance(150) { ("/".into(), false) } else { (any_path(random), true) };
             Ask::Children { path, watch: random.chance(400), stat }
         }
         91..=95 => Ask::Sync,

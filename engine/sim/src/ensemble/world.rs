@@ -57,20 +57,55 @@ pub fn trace(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
 
 #[derive(Debug)]
 pub(super) enum Event {
-    Tick { server: usize },
-    Pump { server: usize },
-    PumpShard { server: usize, shard: usize },
-    Disk { server: usize, operation: OpId },
-    Peer { from: usize, to: usize, connection: u64, message: Message },
-    PeerConnect { a: usize, b: usize },
-    PeerBroken { server: usize, peer: usize },
-    Start { server: usize },
-    Unblock { from: usize, to: usize },
+    Tick {
+        server: usize,
+    },
+    Pump {
+        server: usize,
+    },
+    PumpShard {
+        server: usize,
+        shard: usize,
+    },
+    Disk {
+        server: usize,
+        operation: OpId,
+    },
+    Peer {
+        from: usize,
+        to: usize,
+        connection: u64,
+        message: Message,
+    },
+    PeerConnect {
+        a: usize,
+        b: usize,
+    },
+    PeerBroken {
+        server: usize,
+        peer: usize,
+    },
+    Start {
+        server: usize,
+    },
+    Unblock {
+        from: usize,
+        to: usize,
+    },
     /// Bytes from a client; none mean that its end is closed.
-    ToServer { link: u64, server: usize, bytes: Vec<u8> },
+    ToServer {
+        link: u64,
+        server: usize,
+        bytes: Vec<u8>,
+    },
     /// Bytes for a client; none mean that the server's end is closed.
-    ToClient { link: u64, bytes: Vec<u8> },
-    Act { client: usize },
+    ToClient {
+        link: u64,
+        bytes: Vec<u8>,
+    },
+    Act {
+        client: usize,
+    },
     Fault,
 }
 
@@ -240,7 +275,9 @@ impl World {
                 return Ok(());
             }
         }
-        if self.tracing && !matches!(next.event, Event::Tick { .. } | Event::Pump { .. } | Event::PumpShard { .. }) {
+        if self.tracing
+            && !matches!(next.event, Event::Tick { .. } | Event::Pump { .. } | Event::PumpShard { .. })
+        {
             self.say(&format!("{:?}", next.event));
         }
         match next.event {
@@ -441,9 +478,10 @@ impl World {
         let server = &mut self.servers[index];
         let Some(process) = &mut server.process else { return Ok(()) };
         let idle = process.log.is_idle();
-        let begun = process.log.run().map_err(|error| {
-            Oracle::Log.broken(format!("the log of server {} fails: {error}", server.id))
-        })?;
+        let begun = process
+            .log
+            .run()
+            .map_err(|error| Oracle::Log.broken(format!("the log of server {} fails: {error}", server.id)))?;
         let wakes = process.log.has_answers() || (process.log.is_idle() && !idle);
         for (operation, kind) in begun {
             let delay = self.operation_us(kind);
