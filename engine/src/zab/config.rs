@@ -37,6 +37,8 @@ impl Config {
     /// Majorities of `voters`, the design's default limits.
     #[must_use]
     pub fn new(id: ServerId, voters: ServerSet, observers: ServerSet) -> Self {
+        // A server alone has nobody to keep them for.
+        let alone = voters.len() == 1 && observers.is_empty();
         Self {
             id,
             quorum: Box::new(Majority::new(voters)),
@@ -45,7 +47,7 @@ impl Config {
             finalize_wait_ms: 50,
             init_limit_ms: 20_000,
             sync_limit_ms: 10_000,
-            tail_bytes_max: 64 << 20,
+            tail_bytes_max: if alone { 0 } else { 64 << 20 },
             window_bytes_max: 64 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
             mutation: Mutation::None,
