@@ -59,6 +59,15 @@ fn create_large(client: &mut Client, count: usize) {
     }
 }
 
+/// Writes until the log begins with what was written here; the zxid of the last change.
+fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -> i64 {
+    let purged = ensemble.count_in_log(leader, "the log begins later now");
+    wait_for("a purged log", || {
+        let zxid = write(client, 200);
+        (ensemble.count_in_log(leader, "the log begins later now") > purged + 3).then_some(zxid)
+    })
+}
+
 /// Starts a server again, under load, which has to be sent a snapshot; `meanwhile` gets it while that is coming in.
 fn comes_back_by_a_snapshot(
     large: usize,
@@ -74,12 +83,7 @@ fn comes_back_by_a_snapshot(
     ensemble.kill(away);
     let received = ensemble.count_in_log(away, "snapshot received");
     let leader = ensemble.leader();
-    let purged = ensemble.count_in_log(leader, "the log begins later now");
-    let mut zxid = write(&mut client, 3000);
-    wait_for("a purged log", || {
-        zxid = write(&mut client, 200);
-        (ensemble.count_in_log(leader, "the log begins later now") > purged + 3).then_some(())
-    });
+    let zxid = write_until_purged(&ensemble, leader, &mut client);
     while_away(&ensemble, away);
     let addresses: Vec<_> =
         ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
@@ -134,7 +138,7 @@ fn a_leader_killed_while_it_sends_a_snapshot_leaves_the_sending_to_the_next() {
     (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
     create_large(&mut client, 100);
     ensemble.kill(away);
-    let zxid = write(&mut client, 3000);
+    let zxid = write_until_purged(&ensemble, leader, &mut client);
     ensemble.run(away);
     wait_for_one_more(&ensemble, away, "receiving a snapshot", 0);
     ensemble.kill(leader);
