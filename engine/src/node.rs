@@ -225,8 +225,6 @@ impl Node {
                 self.on_status(now, status);
                 self.effects.push(Effect::Zab(zab::Effect::Status(status)));
             }
-            // The status that follows says the same.
-            zab::Effect::Reset => {}
             zab::Effect::LeadershipConfirmed { token, .. } => self.replica.leadership_confirmed(token),
             zab::Effect::Forwarded { from, bytes } => {
                 if let Err(error) = self.replica.forwarded(now, from, &bytes) {

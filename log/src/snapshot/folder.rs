@@ -101,6 +101,15 @@ impl<S: Storage> Snapshots<S> {
         self.sync().await
     }
 
+    /// The log was not reset to the snapshot that was received, and will not be: it goes.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn withdraw(&self, zxid: u64) -> Result<(), SnapshotError> {
+        self.remove_file(&install_name(zxid)).await?;
+        self.sync().await
+    }
+
     /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left: what the log has to reach
     /// back to, so that each one that is kept can take the place of a damaged newer one. `None` while there are fewer
     /// than `count`, since then the log's beginning has to do that.

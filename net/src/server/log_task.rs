@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
 use ringkeeper_log::Reader;
-use ringkeeper_log::error::{AppendError, FatalError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, SegmentError, TruncateError};
+use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, StorageFile};
@@ -47,6 +48,9 @@ pub(crate) enum Command {
     Truncate { after: Zxid },
     /// Rebuild the state from the newest snapshot and the log after it, answered by [`Answer::Rebuilt`].
     Rebuild,
+    /// Begin the log anew after a snapshot that was received, and read the state from it, answered by
+    /// [`Answer::Installed`], or by [`Input::SnapshotAborted`] if the disk is full.
+    Install { last: LogMark },
     /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is any.
     Purge { upto: Zxid },
     /// Make promises durable, answered by [`Input::EpochsDurable`].
@@ -61,6 +65,8 @@ pub(crate) enum Answer {
     Input(Input),
     /// The state after all of the log, rebuilt.
     Rebuilt(Box<State>),
+    /// The state of a snapshot, which has replaced log and state.
+    Installed(Box<State>, LogMark),
 }
 
 /// Commands on their way to the log, and its answers.
@@ -233,6 +239,7 @@ impl<S: Storage> LogTask<S> {
                 Answer::Input(Input::Truncated { last: mark(last) })
             }
             Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
+            Command::Install { last } => self.install(last).await?,
             Command::Purge { upto } => {
                 let segments = self.wal.purge_before(upto.0);
                 if segments == 0 {
@@ -264,6 +271,20 @@ impl<S: Storage> LogTask<S> {
         };
         queue.answer(answer);
         Ok(())
+    }
+
+    async fn install(&mut self, last: LogMark) -> Result<Answer, LogFailure> {
+        match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
+            Ok(()) => {}
+            Err(SegmentError::NoSpace { size_bytes }) => {
+                tracing::error!(size_bytes, "no space to begin the log anew after a snapshot");
+                self.snapshots.withdraw(last.zxid.0).await.map_err(RestoreError::from)?;
+                return Ok(Answer::Input(Input::SnapshotAborted));
+            }
+            Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
+        }
+        self.snapshots.install(last.zxid.0).await.map_err(RestoreError::from)?;
+        Ok(Answer::Installed(Box::new(self.rebuild().await?), last))
     }
 
     /// Nothing committed is ever cut off, so all snapshots are of what the log still has.

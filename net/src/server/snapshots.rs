@@ -7,8 +7,14 @@
 //!                                                 '--> Purge to the log: what is before the oldest one kept
 //! ```
 //!
+//! A peer that is further behind than the log reaches back is sent the newest snapshot ([`send`]), and puts it in the
+//! place of its own log and state ([`receive`]).
+//!
 //! Everything runs on the leader core's executor, between its other work: a block at a time, at a limited rate.
 
+mod piece;
+mod receive;
+mod send;
 mod take;
 
 use std::cell::Cell;
@@ -17,6 +23,8 @@ use std::rc::Rc;
 
 use ringkeeper_wire::Zxid;
 
+pub(crate) use receive::{Receiving, receive_snapshots};
+pub(crate) use send::{Sending, send_snapshots};
 pub(crate) use take::take_snapshots;
 
 use super::wake::WakeFlag;
@@ -79,6 +87,8 @@ pub(crate) struct Trigger {
     txns_due: Cell<u64>,
     bytes_due: Cell<u64>,
     due: WakeFlag,
+    /// One is being taken.
+    taking: Cell<bool>,
     taken: Cell<Taken>,
 }
 
@@ -92,6 +102,7 @@ impl Trigger {
             txns_due: Cell::new(0),
             bytes_due: Cell::new(0),
             due: WakeFlag::default(),
+            taking: Cell::new(false),
             taken: Cell::default(),
         };
         trigger.begin_anew(random);
@@ -117,9 +128,18 @@ impl Trigger {
         }
     }
 
+    /// One is wanted now, unless it is being taken already.
+    fn demand(&self) {
+        if !self.taking.get() {
+            self.due.raise();
+        }
+    }
+
     /// Waits until a snapshot is due, and counts from there.
     async fn wait(&self, random: u64) {
+        self.taking.set(false);
         poll_fn(|cx| self.due.poll_lower(cx)).await;
+        self.taking.set(true);
         self.begin_anew(random);
     }
 

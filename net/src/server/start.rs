@@ -243,9 +243,13 @@ impl Server {
         let _threads = start_shards(&placement, seeds)?;
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
+        let sending = snapshots::send_snapshots(snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
+        let receiving = snapshots::receive_snapshots(snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
         let taking =
             snapshots::take_snapshots(snapshots, trigger, Rc::clone(&core), Rc::clone(&log), some_number);
         glommio::spawn_local(taking).detach();
+        glommio::spawn_local(sending).detach();
+        glommio::spawn_local(receiving).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), asked)).detach();
         Peers::start(&core, quorum_socket, clock);
 

@@ -75,9 +75,10 @@ async fn take<S: Storage>(
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     trigger.note(zxid, bytes, took_ms);
     tracing::info!(%zxid, bytes, znodes = contents.items, took_ms, "snapshot taken");
-    core.log_input(Input::SnapshotTaken { zxid });
+    core.input(Input::SnapshotTaken { zxid });
     if let Some(oldest) = snapshots.retain(trigger.policy().kept).await? {
-        log.push(Command::Purge { upto: Zxid(oldest) });
+        let sent = core.sending().oldest().unwrap_or(Zxid(oldest));
+        log.push(Command::Purge { upto: Zxid(oldest).min(sent) });
     }
     Ok(zxid)
 }
