@@ -58,6 +58,11 @@ pub struct Node {
     framing: Box<dyn Framing>,
     /// Clients are served in the current status.
     serves: bool,
+    /// States that were asked for with [`Effect::Rebuild`] and have not come. Until the last one has, the replica
+    /// holds what was cut off: nothing is executed on it, and what concerns it waits.
+    rebuilds: usize,
+    /// What waits, in order.
+    deferred: Vec<zab::Effect>,
     zab_effects: Effects,
     effects: Vec<Effect>,
 }
@@ -79,6 +84,8 @@ impl Node {
             zab: Zab::new(config, durable, seed),
             framing,
             serves: false,
+            rebuilds: 0,
+            deferred: Vec::new(),
             zab_effects: Effects::new(),
             effects: Vec::new(),
         }
@@ -138,9 +145,24 @@ impl Node {
         self.broadcast(now, input);
     }
 
-    /// The state was rebuilt, see [`Effect::Rebuild`].
+    /// The state was rebuilt, see [`Effect::Rebuild`]: from the log as it was when its turn came, between the
+    /// truncation and whatever was appended after it.
     pub fn rebuilt(&mut self, now: Now, state: State) {
+        self.rebuilds = self.rebuilds.saturating_sub(1);
+        if self.rebuilds > 0 {
+            // The log was cut again meanwhile.
+            return;
+        }
         self.replica.rebuilt(state);
+        for effect in std::mem::take(&mut self.deferred) {
+            match effect {
+                zab::Effect::Append(batch) => self.execute(&batch),
+                effect => self.on_zab_effect(now, effect),
+            }
+        }
+        if !self.serves {
+            self.on_status(now, self.zab.status());
+        }
         self.settle(now);
     }
 
@@ -212,15 +234,25 @@ impl Node {
 
     fn on_zab_effect(&mut self, now: Now, effect: zab::Effect) {
         match effect {
-            zab::Effect::Append(batch) => self.append(batch),
-            zab::Effect::Commit { upto } => self.replica.commit(now, upto),
-            zab::Effect::Truncate { after } => {
-                let kept = self.replica.truncate(after);
-                self.effects.push(Effect::Zab(zab::Effect::Truncate { after }));
-                if !kept {
-                    self.effects.push(Effect::Rebuild);
-                }
+            zab::Effect::Truncate { after } => self.truncate(after),
+            zab::Effect::Append(batch) if self.rebuilds > 0 => {
+                self.deferred.push(zab::Effect::Append(batch.clone()));
+                self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
             }
+            zab::Effect::Commit { .. }
+            | zab::Effect::Status(_)
+            | zab::Effect::LeadershipConfirmed { .. }
+            | zab::Effect::Forwarded { .. }
+            | zab::Effect::FromLeader { .. }
+                if self.rebuilds > 0 =>
+            {
+                self.deferred.push(effect);
+            }
+            zab::Effect::Append(batch) => {
+                self.execute(&batch);
+                self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
+            }
+            zab::Effect::Commit { upto } => self.replica.commit(now, upto),
             zab::Effect::Status(status) => {
                 self.on_status(now, status);
                 self.effects.push(Effect::Zab(zab::Effect::Status(status)));
@@ -243,17 +275,30 @@ impl Node {
     }
 
     /// A batch goes into the log: the leader's own was executed when it was prepared, another's is executed now.
-    fn append(&mut self, batch: Batch) {
+    fn execute(&mut self, batch: &Batch) {
         if batch.last() > self.replica.last_executed() {
             let executed = self
                 .framing
-                .payload(&batch)
+                .payload(batch)
                 .and_then(|payload| self.replica.append(payload).map_err(|error| error.to_string()));
             if let Err(reason) = executed {
-                return self.effects.push(Effect::Broken(format!("{batch:?}: {reason}")));
+                self.effects.push(Effect::Broken(format!("{batch:?}: {reason}")));
             }
         }
-        self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
+    }
+
+    fn truncate(&mut self, after: Zxid) {
+        let cut = |effect: &zab::Effect| matches!(effect, zab::Effect::Append(batch) if batch.last() > after);
+        self.deferred.retain(|effect| !cut(effect));
+        let kept = self.replica.truncate(after) && self.rebuilds == 0;
+        self.effects.push(Effect::Zab(zab::Effect::Truncate { after }));
+        if !kept {
+            if std::mem::take(&mut self.serves) {
+                self.replica.look();
+            }
+            self.rebuilds += 1;
+            self.effects.push(Effect::Rebuild);
+        }
     }
 
     fn on_status(&mut self, now: Now, status: Status) {
@@ -285,3 +330,6 @@ impl std::fmt::Debug for Node {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

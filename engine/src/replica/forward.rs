@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringkeeper_wire::{Identity, OpCode, SessionId, Xid};
+use ringkeeper_wire::{Identity, OpCode, SessionId, Xid, Zxid};
 use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -45,6 +45,7 @@ enum Forwarded {
 
 #[derive(Archive, Serialize, Deserialize)]
 struct Directed {
+    after: u64,
     shard: u16,
     conn: u64,
     what: Direction,
@@ -77,11 +78,12 @@ pub(super) fn decode_turn(bytes: &[u8]) -> Result<(ShardId, Turn), ForwardError>
     Ok((ShardId(forwarded.shard), Turn { bytes: forwarded.bytes, submissions, touched }))
 }
 
-/// A leader's answer for one connection of a learner.
+/// A leader's answer for one connection of a learner, to be given once the learner has published everything up to
+/// `after`.
 ///
 /// # Panics
 /// The message is one that a server gives its own shards only.
-pub(super) fn encode_directed(shard: ShardId, message: &ToShard) -> Vec<u8> {
+pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) -> Vec<u8> {
     let (conn, what) = match message {
         ToShard::Attached { conn, session, password, timeout_ms } => {
             (conn, Direction::Attached { session: session.0, password: *password, timeout_ms: *timeout_ms })
@@ -93,11 +95,11 @@ pub(super) fn encode_directed(shard: ShardId, message: &ToShard) -> Vec<u8> {
             unreachable!("published from the log, on every server")
         }
     };
-    to_bytes(&Directed { shard: shard.0, conn: conn.0, what })
+    to_bytes(&Directed { after: after.0, shard: shard.0, conn: conn.0, what })
 }
 
-pub(super) fn decode_directed(bytes: &[u8]) -> Result<(ShardId, ToShard), ForwardError> {
-    let Directed { shard, conn, what } = from_bytes(bytes)?;
+pub(super) fn decode_directed(bytes: &[u8]) -> Result<(Zxid, ShardId, ToShard), ForwardError> {
+    let Directed { after, shard, conn, what } = from_bytes(bytes)?;
     let conn = ConnId(conn);
     let message = match what {
         Direction::Attached { session, password, timeout_ms } => {
@@ -107,7 +109,7 @@ pub(super) fn decode_directed(bytes: &[u8]) -> Result<(ShardId, ToShard), Forwar
         Direction::Evict => ToShard::Evict { conn },
         Direction::Synced => ToShard::Synced { conn },
     };
-    Ok((ShardId(shard), message))
+    Ok((Zxid(after), ShardId(shard), message))
 }
 
 impl From<Submission> for ForwardedSubmission {
@@ -206,7 +208,7 @@ mod tests {
             let _ = decode_turn(&bytes);
             let _ = decode_directed(&bytes);
         }
-        let good = encode_directed(ShardId(1), &ToShard::Synced { conn: ConnId(9) });
+        let good = encode_directed(Zxid::ZERO, ShardId(1), &ToShard::Synced { conn: ConnId(9) });
         assert!(decode_directed(&good[..good.len() - 1]).is_err());
     }
 }

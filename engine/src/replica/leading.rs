@@ -332,7 +332,8 @@ impl Replica {
         if client.server == self.settings.server {
             self.tell_local_shard(client.origin.shard, message);
         } else {
-            let bytes = forward::encode_directed(client.origin.shard, &message);
+            let after = self.pipeline.committed().last_zxid();
+            let bytes = forward::encode_directed(after, client.origin.shard, &message);
             self.effects.push(Effect::ToLearner(client.server, bytes));
         }
     }

@@ -107,6 +107,9 @@ pub struct Replica {
     pipeline: Pipeline,
     role: Role,
     attached: BTreeMap<SessionId, Attachment>,
+    /// Answers of the leader that rest on transactions which are not published here yet. The leader's commits come
+    /// before its answers, but on a learner that lags they may still wait for their proposals.
+    held: VecDeque<(Zxid, ShardId, ToShard)>,
     effects: Vec<Effect>,
 }
 
@@ -119,6 +122,7 @@ impl Replica {
             pipeline: Pipeline::new(state),
             role: Role::Looking,
             attached: BTreeMap::new(),
+            held: VecDeque::new(),
             effects: Vec::new(),
         }
     }
@@ -164,6 +168,7 @@ impl Replica {
     pub fn look(&mut self) {
         self.role = Role::Looking;
         self.attached.clear();
+        self.held.clear();
         self.pipeline.abandon_unsealed();
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::No)));
     }
@@ -216,8 +221,8 @@ impl Replica {
     /// # Errors
     /// The bytes are none of ours: the peer is to be cut off.
     pub fn directed(&mut self, bytes: &[u8]) -> Result<(), ForwardError> {
-        let (shard, message) = forward::decode_directed(bytes)?;
-        self.tell_local_shard(shard, message);
+        self.held.push_back(forward::decode_directed(bytes)?);
+        self.tell_what_is_due();
         Ok(())
     }
 
@@ -251,6 +256,7 @@ impl Replica {
             }
         }
         self.release_syncs();
+        self.tell_what_is_due();
     }
 
     /// The transactions executed since the last batch, when there are any and this server leads.
@@ -308,6 +314,14 @@ impl Replica {
             self.pipeline.fence(session);
         }
         Some(attachment.origin)
+    }
+
+    /// Passes on what the leader said, in order, as far as everything that it rests on is published.
+    fn tell_what_is_due(&mut self) {
+        let published = self.pipeline.committed().last_zxid();
+        while let Some((_, shard, message)) = self.held.pop_front_if(|(after, ..)| *after <= published) {
+            self.tell_local_shard(shard, message);
+        }
     }
 
     fn tell_local_shard(&mut self, shard: ShardId, message: ToShard) {

@@ -301,6 +301,33 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
     assert!(follower.committed().znode("/from-follower").is_some());
 }
 
+/// A learner whose proposals the leader holds back, because it is slow, had its sync answered before them.
+#[test]
+fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on() {
+    let mut leader = leader();
+    let mut follower = Replica::new(settings(2), State::new(2));
+    follower.follow();
+    let answer_of = |leader: &mut Replica| {
+        let told = leader.take_effects().find_map(|effect| match effect {
+            Effect::ToLearner(_, bytes) => Some(bytes),
+            _ => None,
+        });
+        told.expect("an answer to the learner")
+    };
+    follower.turn(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    let Some(Effect::ToLeader(bytes)) = follower.take_effects().last() else { panic!("a turn to pass on") };
+    leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
+    let batch = leader.seal().expect("a transaction");
+    leader.commit(now(0), batch.last);
+    let bytes = answer_of(&mut leader);
+    follower.directed(&bytes).expect("an answer");
+    assert!(told(&mut follower).is_empty(), "the session does not exist here yet");
+    follower.append(&batch.payload).expect("a batch");
+    follower.commit(now(0), batch.last);
+    let messages = told(&mut follower);
+    assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
+}
+
 #[test]
 fn losing_leadership_drops_what_was_never_proposed_and_keeps_what_was() {
     let mut replica = leader();

@@ -49,6 +49,9 @@ pub(super) struct Core {
     pub(super) log: History,
     /// Everything up to here is committed and handed up.
     pub(super) commit: Zxid,
+    /// End of the log that this server's state was recovered from. What it serves holds everything up to here, so
+    /// nobody may see it before that is committed.
+    pub(super) recovered: Zxid,
     /// Number of the last election.
     pub(super) round: u64,
     pub(super) status: Status,
@@ -58,7 +61,7 @@ impl Core {
     pub(super) fn new(config: Config, durable: Durable, seed: u64) -> Self {
         let mut epochs = durable.epochs;
         epochs.initialized |= planted!(config, WipedServerVotes);
-        let commit = durable.log.snapshot();
+        let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         Self {
             log: History::new(durable.log, config.tail_bytes_max),
             config,
@@ -70,6 +73,7 @@ impl Core {
             persisted: epochs,
             persisting: None,
             commit,
+            recovered,
             round: 0,
             status: Status::Looking,
         }

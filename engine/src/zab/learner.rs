@@ -195,6 +195,7 @@ impl Learner {
             SyncPlan::Truncate(after) => {
                 self.phase = Phase::Repairing;
                 core.log.truncate(after);
+                core.recovered = core.recovered.min(after);
                 out.push(Effect::Truncate { after });
             }
             SyncPlan::Snapshot(last) if last.zxid < core.commit => {
@@ -293,7 +294,8 @@ impl Learner {
         let committed = self.commit_known.min(core.log.last().zxid);
         let deliver = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
         core.commit_upto(deliver, out);
-        if ack.adopted && self.active_from.is_some_and(|commit| core.commit >= commit) {
+        let caught_up = self.active_from.is_some_and(|commit| core.commit >= commit.max(core.recovered));
+        if ack.adopted && caught_up {
             let status = Status::Following { leader: self.leader, epoch: self.epoch };
             core.set_status(status, out);
         }

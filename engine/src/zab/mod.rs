@@ -208,6 +208,7 @@ impl Zab {
                 log.installed(Some(last));
                 // The snapshot is committed state and was handed up as a whole.
                 self.core.commit = self.core.commit.max(last.zxid);
+                self.core.recovered = Zxid::ZERO;
             }
             _ => {}
         }

@@ -459,6 +459,17 @@ fn a_learner_serves_once_it_has_what_was_committed_when_the_leader_began_to() {
     assert_eq!(server.zab.status(), following);
 }
 
+/// A server that came back to its leader served a state with the end of its log in it, which nobody else may have had.
+#[test]
+fn a_learner_serves_nothing_of_its_log_that_is_not_committed() {
+    let mut server = Server::streaming(remembers(1, &[(1, 5)]), 2, zxid(1, 5));
+    server.input(Input::EpochsDurable);
+    server.hear(3, ping(2, zxid(1, 4), zxid(1, 5)));
+    assert_eq!(server.zab.status(), Status::Looking, "(1, 5) is in its state and not committed");
+    server.hear(3, Message::Commit { epoch: Epoch(2), upto: zxid(1, 5) });
+    assert_eq!(server.zab.status(), Status::Following { leader: ServerId(3), epoch: Epoch(2) });
+}
+
 // Broadcast.
 
 #[test]

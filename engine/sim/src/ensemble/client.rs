@@ -137,6 +137,7 @@ impl Client {
         self.input.clear();
         self.writes = 0;
         self.restored = false;
+        self.cursor = 0;
     }
 
     /// Begins on a new connection.
@@ -194,13 +195,13 @@ impl Client {
         out
     }
 
-    /// Bytes came in. `healed`: nothing goes wrong any more.
+    /// Bytes came in. `settled`: nothing has gone wrong for a while.
     pub(crate) fn hear(
         &mut self,
         now_us: u64,
         bytes: &[u8],
         judge: &mut Judge,
-        healed: bool,
+        settled: bool,
     ) -> Result<Heard, Violation> {
         self.heard_us = now_us;
         self.input.extend_from_slice(bytes);
@@ -211,7 +212,7 @@ impl Client {
         {
             rest = &rest[len..];
             let heard = match self.phase {
-                Phase::Greeting => self.welcomed(now_us, frame, judge, healed)?,
+                Phase::Greeting => self.welcomed(now_us, frame, judge, settled)?,
                 _ => self.frame(frame, judge)?,
             };
             if matches!(heard, Heard::Expired | Heard::Closed) {
@@ -231,14 +232,14 @@ impl Client {
         now_us: u64,
         frame: &[u8],
         judge: &Judge,
-        healed: bool,
+        settled: bool,
     ) -> Result<Heard, Violation> {
         let response =
             ConnectResponse::from_bytes(frame).map_err(|error| Oracle::Session.broken(error.to_string()))?;
         let who = |client: &Self| format!("client {} with {:x?}", client.number, client.session);
         if response.timeout_ms <= 0 {
             let known = self.session.is_some_and(|session| judge.tree().sessions.contains(&session.id));
-            Oracle::Session.check(self.impostor || !known || !healed, || {
+            Oracle::Session.check(self.impostor || !known || !settled, || {
                 format!("{} is refused, and the session lives", who(self))
             })?;
             if self.impostor {
@@ -254,7 +255,7 @@ impl Client {
         let id = response.session_id.0;
         if let Some(session) = self.session {
             Oracle::Session.check(session.id == id, || format!("{} is given session {id:#x}", who(self)))?;
-            let gone = healed && !judge.tree().sessions.contains(&id);
+            let gone = settled && !judge.tree().sessions.contains(&id);
             Oracle::Session.check(!gone, || format!("{} is let in, and the session has ended", who(self)))?;
         }
         let password = response.password.and_then(|password| password.try_into().ok());
@@ -373,7 +374,8 @@ impl Client {
 
     /// Works out the events up to `zxid`.
     fn advance(&mut self, zxid: i64, judge: &Judge) {
-        for entry in judge.between(self.cursor, zxid) {
+        let entries = if self.watches.is_empty() { &[] } else { judge.between(self.cursor, zxid) };
+        for entry in entries {
             self.watches.fire_all(entry.zxid, &entry.changes, &mut self.expected);
         }
         self.cursor = self.cursor.max(zxid);

@@ -5,12 +5,15 @@ use ringkeeper_engine::zab::{Input, Message};
 
 use super::client::Heard;
 use super::violation::Violation;
-use super::world::{Event, World};
+use super::world::{Event, FAULTS_UNTIL_US, World};
 
 /// A lost packet is sent again after this long, then after twice as long, and so on.
 const RETRANSMIT_US: u64 = 20_000;
 /// A connection breaks when one packet was lost so many times.
 const LOST_MAX: u32 = 5;
+
+/// The longest pause is over then, and all it has delayed.
+const SETTLE_US: u64 = 3_000_000;
 
 /// A client's connection.
 #[derive(Debug)]
@@ -152,8 +155,9 @@ impl World {
         if self.clients[client].link != id {
             return Ok(());
         }
-        let (now_us, healed) = (self.now_us, self.healed);
-        match self.clients[client].hear(now_us, bytes, &mut self.judge, healed)? {
+        // Before that, a leader may still tell a client what it could not commit.
+        let (now_us, settled) = (self.now_us, self.now_us > FAULTS_UNTIL_US + SETTLE_US);
+        match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {
             Heard::Nothing => {}
             Heard::Attached => self.attached(client),
             Heard::Expired => self.report.sessions_expired += 1,

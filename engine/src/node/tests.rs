@@ -1,0 +1,101 @@
+use ringkeeper_wire::{Epoch, ErrorCode, ServerId, SessionId, Xid};
+
+use super::*;
+use crate::message::Serving;
+use crate::replica::CleanerSettings;
+use crate::settings::Settings;
+use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
+
+/// Batches without a frame.
+struct Bare;
+
+impl Framing for Bare {
+    fn frame(&self, batch: &SealedBatch, _: u32) -> Batch {
+        Batch::new(batch.first, batch.last, 1, batch.payload.as_slice().into()).expect("one epoch")
+    }
+
+    fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {
+        Ok(batch.bytes())
+    }
+}
+
+fn zxid(epoch: u32, counter: u32) -> Zxid {
+    Zxid::new(Epoch(epoch), counter)
+}
+
+/// A transaction that changes nothing but the zxid.
+fn batch(zxid: Zxid) -> Batch {
+    let op = TxnOp::Error(ErrorCode::NoNode);
+    let txn = Txn { zxid, session: SessionId(1), xid: Xid(1), time_ms: 0, op };
+    let mut payload = rkyv::util::AlignedVec::new();
+    encode_batch(vec![&txn], &mut payload);
+    Batch::new(zxid, zxid, 1, payload.as_slice().into()).expect("one epoch")
+}
+
+/// The state that a log of these batches gives.
+fn state(log: &[Batch]) -> State {
+    let mut state = State::new(1);
+    for batch in log {
+        let mut aligned: rkyv::util::AlignedVec = rkyv::util::AlignedVec::new();
+        aligned.extend_from_slice(batch.bytes());
+        for txn in decode_batch(&aligned).expect("a batch") {
+            state.apply(&txn);
+        }
+    }
+    state
+}
+
+fn node(log: &[Batch]) -> Node {
+    let settings = ReplicaSettings {
+        server: ServerId(1),
+        tick_ms: 1000,
+        ensemble: "".into(),
+        requests: Settings::default(),
+        cleaner: CleanerSettings::default(),
+        random_seed: [0; 32],
+    };
+    let voters = [1, 2, 3].into_iter().map(ServerId).collect();
+    let config = zab::Config::new(ServerId(1), voters, zab::ServerSet::EMPTY);
+    Node::new(settings, state(log), config, zab::Durable::default(), 1, Box::new(Bare))
+}
+
+fn serves(node: &mut Node) -> Option<Serving> {
+    let told = node.take_effects().into_iter().rev().find_map(|effect| match effect {
+        Effect::AllShards(ToShard::Serving(serving)) => Some(serving),
+        _ => None,
+    });
+    told
+}
+
+/// What the new leader sent while the state was being rebuilt was executed on the state with the cut transactions, and
+/// then lost when the rebuilt one took its place: the server went on, and served, without it.
+#[test]
+fn what_comes_while_the_state_is_rebuilt_is_executed_on_the_rebuilt_state() {
+    let (kept, cut, next) = (batch(zxid(1, 1)), batch(zxid(1, 2)), batch(zxid(2, 1)));
+    let mut node = node(&[kept.clone(), cut]);
+    let now = Now::default();
+    node.on_zab_effect(now, zab::Effect::Truncate { after: kept.last() });
+    node.on_zab_effect(now, zab::Effect::Append(next.clone()));
+    node.on_zab_effect(now, zab::Effect::Commit { upto: next.last() });
+    let status = Status::Following { leader: ServerId(2), epoch: Epoch(2) };
+    node.on_zab_effect(now, zab::Effect::Status(status));
+    assert_eq!(serves(&mut node), None, "there is nothing to serve from");
+    node.rebuilt(now, state(&[kept.clone()]));
+    assert_eq!(node.committed().last_zxid(), next.last());
+    assert_eq!(serves(&mut node), Some(Serving::Yes));
+}
+
+#[test]
+fn a_log_cut_twice_is_rebuilt_twice_and_the_second_state_counts() {
+    let log = [batch(zxid(1, 1)), batch(zxid(1, 2)), batch(zxid(1, 3))];
+    let mut node = node(&log);
+    let now = Now::default();
+    node.on_zab_effect(now, zab::Effect::Truncate { after: log[1].last() });
+    node.on_zab_effect(now, zab::Effect::Append(batch(zxid(2, 1))));
+    node.on_zab_effect(now, zab::Effect::Truncate { after: log[0].last() });
+    let rebuilds = node.take_effects().iter().filter(|effect| matches!(effect, Effect::Rebuild)).count();
+    assert_eq!(rebuilds, 2);
+    node.rebuilt(now, state(&log[..2]));
+    node.rebuilt(now, state(&log[..1]));
+    assert_eq!(node.last_executed(), log[0].last());
+}
