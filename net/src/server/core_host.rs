@@ -264,9 +264,11 @@ impl CoreHost {
         }
     }
 
-    /// Time has passed.
+    /// Time has passed. What follows is carried out at once: a heartbeat that waited for its turn behind the clients'
+    /// requests would be late just when the server is short of CPU.
     pub(crate) fn tick(&self) {
         self.node.borrow_mut().tick(self.clock.now());
+        self.carry_out_effects();
         self.work.raise();
     }
 }

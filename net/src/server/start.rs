@@ -178,6 +178,9 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
         let clock = Clock::start();
+        let ports = [Some(&socket), quorum_socket.as_ref()].into_iter().flatten();
+        let ports = ports.map(|port| listener::handle(port, config.client_socket()));
+        let ports = ports.collect::<Result<Vec<_>, _>>()?;
         keep_awake();
         let seed = u64::from_le_bytes(random()?);
         let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
@@ -266,7 +269,9 @@ impl Server {
         // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
         let log_ends = async { or(log_task, upkeep_task).await.map_err(StartError::from) };
         let core_ends = async { Err(StartError::Broken(core_task.await)) };
-        or(stop, or(log_ends, core_ends)).await?;
+        let ended = or(stop, or(log_ends, core_ends)).await;
+        ports.iter().for_each(listener::stop_listening);
+        ended?;
         tracing::info!(zxid = %core.with_node(|node| node.committed().last_zxid()), "stopped");
         Ok(())
     }
