@@ -89,8 +89,8 @@ pub(super) fn encode_directed(shard: ShardId, message: &ToShard) -> Vec<u8> {
         ToShard::Rejected { conn } => (conn, Direction::Rejected),
         ToShard::Evict { conn } => (conn, Direction::Evict),
         ToShard::Synced { conn } => (conn, Direction::Synced),
-        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) => {
-            unreachable!("published from the log, on every server")
+        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) | ToShard::Room(_) => {
+            unreachable!("every server tells its own shards")
         }
     };
     to_bytes(&Directed { shard: shard.0, conn: conn.0, what })
