@@ -131,6 +131,9 @@ pub enum ToShard {
         /// The connection.
         conn: ConnId,
     },
+    /// Whether this server's disk has room for writes. While it has not, clients are told that the server is read-only
+    /// at each write; reads go on.
+    Room(bool),
     /// Whether clients are served from now on; when not, every connection is closed.
     Serving(Serving),
 }

@@ -67,6 +67,8 @@ pub struct Shard {
     id: ShardId,
     settings: Settings,
     serving: Serving,
+    /// The log has room for writes.
+    room: bool,
     /// The state after the last step delivered.
     view: Arc<State>,
     /// The last transaction processed; inside a step it runs ahead of `view`.
@@ -107,6 +109,7 @@ impl Shard {
         Self {
             id,
             serving: Serving::No,
+            room: true,
             zxid: view.last_zxid(),
             view,
             connections: Connections::new(),
@@ -198,6 +201,7 @@ impl Shard {
             }
             ToShard::Synced { conn } => self.synced(now_ms, conn),
             ToShard::Serving(serving) => self.set_serving(serving),
+            ToShard::Room(room) => self.room = room,
         }
         self.resume_stalled(now_ms);
     }

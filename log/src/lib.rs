@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `lock` | held by the running server, [`folder::FolderLock`] |
 //! | `meta` | owner and epochs, [`meta::MetaStore`] |
+//! | `reserve` | room to let go of, [`reserve::Reserve`] |
 //! | `log.<sequence, 16 hex digits>` | a segment of the log, or a file that waits to become one |
 //! | `snapshot.<zxid, 16 hex digits>` | a state, see [`snapshot`] |
 //!
@@ -50,6 +51,7 @@ pub mod memory;
 pub mod meta;
 mod reader;
 mod recover;
+pub mod reserve;
 mod scan;
 mod segment;
 pub mod snapshot;

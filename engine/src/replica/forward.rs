@@ -91,8 +91,8 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
         ToShard::Rejected { conn } => (conn, Direction::Rejected),
         ToShard::Evict { conn } => (conn, Direction::Evict),
         ToShard::Synced { conn } => (conn, Direction::Synced),
-        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) => {
-            unreachable!("published from the log, on every server")
+        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) | ToShard::Room(_) => {
+            unreachable!("every server tells its own shards")
         }
     };
     to_bytes(&Directed { after: after.0, shard: shard.0, conn: conn.0, what })

@@ -94,7 +94,7 @@ impl Shard {
     /// A write behind an unanswered sync is held back: once both were on their way, the core could publish the
     /// write before it says that the sync is due, and reads between the two would have no state to run on.
     fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
-        let code = if self.serving == Serving::ReadOnly {
+        let code = if self.serving == Serving::ReadOnly || !self.room {
             Some(ErrorCode::NotReadOnly)
         } else {
             Request::decode(op, body).err().map(|_| ErrorCode::MarshallingError)

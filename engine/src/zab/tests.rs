@@ -429,6 +429,49 @@ fn a_log_is_not_cut_before_its_snapshot() {
 }
 
 #[test]
+fn a_snapshot_holds_only_what_is_committed_and_durable() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert_eq!(server.zab.snapshot_mark(zxid(1, 4)), None, "the end of the log may still be cut off");
+    server.hear(3, Message::Commit { epoch: Epoch(2), upto: zxid(1, 4) });
+    assert_eq!(server.zab.snapshot_mark(zxid(1, 4)), Some(mark(1, 4)));
+    server.propose(2, mark(1, 4), zxid(2, 1), batch(2, 1));
+    assert_eq!(server.zab.snapshot_mark(zxid(2, 1)), None, "committed by others, not yet durable here");
+    server.input(Input::Durable { upto: zxid(2, 1) });
+    assert_eq!(server.zab.snapshot_mark(zxid(2, 1)), Some(mark(2, 1)));
+    assert_eq!(server.zab.snapshot_mark(Zxid::ZERO), None);
+}
+
+#[test]
+fn pieces_of_a_snapshot_are_taken_until_it_is_installed_whatever_the_epoch() {
+    let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    let piece = || Message::SnapshotChunk(Arc::from([1]));
+    assert!(server.hear(3, piece()).is_empty(), "of one that was given up");
+    server.sync(&ask, SyncPlan::Snapshot(mark(1, 9)), zxid(1, 9));
+    let taken = [Effect::SnapshotChunk { from: ServerId(3), bytes: Arc::from([1]) }];
+    assert_eq!(server.hear(3, piece()), taken);
+    server.hear(3, Message::NewEpoch(Epoch(3)));
+    assert_eq!(server.hear(3, piece()), taken);
+    server.input(Input::EpochsDurable);
+    let effects = server.input(Input::SnapshotInstalled { last: mark(1, 9) });
+    assert_eq!(asked(&effects).map(|ask| ask.log.last()), Some(zxid(1, 9)));
+}
+
+#[test]
+fn a_follower_whose_state_is_about_to_be_replaced_does_not_serve() {
+    let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 4));
+    server.input(Input::EpochsDurable);
+    server.hear(3, ping(2, zxid(1, 4), zxid(1, 4)));
+    let following = Status::Following { leader: ServerId(3), epoch: Epoch(2) };
+    assert_eq!(server.zab.status(), following);
+    let effects = server.sync(&ask, SyncPlan::Snapshot(mark(2, 9)), zxid(2, 9));
+    assert!(effects.contains(&Effect::Status(Status::Looking)), "{effects:?}");
+    let again = asked(&server.input(Input::SnapshotInstalled { last: mark(2, 9) })).unwrap();
+    server.sync(&again, SyncPlan::Diff, zxid(2, 9));
+    assert_eq!(server.zab.status(), following);
+}
+
+#[test]
 fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let (mut server, epoch) = Server::leader(remembers(2, &[(1, 4), (2, 1)]));
     let join = Join { accepted: Epoch(1), last: zxid(1, 9), cluster: 9, initialized: true };

@@ -145,7 +145,10 @@ const KEYS: &[(&str, Treatment)] = &[
     ("largeRequestMaxBytes", NoEffect(THROTTLE)),
     ("largeRequestThreshold", NoEffect(THROTTLE)),
     ("commitLogCount", NoEffect("a lagging follower is sent what is in the log")),
-    ("snapshotSizeFactor", NoEffect("a lagging follower is sent what is in the log")),
+    (
+        "snapshotSizeFactor",
+        NoEffect("a follower is sent a snapshot only when the log does not reach back to it"),
+    ),
     ("txnLogSizeLimitInKb", NoEffect("segments have the size preAllocSize")),
     ("forceSync", NoEffect("an acknowledged write is always on the medium")),
     ("flushDelay", NoEffect(GROUP_COMMIT)),

@@ -1,6 +1,6 @@
 //! The leader core on its executor: turns of the shards in, batches to the log, published state to the shards.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::zab::{self, Input, Message, Status};
+use ringkeeper_wire::ServerId;
 
 use super::clock::Clock;
 use super::log_quota::LogQuota;
@@ -35,6 +36,8 @@ pub(crate) struct CoreHost {
     trigger: Rc<Trigger>,
     sending: Sending,
     receiving: Receiving,
+    /// The disk has room for writes, as the shards were told.
+    room: Cell<bool>,
     alarms: LogQuota,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
@@ -68,6 +71,7 @@ impl CoreHost {
             trigger,
             sending: Sending::default(),
             receiving: Receiving::default(),
+            room: Cell::new(true),
             counters: CoreCounters::default(),
             alarms: LogQuota::default(),
             broken: RefCell::default(),
@@ -101,6 +105,7 @@ impl CoreHost {
             peers_connected: self.peers.connected(),
             forced: self.log.forced(),
             snapshots: self.trigger.taken(),
+            has_room: self.log.has_room(),
             proposals: self.counters.proposals(),
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
@@ -199,6 +204,7 @@ impl CoreHost {
     }
 
     fn carry_out_effects(&self) {
+        self.tell_room();
         let effects = self.node.borrow_mut().take_effects();
         for effect in effects {
             match effect {
@@ -246,15 +252,25 @@ impl CoreHost {
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to } => self.sending.ask(to),
             zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),
-            zab::Effect::SnapshotChunk { from, bytes } => {
-                if !self.receiving.piece(bytes) {
-                    tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
-                    self.peers.disconnect(from);
-                }
-            }
+            zab::Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes),
             zab::Effect::AbortSnapshot => self.receiving.abort(),
             // The rest is between broadcast and replica, inside the node.
             _ => {}
+        }
+    }
+
+    fn receive_piece(&self, from: ServerId, bytes: Arc<[u8]>) {
+        if !self.receiving.piece(bytes) {
+            tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
+            self.peers.disconnect(from);
+        }
+    }
+
+    /// Tells the shards when the disk has run full, and when it has room again.
+    fn tell_room(&self) {
+        let room = self.log.has_room();
+        if self.room.replace(room) != room {
+            (0..self.shards.len()).for_each(|shard| self.send(shard, ToShard::Room(room)));
         }
     }
 

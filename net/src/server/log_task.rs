@@ -13,6 +13,7 @@ use ringkeeper_log::Reader;
 use ringkeeper_log::error::{AppendError, FatalError, SegmentError, TruncateError};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
@@ -25,6 +26,9 @@ use super::wake::WakeFlag;
 /// Without an append for this long, the log writes down that all of it is durable, so that later damage to its last
 /// blocks can be told from a crash in the middle of writing them.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a full disk is looked at.
+const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(250);
 
 /// Why the log ended.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +80,8 @@ pub(crate) struct LogQueue {
     /// A command is being carried out.
     busy: Cell<bool>,
     stop: Cell<bool>,
+    /// The disk has no room for what is to be appended.
+    full: Cell<bool>,
     work: WakeFlag,
     force_warning: Duration,
     forced: Cell<Forced>,
@@ -102,6 +108,7 @@ impl LogQueue {
             answers: RefCell::default(),
             busy: Cell::new(false),
             stop: Cell::new(false),
+            full: Cell::new(false),
             work: WakeFlag::default(),
             force_warning,
             forced: Cell::default(),
@@ -122,6 +129,11 @@ impl LogQueue {
     /// Whether an append would be carried out at once.
     pub(crate) fn is_idle(&self) -> bool {
         !self.busy.get() && self.commands.borrow().is_empty()
+    }
+
+    /// Whether the disk has room for writes.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.full.get()
     }
 
     /// How long the medium took so far.
@@ -156,6 +168,15 @@ impl LogQueue {
         self.commands.borrow_mut().pop_front()
     }
 
+    /// Takes the oldest command that can be carried out in front of an append that finds no room.
+    fn next_beside_append(&self) -> Option<Command> {
+        let mut commands = self.commands.borrow_mut();
+        let place = commands
+            .iter()
+            .position(|command| matches!(command, Command::Promise(_) | Command::Read { .. }))?;
+        commands.remove(place)
+    }
+
     fn record(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let mut forced = self.forced.get();
@@ -178,6 +199,8 @@ impl LogQueue {
 pub(crate) struct LogTask<S: Storage> {
     pub(crate) wal: Wal<S>,
     pub(crate) snapshots: Snapshots<S>,
+    pub(crate) storage: S,
+    pub(crate) reserve: Reserve<S>,
     pub(crate) meta: MetaStore<S>,
     /// Seed of the trees of this process.
     pub(crate) seed: u64,
@@ -194,17 +217,18 @@ impl<S: Storage> LogTask<S> {
             let group = queue.next_group();
             if !group.is_empty() {
                 queue.busy.set(true);
-                self.append(&group, &queue).await?;
+                if !self.append(&group, &queue, &core).await? {
+                    return Ok(());
+                }
                 sealed = false;
             } else if let Some(command) = queue.next_command() {
                 queue.busy.set(true);
                 self.carry_out(command, &queue, &core).await?;
             } else if queue.stop.get() {
-                self.wal.seal().await?;
-                return Ok(());
+                return self.seal().await;
             } else {
                 if !wait(&queue, sealed).await {
-                    self.wal.seal().await?;
+                    self.seal().await?;
                     sealed = true;
                 }
                 continue;
@@ -216,14 +240,78 @@ impl<S: Storage> LogTask<S> {
         }
     }
 
-    async fn append(&mut self, group: &[Batch], queue: &LogQueue) -> Result<(), LogFailure> {
-        let Some(last) = group.last() else { return Ok(()) };
+    /// Writes down that everything is durable. Without room for that nothing is lost; the next append makes up for it.
+    async fn seal(&mut self) -> Result<(), LogFailure> {
+        match self.wal.seal().await {
+            Err(AppendError::NoSpace { .. }) => Ok(()),
+            sealed => Ok(sealed?),
+        }
+    }
+
+    /// Appends, as soon as there is room. False if the server is to stop before there is any: nobody was told that this
+    /// is durable.
+    async fn append(
+        &mut self,
+        group: &[Batch],
+        queue: &Rc<LogQueue>,
+        core: &Rc<CoreHost>,
+    ) -> Result<bool, LogFailure> {
+        let Some(last) = group.last() else { return Ok(true) };
         let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
-        let started = Instant::now();
-        self.wal.append(&frames).await?;
+        let mut started = Instant::now();
+        loop {
+            match self.wal.append(&frames).await {
+                Ok(_) => break,
+                Err(AppendError::NoSpace { needed_bytes }) => {
+                    if !self.wait_for_room(needed_bytes, queue, core).await? {
+                        return Ok(false);
+                    }
+                    started = Instant::now();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.found_room(queue).await;
         queue.record(started.elapsed());
         queue.answer(Answer::Input(Input::Durable { upto: last.last() }));
-        Ok(())
+        Ok(true)
+    }
+
+    async fn found_room(&mut self, queue: &LogQueue) {
+        if queue.full.replace(false) {
+            tracing::info!("the disk has room again, writes go on");
+            self.reserve.keep().await;
+        }
+    }
+
+    /// Waits until the disk has that much room, and carries out meanwhile what needs none. False if the server is to
+    /// stop.
+    async fn wait_for_room(
+        &mut self,
+        needed_bytes: u64,
+        queue: &Rc<LogQueue>,
+        core: &Rc<CoreHost>,
+    ) -> Result<bool, LogFailure> {
+        if !queue.full.replace(true) {
+            tracing::error!(needed_bytes, "the disk is full: writes are refused until there is room");
+            self.reserve.release().await;
+            core.wake();
+        }
+        loop {
+            while let Some(command) = queue.next_beside_append() {
+                self.carry_out_beside(command, queue, core).await?;
+                core.wake();
+            }
+            if queue.stop.get() {
+                return Ok(false);
+            }
+            glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
+            // What cannot be asked is tried.
+            if self.storage.free_bytes().await.is_ok_and(|free| free < needed_bytes) {
+                continue;
+            }
+            return Ok(true);
+        }
     }
 
     async fn carry_out(
@@ -233,11 +321,11 @@ impl<S: Storage> LogTask<S> {
         core: &Rc<CoreHost>,
     ) -> Result<(), LogFailure> {
         let answer = match command {
-            Command::Append(batch) => return self.append(&[batch], queue).await,
-            Command::Truncate { after } => {
-                let last = self.wal.truncate_after(after.0).await?;
-                Answer::Input(Input::Truncated { last: mark(last) })
-            }
+            Command::Append(_) => unreachable!("appends are taken in groups"),
+            Command::Truncate { after } => match self.truncate(after, queue, core).await? {
+                Some(last) => Answer::Input(Input::Truncated { last: mark(last) }),
+                None => return Ok(()),
+            },
             Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
             Command::Install { last } => self.install(last).await?,
             Command::Purge { upto } => {
@@ -249,9 +337,25 @@ impl<S: Storage> LogTask<S> {
                 tracing::info!(segments, base = %base.zxid, "the log begins later now");
                 Answer::Input(Input::LogPurged { base })
             }
+            Command::Promise(_) | Command::Read { .. } => {
+                return self.carry_out_beside(command, queue, core).await;
+            }
+        };
+        queue.answer(answer);
+        Ok(())
+    }
+
+    /// Carries out what neither needs the log's end nor changes it.
+    async fn carry_out_beside(
+        &mut self,
+        command: Command,
+        queue: &Rc<LogQueue>,
+        core: &Rc<CoreHost>,
+    ) -> Result<(), LogFailure> {
+        match command {
             Command::Promise(epochs) => {
                 self.meta.promise(promises(&epochs)).await?;
-                Answer::Input(Input::EpochsDurable)
+                queue.answer(Answer::Input(Input::EpochsDurable));
             }
             Command::Read { peer, after, bytes_max } => {
                 let Ok(reader) = self.wal.read_from(after.0.saturating_add(1)) else {
@@ -266,11 +370,33 @@ impl<S: Storage> LogTask<S> {
                     core.wake();
                 })
                 .detach();
-                return Ok(());
             }
-        };
-        queue.answer(answer);
+            _ => unreachable!("not a command beside others"),
+        }
         Ok(())
+    }
+
+    /// Cuts, as soon as there is room for the segment that says so; `None` if the server is to stop before.
+    async fn truncate(
+        &mut self,
+        after: Zxid,
+        queue: &Rc<LogQueue>,
+        core: &Rc<CoreHost>,
+    ) -> Result<Option<Position>, LogFailure> {
+        loop {
+            match self.wal.truncate_after(after.0).await {
+                Ok(last) => {
+                    self.found_room(queue).await;
+                    return Ok(Some(last));
+                }
+                Err(TruncateError::Segment(SegmentError::NoSpace { size_bytes })) => {
+                    if !self.wait_for_room(size_bytes, queue, core).await? {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     async fn install(&mut self, last: LogMark) -> Result<Answer, LogFailure> {

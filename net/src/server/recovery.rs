@@ -10,6 +10,7 @@ use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
+use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
@@ -124,7 +125,7 @@ impl Folder {
         let snapshots = Snapshots::new(snapshots);
         let started = Instant::now();
         let mut marks = Vec::new();
-        let (wal, recovered) = Wal::open(storage, options, |frame| {
+        let (wal, recovered) = Wal::open(storage.clone(), options, |frame| {
             note_end(
                 &mut marks,
                 LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 },
@@ -159,7 +160,9 @@ impl Folder {
             initialized: promises.initialized,
         };
         let durable = Durable { epochs, log: summary };
-        let log = LogTask { wal, snapshots, meta, seed };
+        let reserve = Reserve::open(storage.clone()).await;
+        let reserve = reserve.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let log = LogTask { wal, snapshots, storage, reserve, meta, seed };
         Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, durable })
     }
 }

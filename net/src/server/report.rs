@@ -44,6 +44,8 @@ pub(crate) struct CoreReport {
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
     pub(crate) forced: Forced,
+    /// The disk has room for writes.
+    pub(crate) has_room: bool,
     /// The snapshots written so far.
     pub(crate) snapshots: Taken,
     pub(crate) proposals: Proposals,
@@ -178,6 +180,7 @@ impl Facts {
             ("fsync_threshold_exceed_count", slow as f64),
             ("output_queue_bytes", shards.report.output_bytes as f64),
             ("shards", f64::from(self.shards)),
+            ("disk_full", f64::from(u8::from(!core.has_room))),
         ];
         metrics.extend(snapshot_metrics(&core.snapshots));
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));

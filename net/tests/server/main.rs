@@ -6,6 +6,7 @@ mod support;
 
 mod connections;
 mod durability;
+mod full_disk;
 mod sessions;
 mod shards;
 mod shell;

@@ -254,6 +254,24 @@ fn a_read_only_server_takes_those_who_ask_for_it_and_no_writes() {
 }
 
 #[test]
+fn without_room_for_writes_they_are_refused_in_their_place_and_reads_go_on() {
+    let mut world = World::new();
+    world.client(1);
+    world.send(1, 1, &set_data("/", b"x"));
+    world.submissions();
+    world.shard.deliver(0, ToShard::Room(false));
+    world.send(1, 2, &set_data("/", b"y"));
+    world.send(1, 3, &exists("/", false));
+    assert_eq!(outline(&world.frames(1)), [""; 0], "the first one is on its way");
+    world.commit_of(1, 1, sets("/", b"x"));
+    let expected = ["reply 1 at 1: Ok", "reply 2 at 1: NotReadOnly", "reply 3 at 1: Ok"];
+    assert_eq!(outline(&world.frames(1)), expected);
+    world.shard.deliver(0, ToShard::Room(true));
+    world.send(1, 4, &set_data("/", b"z"));
+    assert_eq!(world.submissions().len(), 1);
+}
+
+#[test]
 fn a_four_letter_word_is_handed_to_the_shell_and_its_answer_closes() {
     let mut world = World::new();
     world.shard.deliver(0, ToShard::Serving(Serving::No));

@@ -1,0 +1,101 @@
+//! Room that is kept for when there is none: a file that is let go of when the disk is full.
+//!
+//! The log needs no room for what is acknowledged. But an election is decided by promises, and those are written to a
+//! file of their own ([`crate::meta`]); without any room a server could not even take part in one.
+
+use std::io;
+use std::rc::Rc;
+
+use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+
+const NAME: &str = "reserve";
+
+/// Bytes kept: many times what the promises take.
+const LEN: usize = 64 * BLOCK_LEN;
+
+/// The reserve in a server's folder.
+pub struct Reserve<S> {
+    storage: S,
+    kept: bool,
+}
+
+impl<S: Storage> Reserve<S> {
+    /// Keeps a reserve if there is room for it.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub async fn open(storage: S) -> io::Result<Self> {
+        let names = storage.list().await?;
+        let mut reserve = Self { kept: names.iter().any(|name| name == NAME), storage };
+        reserve.release().await;
+        reserve.keep().await;
+        Ok(reserve)
+    }
+
+    /// Takes the room again. Without success it is tried at the next call.
+    pub async fn keep(&mut self) {
+        if self.kept {
+            return;
+        }
+        let written = self.write().await;
+        self.kept = true;
+        if let Err(error) = written {
+            tracing::warn!(%error, "no room for the reserve");
+            self.release().await;
+        }
+    }
+
+    async fn write(&self) -> io::Result<()> {
+        let file = self.storage.create(NAME, WriteMode::Synced).await?;
+        let mut buffer = file.buffer(LEN);
+        buffer.as_mut().fill(0);
+        let wrote = file.write_at(buffer, 0).await?;
+        file.datasync().await?;
+        S::File::close(Rc::new(file)).await?;
+        if wrote == LEN { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+    }
+
+    /// Lets go of the room.
+    pub async fn release(&mut self) {
+        if std::mem::take(&mut self.kept)
+            && let Err(error) = self.storage.remove(NAME).await
+        {
+            tracing::warn!(%error, "the reserve cannot be removed");
+        }
+    }
+
+    /// Whether the room is kept.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::future::block_on;
+
+    use super::*;
+    use crate::memory::MemoryDisk;
+    use crate::meta::{MetaStore, Promises};
+
+    #[test]
+    fn promises_find_room_on_a_full_disk() {
+        block_on(async {
+            let disk = MemoryDisk::new();
+            let mut reserve = Reserve::open(disk.storage()).await.expect("a healthy disk");
+            let mut meta = MetaStore::open(disk.storage(), 1, 2).await.expect("an empty folder");
+            let used = disk.contents(NAME).expect("is there").len() + BLOCK_LEN;
+            disk.set_capacity_bytes(Some(used as u64));
+            reserve.release().await;
+            let promises = Promises { accepted_epoch: 1, ..Promises::default() };
+            meta.promise(promises).await.expect("the reserve's room");
+            disk.set_capacity_bytes(Some(BLOCK_LEN as u64));
+            reserve.keep().await;
+            assert!(!reserve.is_kept());
+            disk.set_capacity_bytes(None);
+            reserve.keep().await;
+            assert!(reserve.is_kept());
+        });
+    }
+}
