@@ -1,4 +1,5 @@
-//! Creates of new znodes, one after the other, under one parent for each session.
+//! Creates of new znodes, one after the other, under one parent for each session; each deleted again behind the
+//! session's back if that is wanted, as in the paper's section 5.2.
 
 use std::fmt::Write;
 
@@ -15,6 +16,17 @@ pub(crate) struct Creates {
     next: u32,
     end: u32,
     payload: Vec<u8>,
+    /// Znodes are deleted once they are there, and the last one is there and not deleted.
+    delete: Option<bool>,
+}
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The znode of this number.
+    Create(u32),
+    /// That the znode of this number be gone.
+    Delete(u32),
 }
 
 impl Creates {
@@ -26,28 +38,48 @@ impl Creates {
             next: 0,
             end: count,
             payload: payload::first(0, payload_len),
+            delete: None,
         }
+    }
+
+    /// Has each znode deleted while the next one is created. Only the creates count.
+    pub(crate) fn deleting(self) -> Self {
+        Self { delete: Some(false), ..self }
+    }
+
+    fn write_path(&mut self, number: u32) {
+        self.path.truncate(self.parent_len);
+        write!(self.path, "/n{number:07}").expect("a string takes what memory holds");
     }
 }
 
 impl Source for Creates {
-    /// Number of the znode.
-    type Expected = u32;
+    type Expected = Asked;
 
-    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<u32> {
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<Asked> {
+        if self.delete == Some(true) {
+            self.delete = Some(false);
+            request::delete(out, xid, &self.path);
+            return Some(Asked::Delete(self.next - 1));
+        }
         if self.next == self.end {
             return None;
         }
         let number = self.next;
         self.next += 1;
-        self.path.truncate(self.parent_len);
-        write!(self.path, "/n{number:07}").expect("a string takes what memory holds");
+        self.delete = self.delete.map(|_| true);
+        self.write_path(number);
         payload::stamp(&mut self.payload, u64::from(number));
         request::create(out, xid, &self.path, &self.payload);
-        Some(number)
+        Some(Asked::Create(number))
     }
 
-    fn check(&self, expected: &u32, body: &[u8]) -> Result<(), String> {
+    fn counts(&self, asked: &Asked) -> bool {
+        matches!(asked, Asked::Create(_))
+    }
+
+    fn check(&self, asked: &Asked, body: &[u8]) -> Result<(), String> {
+        let Asked::Create(expected) = asked else { return Ok(()) };
         let reply = CreateResponse::from_bytes(body).map_err(|error| error.to_string())?;
         let name =
             reply.path.strip_prefix(&self.path[..self.parent_len]).and_then(|rest| rest.strip_prefix("/n"));
@@ -73,15 +105,24 @@ mod tests {
         let mut creates = Creates::new("/p", 2, 100);
         let mut out = Vec::new();
         let issued: Vec<_> = (1..=4).map(|xid| creates.issue(&mut out, xid)).collect();
-        assert_eq!(issued, [Some(0), Some(1), None, None]);
+        assert_eq!(issued, [Some(Asked::Create(0)), Some(Asked::Create(1)), None, None]);
+    }
+
+    #[test]
+    fn a_znode_is_deleted_before_the_next_is_created() {
+        let mut creates = Creates::new("/p", 2, 100).deleting();
+        let mut out = Vec::new();
+        let issued: Vec<_> = (1..=5).map_while(|xid| creates.issue(&mut out, xid)).collect();
+        assert_eq!(issued, [Asked::Create(0), Asked::Delete(0), Asked::Create(1), Asked::Delete(1)]);
+        assert_eq!(issued.iter().filter(|asked| creates.counts(asked)).count(), 2);
     }
 
     #[test]
     fn the_path_created_must_be_the_path_asked_for() {
         let creates = Creates::new("/p", 2, 100);
-        assert_eq!(creates.check(&1, &reply("/p/n0000001")), Ok(()));
-        assert!(creates.check(&1, &reply("/p/n0000002")).is_err());
-        assert!(creates.check(&1, &reply("/q/n0000001")).is_err());
-        assert!(creates.check(&1, &[]).is_err());
+        assert_eq!(creates.check(&Asked::Create(1), &reply("/p/n0000001")), Ok(()));
+        assert!(creates.check(&Asked::Create(1), &reply("/p/n0000002")).is_err());
+        assert!(creates.check(&Asked::Create(1), &reply("/q/n0000001")).is_err());
+        assert!(creates.check(&Asked::Create(1), &[]).is_err());
     }
 }

@@ -218,7 +218,8 @@ impl CpuWindow {
     }
 }
 
-fn thread_cpu() -> Duration {
+/// This thread's time on the CPU so far.
+pub(crate) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).expect("CPU time is not negative");
     let nanos = u32::try_from(time.tv_nsec).expect("nanoseconds are below a second");

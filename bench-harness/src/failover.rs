@@ -6,7 +6,6 @@
 //! from the last one before the kill until all writers write again. The killed server is started again and follows
 //! before the next kill.
 
-mod ensemble;
 mod writer;
 
 use std::path::PathBuf;
@@ -15,12 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use self::ensemble::Ensemble;
 use self::writer::Writers;
 use crate::compare::System;
+use crate::ensemble::Ensemble;
 use crate::environment::{Environment, file_system_of};
 use crate::statistics::median;
 use crate::{args, interrupt};
+
+const SERVERS: usize = 3;
 
 /// Load between the moment that all servers serve and a kill.
 const BETWEEN_KILLS: Duration = Duration::from_secs(2);
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<()> {
     environment.add("file system", file_system_of(&work_dir).unwrap_or_else(|| "unknown".into()));
     let mut rows = Vec::new();
     for system in &systems {
-        let mut ensemble = Ensemble::start(system, &work_dir, args.port)?;
+        let mut ensemble = Ensemble::start(system, SERVERS, &work_dir, args.port)?;
         let gaps = kill_leaders(&mut ensemble, args.kills).with_context(|| {
             format!("{}: an error, not a result; logs end with:\n{}", system.name(), ensemble.log_tails())
         })?;

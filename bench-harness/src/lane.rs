@@ -20,6 +20,11 @@ pub(crate) trait Source {
     /// Appends the next request's frame under `xid`; `None` when there are no more.
     fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<Self::Expected>;
 
+    /// Whether the request counts: as one of those outstanding, whose number is limited, and in the results.
+    fn counts(&self, _expected: &Self::Expected) -> bool {
+        true
+    }
+
     /// Whether `body` answers the request; the words of the error say why not.
     fn check(&self, expected: &Self::Expected, body: &[u8]) -> Result<(), String>;
 }
@@ -27,6 +32,7 @@ pub(crate) trait Source {
 struct Outstanding<E> {
     xid: i32,
     sent_at: Instant,
+    counts: bool,
     expected: E,
 }
 
@@ -35,8 +41,10 @@ pub(crate) struct Lane<S: Source> {
     connection: Connection,
     source: S,
     next_xid: i32,
-    /// Oldest first. Never longer than the limit given to [`Lane::fill`], so it stops allocating.
+    /// Oldest first.
     outstanding: VecDeque<Outstanding<S::Expected>>,
+    /// How many of them count. Never more than the limit given to [`Lane::fill`].
+    counting: usize,
     zxid_seen: i64,
     exhausted: bool,
 }
@@ -52,6 +60,7 @@ impl<S: Source> Lane<S> {
             source,
             next_xid,
             outstanding: VecDeque::new(),
+            counting: 0,
             zxid_seen: 0,
             exhausted: false,
         })
@@ -67,13 +76,13 @@ impl<S: Source> Lane<S> {
         Ok(Session::resume(stream.into(), self.next_xid)?)
     }
 
-    /// Issues requests until `limit` are outstanding or the source has no more.
+    /// Issues requests until `limit` that count are outstanding or the source has no more.
     pub(crate) fn fill(&mut self, limit: usize) {
-        if self.exhausted || self.outstanding.len() >= limit {
+        if self.exhausted || self.counting >= limit {
             return;
         }
         let sent_at = Instant::now();
-        while self.outstanding.len() < limit {
+        while self.counting < limit {
             let xid = self.next_xid;
             let Some(expected) = self.source.issue(self.connection.out(), xid) else {
                 self.exhausted = true;
@@ -81,7 +90,9 @@ impl<S: Source> Lane<S> {
             };
             // As ZooKeeper's own client: negative xids mean something else.
             self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-            self.outstanding.push_back(Outstanding { xid, sent_at, expected });
+            let counts = self.source.counts(&expected);
+            self.counting += usize::from(counts);
+            self.outstanding.push_back(Outstanding { xid, sent_at, counts, expected });
         }
     }
 
@@ -90,7 +101,7 @@ impl<S: Source> Lane<S> {
         Ok(self.connection.flush()?)
     }
 
-    /// Takes all replies that are there, calling `completed` for each with its time and latency. `to_end`
+    /// Takes all replies that are there, calling `completed` for each that counts with its time and latency. `to_end`
     /// as in [`Connection::receive`].
     pub(crate) fn receive(
         &mut self,
@@ -98,7 +109,7 @@ impl<S: Source> Lane<S> {
         to_end: bool,
         mut completed: impl FnMut(Instant, Duration),
     ) -> Result<(), Fault> {
-        let Self { connection, source, outstanding, zxid_seen, .. } = self;
+        let Self { connection, source, outstanding, counting, zxid_seen, .. } = self;
         connection.receive(scratch, to_end, |payload, at| {
             let (header, body) = reply::split(payload)?;
             let Some(oldest) = outstanding.pop_front() else { return Err(Fault::Unasked(header.xid.0)) };
@@ -109,7 +120,10 @@ impl<S: Source> Lane<S> {
             }
             *zxid_seen = header.zxid;
             source.check(&oldest.expected, body).map_err(|why| Fault::Wrong { xid, why })?;
-            completed(at, at.saturating_duration_since(oldest.sent_at));
+            if oldest.counts {
+                *counting -= 1;
+                completed(at, at.saturating_duration_since(oldest.sent_at));
+            }
             Ok(())
         })
     }

@@ -10,6 +10,7 @@ mod connection;
 mod creates;
 mod descriptors;
 mod driver;
+mod ensemble;
 mod environment;
 mod failover;
 mod fault;

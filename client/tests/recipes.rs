@@ -34,6 +34,8 @@ fn under_cuts<T: Send>(
             workers.push(scope.spawn(move || work(number, client)));
         }
         let is_done = &is_done;
+        // Also when a worker panics: the scope waits for the thread below.
+        let _done = SetOnDrop(is_done);
         scope.spawn(move || {
             for round in 0.. {
                 if is_done.load(Ordering::SeqCst) {
@@ -46,10 +48,16 @@ fn under_cuts<T: Send>(
                 thread::sleep(Duration::from_millis(11));
             }
         });
-        let results = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
-        is_done.store(true, Ordering::SeqCst);
-        results
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
     })
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Takes turns in a critical section, and tells the fencing tokens in the order of the turns.

@@ -11,7 +11,7 @@ use mio::{Events, Poll, Registry, Token};
 use ringkeeper_wire::{ConnectResponse, Record};
 
 use crate::connection::{self, Connection};
-use crate::driver::{latency_histogram, record_latency};
+use crate::driver::{latency_histogram, record_latency, thread_cpu};
 use crate::fault::Fault;
 use crate::server_cpu::ServerProcesses;
 use crate::session::SESSION_TIMEOUT_MS;
@@ -29,24 +29,25 @@ pub(crate) struct Churned {
     pub(crate) sessions: u64,
     /// From the start of connecting to the answer of the handshake, in nanoseconds.
     pub(crate) handshakes_ns: Histogram<u64>,
-    /// CPU time of the server.
+    /// CPU time of the servers.
     pub(crate) server_cpu: Duration,
+    /// CPU time of the generator, which is one thread.
+    pub(crate) generator_cpu: Duration,
 }
 
-/// Opens and closes sessions on `server`, `concurrent` at a time, for a warm-up and a window.
+/// Opens and closes sessions on `servers`, `concurrent` at a time, for a warm-up and a window.
 pub(crate) fn churn(
-    server: SocketAddr,
+    servers: &[SocketAddr],
     processes: &ServerProcesses,
     concurrent: usize,
     warmup: Duration,
     window: Duration,
 ) -> Result<Churned> {
     let poll = Poll::new()?;
-    let open = |place| Slot::open(server, poll.registry(), Token(place));
-    let slots = (0..concurrent).map(open).collect::<Result<_, _>>()?;
+    let open = |(place, server): (_, &SocketAddr)| Slot::open(*server, poll.registry(), Token(place));
+    let slots = servers.iter().cycle().take(concurrent).enumerate().map(open).collect::<Result<_, _>>()?;
     let now = Instant::now();
     let mut churn = Churn {
-        server,
         slots,
         scratch: connection::scratch(),
         from: now + warmup,
@@ -56,16 +57,16 @@ pub(crate) fn churn(
         poll,
     };
     churn.run_until(now + warmup)?;
-    let cpu_before = processes.cpu_time()?;
+    let (cpu_before, own_before) = (processes.cpu_time()?, thread_cpu());
     churn.run_until(now + warmup + window)?;
     let server_cpu = processes.cpu_time()?.saturating_sub(cpu_before);
+    let generator_cpu = thread_cpu().saturating_sub(own_before);
     // Dropping the rest closes their connections half-way; the server, at its end too, ends the sessions.
-    Ok(Churned { sessions: churn.sessions, handshakes_ns: churn.handshakes_ns, server_cpu })
+    Ok(Churned { sessions: churn.sessions, handshakes_ns: churn.handshakes_ns, server_cpu, generator_cpu })
 }
 
 struct Churn {
     poll: Poll,
-    server: SocketAddr,
     /// Indexed by token.
     slots: Vec<Slot>,
     scratch: Box<[u8]>,
@@ -107,7 +108,7 @@ impl Churn {
             self.sessions += 1;
             record_latency(&mut self.handshakes_ns, ended.handshake);
         }
-        self.slots[place] = Slot::open(self.server, self.poll.registry(), Token(place))?;
+        self.slots[place] = Slot::open(slot.server, self.poll.registry(), Token(place))?;
         Ok(())
     }
 }
@@ -126,6 +127,7 @@ enum Phase {
 }
 
 struct Slot {
+    server: SocketAddr,
     connection: Connection,
     since: Instant,
     phase: Phase,
@@ -140,12 +142,12 @@ impl Slot {
         stream.set_nodelay(true)?;
         let mut connection = Connection::new(stream, registry, token)?;
         request::connect(connection.out(), SESSION_TIMEOUT_MS);
-        Ok(Self { connection, since, phase: Phase::Opening })
+        Ok(Self { server, connection, since, phase: Phase::Opening })
     }
 
     /// Takes what has come and sends what follows from it.
     fn advance(&mut self, scratch: &mut [u8]) -> Result<Option<Ended>, Fault> {
-        let Self { connection, since, phase } = self;
+        let Self { connection, since, phase, .. } = self;
         // To the end: the server's last word and the end of its stream often come together.
         let received = connection.receive(scratch, true, |payload, at| {
             *phase = match *phase {
@@ -190,7 +192,7 @@ mod tests {
 
     fn churn_for(window: Duration, server: SocketAddr) -> Result<Churned> {
         let own = ServerProcesses::of_pids(&[i32::try_from(std::process::id()).unwrap()]).unwrap();
-        churn(server, &own, 4, Duration::ZERO, window)
+        churn(&[server], &own, 4, Duration::ZERO, window)
     }
 
     #[test]

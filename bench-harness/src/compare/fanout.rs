@@ -21,9 +21,10 @@ const WARMUP_CHANGES: u32 = 10;
 
 /// Leaves a data watch in each of `watchers` sessions, changes the znode, awaits all notifications, and
 /// does so `changes` times. Returns nanoseconds from the change to the last notification.
-pub(crate) fn fanout(server: SocketAddr, watchers: usize, changes: u32) -> Result<Histogram<u64>> {
-    let mut writer = Session::open(server)?;
-    let mut watching = Session::open_all(&[server], watchers)?;
+pub(crate) fn fanout(servers: &[SocketAddr], watchers: usize, changes: u32) -> Result<Histogram<u64>> {
+    let server = servers.first().context("no server")?;
+    let mut writer = Session::open(*server)?;
+    let mut watching = Session::open_all(servers, watchers)?;
     let path = fresh_root();
     let value = payload::first(0, PAYLOAD_LEN);
     writer.call(|out, xid| request::create(out, xid, &path, &value))?;

@@ -52,7 +52,7 @@ pub(crate) fn memory(server: &Server, znodes: u32, is_jvm: bool) -> Result<Vec<M
 /// Returns creates a second.
 fn create(server: &Server, each: u32) -> Result<f64> {
     let count = usize::try_from(SESSIONS)?;
-    let mut sessions = Session::open_all(&[server.address()], count)?;
+    let mut sessions = Session::open_all(server.addresses(), count)?;
     let root = fresh_root();
     sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
     let parents: Vec<String> = (0..count).map(|index| format!("{root}/{index:02}")).collect();
@@ -79,7 +79,7 @@ impl Footprint {
         interrupt::sleep_until(Instant::now() + SETTLE, || false)?;
         // Before the collection: what the machine has to hold, not what it might get back.
         let resident = as_f64(server.processes().resident_bytes()?);
-        let live_heap = if is_jvm { live_heap(server.pid()) } else { None };
+        let live_heap = server.pid().filter(|_| is_jvm).and_then(live_heap);
         Ok(Self { resident, live_heap })
     }
 }

@@ -42,6 +42,12 @@ pub(crate) struct CompareArgs {
     /// ZooKeeper's greatest heap, as -Xmx takes it
     #[arg(long, default_value = "2g")]
     zookeeper_heap: String,
+    /// Measure the bare responder too: what the machine and the generator leave possible
+    #[arg(long, conflicts_with = "ensemble")]
+    floor: bool,
+    /// Measure ensembles of so many servers instead of servers alone
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=13))]
+    ensemble: Option<u8>,
     /// Workloads, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Workload>,
@@ -63,7 +69,7 @@ pub(crate) struct CompareArgs {
     /// Folder in which the servers keep their data [default: the system's temporary folder]
     #[arg(long)]
     work_dir: Option<PathBuf>,
-    /// Port of the servers [default: any that is free]
+    /// Port of the server, or first of three for each server of an ensemble [default: any that are free]
     #[arg(long)]
     port: Option<u16>,
     /// Where to write: a path to which .md and .csv are appended
@@ -76,13 +82,19 @@ impl CompareArgs {
         let ringkeeper =
             self.ringkeeper.as_deref().map(|binary| System::ringkeeper(binary, &self.ringkeeper_arg));
         let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
-        let systems: Vec<_> = ringkeeper.into_iter().chain(zookeeper).collect::<Result<_>>()?;
+        let floor = self.floor.then_some(Ok(System::Floor));
+        let systems: Vec<_> = ringkeeper.into_iter().chain(zookeeper).chain(floor).collect::<Result<_>>()?;
         ensure!(!systems.is_empty(), "nothing to measure: give --ringkeeper, --zookeeper or both");
         Ok(systems)
     }
 
     fn workloads(&self) -> &[Workload] {
         if self.only.is_empty() { Workload::value_variants() } else { &self.only }
+    }
+
+    /// What is measured, in words.
+    fn kind(&self) -> String {
+        self.ensemble.map_or_else(|| "standalone".to_owned(), |count| format!("{count} servers"))
     }
 
     const fn lengths(&self) -> Lengths {
@@ -97,7 +109,7 @@ impl CompareArgs {
     fn environment(&self, systems: &[System], work_dir: &Path) -> Result<Environment> {
         let mut environment = Environment::of_this_run();
         for system in systems {
-            system.describe(&mut environment)?;
+            system.describe(&mut environment, &self.kind())?;
         }
         environment.add("file system", file_system_of(work_dir).unwrap_or_else(|| "unknown".into()));
         environment.add("runs", self.runs);
@@ -119,6 +131,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     for workload in args.workloads() {
         for run in 1..=args.runs {
             for (index, system) in systems.iter().enumerate() {
+                if !workload.suits(system) {
+                    continue;
+                }
                 eprintln!("{}: run {run} of {}, {}", workload.name(), args.runs, system.name());
                 match turn(system, *workload, args, &work_dir) {
                     Ok(metrics) => table.add(&workload.name(), index, metrics),
@@ -143,7 +158,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
 
 /// One workload on one server, started and ended for it.
 fn turn(system: &System, workload: Workload, args: &CompareArgs, work_dir: &Path) -> Result<Vec<Metric>> {
-    let server = Server::start(system, work_dir, args.port)?;
+    let server = match args.ensemble {
+        None => Server::start(system, work_dir, args.port)?,
+        Some(count) => Server::start_ensemble(system, count.into(), work_dir, args.port)?,
+    };
     let is_jvm = matches!(system, System::ZooKeeper { .. });
     workload
         .run(&server, args.lengths(), is_jvm)

@@ -1,4 +1,4 @@
-//! A server that the harness starts for one measurement, on an empty folder, and surely ends.
+//! What the harness starts for one measurement, on empty folders, and surely ends: a server, or an ensemble.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::system::System;
+use crate::ensemble::Ensemble;
 use crate::interrupt;
 use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
@@ -24,14 +25,18 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How much of a failed server's output is shown.
 const LOG_LINES_SHOWN: usize = 20;
 
-/// A running server. Dropping it kills the process and removes its folder; should the harness itself be
-/// killed, the kernel kills the process (see [`crate::supervise`]).
+/// A running service. Dropping it kills its processes and removes their folders; should the harness itself be
+/// killed, the kernel kills the processes (see [`crate::supervise`]).
 pub(crate) struct Server {
-    // Fields drop in this order: first the process ends, then its folder goes.
-    child: KilledOnDrop,
-    folder: TempDir,
-    address: SocketAddr,
+    running: Running,
+    addresses: Vec<SocketAddr>,
     processes: ServerProcesses,
+}
+
+enum Running {
+    // Fields drop in this order: first the process ends, then its folder goes.
+    Alone(KilledOnDrop, TempDir),
+    Ensemble(Ensemble),
 }
 
 impl Server {
@@ -53,27 +58,48 @@ impl Server {
             format!("{} did not start; its output ends with:\n{}", system.name(), log_tail(&folder))
         })?;
         let processes = ServerProcesses::of_pids(&[i32::try_from(child.0.id())?])?;
-        Ok(Self { child, folder, address, processes })
+        Ok(Self { running: Running::Alone(child, folder), addresses: vec![address], processes })
     }
 
-    /// Where it serves clients.
-    pub(crate) const fn address(&self) -> SocketAddr {
-        self.address
+    /// Starts an ensemble of `count` servers, on three ports each, and waits until one leads and all others follow.
+    pub(crate) fn start_ensemble(
+        system: &System,
+        count: usize,
+        work_dir: &Path,
+        port: Option<u16>,
+    ) -> Result<Self> {
+        let mut ensemble = Ensemble::start(system, count, work_dir, port)?;
+        ensemble.wait_for_leader().with_context(|| {
+            format!("{} did not start; outputs end with:\n{}", system.name(), ensemble.log_tails())
+        })?;
+        let (addresses, processes) = (ensemble.addresses(), ensemble.processes()?);
+        Ok(Self { running: Running::Ensemble(ensemble), addresses, processes })
     }
 
-    /// Its process.
+    /// Where it serves clients: one address for each server.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Its processes.
     pub(crate) const fn processes(&self) -> &ServerProcesses {
         &self.processes
     }
 
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.0.id()
+    /// Its process id, if it is one process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match &self.running {
+            Running::Alone(child, _) => Some(child.0.id()),
+            Running::Ensemble(_) => None,
+        }
     }
 
     /// The end of its output, to go with an error.
     pub(crate) fn log_tail(&self) -> String {
-        log_tail(&self.folder)
+        match &self.running {
+            Running::Alone(_, folder) => log_tail(folder),
+            Running::Ensemble(ensemble) => ensemble.log_tails(),
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) enum System {
         /// As `-Xmx` takes it.
         heap_max: String,
     },
+    /// The bare responder of [`crate::floor`]: what the machine, the kernel and the generator leave possible.
+    Floor,
 }
 
 /// ringkeeper's settings where its defaults would not do: no limit of connections from one host.
@@ -65,6 +67,7 @@ impl System {
         match self {
             Self::Ringkeeper { .. } => "ringkeeper",
             Self::ZooKeeper { .. } => "ZooKeeper",
+            Self::Floor => "floor",
         }
     }
 
@@ -74,26 +77,27 @@ impl System {
             Self::Ringkeeper { binary, .. } => first_line(Command::new(binary).arg("--version"))
                 .with_context(|| format!("{} does not tell its version", binary.display())),
             Self::ZooKeeper { jars, .. } => jar_version(jars),
+            Self::Floor => Ok(env!("CARGO_PKG_VERSION").to_owned()),
         }
     }
 
     /// Records what is measured and how it is set.
-    pub(crate) fn describe(&self, environment: &mut Environment) -> Result<()> {
+    pub(crate) fn describe(&self, environment: &mut Environment, kind: &str) -> Result<()> {
         match self {
             Self::Ringkeeper { extra, .. } => {
                 environment.add("ringkeeper", self.version()?);
                 let settings =
                     [&RINGKEEPER_SETTINGS[..], &extra.iter().map(String::as_str).collect::<Vec<_>>()];
-                environment
-                    .add("ringkeeper settings", format!("standalone, {}", settings.concat().join(" ")));
+                environment.add("ringkeeper settings", format!("{kind}, {}", settings.concat().join(" ")));
             }
             Self::ZooKeeper { heap_max, .. } => {
                 environment.add("ZooKeeper", self.version()?);
                 let cfg = ZOO_CFG.trim_end().replace('\n', ", ");
-                environment.add("ZooKeeper settings", format!("standalone, -Xmx{heap_max}, {cfg}"));
+                environment.add("ZooKeeper settings", format!("{kind}, -Xmx{heap_max}, {cfg}"));
                 let java = first_line(Command::new("java").arg("-version"));
                 environment.add("java", java.context("no java in the PATH")?);
             }
+            Self::Floor => environment.add("floor", "a responder that frames, and answers with canned bytes"),
         }
         Ok(())
     }
@@ -131,6 +135,7 @@ impl System {
                 command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(cfg);
                 Ok(command)
             }
+            Self::Floor => bail!("the floor is one process, and no ensemble"),
         }
     }
 
@@ -154,6 +159,11 @@ impl System {
                 fs::write(&cfg, format!("{ZOO_CFG}{place}"))?;
                 let mut command = java(folder, jars, heap_max)?;
                 command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(cfg);
+                Ok(command)
+            }
+            Self::Floor => {
+                let mut command = supervise::command(&std::env::current_exe()?)?;
+                command.arg("floor").arg("--listen").arg(address.to_string());
                 Ok(command)
             }
         }

@@ -65,7 +65,7 @@ impl Table {
     fn markdown_rows<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> String {
         let mut header = ["workload", "figure", "unit", "better"].map(str::to_owned).to_vec();
         header.extend(self.systems.iter().map(|&name| name.to_owned()));
-        if let [first, second] = self.systems.as_slice() {
+        if let [first, second, ..] = self.systems.as_slice() {
             header.push(format!("{first} / {second}"));
         }
         let mut text = markdown_line(&header) + &markdown_line(&vec!["---".to_owned(); header.len()]);
@@ -137,12 +137,12 @@ fn one_line(text: &str) -> String {
 }
 
 impl Row {
-    /// As a table shows it; with two systems, their ratio comes last.
+    /// As a table shows it; the ratio of the first two systems comes last.
     fn cells(&self) -> Vec<String> {
         let Self { workload, metric, unit, better, values } = self;
         let mut cells = [workload, metric.as_str(), unit, better.word()].map(str::to_owned).to_vec();
         cells.extend(values.iter().map(|values| cell(values)));
-        if values.len() == 2 {
+        if values.len() >= 2 {
             cells.push(self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
         }
         cells
@@ -150,7 +150,7 @@ impl Row {
 
     /// Of the first system's median to the second's.
     fn ratio(&self) -> Option<f64> {
-        let [first, second] = self.values.as_slice() else { return None };
+        let [first, second, ..] = self.values.as_slice() else { return None };
         let second = median(second.iter().copied()).filter(|second| *second != 0.0)?;
         Some(median(first.iter().copied())? / second)
     }
@@ -172,7 +172,7 @@ impl Row {
 }
 
 fn cell(values: &[f64]) -> String {
-    let Some(median) = median(values.iter().copied()) else { return "error".to_owned() };
+    let Some(median) = median(values.iter().copied()) else { return "-".to_owned() };
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     format!("{} ({} .. {})", figure(median), figure(least), figure(greatest))
@@ -209,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_a_good_run_has_an_error_instead_of_a_figure() {
+    fn a_system_without_a_good_run_has_no_figure() {
         let mut table = Table::new(vec!["ringkeeper", "ZooKeeper"]);
         table.add("reads", 1, vec![Metric::higher("throughput", "operations/s", 5.0)]);
         let text = table.markdown_of("reads");
-        assert!(text.contains("| error | 5.00 (5.00 .. 5.00) | - |"), "{text}");
+        assert!(text.contains("| - | 5.00 (5.00 .. 5.00) | - |"), "{text}");
     }
 
     #[test]

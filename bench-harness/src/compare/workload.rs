@@ -1,4 +1,4 @@
-//! The workloads by name, each measured against one server that was started for it.
+//! The workloads by name, each measured against a server, or an ensemble, that was started for it.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use super::fanout::fanout;
 use super::memory::memory;
 use super::metric::{Metric, metrics_of};
 use super::server::Server;
+use super::system::System;
 use crate::creates::Creates;
 use crate::driver::Schedule;
 use crate::measure::{Load, Measurement, as_f64, fresh_root, measure, under_load};
@@ -31,6 +32,8 @@ pub(crate) enum Workload {
     SetOne,
     /// Synchronous creates of 100 B by 1 client, then by 100
     Create100,
+    /// Synchronous creates of 1 KiB, each deleted again asynchronously, by 1 worker, then by 20
+    CreateDelete,
     /// Sessions opened and closed, 64 at a time
     Sessions,
     /// One znode watched by 1,000 sessions: from the change to the last notification
@@ -54,6 +57,7 @@ const SATURATING_OUTSTANDING: usize = 100;
 const PAYLOAD_LEN: usize = 1024;
 const CREATED_LEN: usize = 100;
 const CREATING_CLIENTS: [usize; 2] = [1, 100];
+const CREATING_WORKERS: [usize; 2] = [1, 20];
 const WATCHERS: usize = 1000;
 const CHANGES: u32 = 50;
 const SEED: u64 = 1;
@@ -66,6 +70,12 @@ impl Workload {
     pub(crate) fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Whether it says something of `system`: canned answers measure the way to the server and back, not memory or
+    /// watches.
+    pub(crate) const fn suits(self, system: &System) -> bool {
+        !matches!(system, System::Floor) || !matches!(self, Self::WatchFanout | Self::Memory)
     }
 
     /// Runs it once. `is_jvm`: the server has a garbage-collected heap to look into.
@@ -81,6 +91,7 @@ impl Workload {
             Self::Writes => saturate(server, 0, lengths),
             Self::SetOne => set_one(server, lengths),
             Self::Create100 => create100(server, lengths),
+            Self::CreateDelete => create_delete(server, lengths),
             Self::Sessions => sessions(server, lengths),
             Self::WatchFanout => watch_fanout(server),
             Self::Memory => memory(server, lengths.memory_znodes, is_jvm),
@@ -103,37 +114,53 @@ fn load(reads_percent: u8, warmup: Duration, window: Duration) -> Load {
 }
 
 fn condition(server: &Server, length: Duration) -> Result<()> {
-    measure(&[server.address()], None, &load(50, Duration::ZERO, length)).map(drop)
+    measure(server.addresses(), None, &load(50, Duration::ZERO, length)).map(drop)
 }
 
 fn saturate(server: &Server, reads_percent: u8, lengths: Lengths) -> Result<Vec<Metric>> {
     let load = load(reads_percent, lengths.warmup, lengths.window);
-    let measurement = measure(&[server.address()], Some(server.processes()), &load)?;
+    let measurement = measure(server.addresses(), Some(server.processes()), &load)?;
     Ok(metrics_of(&measurement, "", &[50.0, 99.0, 99.9]))
 }
 
 fn set_one(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     let load = Load { sessions: 1, outstanding: 1, znodes: 1, ..load(0, lengths.warmup, lengths.window) };
-    let measurement = measure(&[server.address()], Some(server.processes()), &load)?;
+    let measurement = measure(server.addresses(), Some(server.processes()), &load)?;
     Ok(metrics_of(&measurement, "", &[50.0, 99.0, 99.9]))
+}
+
+fn create_delete(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
+    let mut metrics = Vec::new();
+    for workers in CREATING_WORKERS {
+        let source = |parent: &str| Creates::new(parent, u32::MAX, PAYLOAD_LEN).deleting();
+        let measurement = create_synchronously(server, workers, lengths, source)?;
+        metrics.extend(metrics_of(&measurement, &format!("{workers} worker(s): "), &[50.0, 99.0]));
+    }
+    Ok(metrics)
 }
 
 fn create100(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     let mut metrics = Vec::new();
     for clients in CREATING_CLIENTS {
-        let measurement = create_synchronously(server, clients, lengths)?;
+        let source = |parent: &str| Creates::new(parent, u32::MAX, CREATED_LEN);
+        let measurement = create_synchronously(server, clients, lengths, source)?;
         metrics.extend(metrics_of(&measurement, &format!("{clients} client(s): "), &[50.0, 99.0]));
     }
     Ok(metrics)
 }
 
-fn create_synchronously(server: &Server, clients: usize, lengths: Lengths) -> Result<Measurement> {
-    let mut sessions = Session::open_all(&[server.address()], clients)?;
+fn create_synchronously(
+    server: &Server,
+    clients: usize,
+    lengths: Lengths,
+    source: impl Fn(&str) -> Creates,
+) -> Result<Measurement> {
+    let mut sessions = Session::open_all(server.addresses(), clients)?;
     let root = fresh_root();
     sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
     let parents: Vec<String> = (0..clients).map(|index| format!("{root}/{index:03}")).collect();
     session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
-    let sources = parents.iter().map(|parent| Creates::new(parent, u32::MAX, CREATED_LEN)).collect();
+    let sources = parents.iter().map(|parent| source(parent)).collect();
     let from = Instant::now() + lengths.warmup;
     let schedule = Schedule { outstanding: 1, from, to: from + lengths.window };
     let (sessions, tally, server_cpu) = under_load(sessions, sources, 1, schedule, Some(server.processes()))?;
@@ -143,7 +170,7 @@ fn create_synchronously(server: &Server, clients: usize, lengths: Lengths) -> Re
 
 fn sessions(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     let Lengths { warmup, window, .. } = lengths;
-    let churned = churn(server.address(), server.processes(), SATURATING_SESSIONS, warmup, window)?;
+    let churned = churn(server.addresses(), server.processes(), SATURATING_SESSIONS, warmup, window)?;
     let sessions = as_f64(churned.sessions);
     let handshake_us = |percent| as_f64(churned.handshakes_ns.value_at_percentile(percent)) / 1e3;
     let cpu = churned.server_cpu.as_secs_f64();
@@ -152,11 +179,16 @@ fn sessions(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
         Metric::lower("handshake p50", "us", handshake_us(50.0)),
         Metric::lower("handshake p99", "us", handshake_us(99.0)),
         Metric::lower("server CPU", "s per million sessions", cpu * 1e6 / sessions.max(1.0)),
+        Metric::context(
+            "generator CPU",
+            "% of a core",
+            churned.generator_cpu.as_secs_f64() * 1e2 / window.as_secs_f64(),
+        ),
     ])
 }
 
 fn watch_fanout(server: &Server) -> Result<Vec<Metric>> {
-    let latencies_ns = fanout(server.address(), WATCHERS, CHANGES)?;
+    let latencies_ns = fanout(server.addresses(), WATCHERS, CHANGES)?;
     let latency_us = |percent| as_f64(latencies_ns.value_at_percentile(percent)) / 1e3;
     Ok(vec![
         Metric::lower("last notification p50", "us", latency_us(50.0)),

@@ -74,7 +74,7 @@ impl Servers {
     /// A client whose connection goes through `proxy`.
     pub(crate) fn client_through(&self, proxy: &proxy::Proxy) -> Client {
         let connect_string = format!("{}{}", proxy.address(), self.root);
-        let builder = Client::builder(&connect_string).session_timeout(Duration::from_secs(4));
+        let builder = Client::builder(&connect_string).session_timeout(Duration::from_secs(8));
         builder.connect().wait().expect("a session")
     }
 

@@ -15,7 +15,8 @@ pub struct Config {
     pub quorum: Box<dyn Quorum>,
     /// Servers that learn without a vote.
     pub observers: ServerSet,
-    /// Silence after which a peer is taken for dead. A broken connection is acted on at once.
+    /// Silence after which a peer is taken for dead. A broken connection is acted on at once; time in which this
+    /// server itself stood still is no silence.
     pub peer_timeout_ms: u64,
     /// How long a candidate that a quorum agrees on waits for connected voters that have not answered.
     pub finalize_wait_ms: u64,
@@ -37,6 +38,8 @@ impl Config {
     /// Majorities of `voters`, the design's default limits.
     #[must_use]
     pub fn new(id: ServerId, voters: ServerSet, observers: ServerSet) -> Self {
+        // A server alone has nobody to keep them for.
+        let alone = voters.len() == 1 && observers.is_empty();
         Self {
             id,
             quorum: Box::new(Majority::new(voters)),
@@ -45,7 +48,7 @@ impl Config {
             finalize_wait_ms: 50,
             init_limit_ms: 20_000,
             sync_limit_ms: 10_000,
-            tail_bytes_max: 64 << 20,
+            tail_bytes_max: if alone { 0 } else { 64 << 20 },
             window_bytes_max: 64 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
             mutation: Mutation::None,
@@ -63,6 +66,13 @@ impl Config {
     /// How often heartbeats and unanswered election messages go out.
     pub(super) const fn heartbeat_ms(&self) -> u64 {
         self.peer_timeout_ms / 4
+    }
+
+    /// The longest time between two inputs that counts in full. More means that the shell, which ticks at least twice
+    /// as often, did not run.
+    pub(super) const fn step_max_ms(&self) -> u64 {
+        let heartbeat_ms = self.heartbeat_ms();
+        if heartbeat_ms > 100 { heartbeat_ms } else { 100 }
     }
 }
 

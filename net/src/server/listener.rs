@@ -40,7 +40,7 @@ const PORT_PATIENCE: Duration = Duration::from_secs(2);
 /// refused; SO_REUSEADDR is on, so that a restart need not wait for old connections to time out.
 ///
 /// The kernel takes io_uring apart only after the process is gone, and the sockets with it: a server that is started
-/// the moment its predecessor has ended still finds the port in use. So it waits a little before it believes that.
+/// the moment its predecessor was killed still finds the port in use. So it waits a little before it believes that.
 /// To be called before there is an executor on this thread.
 ///
 /// # Errors
@@ -76,6 +76,21 @@ fn try_bind(address: SocketAddr) -> Result<Socket, BindError> {
 /// Another server began to listen meanwhile.
 pub(crate) fn listen(socket: &Socket, backlog: u32, address: SocketAddr) -> Result<(), BindError> {
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(|error| BindError::new(address, error))
+}
+
+/// Another handle of a port, for [`stop_listening`].
+///
+/// # Errors
+/// No file descriptor is free.
+pub(crate) fn handle(socket: &Socket, address: SocketAddr) -> Result<Socket, BindError> {
+    socket.try_clone().map_err(|error| BindError::Other { address, error })
+}
+
+/// Closes a port to new connections, at once. Dropping the listener is not enough: a request of io_uring that waits
+/// for connections keeps the socket, and the kernel takes it apart only after the process is gone.
+pub(crate) fn stop_listening(socket: &Socket) {
+    // It fails only if the socket does not listen, which is what is wanted.
+    let _ = socket.shutdown(std::net::Shutdown::Both);
 }
 
 impl BindError {
@@ -133,6 +148,19 @@ mod tests {
         let address = first.local_addr().expect("bound").as_socket().expect("an internet address");
         let error = bind(address).expect_err("taken").to_string();
         assert!(error.starts_with(&format!("{address} is in use")), "{error}");
+    }
+
+    #[test]
+    fn a_port_that_stopped_listening_is_free_though_its_socket_is_still_there() {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let first = bind(any).expect("a free port");
+        listen(&first, 1, any).expect("nobody else listens");
+        let address = first.local_addr().expect("bound").as_socket().expect("an internet address");
+        stop_listening(&handle(&first, address).expect("a file descriptor"));
+        let refused = std::net::TcpStream::connect(address).expect_err("nobody listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let second = bind(address).expect("free");
+        listen(&second, 1, address).expect("nobody else listens");
     }
 
     #[test]

@@ -8,5 +8,7 @@ mod connections;
 mod durability;
 mod sessions;
 mod shards;
+mod shell;
+mod snapshots;
 mod start;
 mod words;

@@ -1,4 +1,4 @@
-//! Three servers of one system, one of which is killed now and then.
+//! Servers of one system that form an ensemble, one of which may be killed now and then.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -14,8 +14,7 @@ use tempfile::TempDir;
 
 use crate::compare::System;
 use crate::interrupt;
-
-const SERVERS: usize = 3;
+use crate::server_cpu::ServerProcesses;
 
 /// How long servers may take to find a leader and follow it.
 const START_MAX: Duration = Duration::from_secs(120);
@@ -29,7 +28,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES_SHOWN: usize = 10;
 
 /// A running ensemble. Dropping it kills its processes and removes its folder.
-pub(super) struct Ensemble {
+pub(crate) struct Ensemble {
     members: Vec<Member>,
     system: System,
     _folder: TempDir,
@@ -42,10 +41,11 @@ struct Member {
 }
 
 impl Ensemble {
-    /// Starts three servers in folders of their own inside `work_dir`.
-    pub(super) fn start(system: &System, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("failover-").tempdir_in(work_dir)?;
-        let ports = ports(port)?;
+    /// Starts `count` servers in folders of their own inside `work_dir`, on three ports each from `port` on or, without
+    /// one, on any that are free.
+    pub(crate) fn start(system: &System, count: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("ensemble-").tempdir_in(work_dir)?;
+        let ports = ports(count, port)?;
         let mut members = Vec::new();
         for (id, ports) in (1..).zip(ports.chunks(3)) {
             let own = folder.path().join(id.to_string());
@@ -62,30 +62,37 @@ impl Ensemble {
             system.write_ensemble_member(&member.folder, member.client, &servers)?;
         }
         let mut ensemble = Self { members, system: system.clone(), _folder: folder };
-        for server in 0..SERVERS {
+        for server in 0..count {
             ensemble.restart(server)?;
         }
         Ok(ensemble)
     }
 
-    pub(super) const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         self.system.name()
     }
 
     /// Where clients connect.
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|member| member.client).collect()
     }
 
+    /// The processes of the servers that run.
+    pub(crate) fn processes(&self) -> Result<ServerProcesses> {
+        let running = self.members.iter().filter_map(|member| member.child.as_ref());
+        let pids: Vec<_> = running.map(|child| i32::try_from(child.id())).collect::<Result<_, _>>()?;
+        ServerProcesses::of_pids(&pids)
+    }
+
     /// Waits until one server leads and all others follow; which one leads.
-    pub(super) fn wait_for_leader(&mut self) -> Result<usize> {
+    pub(crate) fn wait_for_leader(&mut self) -> Result<usize> {
         let deadline = Instant::now() + START_MAX;
         loop {
             let modes: Vec<_> =
                 self.members.iter().map(|member| mode(member.client).unwrap_or_default()).collect();
             let of = |mode: &str| modes.iter().filter(|other| *other == mode).count();
             if let (1, Some(leader)) = (of("leader"), modes.iter().position(|mode| mode == "leader"))
-                && of("follower") == SERVERS - 1
+                && of("follower") == self.members.len() - 1
             {
                 return Ok(leader);
             }
@@ -97,7 +104,7 @@ impl Ensemble {
     }
 
     /// `kill -9`; the moment just before.
-    pub(super) fn kill(&mut self, server: usize) -> Result<Instant> {
+    pub(crate) fn kill(&mut self, server: usize) -> Result<Instant> {
         let mut child = self.members[server].child.take().context("the server runs")?;
         let before = Instant::now();
         child.kill()?;
@@ -106,7 +113,7 @@ impl Ensemble {
     }
 
     /// Starts a server that does not run.
-    pub(super) fn restart(&mut self, server: usize) -> Result<()> {
+    pub(crate) fn restart(&mut self, server: usize) -> Result<()> {
         let member = &mut self.members[server];
         let log = File::options().create(true).append(true).open(member.folder.join("server.log"))?;
         let mut command = self.system.ensemble_command(&member.folder)?;
@@ -118,7 +125,7 @@ impl Ensemble {
     }
 
     /// The ends of the servers' outputs, to go with an error.
-    pub(super) fn log_tails(&self) -> String {
+    pub(crate) fn log_tails(&self) -> String {
         let tail = |member: &Member| {
             let log = fs::read_to_string(member.folder.join("server.log")).unwrap_or_default();
             let lines: Vec<_> = log.lines().collect();
@@ -138,9 +145,9 @@ impl Drop for Ensemble {
     }
 }
 
-/// Client, quorum and election port of each server.
-fn ports(first: Option<u16>) -> Result<Vec<u16>> {
-    let wanted = (0..3 * u16::try_from(SERVERS)?).map(|index| first.map_or(0, |first| first + index));
+/// Client, quorum and election port of each of `count` servers.
+fn ports(count: usize, first: Option<u16>) -> Result<Vec<u16>> {
+    let wanted = (0..3 * u16::try_from(count)?).map(|index| first.map_or(0, |first| first + index));
     let listeners = wanted.map(|port| {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| format!("port {port} is in use"))
     });
