@@ -4,6 +4,8 @@
 //! meet in many combinations), lets the ensemble suffer for a while, heals everything and expects progress.
 //! The [`checker`] watches every step. A run that fails says what broke; the same seed breaks again.
 //!
+//! Two worlds: the broadcast alone ([`run`]), and whole servers with clients ([`ensemble`]).
+//!
 //! To add a fault: give it a rate in [`faults::Faults`], draw it there, and let `World` carry it out. To see
 //! that the checker can fail, plant a [`Mutation`](ringkeeper_engine::zab::Mutation).
 #![forbid(unsafe_code)]

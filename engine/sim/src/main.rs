@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use ringkeeper_engine::mutation::Mutation;
@@ -37,6 +38,9 @@ enum Command {
         /// Threads; a run takes one.
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// Begins no seed after this long.
+        #[arg(long, default_value_t = u64::MAX / 60)]
+        minutes: u64,
         /// Goes on after a failure, and lists all that fail.
         #[arg(long)]
         keep_going: bool,
@@ -66,6 +70,9 @@ fn parse_mutation(text: &str) -> Result<Mutation, String> {
     named.ok_or_else(|| format!("none of {:?}", all().collect::<Vec<_>>()))
 }
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -79,7 +86,9 @@ fn main() -> ExitCode {
         default(info);
     }));
     match Args::parse().command {
-        Command::Run { seeds, threads, keep_going } => run(seeds, threads, keep_going),
+        Command::Run { seeds, threads, minutes, keep_going } => {
+            run(seeds, threads, Duration::from_secs(60 * minutes), keep_going)
+        }
         Command::Seed { seed, trace, mutation } => {
             println!("seed {seed}");
             SEED.set(Some(seed));
@@ -98,7 +107,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(seeds: Range<u64>, threads: usize, keep_going: bool) -> ExitCode {
+#[expect(clippy::disallowed_methods, reason = "how long to go on is the only thing that the clock decides")]
+fn run(seeds: Range<u64>, threads: usize, limit: Duration, keep_going: bool) -> ExitCode {
+    let started = Instant::now();
     println!("seeds {}..{} on {threads} threads", seeds.start, seeds.end);
     let next = AtomicU64::new(seeds.start);
     let total = Mutex::new(Report::default());
@@ -108,6 +119,9 @@ fn run(seeds: Range<u64>, threads: usize, keep_going: bool) -> ExitCode {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 loop {
+                    if started.elapsed() > limit {
+                        return;
+                    }
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end || (!keep_going && !failures.lock().expect(lock).is_empty()) {
                         return;
@@ -131,6 +145,7 @@ fn run(seeds: Range<u64>, threads: usize, keep_going: bool) -> ExitCode {
         }
     });
     println!("{}", total.lock().expect(lock));
+    println!("took                  {} s", started.elapsed().as_secs());
     let failures = failures.into_inner().expect(lock);
     println!("failures              {}", failures.len());
     for (seed, oracle) in &failures {

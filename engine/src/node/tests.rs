@@ -60,11 +60,10 @@ fn node(log: &[Batch]) -> Node {
 }
 
 fn serves(node: &mut Node) -> Option<Serving> {
-    let told = node.take_effects().into_iter().rev().find_map(|effect| match effect {
+    node.take_effects().into_iter().rev().find_map(|effect| match effect {
         Effect::AllShards(ToShard::Serving(serving)) => Some(serving),
         _ => None,
-    });
-    told
+    })
 }
 
 /// What the new leader sent while the state was being rebuilt was executed on the state with the cut transactions, and
@@ -80,7 +79,7 @@ fn what_comes_while_the_state_is_rebuilt_is_executed_on_the_rebuilt_state() {
     let status = Status::Following { leader: ServerId(2), epoch: Epoch(2) };
     node.on_zab_effect(now, zab::Effect::Status(status));
     assert_eq!(serves(&mut node), None, "there is nothing to serve from");
-    node.rebuilt(now, state(&[kept.clone()]));
+    node.rebuilt(now, state(std::slice::from_ref(&kept)));
     assert_eq!(node.committed().last_zxid(), next.last());
     assert_eq!(serves(&mut node), Some(Serving::Yes));
 }

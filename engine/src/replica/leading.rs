@@ -68,6 +68,7 @@ pub(super) struct Leadership {
 
 /// The number that comes before a leadership's first round; greater than any of an earlier epoch.
 const fn first_round(epoch: Epoch) -> u64 {
+    // u64::from is not const.
     (epoch.0 as u64) << 32
 }
 

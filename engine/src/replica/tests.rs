@@ -315,7 +315,9 @@ fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on()
         told.expect("an answer to the learner")
     };
     follower.turn(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
-    let Some(Effect::ToLeader(bytes)) = follower.take_effects().last() else { panic!("a turn to pass on") };
+    let Some(Effect::ToLeader(bytes)) = follower.take_effects().next_back() else {
+        panic!("a turn to pass on")
+    };
     leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
     let batch = leader.seal().expect("a transaction");
     leader.commit(now(0), batch.last);
