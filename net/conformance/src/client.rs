@@ -80,23 +80,33 @@ impl Client {
         Ok(nodes.into_iter().next().flatten())
     }
 
-    /// The same for many znodes, a few hundred requests at a time.
+    /// The same for many znodes.
     pub(crate) fn get_all(&mut self, paths: &[String]) -> Result<Vec<Option<Node>>> {
+        let replies = self.request_all(OpCode::GetData, paths, path_watch_body)?;
+        replies.iter().zip(paths).map(|(reply, path)| decode_node(reply, path)).collect()
+    }
+
+    /// A request about each of many paths, a few hundred at a time; the replies in their order.
+    fn request_all(
+        &mut self,
+        op: OpCode,
+        paths: &[String],
+        body: impl Fn(&str) -> Vec<u8>,
+    ) -> Result<Vec<Reply>> {
         const AT_ONCE: usize = 256;
-        let mut nodes = Vec::with_capacity(paths.len());
+        let mut replies = Vec::with_capacity(paths.len());
         for paths in paths.chunks(AT_ONCE) {
             let first_xid = self.next_xid;
             self.next_xid += i32::try_from(paths.len())?;
             let requests = (first_xid..).zip(paths);
-            let bytes: Vec<u8> = requests
-                .flat_map(|(xid, path)| request_frame(xid, OpCode::GetData.to_wire(), &path_watch_body(path)))
-                .collect();
+            let bytes: Vec<u8> =
+                requests.flat_map(|(xid, path)| request_frame(xid, op.to_wire(), &body(path))).collect();
             self.connection.send(&bytes)?;
-            for (xid, path) in (first_xid..).zip(paths) {
-                nodes.push(decode_node(&self.reply(xid, OpCode::GetData)?, path)?);
+            for xid in first_xid..self.next_xid {
+                replies.push(self.reply(xid, op)?);
             }
         }
-        Ok(nodes)
+        Ok(replies)
     }
 
     /// Names of the children.
@@ -114,6 +124,12 @@ impl Client {
     /// Deletes a znode of any version.
     pub(crate) fn delete(&mut self, path: &str) -> Result<()> {
         expect_ok(&self.request(OpCode::Delete, &delete_body(path))?, path)
+    }
+
+    /// The same for many znodes.
+    pub(crate) fn delete_all(&mut self, paths: &[String]) -> Result<()> {
+        let replies = self.request_all(OpCode::Delete, paths, delete_body)?;
+        replies.iter().zip(paths).try_for_each(|(reply, path)| expect_ok(reply, path))
     }
 
     /// Ends the session.

@@ -43,6 +43,24 @@ fn no_client_of_another_server_notices_that_a_follower_is_killed() {
 }
 
 #[test]
+fn a_follower_that_stands_still_for_a_moment_keeps_its_leader_and_its_clients() {
+    let ensemble = Ensemble::start();
+    let leader = ensemble.leader();
+    let load = Load::start(&ensemble, &ensemble.addresses());
+    for follower in ensemble.others(leader).into_iter().cycle().take(6) {
+        load.wait_for_writes(50);
+        ensemble.pause(follower);
+        // Longer than the peer timeout: what it finds first when it goes on is that its leader has been silent.
+        sleep(Duration::from_millis(700));
+        ensemble.resume(follower);
+    }
+    load.wait_for_writes(50);
+    assert_eq!(load.broken(), 0, "connections were closed");
+    assert_eq!(ensemble.leader(), leader);
+    assert_nothing_lost(&ensemble, &load.stop());
+}
+
+#[test]
 fn all_killed_at_once_come_back_with_every_acknowledged_write_and_the_ephemerals_of_live_sessions() {
     let mut ensemble = Ensemble::start();
     let mut owner = ensemble.connect(1);

@@ -120,12 +120,13 @@ fn write_until_crash(writers: &mut [Writer], server: &mut Server, crash_after: D
     })
 }
 
-/// Keeps the shared directory small; its names stay used.
+/// Keeps the shared directory small; its names stay used. In a pipeline, for the writers' sessions hear nothing
+/// meanwhile and must not expire.
 fn clear_sequential(server: SocketAddr) -> Result<()> {
     let mut client = Client::connect(server, LIVE_TIMEOUT_MS)?;
-    for name in client.children(SEQUENTIAL)? {
-        client.delete(&format!("{SEQUENTIAL}/{name}"))?;
-    }
+    let names = client.children(SEQUENTIAL)?;
+    let paths: Vec<String> = names.iter().map(|name| format!("{SEQUENTIAL}/{name}")).collect();
+    client.delete_all(&paths)?;
     client.close()
 }
 
