@@ -16,6 +16,7 @@ use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogQueue};
 use super::peers::Peers;
 use super::report::{CoreCounters, CoreReport};
+use super::snapshots::Trigger;
 use super::wake::WakeFlag;
 use crate::ring::{Consumer, Producer};
 
@@ -30,6 +31,8 @@ pub(crate) struct CoreHost {
     peers: Peers,
     clock: Clock,
     counters: CoreCounters,
+    /// Hears what goes into the log.
+    trigger: Rc<Trigger>,
     alarms: LogQuota,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
@@ -50,6 +53,7 @@ impl CoreHost {
         shards: Vec<Producer<ToShard>>,
         log: Rc<LogQueue>,
         peers: Peers,
+        trigger: Rc<Trigger>,
         clock: Clock,
     ) -> Rc<Self> {
         let shards = shards.into_iter().map(|ring| ShardLink { ring, waiting: RefCell::default() }).collect();
@@ -59,6 +63,7 @@ impl CoreHost {
             log,
             peers,
             clock,
+            trigger,
             counters: CoreCounters::default(),
             alarms: LogQuota::default(),
             broken: RefCell::default(),
@@ -91,6 +96,7 @@ impl CoreHost {
             digests: node.digests().collect(),
             peers_connected: self.peers.connected(),
             forced: self.log.forced(),
+            snapshots: self.trigger.taken(),
             proposals: self.counters.proposals(),
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
@@ -104,6 +110,12 @@ impl CoreHost {
 
     /// Something happened to a peer.
     pub(crate) fn peer_input(&self, input: Input) {
+        self.node.borrow_mut().input(self.clock.now(), input);
+        self.work.raise();
+    }
+
+    /// Something happened to the snapshots of this server.
+    pub(crate) fn log_input(&self, input: Input) {
         self.node.borrow_mut().input(self.clock.now(), input);
         self.work.raise();
     }
@@ -183,6 +195,8 @@ impl CoreHost {
             zab::Effect::Send { to, message } => self.peers.send(to, &message),
             zab::Effect::Append(batch) => {
                 self.counters.appended(batch.bytes().len());
+                let txns = 1 + batch.last().0 - batch.first().0;
+                self.trigger.appended(txns, batch.bytes().len() as u64);
                 self.log.push(Command::Append(batch));
             }
             zab::Effect::Truncate { after } => self.log.push(Command::Truncate { after }),

@@ -8,16 +8,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
 use ringkeeper_log::Reader;
-use ringkeeper_log::error::{AppendError, FatalError, ReadError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, TruncateError};
 use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::core_host::CoreHost;
+use super::replay::{self, RestoreError};
 use super::wake::WakeFlag;
 
 /// Without an append for this long, the log writes down that all of it is durable, so that later damage to its last
@@ -34,9 +35,7 @@ pub(crate) enum LogFailure {
     #[error(transparent)]
     Truncate(#[from] TruncateError),
     #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error("a batch of the log cannot be replayed: {0}")]
-    Replay(#[from] txn::BatchError),
+    Restore(#[from] RestoreError),
 }
 
 /// Something to do with the log.
@@ -46,8 +45,10 @@ pub(crate) enum Command {
     Append(Batch),
     /// Cut, answered by [`Input::Truncated`].
     Truncate { after: Zxid },
-    /// Rebuild the state from all of the log, answered by [`Answer::Rebuilt`].
+    /// Rebuild the state from the newest snapshot and the log after it, answered by [`Answer::Rebuilt`].
     Rebuild,
+    /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is any.
+    Purge { upto: Zxid },
     /// Make promises durable, answered by [`Input::EpochsDurable`].
     Promise(Epochs),
     /// Read for a peer, answered by [`Input::LogRead`].
@@ -58,7 +59,7 @@ pub(crate) enum Command {
 pub(crate) enum Answer {
     /// An input of the node.
     Input(Input),
-    /// The state after all of the log.
+    /// The state after all of the log, rebuilt.
     Rebuilt(Box<State>),
 }
 
@@ -170,6 +171,7 @@ impl LogQueue {
 /// The log, the promises, and what rebuilding a state needs.
 pub(crate) struct LogTask<S: Storage> {
     pub(crate) wal: Wal<S>,
+    pub(crate) snapshots: Snapshots<S>,
     pub(crate) meta: MetaStore<S>,
     /// Seed of the trees of this process.
     pub(crate) seed: u64,
@@ -231,6 +233,15 @@ impl<S: Storage> LogTask<S> {
                 Answer::Input(Input::Truncated { last: mark(last) })
             }
             Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
+            Command::Purge { upto } => {
+                let segments = self.wal.purge_before(upto.0);
+                if segments == 0 {
+                    return Ok(());
+                }
+                let base = mark(self.wal.base());
+                tracing::info!(segments, base = %base.zxid, "the log begins later now");
+                Answer::Input(Input::LogPurged { base })
+            }
             Command::Promise(epochs) => {
                 self.meta.promise(promises(&epochs)).await?;
                 Answer::Input(Input::EpochsDurable)
@@ -255,18 +266,10 @@ impl<S: Storage> LogTask<S> {
         Ok(())
     }
 
+    /// Nothing committed is ever cut off, so all snapshots are of what the log still has.
     async fn rebuild(&self) -> Result<State, LogFailure> {
-        let mut state = State::new(self.seed);
-        if self.wal.last().zxid == 0 {
-            return Ok(state);
-        }
-        let mut reader = self.wal.read_from(self.wal.after_zxid() + 1)?;
-        while let Some(frame) = reader.next().await? {
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-            }
-        }
-        Ok(state)
+        let cluster = self.meta.meta().promises.cluster;
+        Ok(replay::restore(&self.snapshots, &self.wal, cluster, self.seed).await?.state)
     }
 }
 
