@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Config;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
+use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::server::{self, StartError};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
@@ -25,6 +26,10 @@ enum Command {
     Server(ServerArgs),
     /// Runs an ensemble of servers on this machine, for trying out
     Ensemble(EnsembleArgs),
+    /// Makes a data folder out of Apache ZooKeeper's, whose server has to be stopped
+    Import(ImportArgs),
+    /// Makes a data folder for another system out of a stopped server's
+    Export(ExportArgs),
 }
 
 #[derive(Args, Default)]
@@ -68,6 +73,8 @@ impl Cli {
             None => self.server,
             Some(Command::Server(args)) => args,
             Some(Command::Ensemble(args)) => return Ok(ensemble::run(&args)?),
+            Some(Command::Import(args)) => return Ok(migrate::import(&args)?),
+            Some(Command::Export(args)) => return Ok(migrate::export(&args)?),
         };
         if let Some(parent) = args.parent {
             ensemble::end_with(parent)?;
@@ -84,6 +91,8 @@ pub(crate) enum CliError {
     Server(#[from] StartError),
     #[error(transparent)]
     Ensemble(#[from] EnsembleError),
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
 }
 
 impl ServerArgs {
