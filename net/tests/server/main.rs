@@ -6,6 +6,7 @@ mod support;
 
 mod connections;
 mod durability;
+mod migration;
 mod sessions;
 mod shards;
 mod snapshots;
