@@ -79,12 +79,6 @@ fn credentials(loaded: &Loaded, session: i64) -> Credentials {
     Credentials { session, password: session_password(session) }
 }
 
-/// The session with the most ephemerals.
-fn owner(loaded: &Loaded) -> i64 {
-    let owners = loaded.tree.iter().map(|(_, znode)| znode.stat.owner);
-    owners.filter(|owner| loaded.sessions.contains_key(owner)).max().expect("there are ephemerals")
-}
-
 #[test]
 fn an_imported_folder_is_served_and_its_sessions_go_on() {
     let apache = Apache::unpack();
@@ -92,7 +86,8 @@ fn an_imported_folder_is_served_and_its_sessions_go_on() {
     assert!(said.starts_with("imported ") && said.contains("2 sessions with 7 ephemerals"), "{said}");
     let source = loaded(&apache.path("apache"));
     let server = Server::start_with(&["--data-dir", &apache.text("new")]);
-    let credentials = credentials(&source, owner(&source));
+    let owner = source.tree.get("/multi/ephemeral").expect("in the fixture").stat.owner;
+    let credentials = credentials(&source, owner);
     let back = Client::try_attach(server.address(), TIMEOUT_MS, Some(credentials), source.zxid);
     let mut client = back.expect("the last zxid counts here").expect("the session goes on");
     assert_eq!(client.get("/multi", false).as_deref(), Some(&b"one"[..]));
