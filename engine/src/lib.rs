@@ -8,6 +8,7 @@ pub mod acl;
 mod apply;
 pub mod fourletter;
 pub mod message;
+pub mod mutation;
 pub mod node;
 pub mod path;
 pub mod prepare;

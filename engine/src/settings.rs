@@ -1,5 +1,7 @@
 //! What the operator chose about requests.
 
+use crate::mutation::Mutation;
+
 /// Settings that decide what a request may do. They must be the same on all servers of an ensemble: whoever leads
 /// applies its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Settings {
     pub super_digest: Option<String>,
     /// Whether the ensemble may be reconfigured by clients (`reconfigEnabled`).
     pub reconfig_enabled: bool,
+    /// Planted fault for the simulator's canary runs; never set in production.
+    pub mutation: Mutation,
 }
 
 impl Default for Settings {
@@ -26,6 +30,7 @@ impl Default for Settings {
             enforce_quota: false,
             super_digest: None,
             reconfig_enabled: false,
+            mutation: Mutation::None,
         }
     }
 }

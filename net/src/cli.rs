@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -30,6 +31,8 @@ enum Command {
     Import(ImportArgs),
     /// Makes a data folder for another system out of a stopped server's
     Export(ExportArgs),
+    /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
+    Shell(ringkeeper_shell::ShellArgs),
 }
 
 #[derive(Args, Default)]
@@ -68,19 +71,30 @@ impl Cli {
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(crate) fn run(self) -> Result<(), CliError> {
+    pub(crate) fn run(self) -> Result<ExitCode, CliError> {
         let args = match self.command {
             None => self.server,
             Some(Command::Server(args)) => args,
-            Some(Command::Ensemble(args)) => return Ok(ensemble::run(&args)?),
-            Some(Command::Import(args)) => return Ok(migrate::import(&args)?),
-            Some(Command::Export(args)) => return Ok(migrate::export(&args)?),
+            Some(Command::Ensemble(args)) => {
+                ensemble::run(&args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Command::Shell(args)) => return Ok(ringkeeper_shell::run(args)),
+            Some(Command::Import(args)) => {
+                migrate::import(&args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Command::Export(args)) => {
+                migrate::export(&args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
         };
         if let Some(parent) = args.parent {
             ensemble::end_with(parent)?;
         }
         let (config, notices) = args.config()?;
-        Ok(server::run(config, &notices)?)
+        server::run(config, &notices)?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -20,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             // One sentence that names the thing and the remedy; also when standard error is closed.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ringkeeper: {error}\n"));

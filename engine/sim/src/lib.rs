@@ -10,6 +10,7 @@
 
 pub mod checker;
 mod disk;
+pub mod ensemble;
 pub mod faults;
 mod network;
 mod node;

@@ -3,6 +3,7 @@
 use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
 use super::{Context, check_acl, check_quota, check_session, fixup};
+use crate::mutation::planted;
 use crate::path;
 use crate::state::State;
 use crate::tree::Owner;
@@ -110,6 +111,7 @@ fn owner(context: &Context<'_>, mode: CreateMode, kind: CreateKind) -> Result<Ow
         CreateKind::Ttl { ttl_ms } => ttl(ttl_ms).filter(|_| mode.is_ttl()).ok_or(ErrorCode::BadArguments),
         CreateKind::Plain { .. } | CreateKind::Container if mode.is_ttl() => Err(ErrorCode::BadArguments),
         CreateKind::Container => Ok(Owner::Container),
+        CreateKind::Plain { .. } if planted!(context.settings, DisownEphemerals) => Ok(Owner::None),
         CreateKind::Plain { .. } if mode.is_ephemeral() => Ok(Owner::Session(context.session)),
         CreateKind::Plain { .. } => Ok(Owner::None),
     }

@@ -10,6 +10,7 @@ use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::mutation::planted;
 use crate::path;
 use crate::prepare::{self, Context};
 use crate::state::State;
@@ -56,12 +57,18 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Client>,
     opening: BTreeMap<SessionId, Opening>,
     syncs: VecDeque<WaitingSync>,
-    /// The last confirmation asked for, and the last one given.
+    /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the broadcast may
+    /// answer late what the leadership of an earlier epoch has asked, and that says nothing about this one's rounds.
     round_asked: u64,
     round_confirmed: u64,
     /// Low 56 bits of the last session id given out.
     last_session: i64,
     random: ChaCha12Rng,
+}
+
+/// The number that comes before a leadership's first round; greater than any of an earlier epoch.
+const fn first_round(epoch: Epoch) -> u64 {
+    (epoch.0 as u64) << 32
 }
 
 impl Leadership {
@@ -75,15 +82,18 @@ impl Leadership {
         random.set_stream(u64::from(epoch.0));
         Self {
             last_zxid: Zxid::new(epoch, 0),
-            last_time_ms: head.last_time_ms(),
+            last_time_ms: match planted!(settings.requests, TimeRunsBackwards) {
+                true => 0,
+                false => head.last_time_ms(),
+            },
             expiry,
             last_tick_ms: now.monotonic_ms,
             cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
             syncs: VecDeque::new(),
-            round_asked: 0,
-            round_confirmed: 0,
+            round_asked: first_round(epoch),
+            round_confirmed: first_round(epoch),
             // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
             last_session: (now.wall_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
             random,
@@ -138,7 +148,12 @@ impl Replica {
         let expired = leadership.expiry.expired(now.monotonic_ms);
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
         for session in expired {
-            let op = prepare::prepare_close_session(self.pipeline.head(), session);
+            let mut op = prepare::prepare_close_session(self.pipeline.head(), session);
+            if planted!(self.settings.requests, KeepEphemerals)
+                && let TxnOp::CloseSession(ephemerals) = &mut op
+            {
+                ephemerals.clear();
+            }
             self.order(now, session, Xid(0), op);
         }
         for path in removable {
@@ -160,7 +175,10 @@ impl Replica {
     }
 
     pub(super) fn lead_turn(&mut self, now: Now, server: ServerId, shard: ShardId, turn: Turn) {
-        if let Role::Leading(leadership) = &mut self.role {
+        let deaf = planted!(self.settings.requests, IgnoreTouches) && server != self.settings.server;
+        if let Role::Leading(leadership) = &mut self.role
+            && !deaf
+        {
             for session in &turn.touched {
                 leadership.expiry.touch(now.monotonic_ms, *session);
             }
@@ -179,12 +197,12 @@ impl Replica {
                 self.reattach(now, client, session, password, timeout_ms);
             }
             Submitted::Detach => self.detach(client, session),
-            _ if !self.owns(client, session) => {
+            _ if !self.owns(client, session) && !planted!(self.settings.requests, IgnoreOwner) => {
                 self.direct(client, ToShard::Evict { conn: client.origin.conn })
             }
             Submitted::Sync => self.sync(client),
             Submitted::Write { xid, op, body, identities, fence } => {
-                if fence {
+                if fence && !planted!(self.settings.requests, DropFences) {
                     self.pipeline.fence(session);
                 }
                 // The shard has decoded it once: only a broken peer's is refused here.
@@ -257,14 +275,19 @@ impl Replica {
         timeout_ms: u32,
     ) {
         let conn = client.origin.conn;
-        let known = self.pipeline.head().session(session).is_some_and(|known| known.password == password);
+        let known = match self.pipeline.head().session(session) {
+            Some(known) => known.password == password || planted!(self.settings.requests, AcceptAnyPassword),
+            None => planted!(self.settings.requests, ReviveSessions),
+        };
         let Role::Leading(leadership) = &mut self.role else { return };
         if !known || leadership.opening.contains_key(&session) {
             return self.direct(client, ToShard::Rejected { conn });
         }
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
         let previous = leadership.owners.insert(session, client).filter(|previous| *previous != client);
-        if let Some(previous) = previous {
+        if let Some(previous) = previous
+            && !planted!(self.settings.requests, EvictNobody)
+        {
             self.direct(previous, ToShard::Evict { conn: previous.origin.conn });
         }
         self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
@@ -280,6 +303,10 @@ impl Replica {
     fn sync(&mut self, client: Client) {
         let upto = self.pipeline.last_executed();
         let Role::Leading(leadership) = &mut self.role else { return };
+        if planted!(self.settings.requests, SyncAlone) {
+            leadership.syncs.push_back(WaitingSync { client, upto: Zxid::ZERO, round: 0 });
+            return self.release_syncs();
+        }
         let idle = leadership.round_asked == leadership.round_confirmed;
         let round = leadership.round_asked + 1;
         leadership.syncs.push_back(WaitingSync { client, upto, round });

@@ -22,6 +22,7 @@ use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::mutation::planted;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::txn::{self, BatchError, TxnOp};
@@ -171,7 +172,7 @@ impl Replica {
     /// ([`Self::rebuilt`]).
     #[must_use]
     pub fn truncate(&mut self, after: Zxid) -> bool {
-        self.pipeline.truncate(after)
+        self.pipeline.truncate(after) || planted!(self.settings.requests, KeepCutState)
     }
 
     /// The state was rebuilt from the log, or received whole from the leader.
@@ -188,6 +189,11 @@ impl Replica {
         match &mut self.role {
             // The shard closes the connections as soon as it hears of it.
             Role::Looking => {}
+            Role::Following if planted!(self.settings.requests, ForwardTwice) => {
+                let bytes = forward::encode_turn(shard, turn);
+                self.effects.push(Effect::ToLeader(bytes.clone()));
+                self.effects.push(Effect::ToLeader(bytes));
+            }
             Role::Following => self.effects.push(Effect::ToLeader(forward::encode_turn(shard, turn))),
             Role::Leading(_) => self.lead_turn(now, self.settings.server, shard, turn),
         }
@@ -226,6 +232,9 @@ impl Replica {
             self.pipeline.execute(txn, origin, size);
         }
         self.pipeline.seal();
+        if planted!(self.settings.requests, PublishOnAppend) {
+            self.commit(Now::default(), self.pipeline.last_executed());
+        }
         Ok(())
     }
 
@@ -250,6 +259,9 @@ impl Replica {
         let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
         let mut payload = AlignedVec::new();
         txn::encode_batch(txns, &mut payload);
+        if planted!(self.settings.requests, ReplyBeforeCommit) {
+            self.commit(Now::default(), last);
+        }
         Some(SealedBatch { first, last, payload })
     }
 

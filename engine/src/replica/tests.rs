@@ -217,18 +217,46 @@ fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
     replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
     replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
     let rounds: Vec<_> = replica.take_effects().collect();
-    assert!(matches!(rounds[..], [Effect::ConfirmLeadership(1)]), "{rounds:?}");
+    let [Effect::ConfirmLeadership(first)] = rounds[..] else { panic!("{rounds:?}") };
     replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
-    replica.leadership_confirmed(1);
+    replica.leadership_confirmed(first);
     let effects: Vec<_> = replica.take_effects().collect();
-    assert!(matches!(effects[..], [Effect::ConfirmLeadership(2)]), "the write is not committed: {effects:?}");
+    let [Effect::ConfirmLeadership(second)] = effects[..] else {
+        panic!("the write is not committed: {effects:?}")
+    };
     let messages = settle(&mut replica);
     assert!(
         matches!(messages[..], [ToShard::Published(_), ToShard::Synced { .. }]),
         "the first one only: {messages:?}"
     );
-    replica.leadership_confirmed(2);
+    replica.leadership_confirmed(second);
     assert!(matches!(told(&mut replica)[..], [ToShard::Synced { .. }]));
+}
+
+/// The broadcast keeps a question through a change of epoch under the same leader and answers it in the new one. Taken
+/// for an answer to the new leadership's own question, it released syncs that nobody had confirmed, and all later
+/// ones waited for ever.
+#[test]
+fn what_an_earlier_leadership_asked_confirms_no_sync() {
+    let mut replica = leader();
+    let (session, password) = open(&mut replica, 1);
+    let rounds = |replica: &mut Replica| {
+        let rounds = replica.take_effects().filter_map(|effect| match effect {
+            Effect::ConfirmLeadership(round) => Some(round),
+            _ => None,
+        });
+        rounds.collect::<Vec<_>>()
+    };
+    replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
+    let asked = rounds(&mut replica);
+    replica.look();
+    replica.lead(now(0), Epoch(2));
+    let reattach = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
+    replica.turn(now(0), SHARD, ask(2, session, reattach));
+    replica.take_effects();
+    replica.leadership_confirmed(asked[0]);
+    replica.turn(now(0), SHARD, ask(2, session, Submitted::Sync));
+    assert_eq!(rounds(&mut replica).len(), 1, "it asks anew, and is not answered");
 }
 
 #[test]

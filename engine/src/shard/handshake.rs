@@ -8,6 +8,7 @@ use ringkeeper_wire::{ConnectRequest, ConnectResponse, PASSWORD_LEN, Record, Ses
 use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
+use crate::mutation::planted;
 use crate::state::State;
 
 impl Shard {
@@ -49,7 +50,11 @@ impl Shard {
             Serving::ReadOnly | Serving::Yes => {}
         }
         let (seen, ours) = (request.last_zxid_seen, self.zxid.to_wire());
-        if seen > ours { Err(CloseReason::ClientAhead { seen, ours }) } else { Ok(()) }
+        if seen > ours && !planted!(self.settings.rules, ServeClientAhead) {
+            Err(CloseReason::ClientAhead { seen, ours })
+        } else {
+            Ok(())
+        }
     }
 
     fn negotiate(&self, requested_ms: i32) -> u32 {
@@ -119,8 +124,10 @@ impl Shard {
         }
         let slots: Vec<Slot> = self.connections.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            // A four-letter word on its way is answered in any case.
-            if matches!(self.connection(slot).phase, Phase::Establishing | Phase::Attached) {
+            // A four-letter word on its way is answered in any case. A session that is about to end is not: what it
+            // waits for will not come any more.
+            let connection = self.connection(slot);
+            if connection.attached || matches!(connection.phase, Phase::Establishing | Phase::Attached) {
                 self.abort(slot, None);
             }
         }

@@ -10,6 +10,7 @@ use super::connection::Phase;
 use super::read::encode_reply;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{Committed, ConnId, Published, Step};
+use crate::mutation::planted;
 use crate::txn::{Create, Effect, Outcome, SetData, TxnOp, Update};
 
 impl Shard {
@@ -24,11 +25,17 @@ impl Shard {
     fn publish_step(&mut self, now_ms: u64, step: &Step) {
         for committed in &step.txns {
             self.zxid = committed.zxid();
-            self.fire(committed);
+            let late = planted!(self.settings.rules, EventAfterReply);
+            if !late {
+                self.fire(committed);
+            }
             if let Some(origin) = committed.origin
                 && origin.shard == self.id
             {
                 self.answer_write(now_ms, origin.conn, committed);
+            }
+            if late {
+                self.fire(committed);
             }
         }
         self.view = step.view.clone();

@@ -10,6 +10,8 @@ use ringkeeper_wire::{
 use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::Caller;
+use crate::mutation::planted;
+use crate::settings::Settings;
 use crate::state::State;
 use crate::watch::{Modes, WatchTable};
 
@@ -45,6 +47,7 @@ impl Shard {
             slot,
             session: connection.session,
             caller: Caller { identities, skip_acl: self.settings.rules.skip_acl },
+            rules: &self.settings.rules,
         };
         let out = &mut connection.outbox.bytes;
         let before = out.len();
@@ -129,6 +132,7 @@ struct Reader<'a> {
     slot: Slot,
     session: SessionId,
     caller: Caller<'a>,
+    rules: &'a Settings,
 }
 
 impl Reader<'_> {
@@ -187,7 +191,8 @@ impl Reader<'_> {
             return Err(ErrorCode::BadArguments);
         }
         let result = self.view.exists(&request.path, self.caller);
-        if !matches!(result, Err(ErrorCode::NoAuth)) {
+        let forgotten = planted!(self.rules, ForgetExistWatches) && result.is_err();
+        if !matches!(result, Err(ErrorCode::NoAuth)) && !forgotten {
             self.watch(request, Modes::DATA);
         }
         result

@@ -10,6 +10,7 @@ use super::connection::Phase;
 use super::read::Read;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
+use crate::mutation::planted;
 
 /// How many reads may wait between two writes of one connection: they run all at once, on the state between the
 /// two, whether or not the client has room for their replies.
@@ -67,7 +68,7 @@ impl Shard {
     fn read(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
         let identities = u16::try_from(connection.identities.len()).expect("IDENTITIES_MAX");
-        if connection.backlog.is_empty() {
+        if connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies) {
             let read = Read { xid, op, identities: usize::from(identities), received_ms: now_ms };
             self.execute(now_ms, slot, read, body);
         } else {

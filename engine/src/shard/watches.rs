@@ -7,6 +7,7 @@ use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::{Acl, Caller};
 use crate::message::Committed;
+use crate::mutation::planted;
 use crate::path;
 use crate::txn::{Change, ChangeKind};
 use crate::watch::{Modes, Table};
@@ -122,6 +123,7 @@ impl Shard {
     }
 
     fn catch_up(&mut self, slot: Slot, path: &str, modes: Modes, missed: Option<EventType>) {
+        let missed = missed.filter(|_| !planted!(self.settings.rules, ForgetMissedEvents));
         let Some(event) = missed else {
             self.watches.add(slot, path, modes);
             return;

@@ -15,7 +15,8 @@ pub struct Config {
     pub quorum: Box<dyn Quorum>,
     /// Servers that learn without a vote.
     pub observers: ServerSet,
-    /// Silence after which a peer is taken for dead. A broken connection is acted on at once.
+    /// Silence after which a peer is taken for dead. A broken connection is acted on at once; time in which this
+    /// server itself stood still is no silence.
     pub peer_timeout_ms: u64,
     /// How long a candidate that a quorum agrees on waits for connected voters that have not answered.
     pub finalize_wait_ms: u64,
@@ -65,6 +66,13 @@ impl Config {
     /// How often heartbeats and unanswered election messages go out.
     pub(super) const fn heartbeat_ms(&self) -> u64 {
         self.peer_timeout_ms / 4
+    }
+
+    /// The longest time between two inputs that counts in full. More means that the shell, which ticks at least twice
+    /// as often, did not run.
+    pub(super) const fn step_max_ms(&self) -> u64 {
+        let heartbeat_ms = self.heartbeat_ms();
+        if heartbeat_ms > 100 { heartbeat_ms } else { 100 }
     }
 }
 

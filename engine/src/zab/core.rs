@@ -35,7 +35,8 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
-    /// Time since the start. It does not run backwards, whatever the shell's clock does.
+    /// Time since the start in which this server was there to listen. It does not run backwards, whatever the
+    /// shell's clock does.
     pub(super) now_ms: u64,
     shell_ms: Option<u64>,
     rng: ChaCha8Rng,
@@ -82,10 +83,13 @@ impl Core {
         self.config.is_voter(self.me())
     }
 
-    /// Advances the clock. A step backwards counts as no time.
+    /// Advances the clock. A step backwards counts as no time, a long one as [`Config::step_max_ms`]: a server that
+    /// stood still, for want of a CPU perhaps, must read what its peers have sent meanwhile before it calls them
+    /// silent. Otherwise a crowded machine would make followers leave a leader that is well, and close their clients'
+    /// connections. Nothing but patience rests on this clock.
     pub(super) fn advance_clock(&mut self, shell_ms: u64) {
         let before = self.shell_ms.replace(shell_ms).unwrap_or(shell_ms);
-        self.now_ms += shell_ms.saturating_sub(before);
+        self.now_ms += shell_ms.saturating_sub(before).min(self.config.step_max_ms());
     }
 
     pub(super) fn random(&mut self) -> u64 {

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use super::*;
 
+/// How often a shell ticks.
+const TICK_MS: u64 = 50;
+
 fn zxid(epoch: u32, counter: u32) -> Zxid {
     Zxid::new(Epoch(epoch), counter)
 }
@@ -59,7 +62,18 @@ impl Server {
         self.input(Input::Message { from: ServerId(from), message })
     }
 
+    /// Ticks until `now_ms`, as a shell that is never held up.
     fn tick_at(&mut self, now_ms: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while self.now_ms + TICK_MS < now_ms {
+            effects.extend(self.stand_still_until(self.now_ms + TICK_MS));
+        }
+        effects.extend(self.stand_still_until(now_ms));
+        effects
+    }
+
+    /// The next tick, however late it is.
+    fn stand_still_until(&mut self, now_ms: u64) -> Vec<Effect> {
         self.now_ms = now_ms;
         self.input(Input::Tick)
     }
@@ -555,6 +569,24 @@ fn a_silent_leader_is_left_after_the_peer_timeout() {
     server.hear(3, ping(2, Zxid::ZERO, zxid(1, 4)));
     assert!(!looks(&server.tick_at(1000)));
     assert!(looks(&server.tick_at(1001)));
+}
+
+#[test]
+fn a_follower_that_stood_still_listens_before_it_gives_its_leader_up() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    assert!(!looks(&server.tick_at(300)));
+    assert!(!looks(&server.stand_still_until(20_000)), "what the leader sent waits to be read");
+    server.hear(3, ping(2, Zxid::ZERO, zxid(1, 4)));
+    assert!(!looks(&server.tick_at(20_500)));
+    assert!(looks(&server.tick_at(20_501)));
+}
+
+#[test]
+fn a_leader_that_stood_still_listens_before_it_steps_down() {
+    let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
+    assert!(!looks(&server.tick_at(300)));
+    assert!(!looks(&server.stand_still_until(20_000)), "what the learners sent waits to be read");
+    assert!(looks(&server.tick_at(20_100)), "they have sent nothing");
 }
 
 #[test]

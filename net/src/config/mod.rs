@@ -169,6 +169,7 @@ impl Config {
             enforce_quota: self.enforce_quota,
             super_digest: self.super_digest.clone(),
             reconfig_enabled: self.reconfig_enabled,
+            ..Settings::default()
         }
     }
 

@@ -9,6 +9,7 @@ mod durability;
 mod migration;
 mod sessions;
 mod shards;
+mod shell;
 mod snapshots;
 mod start;
 mod words;

@@ -225,6 +225,16 @@ fn nobody_is_served_while_the_server_does_not() {
     assert_eq!(world.close_reasons(), [CloseReason::NotServing]);
 }
 
+/// Left open, such a connection was never answered nor closed, and its client waited for its own timeout.
+#[test]
+fn a_session_that_is_closing_is_sent_away_with_the_others_when_the_server_stops_serving() {
+    let mut world = World::with_znodes(&[]);
+    world.send(1, 1, &Request::CloseSession);
+    world.shard.deliver(0, ToShard::Serving(Serving::No));
+    assert_eq!(world.take(1), (Vec::new(), true));
+    assert_eq!(world.shard.report().outstanding, 0);
+}
+
 #[test]
 fn a_read_only_server_takes_those_who_ask_for_it_and_no_writes() {
     let mut world = World::new();

@@ -20,8 +20,7 @@ pub(super) struct Accepted {
 #[serde(deny_unknown_fields)]
 struct Matcher {
     /// Why the subject answers otherwise.
-    #[serde(rename = "reason")]
-    _reason: String,
+    reason: String,
     request: String,
     field: String,
     /// The request, as the reports show it, has this in it.
@@ -39,17 +38,18 @@ impl Accepted {
         toml::from_str(&text).with_context(|| format!("in {}", path.display()))
     }
 
-    /// Whether the list has a place for `difference` in the answer to `asked`.
-    pub(super) fn covers(&self, asked: &str, difference: &Difference) -> bool {
+    /// Why `difference` is meant in the answer to `asked`, if the list has a place for it.
+    pub(super) fn reason(&self, asked: &str, difference: &Difference) -> Option<&str> {
         let begins =
             |answer: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|w| answer.starts_with(w));
-        self.difference.iter().any(|matcher| {
+        let covers = |matcher: &&Matcher| {
             matcher.request == difference.request
                 && matcher.field == difference.field
                 && matcher.asked.as_ref().is_none_or(|part| asked.contains(part))
                 && begins(&difference.reference, &matcher.reference)
                 && begins(&difference.subject, &matcher.subject)
-        })
+        };
+        self.difference.iter().find(covers).map(|matcher| matcher.reason.as_str())
     }
 }
 
@@ -70,10 +70,10 @@ mod tests {
             reference: "-5".into(),
             subject: subject.into(),
         };
-        assert!(list.covers("a token", &difference("Sasl", "-115")));
-        assert!(!list.covers("nothing", &difference("Sasl", "-115")));
-        assert!(!list.covers("a token", &difference("Sasl", "0")));
-        assert!(!list.covers("a token", &difference("Auth", "-115")));
+        assert_eq!(list.reason("a token", &difference("Sasl", "-115")), Some("why"));
+        assert_eq!(list.reason("nothing", &difference("Sasl", "-115")), None);
+        assert_eq!(list.reason("a token", &difference("Sasl", "0")), None);
+        assert_eq!(list.reason("a token", &difference("Auth", "-115")), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use self::accepted::Accepted;
-use self::run::{Coverage, Outcome, Run};
+use self::run::{Coverage, Outcome, Reasons, Run};
 use crate::server::{Ports, Program, Server, Settings};
 
 /// What to compare, and how long.
@@ -76,19 +76,25 @@ fn parse_seeds(text: &str) -> Result<Seeds, String> {
 /// # Errors
 /// A difference that is not accepted, or a server that could not be reached.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let accepted = Accepted::load(&options.accepted)?;
+    let list = Accepted::load(&options.accepted)?;
     let seeds = options.seeds.as_ref().map_or(options.seed..options.seed + 1, |seeds| seeds.0.clone());
     let mut failed = Vec::new();
     let mut covered = Coverage::new();
+    let mut reasons = Reasons::new();
+    let (mut requests, mut clean) = (0, 0);
     for seed in seeds {
         let started = Instant::now();
-        let Outcome { operations, accepted_differences, coverage, report } =
-            run_seed(options, seed, &accepted)?;
+        let Outcome { operations, accepted, coverage, report } = run_seed(options, seed, &list)?;
+        requests += operations;
         let seconds = started.elapsed().as_secs_f64();
         let verdict = if report.is_none() { "no difference" } else { "DIFFERENT" };
         println!(
-            "seed {seed}: {operations} requests, {accepted_differences} accepted, {verdict} ({seconds:.1} s)"
+            "seed {seed}: {operations} requests, {} accepted, {verdict} ({seconds:.1} s)",
+            accepted.values().sum::<usize>()
         );
+        for (reason, count) in accepted {
+            *reasons.entry(reason).or_default() += count;
+        }
         for (kind, count) in coverage {
             *covered.entry(kind).or_default() += count;
         }
@@ -96,7 +102,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             println!("{report}");
             println!("again: conformance differential --seed {seed} --operations {} ...", options.operations);
             failed.push(seed);
+        } else {
+            clean += 1;
         }
+    }
+    println!(
+        "{clean} of {} seeds without a difference in {requests} requests, but for those that are meant:",
+        clean + failed.len()
+    );
+    for ((reason, request), count) in &reasons {
+        println!("{count:8} {request:22} {reason}");
     }
     if options.coverage {
         covered.iter().for_each(|((request, answer), count)| println!("{request:22} {answer:28} {count:8}"));

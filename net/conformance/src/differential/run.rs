@@ -25,12 +25,15 @@ pub(super) struct Outcome {
     /// Requests sent.
     pub(super) operations: usize,
     /// Differences found that are meant.
-    pub(super) accepted_differences: usize,
+    pub(super) accepted: Reasons,
     /// What the reference answered.
     pub(super) coverage: Coverage,
     /// The first difference that is not, told for people.
     pub(super) report: Option<String>,
 }
+
+/// How often each reason for a difference was met: what the list calls it, and the request's name.
+pub(super) type Reasons = BTreeMap<(String, String), usize>;
 
 /// How often each kind of request got each kind of answer from the reference.
 pub(super) type Coverage = BTreeMap<(String, String), usize>;
@@ -108,24 +111,25 @@ impl Run {
 
     /// Plays until `operations` requests are answered or something differs.
     pub(super) fn play(mut self, operations: usize, accepted: &Accepted) -> Result<Outcome> {
-        let mut accepted_differences = 0;
+        let mut reasons = Reasons::new();
         while self.operations < operations {
             let answers =
                 self.step().with_context(|| format!("seed {}, request {}", self.seed, self.operations))?;
             for answer in answers.iter().filter(|answer| !answer.differences.is_empty()) {
-                if answer.differences.iter().all(|difference| accepted.covers(&answer.request, difference)) {
-                    accepted_differences += answer.differences.len();
-                } else {
-                    let report = Some(self.report(answer));
-                    return Ok(self.outcome(accepted_differences, report));
+                for difference in &answer.differences {
+                    let Some(reason) = accepted.reason(&answer.request, difference) else {
+                        let report = Some(self.report(answer));
+                        return Ok(self.outcome(reasons, report));
+                    };
+                    *reasons.entry((reason.to_owned(), difference.request.clone())).or_default() += 1;
                 }
             }
         }
-        Ok(self.outcome(accepted_differences, None))
+        Ok(self.outcome(reasons, None))
     }
 
-    fn outcome(self, accepted_differences: usize, report: Option<String>) -> Outcome {
-        Outcome { operations: self.operations, accepted_differences, coverage: self.coverage, report }
+    fn outcome(self, accepted: Reasons, report: Option<String>) -> Outcome {
+        Outcome { operations: self.operations, accepted, coverage: self.coverage, report }
     }
 
     fn step(&mut self) -> Result<Vec<Answered>> {

@@ -1,0 +1,300 @@
+//! What goes wrong, when it ends, and what the clients do meanwhile.
+
+use ringkeeper_engine::zab::{Majority, Quorum, ServerSet};
+use ringkeeper_log::memory::{CrashMode, MemoryDisk};
+
+use super::ask::Ask;
+use super::client::Phase;
+use super::violation::{Oracle, Violation};
+use super::workload;
+use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, World};
+
+/// A client gives up a server that does not let it in within this time.
+const PATIENCE_US: u64 = 200_000;
+/// Requests of a client without a reply.
+const PENDING_MAX: usize = 12;
+
+impl World {
+    pub(super) fn fault(&mut self) -> Result<(), Violation> {
+        if self.now_us >= FAULTS_UNTIL_US {
+            return self.heal();
+        }
+        self.at(10_000, Event::Fault);
+        let server = self.random.index(self.servers.len());
+        let peer = self.random.index(self.servers.len());
+        if self.random.chance(self.faults.crash) {
+            self.crash(server);
+        }
+        if self.random.chance(self.faults.pause) {
+            let pause_us = self.random.between(1000, self.faults.pause_max_us);
+            let until_us = &mut self.servers[server].paused_until_us;
+            *until_us = (*until_us).max(self.now_us + pause_us);
+            self.report.pauses += 1;
+        }
+        if server != peer && self.random.chance(self.faults.disconnect) {
+            self.report.disconnects += 1;
+            self.break_peers(server, peer);
+        }
+        if self.random.chance(self.faults.partition) && self.servers.len() > 1 {
+            self.report.partitions += 1;
+            self.partition();
+        }
+        if self.random.chance(self.faults.clock_jump) {
+            self.report.clock_jumps += 1;
+            let jump = self.random.between(0, 20_000).cast_signed() - 10_000;
+            self.servers[server].clock_error_ms += jump;
+        }
+        self.trouble_a_client();
+        Ok(())
+    }
+
+    fn trouble_a_client(&mut self) {
+        let client = self.random.index(self.clients.len());
+        let link = self.clients[client].link;
+        if self.random.chance(self.faults.client_break) && link != 0 {
+            self.report.client_breaks += 1;
+            self.clients[client].lost();
+            self.hang_up(link, true);
+        } else if self.random.chance(self.faults.client_silence) && link != 0 {
+            self.report.client_silences += 1;
+            if let Some(link) = self.links.get_mut(&link) {
+                link.silent = true;
+            }
+        } else if self.random.chance(self.faults.client_move) && self.clients[client].phase == Phase::Up {
+            self.report.client_moves += 1;
+            self.clients[client].lost();
+            self.ghosts.push((client, link));
+        }
+    }
+
+    fn crash(&mut self, index: usize) {
+        let Some(process) = self.servers[index].process.take() else { return };
+        self.report.crashes += 1;
+        self.say(&format!("server {} crashes", index + 1));
+        let server = &mut self.servers[index];
+        server.initialized = process.log.initialized();
+        server.life += 1;
+        drop(process);
+        let mode = match self.random.below(3) {
+            0 => CrashMode::LoseUnsynced,
+            1 => CrashMode::KeepAll,
+            _ => CrashMode::Tear { seed: self.random.next() },
+        };
+        self.servers[index].disk.crash(mode);
+        for peer in 0..self.servers.len() {
+            if peer != index {
+                self.break_peers(index, peer);
+            }
+        }
+        self.reset_links(index);
+        if self.random.chance(self.faults.wipe) && self.may_wipe(index) {
+            self.report.wipes += 1;
+            self.servers[index].disk = MemoryDisk::new();
+            self.servers[index].initialized = false;
+        }
+        let down_us = self.random.between(1000, 400_000);
+        self.at(down_us, Event::Start { server: index });
+    }
+
+    /// A quorum of disks must be left that remember everything.
+    fn may_wipe(&self, index: usize) -> bool {
+        let remembers = |server: &super::server::Server| {
+            server.process.as_ref().map_or(server.initialized, |process| process.log.initialized())
+        };
+        let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
+        let left: ServerSet =
+            others.filter(|(_, server)| remembers(server)).map(|(_, server)| server.id).collect();
+        let all: ServerSet = self.servers.iter().map(|server| server.id).collect();
+        Majority::new(all).is_quorum(&left)
+    }
+
+    /// Blocks some directions for a while: one server off, two halves, one way only, or halves with a bridge.
+    fn partition(&mut self) {
+        let servers = self.servers.len();
+        let (kind, pivot, side) = (self.random.below(4), self.random.index(servers), self.random.next());
+        let until_us = self.random.between(10_000, 800_000);
+        let breaks = self.random.chance(500);
+        let on_side = |server: usize| side >> (server % 64) & 1 == 1;
+        for from in 0..servers {
+            for to in 0..servers {
+                let cut = match kind {
+                    0 => (from == pivot) != (to == pivot),
+                    1 => on_side(from) != on_side(to),
+                    2 => on_side(from) && !on_side(to),
+                    _ => from != pivot && to != pivot && on_side(from) != on_side(to),
+                };
+                if from == to || !cut {
+                    continue;
+                }
+                self.network.direction(from, to).blocked = true;
+                self.at(until_us, Event::Unblock { from, to });
+                if breaks {
+                    self.break_peers(from, to);
+                }
+            }
+        }
+    }
+
+    fn heal(&mut self) -> Result<(), Violation> {
+        self.say("healed");
+        self.healed = true;
+        for from in 0..self.servers.len() {
+            for to in 0..self.servers.len() {
+                if from != to {
+                    self.unblock(from, to);
+                }
+            }
+            self.start(from)?;
+        }
+        let silent: Vec<u64> = self.links.iter().filter(|(_, link)| link.silent).map(|(id, _)| *id).collect();
+        for id in silent {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.silent = false;
+            }
+            if let Some(client) = self.clients.iter_mut().find(|client| client.link == id) {
+                client.lost();
+            }
+            self.hang_up(id, true);
+        }
+        Ok(())
+    }
+
+    // Clients.
+
+    pub(super) fn act(&mut self, index: usize) {
+        let pause = self.random.between(self.faults.burst_us / 4, self.faults.burst_us);
+        self.at(pause, Event::Act { client: index });
+        if self.finished[index] == Some(false) {
+            return;
+        }
+        self.haunt(index);
+        match self.clients[index].phase {
+            Phase::Down => {
+                let impostor = !self.healed && self.random.chance(self.faults.impostor);
+                if self.dial(index, impostor) {
+                    self.report.impostors += u64::from(self.clients[index].impostor);
+                }
+            }
+            Phase::Greeting if self.now_us > self.clients[index].sent_us + PATIENCE_US => self.give_up(index),
+            Phase::Greeting => {}
+            Phase::Up => self.work(index),
+        }
+    }
+
+    fn give_up(&mut self, index: usize) {
+        let link = self.clients[index].link;
+        self.clients[index].lost();
+        self.hang_up(link, true);
+    }
+
+    fn work(&mut self, index: usize) {
+        let client = &self.clients[index];
+        let timeout_us = client.session.map_or(0, |session| session.timeout_ms * 1000);
+        if self.now_us > client.heard_us + timeout_us * 2 / 3 && client.pending() > 0 {
+            return self.give_up(index);
+        }
+        let mut asks = Vec::new();
+        if self.now_us > client.sent_us + timeout_us / 4 {
+            asks.push(Ask::Ping);
+        }
+        if self.healed {
+            if self.finished[index].is_none() && client.pending() == 0 && asks.is_empty() {
+                asks = workload::finale(&mut self.random);
+                let stays = index.is_multiple_of(2);
+                if stays {
+                    self.finished[index] = Some(true);
+                } else {
+                    asks.push(Ask::Close);
+                }
+            }
+        } else if client.pending() < PENDING_MAX {
+            let burst = self.random.between(0, 4);
+            asks.extend((0..burst).map(|_| workload::draw(&mut self.random)));
+            if self.random.chance(3) {
+                asks.push(Ask::Close);
+            }
+        }
+        let mut bytes = Vec::new();
+        for ask in asks {
+            let last = matches!(ask, Ask::Close);
+            self.clients[index].ask(self.now_us, ask, &mut self.judge, &mut bytes);
+            if last {
+                break;
+            }
+        }
+        let link = self.clients[index].link;
+        self.write_to_server(link, bytes);
+    }
+
+    /// Uses connections that the client's session has left.
+    fn haunt(&mut self, index: usize) {
+        let ghosts: Vec<u64> =
+            self.ghosts.iter().filter(|(client, _)| *client == index).map(|(_, link)| *link).collect();
+        if self.clients[index].phase != Phase::Up {
+            return;
+        }
+        for link in ghosts {
+            let mut bytes = Vec::new();
+            if self.random.chance(500) {
+                let ask = Ask::Set { path: "/a".into(), data: [6; 6].into(), version: -1 };
+                bytes = self.clients[index].haunt(&ask, link, &mut self.judge);
+            } else {
+                Ask::Ping.encode(ringkeeper_wire::xid::PING, &mut bytes);
+            }
+            self.write_to_server(link, bytes);
+        }
+    }
+
+    // The end.
+
+    /// Whether everyone is where everyone is, and every client has done what it had to.
+    pub(super) fn is_done(&mut self) -> Result<bool, Violation> {
+        let settled_us = FAULTS_UNTIL_US + LINGER_US;
+        let mut staying = Vec::new();
+        for client in &self.clients {
+            let Some(session) = client.session else { continue };
+            let steady = client.phase == Phase::Up
+                && self.now_us > client.attached_us.max(FAULTS_UNTIL_US) + LINGER_US / 2;
+            let lives = self.judge.tree().sessions.contains(&session.id);
+            let closing = client.closes();
+            Oracle::Session.check(lives || closing || !steady, || {
+                format!("session {:#x} has expired, and client {} is there", session.id, client.number)
+            })?;
+            staying.push(session.id);
+        }
+        let done = self.finished.iter().zip(&self.clients).all(|(finished, client)| match finished {
+            None => false,
+            Some(false) => true,
+            Some(true) => client.phase == Phase::Up && client.pending() == 0,
+        });
+        if !done || !self.ghosts.is_empty() || (self.faults.linger && self.now_us < settled_us) {
+            return Ok(false);
+        }
+        staying.sort_unstable();
+        let newest = self.judge.newest();
+        let everywhere = self.servers.iter().all(|server| {
+            server.process.as_ref().is_some_and(|process| {
+                process.is_serving()
+                    && process.view().last_zxid().to_wire() == newest
+                    && process.node.last_executed().to_wire() == newest
+            })
+        });
+        Ok(everywhere && self.judge.tree().sessions.iter().eq(staying.iter()))
+    }
+
+    pub(super) fn finish(mut self) -> Result<super::report::Report, Violation> {
+        for server in &self.servers {
+            if let Some(process) = &server.process {
+                self.judge.compare_all(server.id, process.view())?;
+            }
+        }
+        self.report.simulated_us = self.now_us;
+        self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;
+        self.report.leaderships = self.judge.leaderships();
+        self.report.transactions = self.judge.history().len() as u64;
+        self.report.writes_checked = self.judge.writes_checked;
+        self.report.reads_checked = self.judge.reads_checked;
+        self.report.watch_events_checked = self.judge.events_checked;
+        Ok(self.report)
+    }
+}

@@ -1,0 +1,466 @@
+//! A client: what it sends, what it has seen, and what it holds the servers to.
+//!
+//! It behaves as ZooKeeper's Java client does: pings, gives a silent server up, comes back with its session and the
+//! newest zxid of a reply, restores its watches before anything else.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::jute::Reader;
+use ringkeeper_wire::{
+    CATCH_UP_ZXID, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, Record, ReplyHeader,
+    Response, SessionId, WatcherEvent, Xid, xid,
+};
+
+use super::ask::Ask;
+use super::judge::Judge;
+use super::model::Tree;
+use super::violation::{Oracle, Violation};
+use super::watching::{self, Event, Watches};
+
+const FRAME_LEN_MAX: usize = 1 << 20;
+
+/// A session, as its client knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) id: i64,
+    pub(crate) password: [u8; 16],
+    pub(crate) timeout_ms: u64,
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// None; the next one is dialed when the client acts.
+    Down,
+    /// The ConnectRequest is sent.
+    Greeting,
+    /// Serves the session.
+    Up,
+}
+
+/// A request without a reply.
+#[derive(Debug)]
+struct Pending {
+    xid: i32,
+    ask: Ask,
+    /// The newest zxid that anyone had seen when a sync was sent.
+    seen: i64,
+}
+
+/// What a frame did to the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Nothing,
+    /// The session is had.
+    Attached,
+    /// The session is not to be had any more.
+    Expired,
+    /// The session is closed, as asked.
+    Closed,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) number: u64,
+    pub(crate) session: Option<Session>,
+    pub(crate) phase: Phase,
+    pub(crate) link: u64,
+    /// Presents a wrong password.
+    pub(crate) impostor: bool,
+    pub(crate) timeout_ms: u64,
+    next_xid: i32,
+    pending: VecDeque<Pending>,
+    /// The newest zxid of a reply: no later reply of the session may be older.
+    last_seen: i64,
+    /// The newest zxid that a sync has promised.
+    synced: i64,
+    watches: Watches,
+    /// The server knows the watches.
+    restored: bool,
+    /// Events up to here are in `expected`.
+    cursor: i64,
+    expected: VecDeque<Event>,
+    caught_up: Vec<(EventType, Arc<str>)>,
+    /// Writes sent on the connection.
+    writes: u64,
+    input: Vec<u8>,
+    pub(crate) sent_us: u64,
+    pub(crate) heard_us: u64,
+    pub(crate) attached_us: u64,
+}
+
+impl Client {
+    pub(crate) fn new(number: u64, timeout_ms: u64) -> Self {
+        Self {
+            number,
+            session: None,
+            phase: Phase::Down,
+            link: 0,
+            impostor: false,
+            timeout_ms,
+            next_xid: 1,
+            pending: VecDeque::new(),
+            last_seen: 0,
+            synced: 0,
+            watches: Watches::default(),
+            restored: false,
+            cursor: 0,
+            expected: VecDeque::new(),
+            caught_up: Vec::new(),
+            writes: 0,
+            input: Vec::new(),
+            sent_us: 0,
+            heard_us: 0,
+            attached_us: 0,
+        }
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether the session is to end with a request under way.
+    pub(crate) fn closes(&self) -> bool {
+        self.pending.iter().any(|pending| matches!(pending.ask, Ask::Close))
+    }
+
+    /// The connection is gone, and with it the answers to what was asked.
+    pub(crate) fn lost(&mut self) {
+        self.phase = Phase::Down;
+        self.link = 0;
+        self.pending.clear();
+        self.expected.clear();
+        self.caught_up.clear();
+        self.input.clear();
+        self.writes = 0;
+        self.restored = false;
+    }
+
+    /// Begins on a new connection.
+    pub(crate) fn greet(&mut self, now_us: u64, link: u64, impostor: bool) -> Vec<u8> {
+        self.lost();
+        self.phase = Phase::Greeting;
+        self.link = link;
+        self.impostor = impostor && self.session.is_some();
+        (self.sent_us, self.heard_us) = (now_us, now_us);
+        let mut password = self.session.map_or([0; 16], |session| session.password);
+        password[3] ^= u8::from(self.impostor);
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.last_seen,
+            timeout_ms: i32::try_from(self.timeout_ms).unwrap_or(i32::MAX),
+            session_id: SessionId(self.session.map_or(0, |session| session.id)),
+            password: Some(&password),
+            read_only: Some(false),
+        };
+        let mut out = Vec::new();
+        let start = begin_frame(&mut out);
+        request.encode(&mut out);
+        end_frame(&mut out, start).unwrap_or_else(|error| unreachable!("a short frame: {error}"));
+        out
+    }
+
+    /// Asks something; the bytes to send.
+    pub(crate) fn ask(&mut self, now_us: u64, ask: Ask, judge: &mut Judge, out: &mut Vec<u8>) {
+        let Some(session) = self.session else { return };
+        let xid = match &ask {
+            Ask::Ping => xid::PING.0,
+            Ask::Restore { .. } => xid::SET_WATCHES.0,
+            _ => {
+                self.next_xid += 1;
+                self.next_xid
+            }
+        };
+        if ask.is_write() {
+            judge.sent(session.id, xid, &ask, self.link, self.writes, false);
+            self.writes += 1;
+        }
+        ask.encode(Xid(xid), out);
+        self.sent_us = now_us;
+        self.pending.push_back(Pending { xid, ask, seen: judge.seen });
+    }
+
+    /// A write on a connection that the session has left; it must never be committed.
+    pub(crate) fn haunt(&mut self, ask: &Ask, link: u64, judge: &mut Judge) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some(session) = self.session {
+            self.next_xid += 1;
+            judge.sent(session.id, self.next_xid, ask, link, 0, true);
+            ask.encode(Xid(self.next_xid), &mut out);
+        }
+        out
+    }
+
+    /// Bytes came in. `healed`: nothing goes wrong any more.
+    pub(crate) fn hear(
+        &mut self,
+        now_us: u64,
+        bytes: &[u8],
+        judge: &mut Judge,
+        healed: bool,
+    ) -> Result<Heard, Violation> {
+        self.heard_us = now_us;
+        self.input.extend_from_slice(bytes);
+        let input = std::mem::take(&mut self.input);
+        let mut rest = &input[..];
+        while let Some((frame, len)) =
+            next_frame(rest, FRAME_LEN_MAX).map_err(|error| Oracle::Fifo.broken(error.to_string()))?
+        {
+            rest = &rest[len..];
+            let heard = match self.phase {
+                Phase::Greeting => self.welcomed(now_us, frame, judge, healed)?,
+                _ => self.frame(frame, judge)?,
+            };
+            if matches!(heard, Heard::Expired | Heard::Closed) {
+                return Ok(heard);
+            }
+            if heard == Heard::Attached {
+                self.input = rest.to_vec();
+                return Ok(heard);
+            }
+        }
+        self.input = rest.to_vec();
+        Ok(Heard::Nothing)
+    }
+
+    fn welcomed(
+        &mut self,
+        now_us: u64,
+        frame: &[u8],
+        judge: &Judge,
+        healed: bool,
+    ) -> Result<Heard, Violation> {
+        let response =
+            ConnectResponse::from_bytes(frame).map_err(|error| Oracle::Session.broken(error.to_string()))?;
+        let who = |client: &Self| format!("client {} with {:x?}", client.number, client.session);
+        if response.timeout_ms <= 0 {
+            let known = self.session.is_some_and(|session| judge.tree().sessions.contains(&session.id));
+            Oracle::Session.check(self.impostor || !known || !healed, || {
+                format!("{} is refused, and the session lives", who(self))
+            })?;
+            if self.impostor {
+                // The session itself is as good as before.
+                self.impostor = false;
+                self.lost();
+                return Ok(Heard::Nothing);
+            }
+            self.end_session();
+            return Ok(Heard::Expired);
+        }
+        Oracle::Session.check(!self.impostor, || format!("{} is let in with a wrong password", who(self)))?;
+        let id = response.session_id.0;
+        if let Some(session) = self.session {
+            Oracle::Session.check(session.id == id, || format!("{} is given session {id:#x}", who(self)))?;
+            let gone = healed && !judge.tree().sessions.contains(&id);
+            Oracle::Session.check(!gone, || format!("{} is let in, and the session has ended", who(self)))?;
+        }
+        let password = response.password.and_then(|password| password.try_into().ok());
+        let Some(password) = password else {
+            return Err(Oracle::Session.broken(format!("{} is given no password", who(self))));
+        };
+        let timeout_ms = u64::try_from(response.timeout_ms).unwrap_or_default();
+        self.session = Some(Session { id, password, timeout_ms });
+        self.phase = Phase::Up;
+        self.attached_us = now_us;
+        Ok(Heard::Attached)
+    }
+
+    /// What is to be sent first on a connection of a session with watches.
+    pub(crate) fn restore(&self) -> Option<Ask> {
+        let watches = self.watches.clone();
+        (!watches.is_empty()).then_some(Ask::Restore { watches, since: self.last_seen })
+    }
+
+    fn end_session(&mut self) {
+        self.lost();
+        self.session = None;
+        self.watches = Watches::default();
+        (self.last_seen, self.synced, self.next_xid) = (0, 0, 1);
+    }
+
+    fn frame(&mut self, frame: &[u8], judge: &mut Judge) -> Result<Heard, Violation> {
+        let header =
+            ReplyHeader::from_bytes(frame).map_err(|error| Oracle::Fifo.broken(error.to_string()))?;
+        let body = &frame[ReplyHeader::LEN..];
+        if header.xid == xid::NOTIFICATION {
+            self.event(header.zxid, body, judge)?;
+            return Ok(Heard::Nothing);
+        }
+        let Some(pending) = self.pending.pop_front().filter(|pending| pending.xid == header.xid.0) else {
+            return Err(Oracle::Fifo.broken(format!(
+                "client {} waits for others than {header:?}: {:?}",
+                self.number, self.pending
+            )));
+        };
+        self.reply(&pending, header, body, judge)
+    }
+
+    fn reply(
+        &mut self,
+        pending: &Pending,
+        header: ReplyHeader,
+        body: &[u8],
+        judge: &mut Judge,
+    ) -> Result<Heard, Violation> {
+        let ReplyHeader { zxid, err, .. } = header;
+        let number = self.number;
+        Oracle::Read.check(zxid >= self.last_seen && zxid >= self.synced, || {
+            format!(
+                "client {number} is answered at {zxid:#x}, having seen {:#x} and synced {:#x}: {pending:?}",
+                self.last_seen, self.synced
+            )
+        })?;
+        let Some(tree) = judge.tree_at(zxid).cloned() else {
+            return Err(Oracle::Read.broken(format!(
+                "client {number} is answered at {zxid:#x}, which is not committed: {pending:?}"
+            )));
+        };
+        if let Ask::Restore { since, .. } = pending.ask {
+            self.restored(since, zxid, &tree, judge)?;
+        } else if self.restored || self.watches.is_empty() {
+            self.advance(zxid, judge);
+            Oracle::Watch.check(self.expected.is_empty(), || {
+                format!("client {number} is answered at {zxid:#x} before {:x?}: {pending:?}", self.expected)
+            })?;
+        }
+        self.last_seen = zxid;
+        judge.seen = judge.seen.max(zxid);
+        match &pending.ask {
+            Ask::Sync => {
+                Oracle::Sync.check(zxid >= pending.seen, || {
+                    format!("client {number}'s sync is done at {zxid:#x}, {:#x} had been seen", pending.seen)
+                })?;
+                self.synced = self.synced.max(pending.seen);
+            }
+            Ask::AddWatch { path, recursive } => {
+                let kind = if *recursive { watching::RECURSIVE } else { watching::PERSISTENT };
+                self.watches.add(path, kind);
+                self.restored = true;
+            }
+            ask if ask.is_read() => {
+                judge.reads_checked += 1;
+                check_read(number, ask, &tree, zxid, err, body)?;
+                self.watch(ask, err);
+            }
+            ask if ask.is_write() => {
+                let session = self.session.map_or(0, |session| session.id);
+                judge.answered(session, pending.xid, zxid, err, body)?;
+                if matches!(ask, Ask::Close) {
+                    self.end_session();
+                    return Ok(Heard::Closed);
+                }
+            }
+            _ => {}
+        }
+        Ok(Heard::Nothing)
+    }
+
+    fn watch(&mut self, ask: &Ask, err: i32) {
+        let (path, kind) = match (ask, err == 0) {
+            (Ask::Data { path, watch: true }, true) | (Ask::Exists { path, watch: true }, true) => {
+                (path, watching::DATA)
+            }
+            (Ask::Exists { path, watch: true }, false) => (path, watching::EXIST),
+            (Ask::Children { path, watch: true, .. }, true) => (path, watching::CHILD),
+            _ => return,
+        };
+        self.watches.add(path, kind);
+        self.restored = true;
+    }
+
+    /// Works out the events up to `zxid`.
+    fn advance(&mut self, zxid: i64, judge: &Judge) {
+        for entry in judge.between(self.cursor, zxid) {
+            self.watches.fire_all(entry.zxid, &entry.changes, &mut self.expected);
+        }
+        self.cursor = self.cursor.max(zxid);
+    }
+
+    fn event(&mut self, zxid: i64, body: &[u8], judge: &mut Judge) -> Result<(), Violation> {
+        judge.events_checked += 1;
+        let number = self.number;
+        let event = WatcherEvent::decode(&mut Reader::new(body));
+        let event = event.map_err(|error| Oracle::Watch.broken(error.to_string()))?;
+        let Some(kind) = EventType::from_wire(event.event_type) else {
+            return Err(Oracle::Watch.broken(format!("client {number} sees {event:?}")));
+        };
+        let path: Arc<str> = (*event.path).into();
+        if zxid == CATCH_UP_ZXID {
+            self.caught_up.push((kind, path));
+            return Ok(());
+        }
+        let seen = Event { zxid, event: kind, path };
+        Oracle::Watch.check(judge.tree_at(zxid).is_some(), || {
+            format!("client {number} sees {seen:x?}, which is not committed")
+        })?;
+        if self.restored {
+            self.advance(zxid, judge);
+        }
+        let expected = self.expected.pop_front();
+        Oracle::Watch.check(expected.as_ref() == Some(&seen), || {
+            format!("client {number} sees {seen:x?}, and should see {expected:x?}")
+        })
+    }
+
+    fn restored(&mut self, since: i64, zxid: i64, tree: &Tree, judge: &mut Judge) -> Result<(), Violation> {
+        let expected = self.watches.catch_up(since, tree);
+        judge.events_checked += expected.len() as u64;
+        Oracle::Watch.check(expected == self.caught_up, || {
+            format!(
+                "client {} had seen {since:#x} and is told at {zxid:#x} that it has missed {:?}, not {expected:?}",
+                self.number, self.caught_up
+            )
+        })?;
+        self.caught_up.clear();
+        (self.restored, self.cursor) = (true, zxid);
+        Ok(())
+    }
+}
+
+fn check_read(
+    number: u64,
+    ask: &Ask,
+    tree: &Tree,
+    zxid: i64,
+    err: i32,
+    body: &[u8],
+) -> Result<(), Violation> {
+    let wrong = |seen: String, model: String| {
+        Oracle::Read
+            .broken(format!("client {number} asks {ask:?} at {zxid:#x} and sees {seen}; the model: {model}"))
+    };
+    let (Ask::Data { path, .. } | Ask::Exists { path, .. } | Ask::Children { path, .. }) = ask else {
+        return Ok(());
+    };
+    let Some(znode) = tree.znodes.get(path) else {
+        let none = ErrorCode::NoNode.to_wire();
+        return if err == none { Ok(()) } else { Err(wrong(format!("error {err}"), "no znode".to_owned())) };
+    };
+    let op = match ask {
+        Ask::Data { .. } => OpCode::GetData,
+        Ask::Exists { .. } => OpCode::Exists,
+        Ask::Children { stat: true, .. } => OpCode::GetChildren2,
+        _ => OpCode::GetChildren,
+    };
+    if err != 0 {
+        return Err(wrong(format!("error {err}"), format!("{znode:?}")));
+    }
+    let names = |names: ringkeeper_wire::StringList<'_>| {
+        let mut names: Vec<Arc<str>> = names.iter().map(|name| (*name).into()).collect();
+        names.sort();
+        names.iter().eq(znode.children.iter())
+    };
+    let response =
+        Response::decode(op, body).map_err(|error| wrong(error.to_string(), format!("{znode:?}")))?;
+    let fits = match &response {
+        Response::GetData(read) => read.data.unwrap_or_default() == &*znode.data && read.stat == znode.stat(),
+        Response::Stat(stat) => *stat == znode.stat(),
+        Response::GetChildren2(read) => read.stat == znode.stat() && names(read.children),
+        Response::GetChildren(read) => names(read.children),
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(wrong(format!("{response:?}"), format!("{znode:?} {:?}", znode.stat()))) }
+}

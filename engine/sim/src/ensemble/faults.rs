@@ -1,0 +1,91 @@
+//! What goes wrong in a run of whole servers, and how often.
+
+use ringkeeper_log::storage::WriteMode;
+
+use crate::random::Random;
+
+/// The setting of one run. Rates are per mille of the fault steps, of which there is one each 10 ms.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct FaultMix {
+    pub servers: u64,
+    pub clients: u64,
+    pub crash: u64,
+    /// Share of crashes, per mille, that also lose the disk.
+    pub wipe: u64,
+    pub pause: u64,
+    /// The longest pause; beyond every timeout in some runs.
+    pub pause_max_us: u64,
+    /// Breaks a connection between two servers.
+    pub disconnect: u64,
+    pub partition: u64,
+    pub clock_jump: u64,
+    /// Clock speeds differ by up to this many per mille.
+    pub drift: u64,
+    /// Share of the packets between servers, per mille, that are lost and sent again later.
+    pub loss: u64,
+    /// Breaks the connection of a client.
+    pub client_break: u64,
+    /// A client's connection goes silent, and neither end notices.
+    pub client_silence: u64,
+    /// A client goes to another connection and leaves the old one open.
+    pub client_move: u64,
+    /// Someone tries a session with a wrong password.
+    pub impostor: u64,
+    pub latency_us: u64,
+    pub client_latency_us: u64,
+    pub fsync_us: u64,
+    /// Longest time from one executor of a server to another.
+    pub ring_us: u64,
+    /// Time between the bursts of a client.
+    pub burst_us: u64,
+    pub write_mode: WriteMode,
+    /// Few requests outstanding, few batches in memory and in flight.
+    pub small_buffers: bool,
+    /// Epochs are used up after a few transactions.
+    pub short_epochs: bool,
+    /// Frames arrive in pieces.
+    pub pieces: bool,
+    /// Messages between servers are encoded and decoded.
+    pub codec: bool,
+    /// After healing, the run goes on until sessions would have expired.
+    pub linger: bool,
+}
+
+impl FaultMix {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
+        let (crash, pause, disconnect, partition) = (rate(25), rate(15), rate(30), rate(25));
+        let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
+        let (client_break, client_silence, client_move, impostor) = (rate(40), rate(15), rate(25), rate(100));
+        let write_modes = [WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive];
+        Self {
+            servers: [1, 3, 3, 3, 3, 5][random.index(6)],
+            clients: random.between(2, 4),
+            crash,
+            wipe: if random.chance(400) { 300 } else { 0 },
+            pause,
+            pause_max_us: [20_000, 300_000, 2_500_000][random.index(3)],
+            disconnect,
+            partition,
+            clock_jump,
+            drift,
+            loss,
+            client_break,
+            client_silence,
+            client_move,
+            impostor,
+            latency_us: [100, 1000, 5000, 20_000][random.index(4)],
+            client_latency_us: [50, 500, 5000][random.index(3)],
+            fsync_us: [50, 1000, 5000, 30_000][random.index(4)],
+            ring_us: [1, 50, 3000][random.index(3)],
+            burst_us: [4000, 15_000, 40_000][random.index(3)],
+            write_mode: write_modes[random.index(3)],
+            small_buffers: random.chance(300),
+            short_epochs: random.chance(100),
+            pieces: random.chance(300),
+            codec: random.chance(300),
+            linger: random.chance(150),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The committed order as all servers together tell it, and what must hold of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ringkeeper_engine::message::{Committed, Published};
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::txn::{Effect, Outcome, Txn, TxnOp, decode_batch};
+use ringkeeper_engine::zab::{Batch, LogMark, Majority, Quorum, ServerSet};
+use ringkeeper_log::frame;
+use ringkeeper_wire::{Epoch, ErrorCode, ServerId, Zxid};
+
+use super::ask::Ask;
+use super::model::{Answer, Change, Stamp, Tree};
+use super::violation::{Oracle, Violation};
+
+/// A committed transaction and the world after it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) zxid: i64,
+    txn: Txn,
+    pub(crate) tree: Tree,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A request that a client sent.
+#[derive(Debug)]
+struct Sent {
+    ask: Ask,
+    link: u64,
+    /// Its number among the writes of its connection.
+    number: u64,
+    /// It was sent on a connection that had lost its session already.
+    forbidden: bool,
+    /// Its place and its answer, once it is committed.
+    committed: Option<(i64, Answer)>,
+}
+
+/// Watches one run.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    quorum: Majority,
+    history: Vec<Entry>,
+    start: Tree,
+    digests: BTreeMap<i64, u64>,
+    /// Which servers have a batch on their disks.
+    durable: BTreeMap<(Zxid, u32), ServerSet>,
+    leaders: HashMap<Epoch, (ServerId, u64)>,
+    requests: HashMap<(i64, i32), Sent>,
+    /// How many writes of a connection are committed.
+    committed_of_link: HashMap<u64, u64>,
+    /// The newest zxid that any client has seen.
+    pub(crate) seen: i64,
+    pub(crate) writes_checked: u64,
+    pub(crate) reads_checked: u64,
+    pub(crate) events_checked: u64,
+}
+
+impl Judge {
+    pub(crate) fn new(voters: ServerSet) -> Self {
+        Self {
+            quorum: Majority::new(voters),
+            history: Vec::new(),
+            start: Tree::new(),
+            digests: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            leaders: HashMap::new(),
+            requests: HashMap::new(),
+            committed_of_link: HashMap::new(),
+            seen: 0,
+            writes_checked: 0,
+            reads_checked: 0,
+            events_checked: 0,
+        }
+    }
+
+    pub(crate) fn leaderships(&self) -> u64 {
+        self.leaders.len() as u64
+    }
+
+    pub(crate) fn history(&self) -> &[Entry] {
+        &self.history
+    }
+
+    /// Zxid of the newest committed transaction.
+    pub(crate) fn newest(&self) -> i64 {
+        self.history.last().map_or(0, |entry| entry.zxid)
+    }
+
+    /// The world after everything committed.
+    pub(crate) fn tree(&self) -> &Tree {
+        self.history.last().map_or(&self.start, |entry| &entry.tree)
+    }
+
+    /// The world at a committed zxid.
+    pub(crate) fn tree_at(&self, zxid: i64) -> Option<&Tree> {
+        if zxid == 0 {
+            return Some(&self.start);
+        }
+        self.index_of(zxid).map(|index| &self.history[index].tree)
+    }
+
+    fn index_of(&self, zxid: i64) -> Option<usize> {
+        self.history.binary_search_by_key(&zxid, |entry| entry.zxid).ok()
+    }
+
+    /// The entries after one zxid, up to another.
+    pub(crate) fn between(&self, after: i64, upto: i64) -> &[Entry] {
+        let from = self.history.partition_point(|entry| entry.zxid <= after);
+        let to = self.history.partition_point(|entry| entry.zxid <= upto);
+        self.history.get(from..to).unwrap_or_default()
+    }
+
+    // What clients do.
+
+    pub(crate) fn sent(
+        &mut self,
+        session: i64,
+        xid: i32,
+        ask: &Ask,
+        link: u64,
+        number: u64,
+        forbidden: bool,
+    ) {
+        let sent = Sent { ask: ask.clone(), link, number, forbidden, committed: None };
+        self.requests.insert((session, xid), sent);
+    }
+
+    /// A client reads the answer to a write.
+    pub(crate) fn answered(
+        &mut self,
+        session: i64,
+        xid: i32,
+        zxid: i64,
+        err: i32,
+        body: &[u8],
+    ) -> Result<(), Violation> {
+        self.writes_checked += 1;
+        let sent = self.requests.get(&(session, xid));
+        let Some((at, answer)) = sent.and_then(|sent| sent.committed.as_ref()) else {
+            return Err(Oracle::Durable.broken(format!(
+                "write {xid} of session {session:#x} was answered with {zxid:#x} before it was committed"
+            )));
+        };
+        let fits = *at == zxid && answer.err.to_wire() == err && answer.body == body;
+        Oracle::Write.check(fits, || {
+            format!(
+                "write {xid} of session {session:#x} was answered with zxid {zxid:#x}, error {err}, {body:?}; \
+                 the model says {at:#x}, {:?}, {:?}",
+                answer.err, answer.body
+            )
+        })
+    }
+
+    // What servers do.
+
+    /// A batch is on a disk.
+    pub(crate) fn durable(&mut self, server: ServerId, mark: LogMark) {
+        self.durable.entry((mark.zxid, mark.checksum)).or_default().insert(server);
+    }
+
+    /// Batches were cut from a log.
+    pub(crate) fn cut(&mut self, server: ServerId, batches: &[Batch]) -> Result<(), Violation> {
+        for batch in batches {
+            let zxid = batch.last().to_wire();
+            if self.index_of(zxid).is_some() {
+                return Err(
+                    Oracle::Durable.broken(format!("server {server} cuts off the committed {zxid:#x}"))
+                );
+            }
+            if let Some(holders) = self.durable.get_mut(&(batch.last(), batch.end().checksum)) {
+                holders.remove(server);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leads(&mut self, server: ServerId, life: u64, epoch: Epoch) -> Result<(), Violation> {
+        let leader = *self.leaders.entry(epoch).or_insert((server, life));
+        Oracle::OneLeader.check(leader == (server, life), || {
+            format!("epoch {} has the leaders {} and {server}", epoch.0, leader.0)
+        })
+    }
+
+    /// A server begins to serve from `state`, whose transactions are in `log`. Returns how many are committed there.
+    pub(crate) fn serves(
+        &mut self,
+        server: ServerId,
+        state: &State,
+        log: &[Batch],
+    ) -> Result<usize, Violation> {
+        let zxid = state.last_zxid().to_wire();
+        for batch in log {
+            if batch.last().to_wire() <= self.newest() || batch.last().to_wire() > zxid {
+                continue;
+            }
+            let payload =
+                frame::parse(batch.bytes()).map_err(|error| Oracle::Log.broken(error.to_string()))?;
+            let txns =
+                decode_batch(payload.payload()).map_err(|error| Oracle::Log.broken(error.to_string()))?;
+            for txn in txns {
+                self.extend(server, &txn, log)?;
+            }
+        }
+        let known = zxid == 0 || self.index_of(zxid).is_some();
+        Oracle::Prefix
+            .check(known, || format!("server {server} serves {zxid:#x}, which is not committed"))?;
+        self.compare(server, state)?;
+        Ok(self.index_of(zxid).map_or(0, |index| index + 1))
+    }
+
+    /// A server publishes what follows its `position`; returns the new one.
+    pub(crate) fn published(
+        &mut self,
+        server: ServerId,
+        position: usize,
+        published: &Published,
+        log: &[Batch],
+    ) -> Result<usize, Violation> {
+        let mut position = position;
+        for step in &published.steps {
+            for committed in &step.txns {
+                match self.history.get(position) {
+                    Some(entry) => Oracle::Prefix.check(entry.txn == committed.txn, || {
+                        format!("server {server} publishes {:?} in place of {:?}", committed.txn, entry.txn)
+                    })?,
+                    None => {
+                        self.extend(server, &committed.txn, log)?;
+                        self.check_outcome(server, committed)?;
+                    }
+                }
+                position += 1;
+            }
+            self.compare(server, &step.view)?;
+        }
+        Ok(position)
+    }
+
+    fn compare(&mut self, server: ServerId, state: &State) -> Result<(), Violation> {
+        let zxid = state.last_zxid().to_wire();
+        let digest = *self.digests.entry(zxid).or_insert_with(|| state.digest());
+        Oracle::Tree.check(digest == state.digest(), || {
+            format!("server {server} has digest {:#x} at {zxid:#x}, another has {digest:#x}", state.digest())
+        })?;
+        // Beside the model's: /zookeeper, its config and its quota.
+        let model = self.tree_at(zxid).map(|tree| tree.znodes.len() + 3);
+        Oracle::Tree.check(model == Some(state.tree().len()), || {
+            format!("server {server} has {} znodes at {zxid:#x}, the model {model:?}", state.tree().len())
+        })
+    }
+
+    /// Compares a state with the model, znode by znode.
+    pub(crate) fn compare_all(&self, server: ServerId, state: &State) -> Result<(), Violation> {
+        let zxid = state.last_zxid().to_wire();
+        let Some(tree) = self.tree_at(zxid) else {
+            return Err(Oracle::Prefix.broken(format!("server {server} is at {zxid:#x}")));
+        };
+        for (path, znode) in tree.znodes.iter().filter(|(path, _)| &***path != "/") {
+            let found =
+                state.znode(path).map(|found| (found.stat(), found.data().unwrap_or_default().to_vec()));
+            let expected = Some((znode.stat(), znode.data.to_vec()));
+            Oracle::Tree.check(found == expected, || {
+                format!("server {server} has {found:?} as {path} at {zxid:#x}, the model {expected:?}")
+            })?;
+        }
+        let sessions: Vec<i64> = state.sessions().map(|(session, _)| session.0).collect();
+        let expected: Vec<i64> = tree.sessions.iter().copied().collect();
+        Oracle::Tree.check(sessions == expected, || {
+            format!("server {server} has the sessions {sessions:x?} at {zxid:#x}, the model {expected:x?}")
+        })
+    }
+
+    /// The next transaction of the committed order.
+    fn extend(&mut self, server: ServerId, txn: &Txn, log: &[Batch]) -> Result<(), Violation> {
+        let zxid = txn.zxid.to_wire();
+        let newest = self.history.last();
+        Oracle::Prefix.check(zxid > self.newest(), || {
+            format!("server {server} goes on with {zxid:#x} after {:#x}", self.newest())
+        })?;
+        Oracle::Time.check(newest.is_none_or(|entry| entry.txn.time_ms <= txn.time_ms), || {
+            format!("{txn:?} is earlier than {newest:?}")
+        })?;
+        self.check_durable(server, txn.zxid, log)?;
+        let mut tree = self.tree().clone();
+        let changes = self.apply(&mut tree, txn)?;
+        self.history.push(Entry { zxid, txn: txn.clone(), tree, changes });
+        Ok(())
+    }
+
+    fn check_durable(&self, server: ServerId, zxid: Zxid, log: &[Batch]) -> Result<(), Violation> {
+        let batch = log.get(log.partition_point(|batch| batch.last() < zxid));
+        let mark = batch.filter(|batch| batch.first() <= zxid).map(Batch::end);
+        let holders = mark.and_then(|mark| self.durable.get(&(mark.zxid, mark.checksum)));
+        let holders = holders.copied().unwrap_or_default();
+        Oracle::Durable.check(self.quorum.is_quorum(&holders), || {
+            format!("server {server} counts {zxid} as committed, durable only on {holders:?}")
+        })
+    }
+
+    fn apply(&mut self, tree: &mut Tree, txn: &Txn) -> Result<Vec<Change>, Violation> {
+        let stamp = Stamp { session: txn.session.0, zxid: txn.zxid.to_wire(), time_ms: txn.time_ms };
+        match &txn.op {
+            TxnOp::CreateSession(_) => {
+                let fresh = tree.sessions.insert(txn.session.0).is_none();
+                Oracle::Session.check(fresh, || format!("session {} exists already", txn.session))?;
+                Ok(Vec::new())
+            }
+            TxnOp::Reconfig(_) => Ok(Vec::new()),
+            op => {
+                let key = (txn.session.0, txn.xid.0);
+                let asked = self.take_place(txn)?;
+                if let TxnOp::CloseSession(paths) = op {
+                    return self.close(tree, stamp, key, paths);
+                }
+                let Some(ask) = asked else {
+                    return Err(Oracle::SessionOrder.broken(format!("nobody asked for {txn:?}")));
+                };
+                let (answer, changes) = match &ask {
+                    Ask::Close => (
+                        Answer { err: ErrorCode::SessionExpired, body: Vec::new(), stats: Vec::new() },
+                        Vec::new(),
+                    ),
+                    ask => tree.write(stamp, ask),
+                };
+                let fits = match op {
+                    TxnOp::Error(code) => *code == answer.err,
+                    TxnOp::FailedMulti(_) => matches!(ask, Ask::Multi(_)) && answer.stats.is_empty(),
+                    _ => answer.err == ErrorCode::Ok,
+                };
+                Oracle::Write.check(fits, || format!("{ask:?} became {txn:?}, the model says {answer:?}"))?;
+                self.settle(key, stamp.zxid, answer);
+                Ok(changes)
+            }
+        }
+    }
+
+    /// A request is committed: it must have been sent, once, after all before it, by whoever has the session.
+    fn take_place(&mut self, txn: &Txn) -> Result<Option<Ask>, Violation> {
+        let expired = matches!(txn.op, TxnOp::CloseSession(_) | TxnOp::Error(_)) && txn.xid.0 == 0;
+        if expired {
+            return Ok(Some(Ask::Close));
+        }
+        let Some(sent) = self.requests.get(&(txn.session.0, txn.xid.0)) else { return Ok(None) };
+        Oracle::SessionOrder.check(sent.committed.is_none(), || format!("committed twice: {txn:?}"))?;
+        Oracle::Session.check(!sent.forbidden, || {
+            format!("committed from a connection that had lost its session: {txn:?}")
+        })?;
+        let before = self.committed_of_link.entry(sent.link).or_default();
+        Oracle::SessionOrder.check(*before == sent.number, || {
+            format!(
+                "{} writes of this connection are committed before its number {}: {txn:?}",
+                before, sent.number
+            )
+        })?;
+        *before += 1;
+        Ok(Some(sent.ask.clone()))
+    }
+
+    fn close(
+        &mut self,
+        tree: &mut Tree,
+        stamp: Stamp,
+        key: (i64, i32),
+        paths: &[Box<str>],
+    ) -> Result<Vec<Change>, Violation> {
+        let owned = tree.ephemerals(stamp.session);
+        let mut named: Vec<Arc<str>> = paths.iter().map(|path| (&**path).into()).collect();
+        named.sort();
+        Oracle::Ephemeral.check(owned == named, || {
+            format!("session {:#x} ends with {named:?}, and owned {owned:?}", stamp.session)
+        })?;
+        let changes = tree.close(stamp, paths);
+        self.settle(key, stamp.zxid, Answer { err: ErrorCode::Ok, body: Vec::new(), stats: Vec::new() });
+        Ok(changes)
+    }
+
+    fn settle(&mut self, key: (i64, i32), zxid: i64, answer: Answer) {
+        if let Some(sent) = self.requests.get_mut(&key) {
+            sent.committed = Some((zxid, answer));
+        }
+    }
+
+    /// What the engine made of a transaction is what the model made of it, answered or not.
+    fn check_outcome(&self, server: ServerId, committed: &Committed) -> Result<(), Violation> {
+        let key = (committed.txn.session.0, committed.txn.xid.0);
+        let Some((_, answer)) = self.requests.get(&key).and_then(|sent| sent.committed.as_ref()) else {
+            return Ok(());
+        };
+        if matches!(committed.outcome, Outcome::SessionClosed(_) | Outcome::SessionCreated) {
+            return Ok(());
+        }
+        let missed = committed.outcome.effects().iter().any(|effect| matches!(effect, Effect::Missed(_)));
+        let set = committed.outcome.effects().iter().filter_map(|effect| match effect {
+            Effect::DataSet { stat, .. } => Some(*stat),
+            _ => None,
+        });
+        let fits = !missed && set.clone().all(|stat| answer.stats.contains(&stat));
+        Oracle::Write.check(fits, || {
+            format!(
+                "server {server} made {:?} of {:?}, the model {answer:?}",
+                committed.outcome, committed.txn
+            )
+        })
+    }
+}

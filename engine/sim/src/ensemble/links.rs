@@ -1,0 +1,298 @@
+//! The network: connections between servers, and between clients and servers.
+
+use ringkeeper_engine::message::ConnId;
+use ringkeeper_engine::zab::{Input, Message};
+
+use super::client::Heard;
+use super::violation::Violation;
+use super::world::{Event, World};
+
+/// A lost packet is sent again after this long, then after twice as long, and so on.
+const RETRANSMIT_US: u64 = 20_000;
+/// A connection breaks when one packet was lost so many times.
+const LOST_MAX: u32 = 5;
+
+/// A client's connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) client: usize,
+    pub(super) server: usize,
+    pub(super) shard: usize,
+    pub(super) conn: ConnId,
+    /// Life of the server's process.
+    pub(super) life: u64,
+    pub(super) silent: bool,
+    /// The ends that are still open.
+    pub(super) client_open: bool,
+    pub(super) server_open: bool,
+    up_us: u64,
+    down_us: u64,
+}
+
+/// Clients and servers.
+impl World {
+    /// Connects a client to some server; whether there was one.
+    pub(super) fn dial(&mut self, client: usize, impostor: bool) -> bool {
+        let server = self.random.index(self.servers.len());
+        let shard = self.random.index(2);
+        let paused = self.servers[server].paused_until_us > self.now_us;
+        let link = self.next_link;
+        if paused {
+            return false;
+        }
+        let Some(conn) = self.connection_of(server, shard, link) else { return false };
+        self.next_link += 1;
+        let life = self.servers[server].life;
+        self.links.insert(
+            link,
+            Link {
+                client,
+                server,
+                shard,
+                conn,
+                life,
+                silent: false,
+                client_open: true,
+                server_open: true,
+                up_us: 0,
+                down_us: 0,
+            },
+        );
+        let bytes = self.clients[client].greet(self.now_us, link, impostor);
+        self.write_to_server(link, bytes);
+        true
+    }
+
+    fn client_delay(&mut self) -> u64 {
+        self.random.between(self.faults.client_latency_us / 10, self.faults.client_latency_us)
+    }
+
+    /// Sends a client's bytes, sometimes in two pieces.
+    pub(super) fn write_to_server(&mut self, link: u64, mut bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let split = if self.faults.pieces { self.random.index(bytes.len()) } else { 0 };
+        if split > 0 {
+            let rest = bytes.split_off(split);
+            self.send_up(link, bytes);
+            self.send_up(link, rest);
+        } else {
+            self.send_up(link, bytes);
+        }
+    }
+
+    fn send_up(&mut self, id: u64, bytes: Vec<u8>) {
+        let delay = self.client_delay();
+        let now_us = self.now_us;
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.silent && link.server_open) else {
+            return;
+        };
+        link.up_us = link.up_us.max(now_us + delay);
+        let (at_us, server) = (link.up_us, link.server);
+        self.at(at_us - now_us, Event::ToServer { link: id, server, bytes });
+    }
+
+    pub(super) fn write_to_client(&mut self, link: u64, bytes: Vec<u8>, close: bool) {
+        if !bytes.is_empty() {
+            self.send_down(link, bytes);
+        }
+        if close {
+            self.send_down(link, Vec::new());
+            if let Some(link) = self.links.get_mut(&link) {
+                link.server_open = false;
+            }
+        }
+    }
+
+    pub(super) fn send_down(&mut self, id: u64, bytes: Vec<u8>) {
+        let delay = self.client_delay();
+        let now_us = self.now_us;
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.silent && link.client_open) else {
+            return;
+        };
+        link.down_us = link.down_us.max(now_us + delay);
+        let at_us = link.down_us;
+        self.at(at_us - now_us, Event::ToClient { link: id, bytes });
+    }
+
+    pub(super) fn deliver_to_server(&mut self, id: u64, server: usize, bytes: Vec<u8>) {
+        let now_us = self.now_us;
+        let Some(link) = self.links.get(&id).filter(|link| link.life == self.servers[server].life) else {
+            return;
+        };
+        if link.silent && !bytes.is_empty() {
+            return;
+        }
+        let (shard, conn) = (link.shard, link.conn);
+        if let Some((_, now, process)) = self.servers[server].running(now_us) {
+            let host = &mut process.shards[shard];
+            if bytes.is_empty() {
+                host.disconnected(now.monotonic_ms, conn);
+            } else {
+                host.receive(now.monotonic_ms, conn, bytes);
+            }
+            self.wake_shard(server, shard);
+        }
+    }
+
+    pub(super) fn deliver_to_client(&mut self, id: u64, bytes: &[u8]) -> Result<(), Violation> {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.client_open && !link.silent) else {
+            return Ok(());
+        };
+        let client = link.client;
+        if bytes.is_empty() {
+            link.client_open = false;
+            self.ghosts.retain(|(_, ghost)| *ghost != id);
+            if self.clients[client].link == id {
+                self.clients[client].lost();
+            }
+            return Ok(());
+        }
+        if self.clients[client].link != id {
+            return Ok(());
+        }
+        let (now_us, healed) = (self.now_us, self.healed);
+        match self.clients[client].hear(now_us, bytes, &mut self.judge, healed)? {
+            Heard::Nothing => {}
+            Heard::Attached => self.attached(client),
+            Heard::Expired => self.report.sessions_expired += 1,
+            Heard::Closed => {
+                if self.healed {
+                    self.finished[client] = Some(false);
+                }
+            }
+        }
+        if self.clients[client].link != id {
+            self.hang_up(id, true);
+        }
+        Ok(())
+    }
+
+    fn attached(&mut self, client: usize) {
+        if let Some(restore) = self.clients[client].restore() {
+            let mut bytes = Vec::new();
+            let now_us = self.now_us;
+            self.clients[client].ask(now_us, restore, &mut self.judge, &mut bytes);
+            let link = self.clients[client].link;
+            self.write_to_server(link, bytes);
+        }
+    }
+
+    /// The client closes its end; the server hears of it, unless the network is silent.
+    pub(super) fn hang_up(&mut self, id: u64, heard: bool) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if !std::mem::replace(&mut link.client_open, false) {
+            return;
+        }
+        self.ghosts.retain(|(_, ghost)| *ghost != id);
+        if heard {
+            self.send_up(id, Vec::new());
+        }
+    }
+
+    /// A process ends: its clients see their connections reset.
+    pub(super) fn reset_links(&mut self, server: usize) {
+        let of_server: Vec<u64> = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.server == server && link.server_open)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in of_server {
+            self.send_down(id, Vec::new());
+            if let Some(link) = self.links.get_mut(&id) {
+                link.server_open = false;
+            }
+        }
+    }
+}
+
+/// Servers among themselves.
+impl World {
+    pub(super) fn send(&mut self, from: usize, to: usize, message: Message) {
+        let (latency_us, loss) = match self.healed {
+            true => (self.faults.latency_us.min(1000), 0),
+            false => (self.faults.latency_us, self.faults.loss),
+        };
+        let mut delay = self.random.between(latency_us / 10, latency_us);
+        let now_us = self.now_us;
+        let direction = self.network.direction(from, to);
+        let Some(connection) = direction.connection else { return };
+        if direction.blocked {
+            direction.stalled.push_back(message);
+            return;
+        }
+        let mut lost = 0;
+        while self.random.chance(loss) {
+            delay += RETRANSMIT_US << lost;
+            lost += 1;
+            self.report.packets_lost += 1;
+            if lost > LOST_MAX {
+                return self.break_peers(from, to);
+            }
+        }
+        let direction = self.network.direction(from, to);
+        let at_us = (now_us + delay).max(direction.busy_until_us);
+        direction.busy_until_us = at_us;
+        let message = if self.faults.codec { recode(message) } else { message };
+        self.at(at_us - now_us, Event::Peer { from, to, connection, message });
+    }
+
+    pub(super) fn connect_peers(&mut self, a: usize, b: usize) {
+        let (x, y) = (&self.servers[a], &self.servers[b]);
+        let both_up = x.process.is_some() && y.process.is_some();
+        let paused = x.paused_until_us.max(y.paused_until_us) > self.now_us;
+        if !both_up {
+            return;
+        }
+        if paused || self.network.is_blocked(a, b) {
+            return self.reconnect_later(a, b);
+        }
+        let connected = self.network.direction(a, b).connection.is_some()
+            || self.network.direction(b, a).connection.is_some();
+        if connected {
+            return;
+        }
+        self.network.connections += 1;
+        let connection = Some(self.network.connections);
+        self.network.direction(a, b).connection = connection;
+        self.network.direction(b, a).connection = connection;
+        let (a_id, b_id) = (self.servers[a].id, self.servers[b].id);
+        self.peer_input(a, Input::PeerConnected(b_id));
+        self.peer_input(b, Input::PeerConnected(a_id));
+    }
+
+    pub(super) fn reconnect_later(&mut self, a: usize, b: usize) {
+        let delay = self.random.between(1000, 30_000);
+        self.at(delay, Event::PeerConnect { a, b });
+    }
+
+    pub(super) fn break_peers(&mut self, a: usize, b: usize) {
+        if self.network.direction(a, b).connection.is_none() {
+            return;
+        }
+        for (server, peer) in [(a, b), (b, a)] {
+            let direction = self.network.direction(server, peer);
+            direction.connection = None;
+            direction.stalled.clear();
+            self.at(0, Event::PeerBroken { server, peer });
+        }
+        self.reconnect_later(a, b);
+    }
+
+    pub(super) fn unblock(&mut self, from: usize, to: usize) {
+        let direction = self.network.direction(from, to);
+        direction.blocked = false;
+        for message in std::mem::take(&mut direction.stalled) {
+            self.send(from, to, message);
+        }
+    }
+}
+
+/// What arrives of a message is what its bytes say.
+fn recode(message: Message) -> Message {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    Message::decode(&bytes).unwrap_or_else(|error| panic!("{message:?} cannot be decoded: {error}"))
+}

@@ -1,0 +1,340 @@
+//! A server's log task on a simulated disk: the real log, driven by hand.
+//!
+//! The task does what the shell's does (`net/src/server/log_task.rs`), on `log`'s disk in memory. Every operation of
+//! that disk is held until the world lets it finish, so that a crash can come between any two.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use ringkeeper_engine::node::Framing;
+use ringkeeper_engine::replica::SealedBatch;
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::txn;
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary};
+use ringkeeper_log::Reader;
+use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
+use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
+use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::storage::{StorageFile, WriteMode};
+use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+/// Small, so that runs go from segment to segment.
+const SEGMENT_LEN: u64 = 128 * 1024;
+
+/// Batches as frames of the log, as the shell makes them.
+pub(crate) struct Frames;
+
+impl Framing for Frames {
+    fn frame(&self, batch: &SealedBatch, previous: u32) -> Batch {
+        let meta = Meta { epoch: batch.first.epoch().0, first_zxid: batch.first.0, last_zxid: batch.last.0 };
+        let mut bytes = AlignedBuf::new();
+        let checksum = frame::encode(meta, &batch.payload, Checksum(previous), &mut bytes)
+            .expect("a sealed batch has the zxids of one epoch and far less than 4 GiB");
+        Batch::new(batch.first, batch.last, checksum.0, bytes.as_slice().into())
+            .expect("a sealed batch has the zxids of one epoch")
+    }
+
+    fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {
+        let frame = frame::parse(batch.bytes()).map_err(|error| error.to_string())?;
+        let meta = frame.meta();
+        let fits = (meta.first_zxid, meta.last_zxid, frame.checksum().0)
+            == (batch.first().0, batch.last().0, batch.end().checksum);
+        if fits { Ok(frame.payload()) } else { Err(format!("its frame holds {meta:?}")) }
+    }
+}
+
+/// Something to do with the log.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Append(Batch),
+    Truncate { after: Zxid },
+    Rebuild,
+    Promise(Epochs),
+    Read { peer: ServerId, after: Zxid, bytes_max: usize },
+}
+
+/// What the log answers.
+pub(crate) enum Answer {
+    Input(Input),
+    Rebuilt(Box<State>),
+}
+
+type Task = Pin<Box<dyn Future<Output = Result<(), String>>>>;
+
+/// What the task and the world share.
+#[derive(Default)]
+pub(crate) struct Queue {
+    commands: RefCell<VecDeque<Command>>,
+    answers: RefCell<VecDeque<Answer>>,
+    busy: Cell<bool>,
+    /// The log has been idle for a while: it is to write down that all of it is durable.
+    seal: Cell<bool>,
+    spawned: RefCell<Vec<Task>>,
+    initialized: Cell<bool>,
+}
+
+/// The log of one life of a server.
+pub(crate) struct Log {
+    queue: Rc<Queue>,
+    tasks: Vec<Task>,
+    disk: MemoryDisk,
+    /// The newest operation that the world knows of.
+    newest: Option<OpId>,
+}
+
+/// What recovery found.
+pub(crate) struct Recovered {
+    pub(crate) log: Log,
+    pub(crate) state: State,
+    pub(crate) durable: Durable,
+    pub(crate) batches: Vec<Batch>,
+}
+
+/// A future on a disk that holds nothing back.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("the disk holds nothing back"),
+    }
+}
+
+impl Log {
+    /// Recovers what a disk holds.
+    pub(crate) fn recover(
+        disk: &MemoryDisk,
+        server: ServerId,
+        write_mode: WriteMode,
+        seed: u64,
+    ) -> Result<Recovered, String> {
+        disk.hold(false);
+        let storage = disk.storage();
+        let meta =
+            at_once(MetaStore::open(storage.clone(), server.0, seed)).map_err(|error| error.to_string())?;
+        let options =
+            Options { segment_size_bytes: SEGMENT_LEN, write_mode, ..Options::new(meta.meta().identity()) };
+        let (mut state, mut batches) = (State::new(seed), Vec::new());
+        let (wal, found) = at_once(Wal::open(storage, options, |frame| {
+            for txn in txn::decode_batch(frame.payload())? {
+                state.apply(&txn);
+            }
+            batches.extend(batch_of(frame));
+            Ok(())
+        }))
+        .map_err(|error| error.to_string())?;
+        let mut summary = LogSummary::new(mark(found.after), Zxid::ZERO);
+        batches.iter().for_each(|batch| summary.push(batch.end()));
+        let promises = meta.meta().promises;
+        let epochs = Epochs {
+            accepted: Epoch(promises.accepted_epoch),
+            current: Epoch(promises.current_epoch),
+            cluster: promises.cluster,
+            initialized: promises.initialized,
+        };
+        disk.hold(true);
+        let queue = Rc::new(Queue::default());
+        queue.initialized.set(epochs.initialized);
+        let upkeep = wal.upkeep();
+        let task = LogTask { wal, meta, seed, queue: Rc::clone(&queue) };
+        let tasks: Vec<Task> = vec![
+            Box::pin(task.run()),
+            Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
+        ];
+        let log = Self { queue, tasks, disk: disk.clone(), newest: None };
+        Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
+    }
+
+    pub(crate) fn push(&self, command: Command) {
+        self.queue.commands.borrow_mut().push_back(command);
+    }
+
+    /// Whether an append would be carried out at once.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.queue.busy.get() && self.queue.commands.borrow().is_empty()
+    }
+
+    /// Whether the disk remembers all that this server has promised.
+    pub(crate) fn initialized(&self) -> bool {
+        self.queue.initialized.get()
+    }
+
+    pub(crate) fn seal_when_idle(&self) {
+        self.queue.seal.set(true);
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.queue.answers.borrow().is_empty()
+    }
+
+    pub(crate) fn next_answer(&self) -> Option<Answer> {
+        self.queue.answers.borrow_mut().pop_front()
+    }
+
+    /// Goes on as far as the disk allows; the operations that were begun.
+    pub(crate) fn run(&mut self) -> Result<Vec<(OpId, OpKind)>, String> {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut index = 0;
+        while index < self.tasks.len() {
+            match self.tasks[index].as_mut().poll(&mut context) {
+                Poll::Ready(done) => {
+                    done?;
+                    drop(self.tasks.remove(index));
+                }
+                Poll::Pending => index += 1,
+            }
+            self.tasks.append(&mut self.queue.spawned.borrow_mut());
+        }
+        let held = self.disk.held();
+        let newest = self.newest;
+        self.newest = held.last().map(|(id, _)| *id).max(newest);
+        Ok(held.into_iter().filter(|(id, _)| Some(*id) > newest).collect())
+    }
+}
+
+struct LogTask {
+    wal: Wal<MemoryStorage>,
+    meta: MetaStore<MemoryStorage>,
+    seed: u64,
+    queue: Rc<Queue>,
+}
+
+impl LogTask {
+    async fn run(mut self) -> Result<(), String> {
+        let queue = Rc::clone(&self.queue);
+        let mut sealed = true;
+        loop {
+            let group = queue.next_group();
+            let command = if group.is_empty() { queue.next_command() } else { None };
+            if !group.is_empty() {
+                queue.busy.set(true);
+                let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
+                self.wal.append(&frames).await.map_err(|error| error.to_string())?;
+                if let Some(last) = group.last() {
+                    queue.answer(Input::Durable { upto: last.last() });
+                }
+                sealed = false;
+            } else if let Some(command) = command {
+                queue.busy.set(true);
+                self.carry_out(command).await?;
+            } else if !queue.wait(sealed).await {
+                self.wal.seal().await.map_err(|error| error.to_string())?;
+                sealed = true;
+            }
+            queue.busy.set(false);
+        }
+    }
+
+    async fn carry_out(&mut self, command: Command) -> Result<(), String> {
+        match command {
+            Command::Append(_) => unreachable!("appends are taken in groups"),
+            Command::Truncate { after } => {
+                let last = self.wal.truncate_after(after.0).await.map_err(|error| error.to_string())?;
+                self.queue.answer(Input::Truncated { last: mark(last) });
+            }
+            Command::Rebuild => {
+                let state = self.rebuild().await?;
+                self.queue.answers.borrow_mut().push_back(Answer::Rebuilt(Box::new(state)));
+            }
+            Command::Promise(epochs) => {
+                let promises = Promises {
+                    cluster: epochs.cluster,
+                    accepted_epoch: epochs.accepted.0,
+                    current_epoch: epochs.current.0,
+                    initialized: epochs.initialized,
+                };
+                self.meta.promise(promises).await.map_err(|error| error.to_string())?;
+                self.queue.initialized.set(epochs.initialized);
+                self.queue.answer(Input::EpochsDurable);
+            }
+            Command::Read { peer, after, bytes_max } => match self.wal.read_from(after.0.saturating_add(1)) {
+                Ok(reader) => {
+                    let queue = Rc::clone(&self.queue);
+                    self.queue.spawned.borrow_mut().push(Box::pin(async move {
+                        let batches = read_batches(reader, bytes_max).await?;
+                        queue.answer(Input::LogRead { peer, after, batches });
+                        Ok(())
+                    }));
+                }
+                Err(_) => self.queue.answer(Input::LogRead { peer, after, batches: Vec::new() }),
+            },
+        }
+        Ok(())
+    }
+
+    async fn rebuild(&self) -> Result<State, String> {
+        let mut state = State::new(self.seed);
+        if self.wal.last().zxid == 0 {
+            return Ok(state);
+        }
+        let failed = |error: ringkeeper_log::error::ReadError| error.to_string();
+        let mut reader = self.wal.read_from(self.wal.after_zxid() + 1).map_err(failed)?;
+        while let Some(frame) = reader.next().await.map_err(failed)? {
+            for txn in txn::decode_batch(frame.payload()).map_err(|error| error.to_string())? {
+                state.apply(&txn);
+            }
+        }
+        Ok(state)
+    }
+}
+
+async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Result<Vec<Batch>, String> {
+    let mut batches = Vec::new();
+    let mut bytes = 0;
+    while bytes < bytes_max {
+        let Some(frame) = reader.next().await.map_err(|error| error.to_string())? else { break };
+        bytes += frame.bytes().len();
+        batches.extend(batch_of(&frame));
+    }
+    Ok(batches)
+}
+
+fn batch_of(frame: &frame::Frame<'_>) -> Option<Batch> {
+    let (meta, checksum) = (frame.meta(), frame.checksum().0);
+    Batch::new(Zxid(meta.first_zxid), Zxid(meta.last_zxid), checksum, frame.bytes().into()).ok()
+}
+
+fn mark(position: Position) -> LogMark {
+    LogMark { zxid: Zxid(position.zxid), checksum: position.checksum.0 }
+}
+
+impl Queue {
+    fn answer(&self, input: Input) {
+        self.answers.borrow_mut().push_back(Answer::Input(input));
+    }
+
+    fn next_group(&self) -> Vec<Batch> {
+        let mut commands = self.commands.borrow_mut();
+        let mut group = Vec::new();
+        while let Some(Command::Append(batch)) =
+            commands.pop_front_if(|command| matches!(command, Command::Append(_)))
+        {
+            group.push(batch);
+        }
+        group
+    }
+
+    fn next_command(&self) -> Option<Command> {
+        self.commands.borrow_mut().pop_front()
+    }
+
+    /// Waits for work; false if the log is to be sealed before any has come.
+    async fn wait(&self, sealed: bool) -> bool {
+        self.busy.set(false);
+        poll_fn(|_| {
+            if !self.commands.borrow().is_empty() {
+                Poll::Ready(true)
+            } else if self.seal.take() && !sealed {
+                self.busy.set(true);
+                Poll::Ready(false)
+            } else {
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,31 @@
+//! Whole servers and their clients, from one seed, in one thread.
+//!
+//! ```text
+//! client --bytes--> link --> shard --Turn--> core --Append--> log --> disk in memory
+//!        <--bytes--              <--ToShard--    <--Message--> network <--> other servers
+//!                     judge: committed order, model, digests     client: replies, reads, events
+//! ```
+//!
+//! [`server`] is the shell, [`log`] the log's task, [`client`] a client with its own expectations, [`judge`] the
+//! committed order and the model that replies and reads are held against, [`world`] the time, the network and what
+//! goes wrong.
+
+mod ask;
+mod chaos;
+mod client;
+mod faults;
+mod judge;
+mod links;
+mod log;
+mod model;
+mod report;
+mod server;
+mod violation;
+mod watching;
+mod workload;
+mod world;
+
+pub use faults::FaultMix;
+pub use report::Report;
+pub use violation::{Oracle, Violation};
+pub use world::{run, trace};

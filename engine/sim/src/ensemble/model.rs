@@ -1,0 +1,292 @@
+//! The service as its users understand it: a map of paths, changed by one request after the other.
+//!
+//! Naive on purpose, and independent of the engine: the oracle for its replies and its trees. Every version is kept;
+//! they share structure.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use ringkeeper_wire::{
+    Create2Response, CreateMode, CreateResponse, ErrorCode, EventType, MultiEntry, MultiResult, Record, Stat,
+    end_multi,
+};
+
+use super::ask::Ask;
+
+/// One znode.
+#[derive(Clone, Debug)]
+pub(crate) struct Znode {
+    pub(crate) data: Arc<[u8]>,
+    /// Everything but what follows from the rest.
+    fixed: Stat,
+    /// How many children it has ever had.
+    created: i32,
+    pub(crate) children: OrdSet<Arc<str>>,
+}
+
+impl Znode {
+    pub(crate) fn stat(&self) -> Stat {
+        let children = count(self.children.len());
+        Stat {
+            cversion: self.created * 2 - children,
+            data_length: count(self.data.len()),
+            num_children: children,
+            ..self.fixed
+        }
+    }
+
+    const fn owner(&self) -> i64 {
+        self.fixed.ephemeral_owner
+    }
+}
+
+/// What watches see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) event: EventType,
+    pub(crate) path: Arc<str>,
+}
+
+/// What a request became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) err: ErrorCode,
+    pub(crate) body: Vec<u8>,
+    /// The Stats of what it created or set, in order.
+    pub(crate) stats: Vec<Stat>,
+}
+
+/// The state after some transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    pub(crate) znodes: OrdMap<Arc<str>, Znode>,
+    pub(crate) sessions: OrdSet<i64>,
+}
+
+/// Who asks, and where in the order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) session: i64,
+    pub(crate) zxid: i64,
+    pub(crate) time_ms: i64,
+}
+
+/// What one change gave.
+enum Done {
+    Created { path: Arc<str>, stat: Option<Stat> },
+    Set(Stat),
+    Deleted,
+    Checked,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        let root = Znode {
+            data: Arc::from([]),
+            fixed: Stat::default(),
+            created: 0,
+            children: OrdSet::unit("zookeeper".into()),
+        };
+        Self { znodes: OrdMap::unit("/".into(), root), sessions: OrdSet::new() }
+    }
+
+    /// The ephemerals of a session.
+    pub(crate) fn ephemerals(&self, session: i64) -> Vec<Arc<str>> {
+        let owned = self.znodes.iter().filter(|(_, znode)| znode.owner() == session);
+        owned.map(|(path, _)| Arc::clone(path)).collect()
+    }
+
+    /// A session ends, and its ephemerals with it; `order` is that of the events.
+    pub(crate) fn close(&mut self, stamp: Stamp, order: &[Box<str>]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for path in order {
+            if self.delete(stamp, path, -1).is_ok() {
+                changes.push(Change { event: EventType::NodeDeleted, path: (&**path).into() });
+            }
+        }
+        self.sessions.remove(&stamp.session);
+        changes
+    }
+
+    /// A write takes its place.
+    pub(crate) fn write(&mut self, stamp: Stamp, ask: &Ask) -> (Answer, Vec<Change>) {
+        let mut changes = Vec::new();
+        let Ask::Multi(parts) = ask else {
+            let answer = match self.one(stamp, ask, &mut changes) {
+                Ok(done) => done.answer(),
+                Err(err) => Answer { err, body: Vec::new(), stats: Vec::new() },
+            };
+            return (answer, changes);
+        };
+        let before = self.clone();
+        let (mut body, mut stats, mut failed) = (Vec::new(), Vec::new(), None);
+        for (index, part) in parts.iter().enumerate() {
+            match self.one(stamp, part, &mut changes) {
+                Ok(done) => done.encode_part(&mut body, &mut stats),
+                Err(code) => {
+                    failed = Some((index, code));
+                    break;
+                }
+            }
+        }
+        if let Some((at, code)) = failed {
+            *self = before;
+            (body, stats) = (Vec::new(), Vec::new());
+            changes.clear();
+            for index in 0..parts.len() {
+                let code = match index.cmp(&at) {
+                    std::cmp::Ordering::Less => ErrorCode::Ok,
+                    std::cmp::Ordering::Equal => code,
+                    std::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency,
+                };
+                MultiResult::Error(code.to_wire()).encode_entry(&mut body);
+            }
+        }
+        end_multi(&mut body);
+        (Answer { err: ErrorCode::Ok, body, stats }, changes)
+    }
+
+    fn one(&mut self, stamp: Stamp, ask: &Ask, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
+        if !self.sessions.contains(&stamp.session) {
+            return Err(ErrorCode::SessionExpired);
+        }
+        let mut note = |event, path: &Arc<str>| changes.push(Change { event, path: Arc::clone(path) });
+        match ask {
+            Ask::Create { path, data, mode, stat: with_stat } => {
+                let (path, stat) = self.create(stamp, path, data, *mode)?;
+                note(EventType::NodeCreated, &path);
+                Ok(Done::Created { path, stat: with_stat.then_some(stat) })
+            }
+            Ask::Set { path, data, version } => {
+                let znode = self.znodes.get_mut(path).ok_or(ErrorCode::NoNode)?;
+                expect_version(znode, *version)?;
+                znode.data = Arc::clone(data);
+                znode.fixed.version += 1;
+                (znode.fixed.mzxid, znode.fixed.mtime) = (stamp.zxid, stamp.time_ms);
+                note(EventType::NodeDataChanged, path);
+                Ok(Done::Set(znode.stat()))
+            }
+            Ask::Delete { path, version } => {
+                self.delete(stamp, path, *version)?;
+                note(EventType::NodeDeleted, path);
+                Ok(Done::Deleted)
+            }
+            Ask::Check { path, version } => {
+                expect_version(self.znodes.get(path).ok_or(ErrorCode::NoNode)?, *version)?;
+                Ok(Done::Checked)
+            }
+            other => unreachable!("{other:?} is no write of the tree"),
+        }
+    }
+
+    fn create(
+        &mut self,
+        stamp: Stamp,
+        path: &Arc<str>,
+        data: &Arc<[u8]>,
+        mode: CreateMode,
+    ) -> Result<(Arc<str>, Stat), ErrorCode> {
+        let (parent_path, _) = split(path);
+        let parent = self.znodes.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        let path: Arc<str> = match mode.is_sequential() {
+            true => format!("{path}{:010}", parent.created).into(),
+            false => Arc::clone(path),
+        };
+        if self.znodes.contains_key(&path) {
+            return Err(ErrorCode::NodeExists);
+        }
+        if parent.owner() != 0 {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let Stamp { session, zxid, time_ms } = stamp;
+        let fixed = Stat {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: time_ms,
+            mtime: time_ms,
+            ephemeral_owner: if mode.is_ephemeral() { session } else { 0 },
+            ..Stat::default()
+        };
+        let znode = Znode { data: Arc::clone(data), fixed, created: 0, children: OrdSet::new() };
+        let stat = znode.stat();
+        self.znodes.insert(Arc::clone(&path), znode);
+        let (parent_path, name) = split(&path);
+        if let Some(parent) = self.znodes.get_mut(parent_path) {
+            parent.created += 1;
+            parent.fixed.pzxid = zxid;
+            parent.children.insert(name.into());
+        }
+        Ok((path, stat))
+    }
+
+    fn delete(&mut self, stamp: Stamp, path: &str, version: i32) -> Result<(), ErrorCode> {
+        let (parent_path, name) = split(path);
+        let znode = self.znodes.get(path).ok_or(ErrorCode::NoNode)?;
+        expect_version(znode, version)?;
+        if !znode.children.is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.znodes.remove(path);
+        if let Some(parent) = self.znodes.get_mut(parent_path) {
+            parent.fixed.pzxid = stamp.zxid;
+            parent.children.remove(name);
+        }
+        Ok(())
+    }
+}
+
+impl Done {
+    fn answer(self) -> Answer {
+        let mut body = Vec::new();
+        let stats = match self {
+            Self::Created { path, stat: None } => {
+                CreateResponse { path: (&*path).into() }.encode(&mut body);
+                Vec::new()
+            }
+            Self::Created { path, stat: Some(stat) } => {
+                Create2Response { path: (&*path).into(), stat }.encode(&mut body);
+                vec![stat]
+            }
+            Self::Set(stat) => {
+                stat.encode(&mut body);
+                vec![stat]
+            }
+            Self::Deleted | Self::Checked => Vec::new(),
+        };
+        Answer { err: ErrorCode::Ok, body, stats }
+    }
+
+    fn encode_part(self, body: &mut Vec<u8>, stats: &mut Vec<Stat>) {
+        match self {
+            Self::Created { path, stat: None } => MultiResult::Created((&*path).into()).encode_entry(body),
+            Self::Created { path, stat: Some(stat) } => {
+                stats.push(stat);
+                MultiResult::Created2((&*path).into(), stat).encode_entry(body);
+            }
+            Self::Set(stat) => {
+                stats.push(stat);
+                MultiResult::DataSet(stat).encode_entry(body);
+            }
+            Self::Deleted => MultiResult::Deleted.encode_entry(body),
+            Self::Checked => MultiResult::Checked.encode_entry(body),
+        }
+    }
+}
+
+fn expect_version(znode: &Znode, version: i32) -> Result<(), ErrorCode> {
+    if version == -1 || version == znode.fixed.version { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+/// Parent and name.
+pub(crate) fn split(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some(parts) => parts,
+        None => ("/", path),
+    }
+}
+
+fn count(len: usize) -> i32 {
+    i32::try_from(len).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,87 @@
+//! What runs did.
+
+use std::fmt;
+
+/// Figures of one run, or of many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Report {
+    pub seeds: u64,
+    pub simulated_us: u64,
+    pub events: u64,
+    pub transactions: u64,
+    pub writes_checked: u64,
+    pub reads_checked: u64,
+    pub watch_events_checked: u64,
+    pub leaderships: u64,
+    pub crashes: u64,
+    pub wipes: u64,
+    pub pauses: u64,
+    pub disconnects: u64,
+    pub partitions: u64,
+    pub clock_jumps: u64,
+    pub packets_lost: u64,
+    pub client_breaks: u64,
+    pub client_silences: u64,
+    pub client_moves: u64,
+    pub impostors: u64,
+    pub sessions_expired: u64,
+    pub truncations: u64,
+    /// The longest time from the end of all faults until everyone was done.
+    pub recovery_max_us: u64,
+}
+
+impl Report {
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.simulated_us += other.simulated_us;
+        self.events += other.events;
+        self.transactions += other.transactions;
+        self.writes_checked += other.writes_checked;
+        self.reads_checked += other.reads_checked;
+        self.watch_events_checked += other.watch_events_checked;
+        self.leaderships += other.leaderships;
+        self.crashes += other.crashes;
+        self.wipes += other.wipes;
+        self.pauses += other.pauses;
+        self.disconnects += other.disconnects;
+        self.partitions += other.partitions;
+        self.clock_jumps += other.clock_jumps;
+        self.packets_lost += other.packets_lost;
+        self.client_breaks += other.client_breaks;
+        self.client_silences += other.client_silences;
+        self.client_moves += other.client_moves;
+        self.impostors += other.impostors;
+        self.sessions_expired += other.sessions_expired;
+        self.truncations += other.truncations;
+        self.recovery_max_us = self.recovery_max_us.max(other.recovery_max_us);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.simulated_us / 1_000_000;
+        writeln!(f, "seeds                 {}", self.seeds)?;
+        writeln!(f, "simulated             {} h {} min", seconds / 3600, seconds / 60 % 60)?;
+        writeln!(f, "events                {}", self.events)?;
+        writeln!(f, "transactions          {}", self.transactions)?;
+        writeln!(f, "write replies checked {}", self.writes_checked)?;
+        writeln!(f, "reads checked         {}", self.reads_checked)?;
+        writeln!(f, "watch events checked  {}", self.watch_events_checked)?;
+        writeln!(f, "leaderships           {}", self.leaderships)?;
+        writeln!(f, "sessions expired      {}", self.sessions_expired)?;
+        writeln!(f, "logs truncated        {}", self.truncations)?;
+        writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
+        writeln!(f, "faults: {} crashes ({} disks wiped)", self.crashes, self.wipes)?;
+        writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
+        writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
+        writeln!(f, "        {} packets lost", self.packets_lost)?;
+        writeln!(
+            f,
+            "        {} client connections broken, {} silenced",
+            self.client_breaks, self.client_silences
+        )?;
+        write!(f, "        {} sessions moved, {} wrong passwords", self.client_moves, self.impostors)
+    }
+}

@@ -1,0 +1,393 @@
+//! One whole server: the node, its shards and its log, in a shell without threads and sockets.
+//!
+//! The shell mirrors `net/src/server/core_host.rs` and `shard_host.rs`: the same rings, the same order of calls, the
+//! same rule for when a batch is proposed. What would be an executor's turn there is a pump that the world calls here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard, Turn};
+use ringkeeper_engine::node::{Effect, Node};
+use ringkeeper_engine::replica::Now;
+use ringkeeper_engine::shard::{self, AfterWrite, Shard};
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::zab::{self, Batch, Input};
+use ringkeeper_log::memory::MemoryDisk;
+use ringkeeper_wire::{ServerId, Zxid};
+
+use super::judge::Judge;
+use super::log::{Answer, Command, Log};
+use super::violation::{Oracle, Violation};
+
+/// Messages of the core handled before sockets have their turn again, as in the shell.
+const MESSAGES_PER_TURN: usize = 64;
+
+/// A batch is proposed when it has this much, even while the log is busy; small, so that it happens here.
+const BATCH_BYTES_MAX: usize = 1 << 12;
+
+/// A machine: what outlives the process on it.
+pub(crate) struct Server {
+    pub(crate) id: ServerId,
+    pub(crate) disk: MemoryDisk,
+    /// Whether the disk remembers all that was promised, as of the last crash.
+    pub(crate) initialized: bool,
+    /// `None` while it is down.
+    pub(crate) process: Option<Process>,
+    pub(crate) life: u64,
+    pub(crate) paused_until_us: u64,
+    /// What its wall clock is wrong by, milliseconds.
+    pub(crate) clock_error_ms: i64,
+    /// How fast its clocks run, per mille.
+    pub(crate) clock_rate: u64,
+}
+
+/// A running server.
+pub(crate) struct Process {
+    pub(crate) node: Node,
+    pub(crate) shards: Vec<ShardHost>,
+    pub(crate) log: Log,
+    /// The log as the server sees it, durable or not.
+    pub(crate) batches: Vec<Batch>,
+    /// How many of `batches` are durable.
+    durable: usize,
+    /// What its shards serve from, once everything said to them has arrived.
+    view: Arc<State>,
+    /// How many transactions of the committed order that view holds.
+    position: usize,
+    serving: bool,
+    pub(crate) pump_due: bool,
+    pub(crate) appended_us: u64,
+}
+
+/// A shard with its sockets and rings.
+pub(crate) struct ShardHost {
+    pub(crate) shard: Shard,
+    pub(crate) inbox: VecDeque<ToShard>,
+    to_core: VecDeque<Turn>,
+    next_conn: u64,
+    links: BTreeMap<ConnId, Socket>,
+    pub(crate) pump_due: bool,
+}
+
+/// The server's end of a client's connection.
+struct Socket {
+    link: u64,
+    /// Received by the kernel while the shard did not read.
+    unread: Vec<u8>,
+}
+
+/// What the world has to do for a server.
+pub(crate) enum Outward {
+    Send {
+        to: ServerId,
+        message: zab::Message,
+    },
+    Disconnect(ServerId),
+    /// Bytes for a client; then the end of the connection, if it ends.
+    Write {
+        link: u64,
+        bytes: Vec<u8>,
+        close: bool,
+    },
+    WakeShard(usize),
+    WakeCore,
+}
+
+impl Server {
+    pub(crate) const fn now(&self, now_us: u64) -> Now {
+        let elapsed_ms = now_us * self.clock_rate / 1_000_000;
+        Now {
+            monotonic_ms: elapsed_ms,
+            wall_ms: 1_700_000_000_000 + elapsed_ms.cast_signed() + self.clock_error_ms,
+        }
+    }
+
+    /// The process and its clock, if it runs.
+    pub(crate) fn running(&mut self, now_us: u64) -> Option<(ServerId, Now, &mut Process)> {
+        let now = self.now(now_us);
+        let id = self.id;
+        self.process.as_mut().map(|process| (id, now, process))
+    }
+}
+
+impl Process {
+    pub(crate) fn new(
+        server: ServerId,
+        node: Node,
+        shards: Vec<(Shard, u64)>,
+        log: Log,
+        batches: Vec<Batch>,
+        judge: &mut Judge,
+    ) -> Self {
+        for batch in &batches {
+            judge.durable(server, batch.end());
+        }
+        let hosts = shards.into_iter().map(|(shard, first_conn)| ShardHost {
+            shard,
+            inbox: VecDeque::new(),
+            to_core: VecDeque::new(),
+            next_conn: first_conn,
+            links: BTreeMap::new(),
+            pump_due: false,
+        });
+        Self {
+            view: Arc::clone(node.committed()),
+            node,
+            shards: hosts.collect(),
+            log,
+            durable: batches.len(),
+            batches,
+            position: 0,
+            serving: false,
+            pump_due: false,
+            appended_us: 0,
+        }
+    }
+
+    pub(crate) const fn is_serving(&self) -> bool {
+        self.serving
+    }
+
+    pub(crate) const fn view(&self) -> &Arc<State> {
+        &self.view
+    }
+
+    /// The core's turn.
+    pub(crate) fn pump(
+        &mut self,
+        server: ServerId,
+        life: u64,
+        now: Now,
+        judge: &mut Judge,
+        out: &mut Vec<Outward>,
+    ) -> Result<(), Violation> {
+        while let Some(answer) = self.log.next_answer() {
+            match answer {
+                Answer::Input(input) => {
+                    if let Input::Durable { upto } = &input {
+                        self.note_durable(server, *upto, judge);
+                    }
+                    self.node.input(now, input);
+                }
+                Answer::Rebuilt(state) => self.node.rebuilt(now, *state),
+            }
+        }
+        for (id, host) in (0..).map(ShardId).zip(&mut self.shards) {
+            while let Some(turn) = host.to_core.pop_front() {
+                self.node.turn(now, id, turn);
+                if self.node.unsealed_bytes() >= BATCH_BYTES_MAX {
+                    self.node.propose(now);
+                }
+            }
+        }
+        if self.log.is_idle() {
+            self.node.propose(now);
+        }
+        self.node.flush(now);
+        for effect in self.node.take_effects() {
+            self.carry_out(server, life, now, effect, judge, out)?;
+        }
+        Ok(())
+    }
+
+    fn note_durable(&mut self, server: ServerId, upto: Zxid, judge: &mut Judge) {
+        while let Some(batch) = self.batches.get(self.durable).filter(|batch| batch.last() <= upto) {
+            judge.durable(server, batch.end());
+            self.durable += 1;
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        server: ServerId,
+        life: u64,
+        now: Now,
+        effect: Effect,
+        judge: &mut Judge,
+        out: &mut Vec<Outward>,
+    ) -> Result<(), Violation> {
+        match effect {
+            Effect::Shard(shard, message) => self.tell(usize::from(shard.0), message, out),
+            Effect::AllShards(message) => {
+                self.judge_message(server, &message, judge)?;
+                (0..self.shards.len()).for_each(|shard| self.tell(shard, message.clone(), out));
+            }
+            Effect::Zab(effect) => self.carry_out_zab(server, life, now, effect, judge, out)?,
+            Effect::Rebuild => self.log.push(Command::Rebuild),
+            Effect::Distrust { peer, reason } => {
+                return Err(Oracle::Sound.broken(format!("server {server} distrusts {peer}: {reason}")));
+            }
+            Effect::Broken(reason) => {
+                return Err(Oracle::Sound.broken(format!("server {server} cannot go on: {reason}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out_zab(
+        &mut self,
+        server: ServerId,
+        life: u64,
+        now: Now,
+        effect: zab::Effect,
+        judge: &mut Judge,
+        out: &mut Vec<Outward>,
+    ) -> Result<(), Violation> {
+        match effect {
+            zab::Effect::Send { to, message } => out.push(Outward::Send { to, message }),
+            zab::Effect::Append(batch) => {
+                self.batches.push(batch.clone());
+                self.log.push(Command::Append(batch));
+            }
+            zab::Effect::Truncate { after } => {
+                let kept = self.batches.partition_point(|batch| batch.last() <= after);
+                let cut = self.batches.split_off(kept);
+                self.durable = self.durable.min(kept);
+                judge.cut(server, &cut)?;
+                self.log.push(Command::Truncate { after });
+            }
+            zab::Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),
+            zab::Effect::ReadLog { peer, after, bytes_max } => {
+                self.log.push(Command::Read { peer, after, bytes_max });
+            }
+            zab::Effect::Disconnect { peer } => out.push(Outward::Disconnect(peer)),
+            zab::Effect::Status(zab::Status::Leading { epoch }) => judge.leads(server, life, epoch)?,
+            // Nothing of the log is ever purged: no learner needs one.
+            zab::Effect::SendSnapshot { to } => {
+                return Err(Oracle::Sound.broken(format!("server {server} has no snapshot for {to}")));
+            }
+            zab::Effect::InstallSnapshot { .. } | zab::Effect::AbortSnapshot => {
+                self.node.input(now, Input::SnapshotAborted);
+                out.push(Outward::WakeCore);
+            }
+            zab::Effect::Alarm(alarm) => {
+                return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judge_message(
+        &mut self,
+        server: ServerId,
+        message: &ToShard,
+        judge: &mut Judge,
+    ) -> Result<(), Violation> {
+        match message {
+            ToShard::View(view) => self.view = Arc::clone(view),
+            ToShard::Serving(Serving::Yes) => {
+                self.serving = true;
+                self.position = judge.serves(server, &self.view, &self.batches)?;
+            }
+            ToShard::Serving(_) => self.serving = false,
+            ToShard::Published(published) => {
+                if self.serving {
+                    self.position = judge.published(server, self.position, published, &self.batches)?;
+                }
+                if let Some(step) = published.steps.last() {
+                    self.view = Arc::clone(&step.view);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, shard: usize, message: ToShard, out: &mut Vec<Outward>) {
+        if let Some(host) = self.shards.get_mut(shard) {
+            host.inbox.push_back(message);
+            out.push(Outward::WakeShard(shard));
+        }
+    }
+
+    /// A shard's turn.
+    pub(crate) fn pump_shard(
+        &mut self,
+        server: ServerId,
+        now_ms: u64,
+        index: usize,
+        out: &mut Vec<Outward>,
+    ) -> Result<(), Violation> {
+        let host = &mut self.shards[index];
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(message) = host.inbox.pop_front() else { break };
+            host.shard.deliver(now_ms, message);
+        }
+        if !host.inbox.is_empty() {
+            out.push(Outward::WakeShard(index));
+        }
+        while let Some(effect) = host.shard.next_effect() {
+            if let shard::Effect::Closing { conn, reason } = effect
+                && let shard::CloseReason::OutOfOrder
+                | shard::CloseReason::MalformedConnect
+                | shard::CloseReason::MalformedHeader
+                | shard::CloseReason::Frame(_) = reason
+            {
+                return Err(Oracle::Sound.broken(format!("server {server} closes {conn:?}: {reason}")));
+            }
+        }
+        host.write_outputs(now_ms, out);
+        let turn = host.shard.take_turn();
+        if !turn.is_empty() {
+            host.to_core.push_back(turn);
+            out.push(Outward::WakeCore);
+        }
+        while let Some(conn) = host.shard.next_readable() {
+            if let Some(socket) = host.links.get_mut(&conn) {
+                let bytes = std::mem::take(&mut socket.unread);
+                host.receive(now_ms, conn, bytes);
+                out.push(Outward::WakeShard(index));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ShardHost {
+    pub(crate) fn connected(&mut self, now_ms: u64, link: u64) -> ConnId {
+        let conn = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.links.insert(conn, Socket { link, unread: Vec::new() });
+        self.shard.connected(now_ms, conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+        conn
+    }
+
+    /// Bytes came in: handed on if the shard reads, kept if not.
+    pub(crate) fn receive(&mut self, now_ms: u64, conn: ConnId, bytes: Vec<u8>) {
+        let Some(socket) = self.links.get_mut(&conn) else { return };
+        socket.unread.extend(bytes);
+        if self.shard.wants_read(conn) && !socket.unread.is_empty() {
+            let bytes = std::mem::take(&mut socket.unread);
+            self.shard.received(now_ms, conn, &bytes);
+        }
+    }
+
+    /// The client's end is closed.
+    pub(crate) fn disconnected(&mut self, now_ms: u64, conn: ConnId) {
+        if self.links.remove(&conn).is_some() {
+            self.shard.disconnected(now_ms, conn);
+        }
+    }
+
+    fn write_outputs(&mut self, now_ms: u64, out: &mut Vec<Outward>) {
+        while let Some(conn) = self.shard.next_dirty() {
+            let mut all = Vec::new();
+            let close = loop {
+                let mut bytes = Vec::new();
+                let after = self.shard.take_output(conn, &mut bytes);
+                if bytes.is_empty() {
+                    break after == AfterWrite::Close;
+                }
+                self.shard.written(now_ms, conn, bytes.len());
+                all.extend(bytes);
+            };
+            let Some(link) = self.links.get(&conn).map(|socket| socket.link) else { continue };
+            if close {
+                self.disconnected(now_ms, conn);
+            }
+            out.push(Outward::Write { link, bytes: all, close });
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The events that a client must see, and in which order.
+//!
+//! A client keeps its watches as ZooKeeper's clients do, to restore them on another server. What the server must send
+//! follows from them and from the committed order, event by event: nothing is left to judgement.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ringkeeper_wire::EventType;
+
+use super::model::{Change, Tree, split};
+
+/// What is watched on one path, as bits.
+pub(crate) type Kinds = u8;
+/// Left by getData, and by exists on a znode that was there.
+pub(crate) const DATA: Kinds = 1;
+/// Left by exists on a znode that was not there.
+pub(crate) const EXIST: Kinds = 1 << 1;
+/// Left by getChildren.
+pub(crate) const CHILD: Kinds = 1 << 2;
+/// Left by addWatch.
+pub(crate) const PERSISTENT: Kinds = 1 << 3;
+/// Left by addWatch, for everything below too.
+pub(crate) const RECURSIVE: Kinds = 1 << 4;
+
+/// A client's watches.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watches(BTreeMap<Arc<str>, Kinds>);
+
+/// An event on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) zxid: i64,
+    pub(crate) event: EventType,
+    pub(crate) path: Arc<str>,
+}
+
+impl Watches {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, path: &Arc<str>, kinds: Kinds) {
+        *self.0.entry(Arc::clone(path)).or_default() |= kinds;
+    }
+
+    fn has(&self, path: &str, kinds: Kinds) -> bool {
+        self.0.get(path).is_some_and(|set| set & kinds != 0)
+    }
+
+    pub(crate) fn consume(&mut self, path: &str, kinds: Kinds) {
+        if let Some(set) = self.0.get_mut(path) {
+            *set &= !kinds;
+            if *set == 0 {
+                self.0.remove(path);
+            }
+        }
+    }
+
+    /// The paths of each kind, in the order of the kinds.
+    pub(crate) fn lists(&self) -> [Vec<String>; 5] {
+        [DATA, EXIST, CHILD, PERSISTENT, RECURSIVE].map(|kind| {
+            let of_kind = self.0.iter().filter(|(_, set)| **set & kind != 0);
+            of_kind.map(|(path, _)| path.to_string()).collect()
+        })
+    }
+
+    fn sees_below(&self, path: &str) -> bool {
+        let mut at = path;
+        loop {
+            if self.has(at, RECURSIVE) {
+                return true;
+            }
+            if at == "/" {
+                return false;
+            }
+            at = split(at).0;
+        }
+    }
+
+    /// The events of one change, consuming what fires once.
+    fn fire(&mut self, zxid: i64, change: &Change, out: &mut VecDeque<Event>) {
+        let Change { event, path } = change;
+        let deleted = *event == EventType::NodeDeleted;
+        let of_child = deleted && self.has(path, CHILD);
+        if of_child || self.has(path, DATA | EXIST | PERSISTENT) || self.sees_below(path) {
+            out.push_back(Event { zxid, event: *event, path: Arc::clone(path) });
+        }
+        self.consume(path, if deleted { DATA | EXIST | CHILD } else { DATA | EXIST });
+        let (parent, _) = split(path);
+        if *event != EventType::NodeDataChanged && self.has(parent, CHILD | PERSISTENT) {
+            out.push_back(Event { zxid, event: EventType::NodeChildrenChanged, path: parent.into() });
+            self.consume(parent, CHILD);
+        }
+    }
+
+    /// The events of a transaction.
+    pub(crate) fn fire_all(&mut self, zxid: i64, changes: &[Change], out: &mut VecDeque<Event>) {
+        for change in changes {
+            self.fire(zxid, change, out);
+        }
+    }
+
+    /// What setWatches2 must report on `tree` to a client that has seen `since`, consuming it (protocol reference
+    /// 3.4). A znode that came and went unseen is no event for a watch on its coming: ZooKeeper cannot tell either.
+    pub(crate) fn catch_up(&mut self, since: i64, tree: &Tree) -> Vec<(EventType, Arc<str>)> {
+        let mut missed = Vec::new();
+        for kind in [DATA, EXIST, CHILD] {
+            let of_kind: Vec<Arc<str>> = self
+                .0
+                .iter()
+                .filter(|(_, set)| **set & kind != 0)
+                .map(|(path, _)| Arc::clone(path))
+                .collect();
+            for path in of_kind {
+                let stat = tree.znodes.get(&path).map(super::model::Znode::stat);
+                let event = match (kind, stat) {
+                    (EXIST, None) => None,
+                    (EXIST, Some(_)) => Some(EventType::NodeCreated),
+                    (_, None) => Some(EventType::NodeDeleted),
+                    (DATA, Some(stat)) => (stat.mzxid > since).then_some(EventType::NodeDataChanged),
+                    (_, Some(stat)) => (stat.pzxid > since).then_some(EventType::NodeChildrenChanged),
+                };
+                if let Some(event) = event {
+                    self.consume(&path, kind);
+                    missed.push((event, path));
+                }
+            }
+        }
+        missed
+    }
+}

@@ -1,0 +1,515 @@
+//! The time of a run, and the servers in it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use ringkeeper_engine::message::{ConnId, ShardId};
+use ringkeeper_engine::mutation::Mutation;
+use ringkeeper_engine::node::Node;
+use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
+use ringkeeper_engine::settings::Settings;
+use ringkeeper_engine::shard::{self, Shard};
+use ringkeeper_engine::zab::{Config, Input, Message, ServerSet};
+use ringkeeper_log::memory::{MemoryDisk, OpId, OpKind};
+use ringkeeper_log::storage::WriteMode;
+use ringkeeper_wire::ServerId;
+
+use super::client::Client;
+use super::faults::FaultMix;
+use super::judge::Judge;
+use super::links::Link;
+use super::log::{Frames, Log};
+use super::report::Report;
+use super::server::{Outward, Process, Server};
+use super::violation::{Oracle, Violation};
+use crate::network::Network;
+use crate::random::Random;
+
+pub(super) const TICK_US: u64 = 20_000;
+pub(super) const FAULTS_FROM_US: u64 = 300_000;
+pub(super) const FAULTS_UNTIL_US: u64 = 3_000_000;
+const HEALED_UNTIL_US: u64 = FAULTS_UNTIL_US + 40_000_000;
+/// Longer than every session's timeout, twice.
+pub(super) const LINGER_US: u64 = 4_000_000;
+const SHARDS: u16 = 2;
+/// Without an append for this long, the log is sealed.
+const SEAL_AFTER_US: u64 = 200_000;
+
+/// Runs one seed with `mutation` planted.
+///
+/// # Errors
+/// The first promise that was broken.
+pub fn run(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
+    World::new(seed, mutation).run()
+}
+
+/// Runs one seed like [`run`] and prints what happens.
+///
+/// # Errors
+/// Like [`run`].
+pub fn trace(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
+    let mut world = World::new(seed, mutation);
+    world.tracing = true;
+    eprintln!("{:?}", world.faults);
+    world.run()
+}
+
+#[derive(Debug)]
+pub(super) enum Event {
+    Tick {
+        server: usize,
+    },
+    Pump {
+        server: usize,
+    },
+    PumpShard {
+        server: usize,
+        shard: usize,
+    },
+    Disk {
+        server: usize,
+        operation: OpId,
+    },
+    Peer {
+        from: usize,
+        to: usize,
+        connection: u64,
+        message: Message,
+    },
+    PeerConnect {
+        a: usize,
+        b: usize,
+    },
+    PeerBroken {
+        server: usize,
+        peer: usize,
+    },
+    Start {
+        server: usize,
+    },
+    Unblock {
+        from: usize,
+        to: usize,
+    },
+    /// Bytes from a client; none mean that its end is closed.
+    ToServer {
+        link: u64,
+        server: usize,
+        bytes: Vec<u8>,
+    },
+    /// Bytes for a client; none mean that the server's end is closed.
+    ToClient {
+        link: u64,
+        bytes: Vec<u8>,
+    },
+    Act {
+        client: usize,
+    },
+    Fault,
+}
+
+impl Event {
+    /// The process that has to be there, and awake.
+    const fn server(&self) -> Option<usize> {
+        match self {
+            Self::Tick { server }
+            | Self::Pump { server }
+            | Self::PumpShard { server, .. }
+            | Self::Disk { server, .. }
+            | Self::ToServer { server, .. }
+            | Self::PeerBroken { server, .. } => Some(*server),
+            Self::Peer { to, .. } => Some(*to),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at_us: u64,
+    number: u64,
+    life: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at_us, self.number) == (other.at_us, other.number)
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_us, self.number).cmp(&(other.at_us, other.number))
+    }
+}
+
+pub(super) struct World {
+    pub(super) now_us: u64,
+    pub(super) random: Random,
+    pub(super) faults: FaultMix,
+    mutation: Mutation,
+    voters: ServerSet,
+    pub(super) servers: Vec<Server>,
+    pub(super) network: Network,
+    pub(super) clients: Vec<Client>,
+    /// Connections that a client's session has left and that are still open.
+    pub(super) ghosts: Vec<(usize, u64)>,
+    /// Clients that have done all they had to do; those that keep their sessions.
+    pub(super) finished: Vec<Option<bool>>,
+    pub(super) links: BTreeMap<u64, Link>,
+    pub(super) next_link: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+    pub(super) judge: Judge,
+    pub(super) report: Report,
+    pub(super) tracing: bool,
+    pub(super) healed: bool,
+}
+
+impl World {
+    fn new(seed: u64, mutation: Mutation) -> Self {
+        let mut random = Random::new(seed);
+        let faults = FaultMix::draw(&mut random);
+        let voters: ServerSet = (1..=faults.servers).map(ServerId).collect();
+        let servers: Vec<Server> = (1..=faults.servers)
+            .map(|id| Server {
+                id: ServerId(id),
+                disk: MemoryDisk::new(),
+                initialized: false,
+                process: None,
+                life: 0,
+                paused_until_us: 0,
+                clock_error_ms: random.between(0, 2000).cast_signed() - 1000,
+                clock_rate: 1000 + random.below(faults.drift + 1),
+            })
+            .collect();
+        let clients: Vec<Client> = (0..faults.clients)
+            .map(|number| Client::new(number, [300, 600, 1500][random.index(3)]))
+            .collect();
+        Self {
+            now_us: 0,
+            mutation,
+            voters,
+            network: Network::new(servers.len()),
+            servers,
+            finished: vec![None; clients.len()],
+            clients,
+            ghosts: Vec::new(),
+            links: BTreeMap::new(),
+            next_link: 1,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            judge: Judge::new(voters),
+            report: Report { seeds: 1, ..Report::default() },
+            tracing: false,
+            healed: false,
+            random,
+            faults,
+        }
+    }
+
+    fn run(mut self) -> Result<Report, Violation> {
+        for server in 0..self.servers.len() {
+            let at = self.random.below(50_000);
+            self.at(at, Event::Start { server });
+        }
+        for client in 0..self.clients.len() {
+            let at = self.random.between(50_000, 150_000);
+            self.at(at, Event::Act { client });
+        }
+        self.at(FAULTS_FROM_US, Event::Fault);
+        while let Some(Reverse(next)) = self.queue.pop() {
+            self.now_us = next.at_us;
+            self.report.events += 1;
+            let ticks = matches!(next.event, Event::Tick { .. });
+            self.handle(next)?;
+            if ticks && self.healed && self.is_done()? {
+                return self.finish();
+            }
+            if self.now_us > HEALED_UNTIL_US {
+                break;
+            }
+        }
+        Err(Oracle::Progress.broken(self.describe()))
+    }
+
+    fn describe(&self) -> String {
+        let servers: Vec<_> = self
+            .servers
+            .iter()
+            .map(|server| {
+                server.process.as_ref().map(|process| {
+                    (process.node.status(), process.view().last_zxid(), process.node.last_executed())
+                })
+            })
+            .collect();
+        format!("{servers:?}, {:?}, ghosts {:?}, {:#?}", self.finished, self.ghosts, self.clients)
+    }
+
+    pub(super) fn at(&mut self, after_us: u64, event: Event) {
+        let life = event.server().map_or(0, |server| self.servers[server].life);
+        self.scheduled += 1;
+        let at_us = self.now_us + after_us;
+        self.queue.push(Reverse(Scheduled { at_us, number: self.scheduled, life, event }));
+    }
+
+    fn handle(&mut self, mut next: Scheduled) -> Result<(), Violation> {
+        if let Some(server) = next.event.server() {
+            let server = &self.servers[server];
+            if server.life != next.life || server.process.is_none() {
+                return Ok(());
+            }
+            if server.paused_until_us > self.now_us {
+                next.at_us = server.paused_until_us;
+                self.queue.push(Reverse(next));
+                return Ok(());
+            }
+        }
+        if self.tracing
+            && !matches!(next.event, Event::Tick { .. } | Event::Pump { .. } | Event::PumpShard { .. })
+        {
+            self.say(&format!("{:?}", next.event));
+        }
+        match next.event {
+            Event::Tick { server } => self.tick(server)?,
+            Event::Pump { server } => self.pump(server)?,
+            Event::PumpShard { server, shard } => self.pump_shard(server, shard)?,
+            Event::Disk { server, operation } => {
+                self.servers[server].disk.release(operation);
+                self.run_log(server)?;
+            }
+            Event::Peer { from, to, connection, message } => {
+                if self.network.direction(from, to).connection == Some(connection) {
+                    let from = self.servers[from].id;
+                    self.peer_input(to, Input::Message { from, message });
+                }
+            }
+            Event::PeerConnect { a, b } => self.connect_peers(a, b),
+            Event::PeerBroken { server, peer } => {
+                let peer = self.servers[peer].id;
+                self.peer_input(server, Input::PeerDisconnected(peer));
+            }
+            Event::Start { server } => self.start(server)?,
+            Event::Unblock { from, to } => self.unblock(from, to),
+            Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
+            Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
+            Event::Act { client } => self.act(client),
+            Event::Fault => self.fault()?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn say(&self, what: &str) {
+        if self.tracing {
+            eprintln!("{:>9} {what}", self.now_us);
+        }
+    }
+
+    // Servers.
+
+    pub(super) fn start(&mut self, index: usize) -> Result<(), Violation> {
+        if self.servers[index].process.is_some() {
+            return Ok(());
+        }
+        let server = &self.servers[index];
+        let (seed, id) = (self.random.next(), server.id);
+        let recovered = Log::recover(&server.disk, id, self.faults.write_mode, seed)
+            .map_err(|error| Oracle::Log.broken(format!("server {id} cannot start: {error}")))?;
+        let view = Arc::new(recovered.state.clone());
+        let mut random_seed = [0; 32];
+        random_seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
+        let settings = ReplicaSettings {
+            server: id,
+            tick_ms: 100,
+            ensemble: "server.1=simulated".into(),
+            requests: self.rules(),
+            cleaner: CleanerSettings::default(),
+            random_seed,
+        };
+        let seed = self.random.next();
+        let node =
+            Node::new(settings, recovered.state, self.config(id), recovered.durable, seed, Box::new(Frames));
+        let shards = (0..SHARDS).map(|shard| {
+            let shard = Shard::new(ShardId(shard), self.shard_settings(), Arc::clone(&view));
+            (shard, self.random.next() >> 1)
+        });
+        let shards: Vec<(Shard, u64)> = shards.collect();
+        let process = Process::new(id, node, shards, recovered.log, recovered.batches, &mut self.judge);
+        self.servers[index].process = Some(process);
+        self.peer_input(index, Input::Start);
+        self.run_log(index)?;
+        self.at(TICK_US, Event::Tick { server: index });
+        for peer in 0..self.servers.len() {
+            if peer != index {
+                self.reconnect_later(index, peer);
+            }
+        }
+        Ok(())
+    }
+
+    fn rules(&self) -> Settings {
+        Settings { mutation: self.mutation, ..Settings::default() }
+    }
+
+    fn shard_settings(&self) -> shard::Settings {
+        let small = self.faults.small_buffers;
+        shard::Settings {
+            session_timeout_min_ms: 200,
+            touch_interval_ms: 40,
+            sessionless_timeout_ms: 500,
+            outstanding_max: if small { 4 } else { 1000 },
+            rules: self.rules(),
+            ..shard::Settings::default()
+        }
+    }
+
+    fn config(&self, id: ServerId) -> Config {
+        let mut config = Config::new(id, self.voters, ServerSet::EMPTY);
+        config.peer_timeout_ms = 100;
+        config.finalize_wait_ms = 20;
+        config.init_limit_ms = 1000;
+        config.sync_limit_ms = 500;
+        if self.faults.small_buffers {
+            config.tail_bytes_max = 1000;
+            config.window_bytes_max = 2000;
+        }
+        if self.faults.short_epochs {
+            config.epoch_txns_max = 40;
+        }
+        config
+    }
+
+    fn tick(&mut self, index: usize) -> Result<(), Violation> {
+        self.at(TICK_US, Event::Tick { server: index });
+        let now_us = self.now_us;
+        let Some((_, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
+        process.node.tick(now);
+        process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
+        if process.appended_us + SEAL_AFTER_US < now_us && process.log.is_idle() {
+            process.log.seal_when_idle();
+        }
+        let shards = process.shards.len();
+        self.wake(index);
+        (0..shards).for_each(|shard| self.wake_shard(index, shard));
+        self.run_log(index)
+    }
+
+    pub(super) fn peer_input(&mut self, index: usize, input: Input) {
+        let now_us = self.now_us;
+        if let Some((_, now, process)) = self.servers[index].running(now_us) {
+            process.node.input(now, input);
+            self.wake(index);
+        }
+    }
+
+    fn wake(&mut self, index: usize) {
+        let delay = self.random.below(self.faults.ring_us);
+        if let Some(process) = &mut self.servers[index].process
+            && !std::mem::replace(&mut process.pump_due, true)
+        {
+            self.at(delay, Event::Pump { server: index });
+        }
+    }
+
+    pub(super) fn wake_shard(&mut self, index: usize, shard: usize) {
+        let delay = self.random.below(self.faults.ring_us);
+        if let Some(process) = &mut self.servers[index].process
+            && !std::mem::replace(&mut process.shards[shard].pump_due, true)
+        {
+            self.at(delay, Event::PumpShard { server: index, shard });
+        }
+    }
+
+    fn pump(&mut self, index: usize) -> Result<(), Violation> {
+        let now_us = self.now_us;
+        let life = self.servers[index].life;
+        let Some((id, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
+        process.pump_due = false;
+        let mut out = Vec::new();
+        let before = process.batches.len();
+        let status = process.node.status();
+        process.pump(id, life, now, &mut self.judge, &mut out)?;
+        if process.batches.len() > before {
+            process.appended_us = now_us;
+        }
+        self.report.truncations += u64::from(process.batches.len() < before);
+        let became = process.node.status();
+        if self.tracing && became != status {
+            self.say(&format!("server {id} is {became:?}"));
+        }
+        self.carry_out(index, out);
+        self.run_log(index)
+    }
+
+    fn pump_shard(&mut self, index: usize, shard: usize) -> Result<(), Violation> {
+        let now_us = self.now_us;
+        let Some((id, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
+        process.shards[shard].pump_due = false;
+        let mut out = Vec::new();
+        process.pump_shard(id, now.monotonic_ms, shard, &mut out)?;
+        self.carry_out(index, out);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, index: usize, out: Vec<Outward>) {
+        for outward in out {
+            match outward {
+                Outward::Send { to, message } => self.send(index, index_of(to), message),
+                Outward::Disconnect(peer) => self.break_peers(index, index_of(peer)),
+                Outward::Write { link, bytes, close } => self.write_to_client(link, bytes, close),
+                Outward::WakeShard(shard) => self.wake_shard(index, shard),
+                Outward::WakeCore => self.wake(index),
+            }
+        }
+    }
+
+    /// Lets the log's task go on, and decides when what it has begun is done.
+    fn run_log(&mut self, index: usize) -> Result<(), Violation> {
+        let server = &mut self.servers[index];
+        let Some(process) = &mut server.process else { return Ok(()) };
+        let idle = process.log.is_idle();
+        let begun = process
+            .log
+            .run()
+            .map_err(|error| Oracle::Log.broken(format!("the log of server {} fails: {error}", server.id)))?;
+        let wakes = process.log.has_answers() || (process.log.is_idle() && !idle);
+        for (operation, kind) in begun {
+            let delay = self.operation_us(kind);
+            self.at(delay, Event::Disk { server: index, operation });
+        }
+        if wakes {
+            self.wake(index);
+        }
+        Ok(())
+    }
+
+    fn operation_us(&mut self, kind: OpKind) -> u64 {
+        let forced = match kind {
+            OpKind::Sync | OpKind::SyncDir => true,
+            OpKind::Write => self.faults.write_mode != WriteMode::Synced,
+            _ => false,
+        };
+        let max = if self.healed { self.faults.fsync_us.min(1000) } else { self.faults.fsync_us };
+        if forced { self.random.between(max / 10, max) } else { self.random.below(30) }
+    }
+
+    pub(super) fn connection_of(&mut self, server: usize, shard: usize, link: u64) -> Option<ConnId> {
+        let now_us = self.now_us;
+        let (_, now, process) = self.servers[server].running(now_us)?;
+        Some(process.shards[shard].connected(now.monotonic_ms, link))
+    }
+}
+
+pub(super) fn index_of(id: ServerId) -> usize {
+    usize::try_from(id.0 - 1).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,111 @@
+//! Faults of a whole server that can be planted, one at a time, so that the simulator proves that it would see them.
+//!
+//! Those of the broadcast are in [`crate::zab::Mutation`]. Without the feature `mutations` there is one value, of no
+//! size, and the checks compile to nothing.
+
+/// A planted fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mutation {
+    /// The real server.
+    #[default]
+    None,
+    /// A read is answered before the writes that its session sent before it.
+    #[cfg(feature = "mutations")]
+    ReorderReplies,
+    /// A write does not wait for the reads of its session that were sent before it.
+    #[cfg(feature = "mutations")]
+    DropFences,
+    /// setWatches2 registers watches and tells nothing of what was missed.
+    #[cfg(feature = "mutations")]
+    ForgetMissedEvents,
+    /// The event of a write comes after its reply.
+    #[cfg(feature = "mutations")]
+    EventAfterReply,
+    /// exists leaves no watch on a znode that is not there.
+    #[cfg(feature = "mutations")]
+    ForgetExistWatches,
+    /// A client is served that has seen more than this server.
+    #[cfg(feature = "mutations")]
+    ServeClientAhead,
+    /// An expired session leaves its ephemerals behind.
+    #[cfg(feature = "mutations")]
+    KeepEphemerals,
+    /// An ephemeral is created without its owner.
+    #[cfg(feature = "mutations")]
+    DisownEphemerals,
+    /// A write is taken from a connection that has lost its session to another.
+    #[cfg(feature = "mutations")]
+    IgnoreOwner,
+    /// A session that moves leaves its old connection open.
+    #[cfg(feature = "mutations")]
+    EvictNobody,
+    /// The leader publishes, and so answers, what it has only proposed.
+    #[cfg(feature = "mutations")]
+    ReplyBeforeCommit,
+    /// A follower publishes what it has only appended.
+    #[cfg(feature = "mutations")]
+    PublishOnAppend,
+    /// A sync is answered without asking anyone whether the leader still leads.
+    #[cfg(feature = "mutations")]
+    SyncAlone,
+    /// A session is resumed with any password.
+    #[cfg(feature = "mutations")]
+    AcceptAnyPassword,
+    /// A session is resumed that has ended.
+    #[cfg(feature = "mutations")]
+    ReviveSessions,
+    /// The leader does not hear of the sessions of its followers.
+    #[cfg(feature = "mutations")]
+    IgnoreTouches,
+    /// A new leader takes its own clock for the time, whatever it has delivered.
+    #[cfg(feature = "mutations")]
+    TimeRunsBackwards,
+    /// A follower passes its turns on twice.
+    #[cfg(feature = "mutations")]
+    ForwardTwice,
+    /// The state is not rebuilt when transactions were cut off that it holds.
+    #[cfg(feature = "mutations")]
+    KeepCutState,
+}
+
+#[cfg(feature = "mutations")]
+impl Mutation {
+    /// Every fault there is.
+    pub const ALL: [Self; 19] = [
+        Self::ReorderReplies,
+        Self::DropFences,
+        Self::ForgetMissedEvents,
+        Self::EventAfterReply,
+        Self::ForgetExistWatches,
+        Self::ServeClientAhead,
+        Self::KeepEphemerals,
+        Self::DisownEphemerals,
+        Self::IgnoreOwner,
+        Self::EvictNobody,
+        Self::ReplyBeforeCommit,
+        Self::PublishOnAppend,
+        Self::SyncAlone,
+        Self::AcceptAnyPassword,
+        Self::ReviveSessions,
+        Self::IgnoreTouches,
+        Self::TimeRunsBackwards,
+        Self::ForwardTwice,
+        Self::KeepCutState,
+    ];
+}
+
+/// Whether the fault `$name` is planted in `$settings`; plain `false` in production builds.
+macro_rules! planted {
+    ($settings:expr, $name:ident) => {{
+        #[cfg(feature = "mutations")]
+        let planted = $settings.mutation == $crate::mutation::Mutation::$name;
+        #[cfg(not(feature = "mutations"))]
+        let planted = {
+            let _ = &$settings;
+            false
+        };
+        planted
+    }};
+}
+pub(crate) use planted;
