@@ -196,6 +196,16 @@ impl<S: Storage> MetaStore<S> {
         Ok(Self { storage, meta, failed: None })
     }
 
+    /// What a folder's meta file says; `None` if there is none. Nothing is changed.
+    ///
+    /// # Errors
+    /// When the file is damaged, or the disk fails.
+    pub async fn peek(storage: &S) -> Result<Option<Meta>, MetaError> {
+        let names = storage.list().await;
+        let names = names.map_err(|source| MetaError::Io { action: "looking for", source })?;
+        if names.iter().any(|name| name == NAME) { read(storage).await.map(Some) } else { Ok(None) }
+    }
+
     /// What is durable.
     #[must_use]
     pub fn meta(&self) -> &Meta {

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Config;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
+use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::server::{self, StartError};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
@@ -26,6 +27,10 @@ enum Command {
     Server(ServerArgs),
     /// Runs an ensemble of servers on this machine, for trying out
     Ensemble(EnsembleArgs),
+    /// Makes a data folder out of Apache ZooKeeper's, whose server has to be stopped
+    Import(ImportArgs),
+    /// Makes a data folder for another system out of a stopped server's
+    Export(ExportArgs),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
     Shell(ringkeeper_shell::ShellArgs),
 }
@@ -75,6 +80,14 @@ impl Cli {
                 return Ok(ExitCode::SUCCESS);
             }
             Some(Command::Shell(args)) => return Ok(ringkeeper_shell::run(args)),
+            Some(Command::Import(args)) => {
+                migrate::import(&args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Command::Export(args)) => {
+                migrate::export(&args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
         };
         if let Some(parent) = args.parent {
             ensemble::end_with(parent)?;
@@ -92,6 +105,8 @@ pub(crate) enum CliError {
     Server(#[from] StartError),
     #[error(transparent)]
     Ensemble(#[from] EnsembleError),
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
 }
 
 impl ServerArgs {

@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod ensemble;
+mod migrate;
 mod placement;
 mod preflight;
 mod ring;

@@ -86,13 +86,14 @@ def classpath(*folders):
     return os.pathsep.join([str(HERE / "java"), *jars])
 
 
-def command(config_path, port, data_dir, subject=SUBJECT, java_properties=()):
-    """The command line of a server that reads `config_path`. Apache ZooKeeper alone needs properties."""
+def command(config_path, port, data_dir, subject=SUBJECT, java_properties=(), release="lib"):
+    """The command line of a server that reads `config_path`. Apache ZooKeeper alone needs properties, and comes in the
+    releases that `setup` has collected."""
     if subject == "zookeeper":
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
                 "-Dreadonlymode.enabled=true", *java_properties,
-                "-cp", classpath("lib"), main, str(config_path)]
+                "-cp", classpath(release), main, str(config_path)]
     return [BINARY, "server", "--config", str(config_path),
             "--data-dir", str(data_dir), "--client-port", str(port)]
 
@@ -100,8 +101,10 @@ def command(config_path, port, data_dir, subject=SUBJECT, java_properties=()):
 class Server:
     """One server that stands alone, on a port and a folder of its own."""
 
-    def __init__(self, subject=SUBJECT, **config):
+    def __init__(self, subject=SUBJECT, release="lib", java_properties=(), **config):
         self.subject = subject
+        self.release = release
+        self.java_properties = java_properties
         self.port = free_port()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ringkeeper-foreign-"))
         self.data_dir = self.folder / "data"
@@ -119,7 +122,8 @@ class Server:
         """Starts it and waits until it serves."""
         # Apache ZooKeeper takes these from its command line only.
         properties = [f"-D{key}={value}" for key, value in self.config.items() if key.startswith("znode.container.")]
-        arguments = command(self.config_path, self.port, self.data_dir, self.subject, properties)
+        arguments = command(self.config_path, self.port, self.data_dir, self.subject,
+                            [*self.java_properties, *properties], self.release)
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -18,4 +18,5 @@ mod start;
 mod system;
 mod wake;
 
+pub(crate) use recovery::{Folder, FolderError};
 pub(crate) use start::{StartError, run};

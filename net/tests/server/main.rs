@@ -7,6 +7,7 @@ mod support;
 mod connections;
 mod durability;
 mod full_disk;
+mod migration;
 mod sessions;
 mod shards;
 mod shell;

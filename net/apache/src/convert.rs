@@ -1,0 +1,137 @@
+//! From Apache's tree to a state of ours.
+
+use std::collections::HashMap;
+
+use ringkeeper_engine::acl::Acl;
+use ringkeeper_engine::path;
+use ringkeeper_engine::state::{RestoreError, State, StateBuilder};
+use ringkeeper_engine::tree::{AclId, ZnodeMeta};
+use ringkeeper_engine::txn::Session;
+use ringkeeper_wire::{AclEntry, Perms, SessionId, Zxid};
+
+use crate::load::{Loaded, Note};
+use crate::password::session_password;
+use crate::quota;
+use crate::tree::{Stat, Tree, Znode, parent};
+
+/// Why a tree is no state.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct ConvertError(#[from] RestoreError);
+
+/// A state, and what became of the rest.
+#[derive(Debug)]
+pub struct Converted {
+    /// The state.
+    pub state: State,
+    /// Ephemerals whose session had ended: Apache deletes them when it starts, and so does the conversion.
+    pub dead_ephemerals: usize,
+    /// What the user should know.
+    pub notes: Vec<Note>,
+}
+
+impl Loaded {
+    /// The state with these znodes and sessions, each session with the password that its client has. `seed` as for
+    /// [`State::new`].
+    ///
+    /// # Errors
+    /// There is no root, which neither a snapshot that was read nor a log leaves so.
+    pub fn into_state(mut self, seed: u64) -> Result<Converted, ConvertError> {
+        let mut notes = self.notes;
+        let dead_ephemerals = end_dead_sessions(&mut self.tree, &self.sessions, self.zxid);
+        leave_out_orphans(&mut self.tree, &mut notes);
+        self.tree.add_built_in();
+        quota::count_anew(&mut self.tree);
+        let mut builder = StateBuilder::new(seed);
+        for (&id, &timeout_ms) in &self.sessions {
+            let id = SessionId(id);
+            let timeout_ms = u32::try_from(timeout_ms).unwrap_or(0);
+            builder.session(id, Session { timeout_ms, password: session_password(id) });
+        }
+        let mut children = count_children(&self.tree);
+        for (path, znode) in self.tree.into_nodes() {
+            let num_children = children.remove(&path).unwrap_or(0);
+            let acl = znode.acl.unwrap_or_else(|| {
+                notes.push(Note::AclUnknown(path.to_string()));
+                nobody()
+            });
+            builder.znode(&path, &meta(&znode.stat, num_children), &acl, znode.data.as_deref())?;
+        }
+        let state = builder.finish(Zxid::from_wire(self.zxid), self.time_ms)?;
+        Ok(Converted { state, dead_ephemerals, notes })
+    }
+}
+
+impl Tree {
+    /// Adds the built-in znodes that are missing: 3.4 has no `/zookeeper/config`.
+    pub(crate) fn add_built_in(&mut self) {
+        for path in path::RESERVED {
+            let (acl, aversion) = match path {
+                path::CONFIG => (Acl::read_only(), -1),
+                _ => (Acl::OPEN, 0),
+            };
+            let stat = Stat { aversion, ..Stat::default() };
+            // One that is there stays as it is.
+            let _ = self.add(path, Znode { data: Some(Box::default()), acl: Some(acl), stat });
+        }
+    }
+}
+
+/// Deletes ephemerals without a session, as of the last transaction (`ZooKeeperServer.loadData`).
+fn end_dead_sessions(tree: &mut Tree, sessions: &std::collections::BTreeMap<i64, i32>, zxid: i64) -> usize {
+    let before = tree.len();
+    for owner in tree.owners() {
+        if !sessions.contains_key(&owner) {
+            tree.end_ephemerals(owner, zxid);
+        }
+    }
+    before - tree.len()
+}
+
+fn leave_out_orphans(tree: &mut Tree, notes: &mut Vec<Note>) {
+    let is_orphan = |path: &str| parent(path).is_some_and(|parent| tree.get(parent).is_none());
+    let mut orphans: Vec<_> =
+        tree.iter().map(|(path, _)| path).filter(|path| is_orphan(path)).map(str::to_owned).collect();
+    let below: Vec<_> =
+        orphans.iter().flat_map(|path| tree.descendants(path)).map(|(path, _)| path.to_owned()).collect();
+    orphans.extend(below);
+    for path in orphans {
+        tree.take(&path);
+        notes.push(Note::OrphanLeftOut(path));
+    }
+}
+
+fn count_children(tree: &Tree) -> HashMap<Box<str>, u32> {
+    let mut counts = HashMap::<Box<str>, u32>::new();
+    for (path, _) in tree.iter() {
+        let Some(parent) = parent(path) else { continue };
+        match counts.get_mut(parent) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(parent.into(), 1);
+            }
+        }
+    }
+    counts
+}
+
+fn meta(stat: &Stat, num_children: u32) -> ZnodeMeta {
+    ZnodeMeta {
+        czxid: Zxid::from_wire(stat.czxid),
+        mzxid: Zxid::from_wire(stat.mzxid),
+        pzxid: Zxid::from_wire(stat.pzxid),
+        ctime: stat.ctime,
+        mtime: stat.mtime,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        num_children,
+        raw_owner: stat.owner,
+        acl: AclId::OPEN,
+    }
+}
+
+/// A list that grants nothing: an unknown one may have kept secrets.
+fn nobody() -> Acl {
+    Acl::new(vec![AclEntry { perms: Perms(0), scheme: "world".to_owned(), id: "anyone".to_owned() }])
+}

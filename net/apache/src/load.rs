@@ -1,0 +1,265 @@
+//! From a folder to a tree: the newest sound snapshot, and the transactions after it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ringkeeper_wire::Zxid;
+
+use crate::epochs::Epochs;
+use crate::error::ReadError;
+use crate::folder::{Folder, FolderError};
+use crate::replay;
+use crate::snapshot::{self, DigestMark, Snapshot};
+use crate::tree::Tree;
+use crate::txnlog::{Entry, Tail, TxnLog};
+
+/// First transactions of a server that began with nothing: alone, and in the first epoch of an ensemble.
+const FIRST_ZXIDS: [i64; 2] = [1, 0x1_0000_0001];
+
+/// A folder that makes no state.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It is none.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A log or an epoch is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// No snapshot can be read.
+    #[error("none of the {count} snapshots in {} can be read, the newest because of {newest}", folder.display())]
+    NoSoundSnapshot {
+        /// Where they are.
+        folder: PathBuf,
+        /// How many there are.
+        count: usize,
+        /// What is wrong with the newest.
+        newest: Box<ReadError>,
+    },
+    /// There is no snapshot, and the logs do not begin with the first transaction.
+    #[error("{} holds no snapshot{}", folder.display(), if *logs { ", and its logs do not reach back to the first transaction" } else { " and no log" })]
+    NoSnapshot {
+        /// Where snapshots would be.
+        folder: PathBuf,
+        /// Whether there are logs.
+        logs: bool,
+    },
+}
+
+/// Something that the user should know.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Note {
+    /// A snapshot could not be read, an older one and more of the log take its place.
+    SnapshotPassedOver(ReadError),
+    /// A log ends in the middle of a record.
+    TornTail {
+        /// The log.
+        file: PathBuf,
+        /// Where that record begins.
+        offset: u64,
+    },
+    /// Transactions are missing.
+    Gap {
+        /// The last one before them.
+        after: Zxid,
+        /// The first one after them.
+        next: Zxid,
+    },
+    /// Apache's digest of the tree is not that of ours.
+    DigestDiffers(Zxid),
+    /// A fuzzy snapshot holds later transactions than the logs.
+    LogsTooShort {
+        /// The last transaction in the logs.
+        last: Zxid,
+        /// The one up to which they would have to go.
+        wanted: Zxid,
+    },
+    /// A znode's ACL is not in the snapshot.
+    AclUnknown(String),
+    /// A znode without a parent was left out.
+    OrphanLeftOut(String),
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::SnapshotPassedOver(error) => {
+                write!(f, "{error}; an older snapshot and the log were used instead")
+            }
+            Self::TornTail { file, offset } => {
+                write!(f, "{}: the record at byte {offset} is torn, the log ends before it", file.display())
+            }
+            Self::Gap { after, next } => {
+                write!(f, "transactions are missing: {next} follows {after} in the log")
+            }
+            Self::DigestDiffers(zxid) => {
+                write!(f, "the digest that Apache ZooKeeper has logged at {zxid} is not that of the tree")
+            }
+            Self::LogsTooShort { last, wanted } => {
+                write!(f, "the snapshot was being written up to {wanted}, but the logs end with {last}")
+            }
+            Self::AclUnknown(path) => {
+                write!(f, "{path}: its ACL is not in the snapshot; nobody but the superuser may use it now")
+            }
+            Self::OrphanLeftOut(path) => write!(f, "{path}: it has no parent, and was left out"),
+        }
+    }
+}
+
+/// What a folder holds.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The znodes.
+    pub tree: Tree,
+    /// Timeout in milliseconds of each session.
+    pub sessions: BTreeMap<i64, i32>,
+    /// The last transaction.
+    pub zxid: i64,
+    /// The largest time in it, milliseconds since the Unix epoch.
+    pub time_ms: i64,
+    /// What the server has promised.
+    pub epochs: Epochs,
+    /// The snapshot; `None` if the logs alone were enough.
+    pub snapshot: Option<PathBuf>,
+    /// Number of transactions applied to the snapshot.
+    pub transactions: u64,
+    /// Number of Apache's digests found equal to the tree's.
+    pub digests_equal: u64,
+    /// What the user should know.
+    pub notes: Vec<Note>,
+}
+
+/// Reads a server's folder, as Apache ZooKeeper does when it starts. Nothing is changed in it.
+///
+/// # Errors
+/// There is no sound snapshot, or a log after it is damaged.
+pub fn load(folder: &Folder) -> Result<Loaded, LoadError> {
+    let (mut loaded, mut digests) = begin(folder)?;
+    let snapshot_zxid = loaded.zxid;
+    digests.compare(&mut loaded, snapshot_zxid, None);
+    for (_, file) in folder.logs_after(snapshot_zxid) {
+        let mut log = TxnLog::open(file)?;
+        while let Some(entry) = log.read()? {
+            // Behind the first one after the snapshot everything counts, as in Apache's iterator.
+            if loaded.transactions > 0 || entry.header.zxid > snapshot_zxid {
+                loaded.take(&entry, &mut digests);
+            }
+        }
+        if let Some(Tail::Torn { offset }) = log.tail() {
+            loaded.notes.push(Note::TornTail { file: file.clone(), offset });
+        }
+    }
+    if let Compare::From { zxid, .. } = digests.state {
+        let (last, wanted) = (Zxid::from_wire(loaded.zxid), Zxid::from_wire(zxid));
+        loaded.notes.push(Note::LogsTooShort { last, wanted });
+    }
+    loaded.epochs = Epochs::read(folder.data(), loaded.zxid)?;
+    Ok(loaded)
+}
+
+fn begin(folder: &Folder) -> Result<(Loaded, Digests), LoadError> {
+    let mut notes = Vec::new();
+    for file in folder.snapshots() {
+        match snapshot::read(&file.file, file.packing) {
+            Ok(snapshot) => {
+                let digests = Digests::after(&snapshot, file.zxid);
+                return Ok((Loaded::at(file.zxid, snapshot, Some(file.file.clone()), notes), digests));
+            }
+            Err(error) => notes.push(Note::SnapshotPassedOver(error)),
+        }
+    }
+    let count = folder.snapshots().len();
+    if let Some(Note::SnapshotPassedOver(newest)) = notes.into_iter().next() {
+        let folder = folder.data().to_owned();
+        return Err(LoadError::NoSoundSnapshot { folder, count, newest: Box::new(newest) });
+    }
+    let from_the_start = folder.logs().first().is_some_and(|(first, _)| FIRST_ZXIDS.contains(first));
+    if !from_the_start {
+        return Err(LoadError::NoSnapshot {
+            folder: folder.data().to_owned(),
+            logs: !folder.logs().is_empty(),
+        });
+    }
+    let mut tree = Tree::default();
+    tree.add_built_in();
+    let snapshot = Snapshot { sessions: BTreeMap::new(), tree, digest: DigestMark::Absent };
+    Ok((Loaded::at(0, snapshot, None, Vec::new()), Digests { state: Compare::Never }))
+}
+
+impl Loaded {
+    fn at(zxid: i64, snapshot: Snapshot, file: Option<PathBuf>, notes: Vec<Note>) -> Self {
+        let times = snapshot.tree.iter().map(|(_, znode)| znode.stat.ctime.max(znode.stat.mtime));
+        Self {
+            time_ms: times.max().unwrap_or(0),
+            tree: snapshot.tree,
+            sessions: snapshot.sessions,
+            zxid,
+            epochs: Epochs::default(),
+            snapshot: file,
+            transactions: 0,
+            digests_equal: 0,
+            notes,
+        }
+    }
+
+    fn take(&mut self, entry: &Entry, digests: &mut Digests) {
+        let header = &entry.header;
+        let same_epoch = header.zxid >> 32 == self.zxid >> 32;
+        if same_epoch && header.zxid > self.zxid.saturating_add(1) {
+            let (after, next) = (Zxid::from_wire(self.zxid), Zxid::from_wire(header.zxid));
+            self.notes.push(Note::Gap { after, next });
+        }
+        replay::apply(&mut self.tree, &mut self.sessions, header, &entry.txn);
+        self.zxid = self.zxid.max(header.zxid);
+        self.time_ms = self.time_ms.max(header.time);
+        self.transactions += 1;
+        digests.compare(self, header.zxid, entry.digest.map(|digest| digest.digest));
+    }
+}
+
+/// Compares Apache's digests with those of our tree, where they should be equal.
+struct Digests {
+    state: Compare,
+}
+
+enum Compare {
+    /// There is nothing to compare with, or it has differed already.
+    Never,
+    /// The tree is whole after this transaction.
+    From {
+        zxid: i64,
+        digest: u64,
+    },
+    Always,
+}
+
+impl Digests {
+    /// A digest of before the snapshot began is one of the same tree (the new epoch's first zxid names no transaction).
+    fn after(snapshot: &Snapshot, snapshot_zxid: i64) -> Self {
+        let state = match snapshot.digest {
+            DigestMark::Absent => Compare::Never,
+            DigestMark::At { zxid, digest } if zxid >= snapshot_zxid => Compare::From { zxid, digest },
+            DigestMark::At { .. } | DigestMark::Empty => Compare::Always,
+        };
+        Self { state }
+    }
+
+    fn compare(&mut self, loaded: &mut Loaded, zxid: i64, logged: Option<u64>) {
+        let expected = match self.state {
+            Compare::Never => None,
+            Compare::From { zxid: wanted, digest } if wanted == zxid => Some(digest),
+            Compare::From { .. } => None,
+            Compare::Always => logged,
+        };
+        let Some(expected) = expected else { return };
+        if expected == loaded.tree.digest() {
+            self.state = Compare::Always;
+            loaded.digests_equal += 1;
+        } else {
+            // All later ones differ as well.
+            self.state = Compare::Never;
+            loaded.notes.push(Note::DigestDiffers(Zxid::from_wire(zxid)));
+        }
+    }
+}

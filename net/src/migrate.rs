@@ -1,0 +1,86 @@
+//! The way here from Apache ZooKeeper, and the way back.
+//!
+//! A folder is made as a draft inside its target and moved into place file by file, the one without which no server
+//! starts last. So a target may be a file system of its own, and what an interruption leaves behind is never taken for
+//! a whole folder.
+
+mod draft;
+mod export;
+mod import;
+
+pub(crate) use export::{ExportArgs, export};
+pub(crate) use import::{ImportArgs, import};
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
+use ringkeeper_apache::{ConvertError, FolderError, LoadError, ReadError};
+use ringkeeper_log::error::{OpenError, SegmentError};
+use ringkeeper_log::meta::MetaError;
+use ringkeeper_log::snapshot::SnapshotError;
+
+use crate::preflight::{self, Unmet};
+use crate::server;
+
+/// Where both systems have the server's number, in its data folder.
+const MY_ID: &str = "myid";
+
+/// Registered I/O memory of the executor that writes.
+const IO_MEMORY_BYTES: usize = 4 << 20;
+
+/// Why nothing was imported or exported: one sentence for the user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MigrateError {
+    #[error(transparent)]
+    Unmet(#[from] Unmet),
+    #[error("{0}; --from wants the dataDir of Apache ZooKeeper's zoo.cfg, and --from-log its dataLogDir")]
+    Source(#[from] FolderError),
+    #[error("{0}; take the folder of another server of the ensemble, or a copy")]
+    Load(#[from] LoadError),
+    #[error("{0}")]
+    Convert(#[from] ConvertError),
+    #[error("{0}: cannot be read as a server's number, 0 to 255; name it with --myid")]
+    MyId(PathBuf),
+    #[error("{0} holds no transaction: there is nothing to import, start the server on a new folder")]
+    Blank(PathBuf),
+    #[error("{0} is not empty: name another folder with --to, or empty it")]
+    NotEmpty(PathBuf),
+    #[error("{folder}: {source}")]
+    Target { folder: PathBuf, source: io::Error },
+    #[error("{0}: not a data folder of ringkeeper")]
+    NotOurs(PathBuf),
+    #[error(transparent)]
+    Recovery(#[from] server::FolderError),
+    #[error("{folder}: {source}")]
+    Meta { folder: PathBuf, source: MetaError },
+    #[error("{folder}: {source}")]
+    Log { folder: PathBuf, source: OpenError },
+    #[error("{folder}: {source}")]
+    Reset { folder: PathBuf, source: SegmentError },
+    #[error("{folder}: {source}")]
+    Snapshot { folder: PathBuf, source: SnapshotError },
+    #[error("what was written cannot be read back: {0}")]
+    Verify(#[from] ReadError),
+    #[error("the executor cannot be made: {0}")]
+    Executor(String),
+    #[error("no random numbers: {0}")]
+    Random(#[from] getrandom::Error),
+}
+
+/// An executor for what is read and written through io_uring.
+fn executor() -> Result<LocalExecutor, MigrateError> {
+    preflight::check()?;
+    let builder = LocalExecutorBuilder::new(Placement::Unbound).io_memory(IO_MEMORY_BYTES);
+    builder.make().map_err(|error| MigrateError::Executor(error.to_string()))
+}
+
+fn random() -> Result<u64, getrandom::Error> {
+    getrandom::u64()
+}
+
+/// Tells the user, unless nobody listens.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

@@ -1,0 +1,69 @@
+//! A folder that is being made.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::MigrateError;
+
+/// Inside the target, until everything is there.
+const NAME: &str = "unfinished";
+/// Without this file no server starts on a folder with a log, so it is moved last.
+const LAST: &str = "meta";
+
+/// A folder that is being made inside its target. Dropped unfinished, nothing of it is left.
+pub(super) struct Draft {
+    target: PathBuf,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// Begins a folder at `target`, which has to be empty or missing.
+    pub(super) fn begin(target: &Path) -> Result<Self, MigrateError> {
+        let failed = |source| MigrateError::Target { folder: target.to_owned(), source };
+        fs::create_dir_all(target).map_err(failed)?;
+        if fs::read_dir(target).map_err(failed)?.next().is_some() {
+            return Err(MigrateError::NotEmpty(target.to_owned()));
+        }
+        let path = target.join(NAME);
+        fs::create_dir(&path).map_err(failed)?;
+        Ok(Self { target: target.to_owned(), path })
+    }
+
+    /// Where its files are to be written.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves everything into the target, durably.
+    pub(super) fn finish(self) -> Result<(), MigrateError> {
+        self.move_up().map_err(|source| MigrateError::Target { folder: self.target.clone(), source })
+    }
+
+    fn move_up(&self) -> io::Result<()> {
+        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
+        let mut names = names.collect::<io::Result<Vec<_>>>()?;
+        names.sort_by_key(|name| (name == LAST, name.clone()));
+        for name in names {
+            if name == LAST {
+                File::open(&self.target)?.sync_all()?;
+            }
+            fs::rename(self.path.join(&name), self.target.join(&name))?;
+        }
+        fs::remove_dir(&self.path)?;
+        File::open(&self.target)?.sync_all()
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Gone already if it is finished.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Writes a small file durably.
+pub(super) fn write_durably(file: &Path, text: &str) -> io::Result<()> {
+    fs::write(file, text)?;
+    File::open(file)?.sync_all()
+}

@@ -1,0 +1,111 @@
+//! `ringkeeper export`: a data folder of ours becomes one of Apache ZooKeeper.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ringkeeper_apache::snapshot::{self, Packing, Summary};
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::zab::Epochs;
+use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::meta::MetaStore;
+
+use super::draft::{Draft, write_durably};
+use super::{MY_ID, MigrateError, executor, random, say};
+use crate::config::Config;
+use crate::server::Folder;
+
+/// What Apache ZooKeeper looks for in its folder.
+const VERSION: &str = "version-2";
+
+#[derive(Args)]
+pub(crate) struct ExportArgs {
+    /// Apache ZooKeeper 3.9 is to start from it
+    #[arg(long, required = true)]
+    zookeeper: bool,
+    /// The data folder of a stopped server
+    #[arg(long, value_name = "FOLDER")]
+    from: PathBuf,
+    /// Its log folder, if it has one
+    #[arg(long, value_name = "FOLDER")]
+    from_log: Option<PathBuf>,
+    /// The folder to make: dataDir of Apache ZooKeeper's zoo.cfg; empty or missing
+    #[arg(long, value_name = "FOLDER")]
+    to: PathBuf,
+}
+
+/// Does what `ringkeeper export` is asked.
+///
+/// # Errors
+/// The source is no sound folder of a stopped server, or the target cannot be made. Nothing is left of the target then.
+pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
+    debug_assert!(args.zookeeper, "the one format that there is has to be named");
+    let executor = executor()?;
+    let log = args.from_log.as_deref().unwrap_or(&args.from);
+    let server_id = executor.run(server_id(log))?;
+    let config = Config {
+        data_dir: args.from.clone(),
+        data_log_dir: args.from_log.clone(),
+        my_id: Some(server_id),
+        ..Config::default()
+    };
+    let folder = Folder::claim(&config)?;
+    let draft = Draft::begin(&args.to)?;
+    let (seed, salt) = (random()?, random()?);
+    let recovered = executor.run(folder.recover(seed, salt))?;
+    let (state, epochs) = (recovered.state, recovered.durable.epochs);
+    let inside = draft.path().join(VERSION);
+    let failed = |source| MigrateError::Target { folder: args.to.clone(), source };
+    let summary = write(&inside, &state, epochs).map_err(failed)?;
+    let file = inside.join(snapshot::file_name(state.last_zxid().to_wire()));
+    snapshot::read(&file, Packing::Plain)?;
+    if fs::exists(args.from.join(MY_ID)).map_err(failed)? {
+        write_durably(&draft.path().join(MY_ID), &format!("{server_id}\n")).map_err(failed)?;
+    }
+    draft.finish()?;
+    tell(&summary, &state);
+    Ok(())
+}
+
+/// Whose folder it is.
+async fn server_id(folder: &Path) -> Result<u64, MigrateError> {
+    // The folder is not made when it is missing, and not written to when it is somebody else's.
+    let storage = DmaStorage::open_buffered(folder).map_err(|_| MigrateError::NotOurs(folder.to_owned()))?;
+    let meta = MetaStore::peek(&storage).await;
+    match meta.map_err(|source| MigrateError::Meta { folder: folder.to_owned(), source })? {
+        Some(meta) => Ok(meta.server_id),
+        None => Err(MigrateError::NotOurs(folder.to_owned())),
+    }
+}
+
+/// Writes what Apache ZooKeeper starts from: a snapshot, and what the server has promised.
+fn write(folder: &Path, state: &State, epochs: Epochs) -> io::Result<Summary> {
+    fs::create_dir(folder)?;
+    let file = File::create_new(folder.join(snapshot::file_name(state.last_zxid().to_wire())))?;
+    let summary = snapshot::write(state, BufWriter::new(&file))?;
+    file.sync_all()?;
+    let current = epochs.current.max(state.last_zxid().epoch());
+    let accepted = epochs.accepted.max(current);
+    write_durably(&folder.join("currentEpoch"), &current.0.to_string())?;
+    write_durably(&folder.join("acceptedEpoch"), &accepted.0.to_string())?;
+    File::open(folder)?.sync_all()?;
+    Ok(summary)
+}
+
+fn tell(summary: &Summary, state: &State) {
+    let Summary { znodes, sessions, ttl_znodes } = summary;
+    if *ttl_znodes > 0 {
+        say(format_args!(
+            "note: {ttl_znodes} znodes have a time to live: start Apache ZooKeeper with \
+             -Dzookeeper.extendedTypesEnabled=true, or it deletes them"
+        ));
+    }
+    if *sessions > 0 {
+        say(format_args!(
+            "note: sessions that began here cannot be continued, since Apache ZooKeeper computes their passwords: their \
+             ephemerals stay until they expire"
+        ));
+    }
+    say(format_args!("exported {znodes} znodes and {sessions} sessions as of zxid {}", state.last_zxid()));
+}

@@ -1,0 +1,185 @@
+//! `ringkeeper import`: a data folder of Apache ZooKeeper becomes one of ours.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use ringkeeper_apache::{Converted, Epochs, Folder, Loaded, load};
+use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
+use ringkeeper_engine::state::State;
+use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::frame::Checksum;
+use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::snapshot::{Contents, Head, Snapshots};
+use ringkeeper_log::wal::{Options, Wal};
+use rkyv::util::AlignedVec;
+
+use super::draft::{Draft, write_durably};
+use super::{MY_ID, MigrateError, executor, random, say};
+
+/// Who a server is that stands alone.
+const ALONE: u64 = 1;
+
+#[derive(Args)]
+pub(crate) struct ImportArgs {
+    /// The dataDir of a stopped server of Apache ZooKeeper, 3.4 to 3.9
+    #[arg(long, value_name = "FOLDER")]
+    from: PathBuf,
+    /// Its dataLogDir, if it has one
+    #[arg(long, value_name = "FOLDER")]
+    from_log: Option<PathBuf>,
+    /// The folder to make: dataDir of the server to be started; empty or missing
+    #[arg(long, value_name = "FOLDER")]
+    to: PathBuf,
+    /// Its dataLogDir, if it has one; empty or missing
+    #[arg(long, value_name = "FOLDER")]
+    to_log: Option<PathBuf>,
+    /// The server's number in its ensemble [default: what FROM/myid says, else a server alone]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=255))]
+    myid: Option<u64>,
+}
+
+/// Does what `ringkeeper import` is asked.
+///
+/// # Errors
+/// The source is no sound folder, or the target cannot be made. Nothing is left of the target then.
+pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
+    let executor = executor()?;
+    let source = Folder::open(&args.from, args.from_log.as_deref())?;
+    let my_id = args.my_id()?;
+    let data = Draft::begin(&args.to)?;
+    let log = args.to_log.as_deref().map(Draft::begin).transpose()?;
+    let loaded = load(&source)?;
+    if loaded.zxid <= 0 {
+        return Err(MigrateError::Blank(args.from.clone()));
+    }
+    let epochs = loaded.epochs;
+    let basis = basis(&loaded);
+    let Converted { state, dead_ephemerals, notes } = loaded.into_state(random()?)?;
+    let state = Arc::new(state);
+    let data_path = data.path();
+    let target = Target {
+        data: data_path,
+        log: log.as_ref().map_or(data_path, Draft::path),
+        server_id: my_id.unwrap_or(ALONE),
+        salt: random()?,
+    };
+    executor.run(target.write(&state, epochs))?;
+    if let Some(my_id) = my_id {
+        let file = data.path().join(MY_ID);
+        write_durably(&file, &format!("{my_id}\n"))
+            .map_err(|source| MigrateError::Target { folder: file, source })?;
+    }
+    // The log's folder has what no server starts without.
+    data.finish()?;
+    log.map(Draft::finish).transpose()?;
+    for note in notes {
+        say(format_args!("note: {note}"));
+    }
+    say(format_args!(
+        "imported {} znodes and {} sessions with {} ephemerals ({dead_ephemerals} of dead sessions left out) as of zxid \
+         {}, from {basis}",
+        state.tree().len(),
+        state.sessions().len(),
+        state.ephemeral_count(),
+        state.last_zxid(),
+    ));
+    Ok(())
+}
+
+/// What the state was made from, in words.
+fn basis(loaded: &Loaded) -> String {
+    let snapshot = match &loaded.snapshot {
+        Some(file) => format!("{} and", file.display()),
+        None => "the logs alone,".to_owned(),
+    };
+    let (transactions, digests) = (loaded.transactions, loaded.digests_equal);
+    format!(
+        "{snapshot} {transactions} transactions; {digests} of Apache ZooKeeper's digests compared and found equal"
+    )
+}
+
+impl ImportArgs {
+    fn my_id(&self) -> Result<Option<u64>, MigrateError> {
+        let file = self.from.join(MY_ID);
+        if self.myid.is_some() || !file.exists() {
+            return Ok(self.myid);
+        }
+        let number = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+        match number {
+            Some(number @ 0..=255) => Ok(Some(number)),
+            _ => Err(MigrateError::MyId(file)),
+        }
+    }
+}
+
+/// The folders of the server to be.
+struct Target<'a> {
+    data: &'a Path,
+    log: &'a Path,
+    server_id: u64,
+    salt: u64,
+}
+
+impl Target<'_> {
+    /// Writes a snapshot and an empty log that goes on after it.
+    ///
+    /// There is no frame before the first that the log will have, so a number stands for its checksum; and no election
+    /// has named the ensemble. Both come from the state: servers that import the same folder agree in them, and those
+    /// that do not take each other for strangers instead of mixing two histories.
+    async fn write(&self, state: &Arc<State>, epochs: Epochs) -> Result<(), MigrateError> {
+        let zxid = state.last_zxid().0;
+        let cluster = (state.digest() ^ zxid).max(1);
+        let [a, b, c, d, ..] = state.digest().to_le_bytes();
+        let chain = Checksum(u32::from_le_bytes([a, b, c, d]));
+        let log = open(self.log).await?;
+        let data = if self.data == self.log { log.clone() } else { open(self.data).await? };
+
+        let failed = |source| MigrateError::Meta { folder: self.log.to_owned(), source };
+        let mut meta = MetaStore::open(log.clone(), self.server_id, self.salt).await.map_err(failed)?;
+        let options = Options::new(meta.meta().identity());
+        let (mut wal, _) = Wal::open(log, options, |_| Ok(()))
+            .await
+            .map_err(|source| MigrateError::Log { folder: self.log.to_owned(), source })?;
+        wal.reset(zxid, chain)
+            .await
+            .map_err(|source| MigrateError::Reset { folder: self.log.to_owned(), source })?;
+
+        let head = Head { zxid, chain, cluster, state_version: STATE_VERSION };
+        self.write_snapshot(&Snapshots::new(data), head, state)
+            .await
+            .map_err(|source| MigrateError::Snapshot { folder: self.data.to_owned(), source })?;
+
+        let promises = Promises {
+            cluster,
+            accepted_epoch: epochs.accepted,
+            current_epoch: epochs.current,
+            initialized: true,
+        };
+        let failed = |source| MigrateError::Reset { folder: self.log.to_owned(), source };
+        meta.promise(promises).await.map_err(|error| failed(error.into()))
+    }
+
+    async fn write_snapshot(
+        &self,
+        snapshots: &Snapshots<DmaStorage>,
+        head: Head,
+        state: &Arc<State>,
+    ) -> Result<(), ringkeeper_log::snapshot::SnapshotError> {
+        let mut encoder = Encoder::new(Arc::clone(state));
+        let contents = encoder.contents();
+        let mut writer = snapshots.begin(head).await?;
+        let mut block = AlignedVec::new();
+        while encoder.next(&mut block) {
+            writer.block(&block).await?;
+        }
+        let contents = Contents { items: contents.znodes, digest: contents.digest };
+        writer.finish(contents).await.map(drop)
+    }
+}
+
+async fn open(folder: &Path) -> Result<DmaStorage, MigrateError> {
+    let opened = DmaStorage::open(folder).await;
+    opened.map_err(|source| MigrateError::Target { folder: folder.to_owned(), source })
+}

@@ -1,0 +1,192 @@
+//! `ringkeeper import` and `ringkeeper export`, with folders of real servers of Apache ZooKeeper.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use flate2::read::GzDecoder;
+use ringkeeper_apache::{Folder, Loaded, load, session_password};
+use ringkeeper_wire::{CreateMode, ErrorCode, PathRequest, Request, SessionId};
+use tempfile::TempDir;
+
+use crate::support::{Client, Credentials, Server};
+
+const TIMEOUT_MS: i32 = 30_000;
+
+/// A folder of Apache ZooKeeper, and room beside it.
+struct Apache(TempDir);
+
+impl Apache {
+    fn unpack() -> Self {
+        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("apache/tests/fixtures/zookeeper-3.9.tar.gz");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let packed = fs::File::open(packed).expect("a fixture of net/apache");
+        tar::Archive::new(GzDecoder::new(packed)).unpack(folder.path().join("apache")).expect("sound");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// The files of which the names begin so, in the order of their zxids, which have the same length.
+    fn files(&self, prefix: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path("apache/version-2")).expect("unpacked");
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+        files.retain(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)));
+        files.sort();
+        files
+    }
+
+    /// Runs a command among these folders.
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
+        command
+            .current_dir(self.0.path())
+            .env("RUST_LOG", "off")
+            .args(arguments)
+            .output()
+            .expect("the command runs")
+    }
+
+    fn run_ok(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.run(arguments);
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).expect("UTF-8")
+    }
+
+    /// The command ends with exit code 1 and one sentence that holds `words`.
+    fn refuses(&self, arguments: &[&str], words: &str) {
+        let Output { status, stderr, .. } = self.run(arguments);
+        let said = String::from_utf8(stderr).expect("UTF-8");
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.starts_with("ringkeeper: ") && said.lines().count() == 1, "{said:?}");
+        assert!(said.contains(words), "{words:?} is not in {said:?}");
+    }
+}
+
+fn loaded(folder: &Path) -> Loaded {
+    load(&Folder::open(folder, None).expect("a data folder")).expect("sound")
+}
+
+fn credentials(loaded: &Loaded, session: i64) -> Credentials {
+    assert!(loaded.sessions.contains_key(&session));
+    let session = SessionId(session);
+    Credentials { session, password: session_password(session) }
+}
+
+#[test]
+fn an_imported_folder_is_served_and_its_sessions_go_on() {
+    let apache = Apache::unpack();
+    let said = apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
+    assert!(said.starts_with("imported ") && said.contains("2 sessions with 7 ephemerals"), "{said}");
+    let source = loaded(&apache.path("apache"));
+    let server = Server::start_with(&["--data-dir", &apache.text("new")]);
+    let owner = source.tree.get("/multi/ephemeral").expect("in the fixture").stat.owner;
+    let credentials = credentials(&source, owner);
+    let back = Client::try_attach(server.address(), TIMEOUT_MS, Some(credentials), source.zxid);
+    let mut client = back.expect("the last zxid counts here").expect("the session goes on");
+    assert_eq!(client.get("/multi", false).as_deref(), Some(&b"one"[..]));
+    assert!(client.exists("/multi/ephemeral", false));
+    let path = client.create("/queue/item-", b"", CreateMode::PersistentSequential);
+    assert_eq!(path, "/queue/item-0000000010");
+    let reply = client.call(&Request::GetAcl(PathRequest { path: "/secret".into() }));
+    assert_eq!(reply.error, ErrorCode::NoAuth.to_wire(), "its ACL came along");
+    assert!(reply.zxid > source.zxid);
+    client.close();
+    let mut other = Client::connect(server.address(), TIMEOUT_MS);
+    assert!(!other.exists("/multi/ephemeral", false), "it ends with its session");
+}
+
+#[test]
+fn logs_may_have_folders_of_their_own_on_both_sides() {
+    let apache = Apache::unpack();
+    fs::create_dir_all(apache.path("apache-log/version-2")).expect("made");
+    for file in apache.files("log.") {
+        let name = file.file_name().expect("a file");
+        fs::rename(&file, apache.path("apache-log/version-2").join(name)).expect("moved");
+    }
+    let from = ["import", "--from", "apache", "--from-log", "apache-log"];
+    apache.run_ok(&[&from[..], &["--to", "new", "--to-log", "new-log", "--myid", "1"]].concat());
+    let folders = [apache.text("new"), apache.text("new-log")];
+    let mut server = Server::start_with(&["--data-dir", &folders[0], "--data-log-dir", &folders[1]]);
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    assert!(client.exists("/app/last", false));
+    server.kill();
+    let export = ["export", "--zookeeper", "--from", "new", "--from-log", "new-log", "--to", "back"];
+    let said = apache.run_ok(&export);
+    assert!(said.contains("2 znodes have a time to live"), "{said}");
+    assert_eq!(fs::read_to_string(apache.path("back/myid")).expect("copied"), "1\n");
+}
+
+#[test]
+fn an_exported_folder_has_everything_that_the_server_had() {
+    let apache = Apache::unpack();
+    apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
+    let mut server = Server::start_with(&["--data-dir", &apache.text("new")]);
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    client.create("/ours", b"made here", CreateMode::Persistent);
+    client.create("/ours/mine", b"", CreateMode::Ephemeral);
+    let session = client.credentials.session.0;
+    apache.refuses(&["export", "--zookeeper", "--from", "new", "--to", "back"], "in use by another server");
+    server.kill();
+    apache.run_ok(&["export", "--zookeeper", "--from", "new", "--to", "back"]);
+    let (before, after) = (loaded(&apache.path("apache")), loaded(&apache.path("back")));
+    assert!(after.zxid > before.zxid && after.epochs.current > before.epochs.current);
+    assert_eq!(after.tree.get("/ours").expect("created").data.as_deref(), Some(&b"made here"[..]));
+    assert_eq!(after.tree.get("/ours/mine").expect("created").stat.owner, session);
+    assert!(before.sessions.iter().all(|(id, timeout)| after.sessions.get(id) == Some(timeout)));
+    for (path, znode) in before.tree.iter() {
+        // The root has a child more; the use of quotas is counted when a state is made.
+        if path != "/" && !path.starts_with("/zookeeper/quota/") {
+            assert_eq!(after.tree.get(path), Some(znode), "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_is_passed_over_and_named() {
+    let apache = Apache::unpack();
+    let newest = apache.files("snapshot.").pop().expect("there are two");
+    let bytes = fs::read(&newest).expect("readable");
+    fs::write(&newest, &bytes[..bytes.len() - 100]).expect("written");
+    let said = apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
+    let name = newest.file_name().expect("a file").to_string_lossy();
+    assert!(said.starts_with("note: ") && said.contains(&*name), "{said}");
+    assert!(said.contains("an older snapshot and the log were used instead"), "{said}");
+    let server = Server::start_with(&["--data-dir", &apache.text("new")]);
+    assert!(Client::connect(server.address(), TIMEOUT_MS).exists("/app/last", false));
+}
+
+#[test]
+fn what_cannot_be_imported_or_exported_leaves_the_target_alone() {
+    let apache = Apache::unpack();
+    fs::create_dir(apache.path("empty")).expect("made");
+    let import = |from, to| ["import", "--from", from, "--to", to];
+    apache.refuses(&import("missing", "new"), "there is no such folder; --from wants the dataDir");
+    apache.refuses(&import("empty", "new"), "not a data folder of Apache ZooKeeper");
+    apache.refuses(&import("apache", "apache"), "apache is not empty");
+    let export = |from| ["export", "--zookeeper", "--from", from, "--to", "new"];
+    apache.refuses(&export("missing"), "not a data folder of ringkeeper");
+    apache.refuses(&export("apache"), "not a data folder of ringkeeper");
+    fs::write(apache.path("apache/myid"), "seven").expect("written");
+    apache.refuses(&import("apache", "new"), "name it with --myid");
+    fs::remove_file(apache.path("apache/myid")).expect("removed");
+    apache.files("snapshot.").iter().for_each(|file| fs::write(file, "").expect("written"));
+    apache.refuses(&import("apache", "new"), "none of the 2 snapshots");
+    let left: Vec<_> = fs::read_dir(apache.path("new")).into_iter().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_folder_imported_for_one_server_is_refused_by_another() {
+    let apache = Apache::unpack();
+    fs::write(apache.path("apache/myid"), "3\n").expect("written");
+    apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
+    assert_eq!(fs::read_to_string(apache.path("new/myid")).expect("copied"), "3\n");
+    apache.refuses(&["server", "--data-dir", "new", "-p", "34999"], "belongs to server 3");
+}
