@@ -14,7 +14,7 @@ use ringkeeper_engine::zab::{self, Input, Status};
 use super::clock::Clock;
 use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogQueue};
-use super::peers::Peers;
+use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
 use super::wake::WakeFlag;
 use crate::ring::{Consumer, Producer};
@@ -95,17 +95,6 @@ impl CoreHost {
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
         }
-    }
-
-    /// The links to the other servers.
-    pub(crate) fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
-    /// Something happened to a peer.
-    pub(crate) fn peer_input(&self, input: Input) {
-        self.node.borrow_mut().input(self.clock.now(), input);
-        self.work.raise();
     }
 
     /// Handles turns, answers of the log and whatever else came in, until the server cannot go on; says why.
@@ -221,6 +210,17 @@ impl CoreHost {
     /// Time has passed.
     pub(crate) fn tick(&self) {
         self.node.borrow_mut().tick(self.clock.now());
+        self.work.raise();
+    }
+}
+
+impl PeerHost for CoreHost {
+    fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    fn peer_input(&self, input: Input) {
+        self.node.borrow_mut().input(self.clock.now(), input);
         self.work.raise();
     }
 }

@@ -1,19 +1,16 @@
 //! The running server: from a configuration to executors with tasks, and back to a clean end.
 
 mod admission;
-mod clock;
 mod core_host;
-mod framing;
 mod inspect;
 mod listener;
-mod log_quota;
 mod log_task;
-mod peers;
 mod recovery;
 mod report;
 mod shard_host;
 mod start;
 mod system;
-mod wake;
+
+use ringkeeper_broadcast::shell::{clock, executor, framing, log_quota, peers, socket, wake};
 
 pub(crate) use start::{StartError, run};

@@ -1,0 +1,3 @@
+//! Zab as a library.
+
+pub mod shell;
