@@ -4,7 +4,6 @@ mod cli;
 mod config;
 mod ensemble;
 mod placement;
-mod preflight;
 mod ring;
 mod server;
 mod signals;

@@ -11,6 +11,6 @@ mod shard_host;
 mod start;
 mod system;
 
-use ringkeeper_broadcast::shell::{clock, executor, framing, log_quota, peers, socket, wake};
+use ringkeeper_broadcast::shell::{clock, executor, framing, log_quota, peers, preflight, socket, wake};
 
 pub(crate) use start::{StartError, run};

@@ -31,10 +31,10 @@ use super::log_task::{LogFailure, LogQueue};
 use super::peers::{PeerAddress, Peers};
 use super::report::Facts;
 use super::shard_host::ShardHost;
-use super::{inspect, listener, recovery, socket};
+use super::{inspect, listener, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
-use crate::preflight;
+
 use crate::ring::{Consumer, Producer, ring};
 use crate::signals::Shutdown;
 

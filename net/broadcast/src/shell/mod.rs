@@ -6,5 +6,6 @@ pub mod executor;
 pub mod framing;
 pub mod log_quota;
 pub mod peers;
+pub mod preflight;
 pub mod socket;
 pub mod wake;
