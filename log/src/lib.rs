@@ -13,6 +13,7 @@
 //! | `lock` | held by the running server, [`folder::FolderLock`] |
 //! | `meta` | owner and epochs, [`meta::MetaStore`] |
 //! | `log.<sequence, 16 hex digits>` | a segment of the log, or a file that waits to become one |
+//! | `snapshot.<zxid, 16 hex digits>` | a state, see [`snapshot`] |
 //!
 //! # Torn or corrupt
 //! A crash may lose or tear any block that was written since the last sync, in any order. So a frame that is harmed is
@@ -51,6 +52,7 @@ mod reader;
 mod recover;
 mod scan;
 mod segment;
+pub mod snapshot;
 pub mod storage;
 mod upkeep;
 pub mod wal;

@@ -190,6 +190,13 @@ impl<S: Storage> Wal<S> {
         self.segments.front().map_or(0, |segment| segment.header.after_zxid)
     }
 
+    /// The end of the log before its first frame: a snapshot has to reach at least so far.
+    #[must_use]
+    pub fn base(&self) -> Position {
+        let start = self.segments.front().map(Live::start).unwrap_or_default();
+        Position { zxid: start.zxid, checksum: start.checksum }
+    }
+
     /// The work to be done beside the log, see [`Upkeep::run`].
     #[must_use]
     pub fn upkeep(&self) -> Upkeep<S> {

@@ -1,0 +1,72 @@
+//! Snapshot files: a state at one zxid, as blocks that say nothing to the log.
+//!
+//! ```text
+//!  0         4096                                                             index        length - 128   length
+//!  +---------+----------------------------+-----+----------------------------+------------+-------+------+
+//!  | header  | block 0: head 16 | payload | ... | block n: head 16 | payload | n+1 x 16   | zeros |footer|
+//!  +---------+----------------------------+-----+----------------------------+------------+-------+------+
+//!   zxid, checksum of the log's frame      each block begins at a multiple     offset, length,      number of blocks,
+//!   there, cluster                         of 16 bytes; zeros in between       CRC32C of each       items and digest
+//! ```
+//!
+//! Every byte is covered by a CRC32C or has to be zero, so each flipped bit is found. A file is read from its end: the
+//! footer says where the index is, and the index where the blocks are. A length is believed only as far as the file
+//! itself is long.
+//!
+//! # Names
+//! | file | what it is |
+//! | --- | --- |
+//! | `snapshot.<zxid, 16 hex digits>` | whole and durable |
+//! | `snapshot.new` | being written |
+//! | `install.part` | being received from another server |
+//! | `install.<zxid>` | received, verified and durable; the log has not begun anew after it, or has just done so |
+//!
+//! A snapshot comes to its name by a renaming after its contents are durable. One from another server replaces the
+//! log as well: it is `install.<zxid>` first, then the log is reset to it ([`crate::wal::Wal::reset`]), which is the
+//! moment that counts, and then it gets its name. After a crash [`Snapshots::settle`] looks at where the log begins:
+//! if that is the snapshot's position, the reset was done, and the snapshot is the only thing that holds what was
+//! before; if it is not, the log and the older snapshots are as they were.
+
+mod error;
+mod folder;
+mod layout;
+mod reader;
+mod transfer;
+mod writer;
+
+pub use error::SnapshotError;
+pub use folder::Snapshots;
+pub use layout::{Contents, Head};
+pub use reader::SnapshotReader;
+pub use transfer::{Incoming, Outgoing};
+pub use writer::SnapshotWriter;
+
+/// Name of a snapshot that is being written.
+const NEW_NAME: &str = "snapshot.new";
+/// Name of a snapshot that is being received.
+const PART_NAME: &str = "install.part";
+
+/// The name of the snapshot at `zxid`.
+#[must_use]
+pub fn file_name(zxid: u64) -> String {
+    format!("snapshot.{zxid:016x}")
+}
+
+fn install_name(zxid: u64) -> String {
+    format!("install.{zxid:016x}")
+}
+
+/// The zxid in the name of a snapshot.
+#[must_use]
+pub fn zxid_of(name: &str) -> Option<u64> {
+    zxid_behind("snapshot.", name)
+}
+
+fn zxid_behind(prefix: &str, name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(prefix)?;
+    let zxid = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{zxid:016x}") == digits).then_some(zxid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! What can be wrong with a snapshot.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::storage::is_no_space;
+
+/// Why a snapshot was not written or cannot be used. The log is not concerned.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Not what was written.
+    #[error("{file} is damaged at offset {offset}: {what}")]
+    Damaged {
+        /// Name of the file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// Written by another version of the format.
+    #[error("{file} has snapshot format version {version}, this build reads {}", super::layout::VERSION)]
+    Version {
+        /// Name of the file.
+        file: String,
+        /// Its version.
+        version: u16,
+    },
+    /// Of another ensemble.
+    #[error("{file} belongs to ensemble {cluster:#x}")]
+    Foreign {
+        /// Name of the file.
+        file: String,
+        /// The ensemble it names.
+        cluster: u64,
+    },
+    /// A block that no snapshot can hold.
+    #[error("a block of {0} bytes")]
+    BlockLen(usize),
+    /// Bytes received that do not go on where the last ones ended.
+    #[error("received bytes at {found}, expected them at {expected}")]
+    Gap {
+        /// Where they should have been.
+        expected: u64,
+        /// Where they are.
+        found: u64,
+    },
+    /// The disk is full.
+    #[error("no space for {file}")]
+    NoSpace {
+        /// Name of the file.
+        file: String,
+    },
+    /// The disk failed.
+    #[error("{action} {file}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Name of the file.
+        file: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl SnapshotError {
+    pub(super) fn io<'a>(action: &'static str, file: &'a str) -> impl FnOnce(io::Error) -> Self + use<'a> {
+        move |source| {
+            let file = file.to_owned();
+            if is_no_space(&source) { Self::NoSpace { file } } else { Self::Io { action, file, source } }
+        }
+    }
+
+    /// Whether the file's contents are to blame: another snapshot may help.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Version { .. })
+    }
+}

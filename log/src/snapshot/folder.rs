@@ -1,0 +1,130 @@
+//! The snapshots of a server's folder.
+
+use super::error::SnapshotError;
+use super::layout::Head;
+use super::reader::SnapshotReader;
+use super::writer::SnapshotWriter;
+use super::{NEW_NAME, PART_NAME, file_name, install_name, zxid_behind, zxid_of};
+use crate::storage::Storage;
+use crate::wal::Position;
+
+/// The snapshots in a folder.
+#[derive(Clone)]
+pub struct Snapshots<S> {
+    storage: S,
+}
+
+impl<S: Storage> Snapshots<S> {
+    /// The snapshots in `storage`, which may hold other files as well.
+    #[must_use]
+    pub const fn new(storage: S) -> Self {
+        Self { storage }
+    }
+
+    pub(super) const fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// Zxids of all snapshots, newest first. Whether they are sound is found by reading them.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub async fn list(&self) -> Result<Vec<u64>, SnapshotError> {
+        let mut zxids: Vec<_> = self.names().await?.iter().filter_map(|name| zxid_of(name)).collect();
+        zxids.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(zxids)
+    }
+
+    async fn names(&self) -> Result<Vec<String>, SnapshotError> {
+        self.storage.list().await.map_err(SnapshotError::io("listing", "the snapshots' folder"))
+    }
+
+    /// After a start, when the log is open: finishes an installation that a crash has interrupted, or takes it back,
+    /// and removes what was begun and not finished. `log_base` is where the log begins.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn settle(&self, log_base: Position) -> Result<(), SnapshotError> {
+        for name in self.names().await? {
+            if let Some(zxid) = zxid_behind("install.", &name) {
+                if zxid == log_base.zxid && self.has_chain(&name, log_base).await? {
+                    self.install(zxid).await?;
+                } else {
+                    self.remove(&name).await?;
+                }
+            } else if name == NEW_NAME || name == PART_NAME {
+                self.remove(&name).await?;
+            }
+        }
+        self.sync().await
+    }
+
+    /// Whether the snapshot ends with the frame that the log continues.
+    async fn has_chain(&self, name: &str, log_base: Position) -> Result<bool, SnapshotError> {
+        match SnapshotReader::open(&self.storage, name).await {
+            Ok(reader) => Ok(reader.head().chain == log_base.checksum),
+            // The log rests on it all the same: it keeps its name, and whoever reads it says what is wrong.
+            Err(error) if error.is_damage() => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins a snapshot.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub async fn begin(&self, head: Head) -> Result<SnapshotWriter<S>, SnapshotError> {
+        SnapshotWriter::begin(self.storage.clone(), head).await
+    }
+
+    /// Opens a snapshot.
+    ///
+    /// # Errors
+    /// When there is none at `zxid`, its header, index or footer is damaged, or the disk fails.
+    pub async fn open(&self, zxid: u64) -> Result<SnapshotReader<S>, SnapshotError> {
+        SnapshotReader::open(&self.storage, &file_name(zxid)).await
+    }
+
+    /// The log has been reset to the snapshot that was received: it gets its name, and the older ones, which nothing
+    /// continues any more, go.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn install(&self, zxid: u64) -> Result<(), SnapshotError> {
+        let name = file_name(zxid);
+        let renamed = self.storage.rename(&install_name(zxid), &name).await;
+        renamed.map_err(SnapshotError::io("renaming", &name))?;
+        self.sync().await?;
+        for other in self.list().await?.into_iter().filter(|other| *other != zxid) {
+            self.remove(&file_name(other)).await?;
+        }
+        self.sync().await
+    }
+
+    /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left, if there is one: what the
+    /// log has to reach back to.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn retain(&self, count: usize) -> Result<Option<u64>, SnapshotError> {
+        let zxids = self.list().await?;
+        let kept = count.max(1).min(zxids.len());
+        let (kept, surplus) = zxids.split_at(kept);
+        for zxid in surplus.iter().rev() {
+            self.remove(&file_name(*zxid)).await?;
+        }
+        if !surplus.is_empty() {
+            self.sync().await?;
+        }
+        Ok(kept.last().copied())
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+        self.storage.remove(name).await.map_err(SnapshotError::io("removing", name))
+    }
+
+    async fn sync(&self) -> Result<(), SnapshotError> {
+        let synced = self.storage.sync_dir().await;
+        synced.map_err(SnapshotError::io("syncing", "the snapshots' folder"))
+    }
+}

@@ -1,0 +1,155 @@
+use futures_lite::future::block_on;
+
+use super::*;
+use crate::frame::Checksum;
+use crate::memory::{CrashMode, MemoryDisk, MemoryStorage};
+use crate::storage::Storage;
+use crate::wal::Position;
+
+const HEAD: Head = Head { zxid: 0x2_0000_0007, chain: Checksum(99), cluster: 5, state_version: 1 };
+const CONTENTS: Contents = Contents { items: 3, digest: 0xabcd };
+
+fn snapshots(disk: &MemoryDisk) -> Snapshots<MemoryStorage> {
+    Snapshots::new(disk.storage())
+}
+
+fn payloads() -> Vec<Vec<u8>> {
+    [0_usize, 1, 16, 4080, 300_000, 5].iter().map(|&len| (0..=255).cycle().take(len).collect()).collect()
+}
+
+async fn write(disk: &MemoryDisk, head: Head, payloads: &[Vec<u8>]) -> u64 {
+    let mut writer = snapshots(disk).begin(head).await.expect("a healthy disk");
+    for payload in payloads {
+        writer.block(payload).await.expect("a healthy disk");
+    }
+    writer.finish(CONTENTS).await.expect("a healthy disk")
+}
+
+async fn read(disk: &MemoryDisk, zxid: u64) -> Result<Vec<Vec<u8>>, SnapshotError> {
+    let mut reader = snapshots(disk).open(zxid).await?;
+    let mut payloads = Vec::new();
+    while let Some(payload) = reader.next().await? {
+        assert!(payload.is_empty() || payload.as_ptr().addr().is_multiple_of(16));
+        payloads.push(payload.to_vec());
+    }
+    Ok(payloads)
+}
+
+#[test]
+fn blocks_come_out_as_they_went_in() {
+    block_on(async {
+        for payloads in [payloads(), Vec::new()] {
+            let disk = MemoryDisk::new();
+            let len = write(&disk, HEAD, &payloads).await;
+            assert_eq!(disk.contents(&file_name(HEAD.zxid)).expect("is there").len() as u64, len);
+            let reader = snapshots(&disk).open(HEAD.zxid).await.expect("sound");
+            assert_eq!((*reader.head(), reader.contents()), (HEAD, CONTENTS));
+            assert_eq!(read(&disk, HEAD.zxid).await.expect("sound"), payloads);
+        }
+    });
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    block_on(async {
+        let disk = MemoryDisk::new();
+        let name = file_name(HEAD.zxid);
+        let payloads: Vec<_> = [100_usize, 7, 5000].map(|len| vec![0x5a; len]).to_vec();
+        let len = write(&disk, HEAD, &payloads).await;
+        disk.crash(CrashMode::KeepAll);
+        for offset in 0..len {
+            // One bit of each byte, each of the eight in its turn.
+            let mask = 1 << (offset % 8);
+            assert!(disk.rot(&name, offset, mask));
+            let error = read(&disk, HEAD.zxid).await.expect_err("a flipped bit");
+            assert!(error.is_damage(), "offset {offset}: {error}");
+            assert!(disk.rot(&name, offset, mask));
+        }
+        assert_eq!(read(&disk, HEAD.zxid).await.expect("sound again"), payloads);
+    });
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_found() {
+    block_on(async {
+        let disk = MemoryDisk::new();
+        write(&disk, HEAD, &payloads()).await;
+        let whole = disk.contents(&file_name(HEAD.zxid)).expect("is there");
+        for blocks in 0..whole.len() / 4096 {
+            let cut = MemoryDisk::new();
+            let mut incoming = snapshots(&cut).receive().await.expect("a healthy disk");
+            incoming.piece(0, &whole[..blocks * 4096]).await.expect("a healthy disk");
+            let error = incoming.finish(HEAD.zxid, |_| true).await.expect_err("cut short");
+            assert!(error.is_damage(), "{blocks} blocks: {error}");
+            assert_eq!(cut.storage().list().await.expect("a healthy disk"), Vec::<String>::new());
+        }
+    });
+}
+
+#[test]
+fn lengths_that_are_too_great_take_no_memory() {
+    block_on(async {
+        let footer = layout::Footer {
+            zxid: HEAD.zxid,
+            blocks: u32::MAX,
+            index_at: 4096,
+            contents: CONTENTS,
+            header_checksum: HEAD.encode().1,
+            index_checksum: 0,
+        };
+        let mut bytes = HEAD.encode().0.to_vec();
+        bytes.resize(2 * 4096 - layout::FOOTER_LEN, 0);
+        bytes.extend_from_slice(&footer.encode());
+        let disk = MemoryDisk::new();
+        let mut incoming = snapshots(&disk).receive().await.expect("a healthy disk");
+        incoming.piece(0, &bytes).await.expect("a healthy disk");
+        let error = incoming.finish(HEAD.zxid, |_| true).await.expect_err("an index of 64 GiB");
+        assert!(error.to_string().contains("the index does not end at the footer"), "{error}");
+    });
+}
+
+#[test]
+fn what_is_sent_is_what_is_received() {
+    block_on(async {
+        let (from, to) = (MemoryDisk::new(), MemoryDisk::new());
+        write(&from, HEAD, &payloads()).await;
+        let mut outgoing = snapshots(&from).send(HEAD.zxid).await.expect("is there");
+        let mut incoming = snapshots(&to).receive().await.expect("a healthy disk");
+        let len = outgoing.len();
+        loop {
+            let offset = outgoing.offset();
+            let Some(piece) = outgoing.next().await.expect("a healthy disk") else { break };
+            assert!(incoming.piece(offset + 4096, &piece).await.is_err(), "a hole");
+            incoming.piece(offset, &piece).await.expect("a healthy disk");
+        }
+        assert_eq!(incoming.len(), len);
+        assert_eq!(incoming.finish(HEAD.zxid, |head| head.cluster == 5).await.expect("sound"), HEAD);
+        let store = snapshots(&to);
+        assert_eq!(store.list().await.expect("a healthy disk"), [0; 0]);
+        store.settle(Position { zxid: HEAD.zxid, checksum: HEAD.chain }).await.expect("a healthy disk");
+        assert_eq!(read(&to, HEAD.zxid).await.expect("sound"), payloads());
+    });
+}
+
+#[test]
+fn the_oldest_go_first_and_the_newest_are_kept() {
+    block_on(async {
+        let disk = MemoryDisk::new();
+        for zxid in [9, 3, 7, 5] {
+            write(&disk, Head { zxid, ..HEAD }, &[]).await;
+        }
+        let store = snapshots(&disk);
+        assert_eq!(store.list().await.expect("a healthy disk"), [9, 7, 5, 3]);
+        assert_eq!(store.retain(2).await.expect("a healthy disk"), Some(7));
+        assert_eq!(store.list().await.expect("a healthy disk"), [9, 7]);
+        assert_eq!(store.retain(0).await.expect("a healthy disk"), Some(9), "the newest is never removed");
+    });
+}
+
+#[test]
+fn names_of_other_files_are_no_snapshots() {
+    assert_eq!(zxid_of("snapshot.0000000200000007"), Some(0x2_0000_0007));
+    for name in ["snapshot.new", "snapshot.7", "snapshot.+000000200000007", "log.0000000200000007"] {
+        assert_eq!(zxid_of(name), None, "{name}");
+    }
+}

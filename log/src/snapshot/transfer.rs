@@ -1,0 +1,168 @@
+//! A snapshot on its way from one server to another: the file's own bytes.
+
+use std::rc::Rc;
+
+use super::error::SnapshotError;
+use super::folder::Snapshots;
+use super::layout::Head;
+use super::reader::SnapshotReader;
+use super::writer::Appender;
+use super::{PART_NAME, install_name};
+use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+
+/// Bytes that are read of a snapshot at a time.
+pub(super) const CHUNK_LEN: usize = 64 * BLOCK_LEN;
+
+/// A snapshot that is sent. It stays readable when its file is removed meanwhile.
+pub struct Outgoing<S: Storage> {
+    name: String,
+    file: Rc<S::File>,
+    len: u64,
+    at: u64,
+}
+
+impl<S: Storage> Outgoing<S> {
+    pub(super) async fn open(storage: &S, name: &str) -> Result<Self, SnapshotError> {
+        let file = storage.open(name, WriteMode::Synced).await.map_err(SnapshotError::io("opening", name))?;
+        let len = file.size().await.map_err(SnapshotError::io("measuring", name))?;
+        Ok(Self { name: name.to_owned(), file: Rc::new(file), len, at: 0 })
+    }
+
+    /// Length of the file in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing to send, which no snapshot is.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the next piece begins.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.at
+    }
+
+    /// The next piece of at most 256 KiB; `None` after the last.
+    ///
+    /// # Errors
+    /// When the disk fails. What the bytes say is checked by whoever receives them.
+    pub async fn next(&mut self) -> Result<Option<<S::File as StorageFile>::Read>, SnapshotError> {
+        if self.at >= self.len {
+            return Ok(None);
+        }
+        let len = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(CHUNK_LEN);
+        let read = self.file.read_at(self.at, len).await;
+        let read = read.map_err(SnapshotError::io("reading", &self.name))?;
+        if read.len() != len {
+            let (file, offset) = (self.name.clone(), self.at + read.len() as u64);
+            return Err(SnapshotError::Damaged { file, offset, what: "the file ends in the middle" });
+        }
+        self.at += len as u64;
+        Ok(Some(read))
+    }
+}
+
+/// A snapshot that is received.
+pub struct Incoming<S: Storage> {
+    out: Appender<S>,
+    storage: S,
+}
+
+impl<S: Storage> Incoming<S> {
+    pub(super) async fn begin(storage: S) -> Result<Self, SnapshotError> {
+        Ok(Self { out: Appender::create(storage.clone(), PART_NAME).await?, storage })
+    }
+
+    /// Where the next piece has to begin: what has come in so far.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.out.len()
+    }
+
+    /// Whether nothing has come in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes the next piece.
+    ///
+    /// # Errors
+    /// When it is not the next one, or the disk is full or fails.
+    pub async fn piece(&mut self, offset: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let expected = self.len();
+        if offset != expected {
+            return Err(SnapshotError::Gap { expected, found: offset });
+        }
+        self.out.push(bytes);
+        self.out.write().await
+    }
+
+    /// Everything has come in: verifies all of it against what was announced, and leaves it durable under a name that
+    /// is not yet a snapshot's. [`Snapshots::install`] follows when the log has been reset.
+    ///
+    /// # Errors
+    /// When it is damaged or another one than announced, or the disk is full or fails.
+    pub async fn finish(self, announced: u64, accept: impl Fn(&Head) -> bool) -> Result<Head, SnapshotError> {
+        let Self { out, storage } = self;
+        if !out.len().is_multiple_of(BLOCK_LEN as u64) {
+            let offset = out.len();
+            out.abandon().await;
+            let what = "the file ends in the middle";
+            return Err(SnapshotError::Damaged { file: PART_NAME.to_owned(), offset, what });
+        }
+        let name = install_name(announced);
+        out.finish(&name).await?;
+        match Self::verify(&storage, &name, announced, accept).await {
+            Ok(head) => Ok(head),
+            Err(error) => {
+                // It is nobody's: a start would remove it as well.
+                let _ = storage.remove(&name).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn verify(
+        storage: &S,
+        name: &str,
+        announced: u64,
+        accept: impl Fn(&Head) -> bool,
+    ) -> Result<Head, SnapshotError> {
+        let mut reader = SnapshotReader::open(storage, name).await?;
+        let head = *reader.head();
+        if head.zxid != announced || !accept(&head) {
+            let what = "not the snapshot that was announced";
+            return Err(SnapshotError::Damaged { file: name.to_owned(), offset: 0, what });
+        }
+        reader.verify().await?;
+        Ok(head)
+    }
+
+    /// Gives up: nothing is left of it.
+    pub async fn abandon(self) {
+        self.out.abandon().await;
+    }
+}
+
+impl<S: Storage> Snapshots<S> {
+    /// Begins to receive a snapshot. One at a time.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub async fn receive(&self) -> Result<Incoming<S>, SnapshotError> {
+        Incoming::begin(self.storage().clone()).await
+    }
+
+    /// Opens a snapshot to be sent.
+    ///
+    /// # Errors
+    /// When there is none at `zxid`, or the disk fails.
+    pub async fn send(&self, zxid: u64) -> Result<Outgoing<S>, SnapshotError> {
+        Outgoing::open(self.storage(), &super::file_name(zxid)).await
+    }
+}

@@ -1,0 +1,182 @@
+//! Writing a snapshot, block by block.
+
+use std::rc::Rc;
+
+use super::error::SnapshotError;
+use super::layout::{ALIGN, Contents, Entry, FOOTER_LEN, Footer, Head, block_checksum};
+use super::{NEW_NAME, file_name};
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode};
+
+/// Bytes of one write: small, so that the log's own writes need not wait long behind it.
+const WRITE_LEN: usize = 64 * BLOCK_LEN;
+
+/// Bytes after which what was written is forced to the medium: where there is no direct I/O, a page cache full of a
+/// snapshot would hold up the log's own syncs.
+const SYNC_LEN: u64 = 4 << 20;
+
+/// A file that grows from its beginning, in whole blocks.
+pub(super) struct Appender<S: Storage> {
+    storage: S,
+    name: &'static str,
+    file: S::File,
+    /// Not yet written.
+    pending: Vec<u8>,
+    /// Bytes written, and synced.
+    written: u64,
+    synced: u64,
+}
+
+impl<S: Storage> Appender<S> {
+    /// A new file of this name, in place of one that a crash may have left.
+    pub(super) async fn create(storage: S, name: &'static str) -> Result<Self, SnapshotError> {
+        let names = storage.list().await.map_err(SnapshotError::io("looking for", name))?;
+        if names.iter().any(|found| found == name) {
+            storage.remove(name).await.map_err(SnapshotError::io("removing", name))?;
+        }
+        let file = storage.create(name, WriteMode::Synced).await;
+        let file = file.map_err(SnapshotError::io("creating", name))?;
+        Ok(Self { storage, name, file, pending: Vec::new(), written: 0, synced: 0 })
+    }
+
+    /// Bytes appended so far.
+    pub(super) fn len(&self) -> u64 {
+        self.written + self.pending.len() as u64
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// Zeros up to the next multiple of `align`, less `back` bytes.
+    pub(super) fn pad(&mut self, align: usize, back: usize) {
+        let len = (self.pending.len() + back).next_multiple_of(align) - back;
+        self.pending.resize(len, 0);
+    }
+
+    /// Writes what makes whole writes.
+    pub(super) async fn write(&mut self) -> Result<(), SnapshotError> {
+        let mut at = 0;
+        while self.pending.len() - at >= WRITE_LEN {
+            self.write_out(at, WRITE_LEN).await?;
+            at += WRITE_LEN;
+        }
+        self.pending.drain(..at);
+        Ok(())
+    }
+
+    async fn write_out(&mut self, at: usize, len: usize) -> Result<(), SnapshotError> {
+        let mut buffer = self.file.buffer(len);
+        buffer.as_mut().copy_from_slice(&self.pending[at..at + len]);
+        let wrote = self.file.write_at(buffer, self.written).await;
+        if wrote.map_err(SnapshotError::io("writing", self.name))? != len {
+            return Err(SnapshotError::NoSpace { file: self.name.to_owned() });
+        }
+        self.written += len as u64;
+        if self.written - self.synced >= SYNC_LEN {
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<(), SnapshotError> {
+        self.synced = self.written;
+        self.file.datasync().await.map_err(SnapshotError::io("syncing", self.name))
+    }
+
+    /// Writes the rest, which has to be whole blocks, and gives the file its name, all of it durably.
+    pub(super) async fn finish(mut self, name: &str) -> Result<(), SnapshotError> {
+        self.write().await?;
+        let rest = self.pending.len();
+        debug_assert!(rest.is_multiple_of(BLOCK_LEN), "{rest} bytes are not whole blocks");
+        if rest > 0 {
+            self.write_out(0, rest).await?;
+        }
+        self.sync().await?;
+        let Self { storage, file, .. } = self;
+        S::File::close(Rc::new(file)).await.map_err(SnapshotError::io("closing", name))?;
+        storage.rename(self.name, name).await.map_err(SnapshotError::io("renaming", name))?;
+        storage.sync_dir().await.map_err(SnapshotError::io("syncing the folder of", name))
+    }
+
+    /// Gives up: the file is removed.
+    pub(super) async fn abandon(self) {
+        let Self { storage, file, name, .. } = self;
+        // What is left behind is removed at the next start, or when the next one begins.
+        let _ = S::File::close(Rc::new(file)).await;
+        let _ = storage.remove(name).await;
+    }
+}
+
+/// A snapshot that is being written. One at a time in a folder.
+pub struct SnapshotWriter<S: Storage> {
+    out: Appender<S>,
+    head: Head,
+    header_checksum: u32,
+    entries: Vec<Entry>,
+}
+
+impl<S: Storage> SnapshotWriter<S> {
+    pub(super) async fn begin(storage: S, head: Head) -> Result<Self, SnapshotError> {
+        let mut out = Appender::create(storage, NEW_NAME).await?;
+        let (header, header_checksum) = head.encode();
+        out.push(&header);
+        Ok(Self { out, head, header_checksum, entries: Vec::new() })
+    }
+
+    /// Adds a block and writes what has gathered.
+    ///
+    /// # Errors
+    /// When the disk is full or fails; the writer is to be abandoned then.
+    pub async fn block(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
+        let too_long = |_| SnapshotError::BlockLen(payload.len());
+        let len = u32::try_from(payload.len()).map_err(too_long)?;
+        let ordinal = u32::try_from(self.entries.len()).map_err(too_long)?;
+        let entry = Entry { offset: self.out.len(), len, checksum: block_checksum(ordinal, payload) };
+        self.out.push(&entry.head(ordinal));
+        self.out.push(payload);
+        self.out.pad(ALIGN, 0);
+        self.entries.push(entry);
+        self.out.write().await
+    }
+
+    /// Bytes of the file so far.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.out.len()
+    }
+
+    /// Whether there is no block yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Ends the file and makes it durable under its name. Returns its length in bytes.
+    ///
+    /// # Errors
+    /// When the disk is full or fails. What is left is removed when the next one begins.
+    pub async fn finish(mut self, contents: Contents) -> Result<u64, SnapshotError> {
+        let index_at = self.out.len();
+        let index: Vec<_> = self.entries.iter().flat_map(Entry::encode).collect();
+        self.out.push(&index);
+        self.out.pad(BLOCK_LEN, FOOTER_LEN);
+        let footer = Footer {
+            zxid: self.head.zxid,
+            blocks: u32::try_from(self.entries.len()).expect("checked at each block"),
+            index_at,
+            contents,
+            header_checksum: self.header_checksum,
+            index_checksum: crc32c::crc32c(&index),
+        };
+        self.out.push(&footer.encode());
+        let len = self.out.len();
+        debug_assert!(len.is_multiple_of(BLOCK), "{len} bytes are not whole blocks");
+        self.out.finish(&file_name(self.head.zxid)).await?;
+        Ok(len)
+    }
+
+    /// Gives up: nothing is left of it.
+    pub async fn abandon(self) {
+        self.out.abandon().await;
+    }
+}
