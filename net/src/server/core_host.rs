@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
+use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Input, Status};
 
 use super::clock::Clock;
 use super::log_quota::LogQuota;
-use super::log_task::{Answer, Command, LogQueue};
+use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
 use super::wake::WakeFlag;
@@ -26,7 +27,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct CoreHost {
     node: RefCell<Node>,
     shards: Vec<ShardLink>,
-    log: Rc<LogQueue>,
+    log: Rc<LogQueue<State>>,
     peers: Peers,
     clock: Clock,
     counters: CoreCounters,
@@ -48,7 +49,7 @@ impl CoreHost {
     pub(crate) fn new(
         node: Node,
         shards: Vec<Producer<ToShard>>,
-        log: Rc<LogQueue>,
+        log: Rc<LogQueue<State>>,
         peers: Peers,
         clock: Clock,
     ) -> Rc<Self> {
@@ -64,11 +65,6 @@ impl CoreHost {
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
-    }
-
-    /// Something changed that the pump must look at.
-    pub(crate) fn wake(&self) {
-        self.work.raise();
     }
 
     /// Looks at the node.
@@ -117,6 +113,8 @@ impl CoreHost {
             match answer {
                 Answer::Input(input) => node.input(now, input),
                 Answer::Rebuilt(state) => node.rebuilt(now, *state),
+                // Never asked for.
+                Answer::Reset { .. } => {}
             }
         }
         for (shard, inbox) in (0..).map(ShardId).zip(inboxes) {
@@ -210,6 +208,12 @@ impl CoreHost {
     /// Time has passed.
     pub(crate) fn tick(&self) {
         self.node.borrow_mut().tick(self.clock.now());
+        self.work.raise();
+    }
+}
+
+impl LogHost for CoreHost {
+    fn wake(&self) {
         self.work.raise();
     }
 }

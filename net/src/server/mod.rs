@@ -4,13 +4,14 @@ mod admission;
 mod core_host;
 mod inspect;
 mod listener;
-mod log_task;
 mod recovery;
 mod report;
 mod shard_host;
 mod start;
 mod system;
 
-use ringkeeper_broadcast::shell::{clock, executor, framing, log_quota, peers, preflight, socket, wake};
+use ringkeeper_broadcast::shell::{
+    clock, executor, framing, log_quota, log_task, peers, preflight, socket, wake,
+};
 
 pub(crate) use start::{StartError, run};

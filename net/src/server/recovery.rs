@@ -8,14 +8,14 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary};
 use ringkeeper_log::dma::DmaStorage;
-use ringkeeper_log::error::OpenError;
+use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, Zxid};
 
-use super::log_task::{LogTask, mark};
+use super::log_task::{LogTask, Replay, mark};
 use crate::config::Config;
 
 /// A folder that cannot be used.
@@ -48,10 +48,31 @@ pub(crate) struct Folder {
     _locks: Vec<FolderLock>,
 }
 
+/// Trees from logs.
+pub(crate) struct TreeReplay {
+    /// Seed of the trees of this process.
+    seed: u64,
+}
+
+impl Replay for TreeReplay {
+    type State = State;
+
+    fn begin(&self) -> State {
+        State::new(self.seed)
+    }
+
+    fn replay(&self, state: &mut State, payload: &[u8]) -> Result<(), ReplayError> {
+        for txn in txn::decode_batch(payload)? {
+            state.apply(&txn);
+        }
+        Ok(())
+    }
+}
+
 /// What the folders held.
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    pub(crate) log: LogTask<DmaStorage>,
+    pub(crate) log: LogTask<DmaStorage, TreeReplay>,
     /// What the broadcast has to know of the folder.
     pub(crate) durable: Durable,
 }
@@ -116,12 +137,11 @@ impl Folder {
             ..Options::new(meta.meta().identity())
         };
         let started = Instant::now();
-        let mut state = State::new(seed);
+        let replay = TreeReplay { seed };
+        let mut state = replay.begin();
         let mut marks = Vec::new();
         let (wal, recovered) = Wal::open(storage, options, |frame| {
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-            }
+            replay.replay(&mut state, frame.payload())?;
             note_end(
                 &mut marks,
                 LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 },
@@ -150,7 +170,7 @@ impl Folder {
             initialized: promises.initialized,
         };
         let durable = Durable { epochs, log: summary };
-        Ok(Recovered { state, log: LogTask { wal, meta, seed }, durable })
+        Ok(Recovered { state, log: LogTask { wal, meta, replay }, durable })
     }
 }
 

@@ -7,17 +7,15 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
 use ringkeeper_log::Reader;
-use ringkeeper_log::error::{AppendError, FatalError, ReadError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
+use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::core_host::CoreHost;
 use super::wake::WakeFlag;
 
 /// Without an append for this long, the log writes down that all of it is durable, so that later damage to its last
@@ -26,46 +24,112 @@ const SEAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Why the log ended.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogFailure {
+pub enum LogFailure {
+    /// An append failed.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// The disk failed.
     #[error(transparent)]
     Fatal(#[from] FatalError),
+    /// It could not be cut.
     #[error(transparent)]
     Truncate(#[from] TruncateError),
+    /// It could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// It could not begin anew after a snapshot.
+    #[error(transparent)]
+    Reset(#[from] SegmentError),
+    /// What it holds is nothing that was written to it.
     #[error("a batch of the log cannot be replayed: {0}")]
-    Replay(#[from] txn::BatchError),
+    Replay(String),
+}
+
+/// How what the log holds becomes a state again.
+pub trait Replay: 'static {
+    /// The state.
+    type State: 'static;
+
+    /// The state before the log's first frame.
+    fn begin(&self) -> Self::State;
+
+    /// Adds the payload of one frame.
+    ///
+    /// # Errors
+    /// It is no payload.
+    fn replay(&self, state: &mut Self::State, payload: &[u8]) -> Result<(), ReplayError>;
+}
+
+/// A log of which nothing is applied before it is committed, so that no state ever has to be rebuilt.
+impl Replay for () {
+    type State = ();
+
+    fn begin(&self) {}
+
+    fn replay(&self, _: &mut (), _: &[u8]) -> Result<(), ReplayError> {
+        Ok(())
+    }
+}
+
+/// Who hears that the log has answers.
+pub trait LogHost: 'static {
+    /// There is an answer, or the log is idle.
+    fn wake(&self);
 }
 
 /// Something to do with the log.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub enum Command {
     /// Append, answered by [`Input::Durable`].
     Append(Batch),
     /// Cut, answered by [`Input::Truncated`].
-    Truncate { after: Zxid },
+    Truncate {
+        /// The last zxid that stays.
+        after: Zxid,
+    },
+    /// Begin anew after a snapshot that is durable, answered by [`Answer::Reset`].
+    Reset {
+        /// What the snapshot holds.
+        last: LogMark,
+    },
+    /// Let go of what a durable snapshot covers, answered by [`Input::LogPurged`].
+    Purge {
+        /// What the snapshot holds.
+        upto: Zxid,
+    },
     /// Rebuild the state from all of the log, answered by [`Answer::Rebuilt`].
     Rebuild,
     /// Make promises durable, answered by [`Input::EpochsDurable`].
     Promise(Epochs),
     /// Read for a peer, answered by [`Input::LogRead`].
-    Read { peer: ServerId, after: Zxid, bytes_max: usize },
+    Read {
+        /// The peer.
+        peer: ServerId,
+        /// Read what comes right after it.
+        after: Zxid,
+        /// About how much.
+        bytes_max: usize,
+    },
 }
 
 /// What the log answers.
-pub(crate) enum Answer {
+#[derive(Debug)]
+pub enum Answer<T> {
     /// An input of the node.
     Input(Input),
     /// The state after all of the log.
-    Rebuilt(Box<State>),
+    Rebuilt(Box<T>),
+    /// The log begins anew after this.
+    Reset {
+        /// As asked.
+        last: LogMark,
+    },
 }
 
 /// Commands on their way to the log, and its answers.
-pub(crate) struct LogQueue {
+pub struct LogQueue<T> {
     commands: RefCell<VecDeque<Command>>,
-    answers: RefCell<VecDeque<Answer>>,
+    answers: RefCell<VecDeque<Answer<T>>>,
     /// A command is being carried out.
     busy: Cell<bool>,
     stop: Cell<bool>,
@@ -76,23 +140,26 @@ pub(crate) struct LogQueue {
 
 /// How long the medium took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Forced {
+pub struct Forced {
     /// Appends that were made durable.
-    pub(crate) count: u64,
-    /// Their time in all, and the shortest and longest of them, microseconds.
-    pub(crate) sum_us: u64,
-    pub(crate) min_us: u64,
-    pub(crate) max_us: u64,
+    pub count: u64,
+    /// Their time in all, microseconds.
+    pub sum_us: u64,
+    /// The shortest of them, microseconds.
+    pub min_us: u64,
+    /// The longest of them, microseconds.
+    pub max_us: u64,
     /// How many took longer than the warning threshold.
-    pub(crate) slow: u64,
+    pub slow: u64,
 }
 
-impl LogQueue {
+impl<T> LogQueue<T> {
     /// An empty queue. An append that takes longer than `force_warning` is told to the operator.
-    pub(crate) fn new(force_warning: Duration) -> Rc<Self> {
+    #[must_use]
+    pub fn new(force_warning: Duration) -> Rc<Self> {
         Rc::new(Self {
             commands: RefCell::default(),
-            answers: RefCell::default(),
+            answers: RefCell::new(VecDeque::new()),
             busy: Cell::new(false),
             stop: Cell::new(false),
             work: WakeFlag::default(),
@@ -102,33 +169,36 @@ impl LogQueue {
     }
 
     /// Adds a command.
-    pub(crate) fn push(&self, command: Command) {
+    pub fn push(&self, command: Command) {
         self.commands.borrow_mut().push_back(command);
         self.work.raise();
     }
 
     /// Takes the oldest answer.
-    pub(crate) fn next_answer(&self) -> Option<Answer> {
+    #[must_use]
+    pub fn next_answer(&self) -> Option<Answer<T>> {
         self.answers.borrow_mut().pop_front()
     }
 
     /// Whether an append would be carried out at once.
-    pub(crate) fn is_idle(&self) -> bool {
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         !self.busy.get() && self.commands.borrow().is_empty()
     }
 
     /// How long the medium took so far.
-    pub(crate) fn forced(&self) -> Forced {
+    #[must_use]
+    pub fn forced(&self) -> Forced {
         self.forced.get()
     }
 
     /// Ends the task once everything is carried out.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stop.set(true);
         self.work.raise();
     }
 
-    fn answer(&self, answer: Answer) {
+    fn answer(&self, answer: Answer<T>) {
         self.answers.borrow_mut().push_back(answer);
     }
 
@@ -168,19 +238,25 @@ impl LogQueue {
 }
 
 /// The log, the promises, and what rebuilding a state needs.
-pub(crate) struct LogTask<S: Storage> {
-    pub(crate) wal: Wal<S>,
-    pub(crate) meta: MetaStore<S>,
-    /// Seed of the trees of this process.
-    pub(crate) seed: u64,
+pub struct LogTask<S: Storage, R> {
+    /// The log.
+    pub wal: Wal<S>,
+    /// The promises.
+    pub meta: MetaStore<S>,
+    /// How to rebuild a state.
+    pub replay: R,
 }
 
-impl<S: Storage> LogTask<S> {
+impl<S: Storage, R: Replay> LogTask<S, R> {
     /// Carries out what the queue holds until it is stopped.
     ///
     /// # Errors
     /// The medium failed. Nothing more can be acknowledged; the process has to end.
-    pub(crate) async fn run(mut self, queue: Rc<LogQueue>, core: Rc<CoreHost>) -> Result<(), LogFailure> {
+    pub async fn run(
+        mut self,
+        queue: Rc<LogQueue<R::State>>,
+        core: Rc<impl LogHost>,
+    ) -> Result<(), LogFailure> {
         let mut sealed = true;
         loop {
             let group = queue.next_group();
@@ -208,7 +284,7 @@ impl<S: Storage> LogTask<S> {
         }
     }
 
-    async fn append(&mut self, group: &[Batch], queue: &LogQueue) -> Result<(), LogFailure> {
+    async fn append(&mut self, group: &[Batch], queue: &LogQueue<R::State>) -> Result<(), LogFailure> {
         let Some(last) = group.last() else { return Ok(()) };
         let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
         let started = Instant::now();
@@ -221,14 +297,26 @@ impl<S: Storage> LogTask<S> {
     async fn carry_out(
         &mut self,
         command: Command,
-        queue: &Rc<LogQueue>,
-        core: &Rc<CoreHost>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         let answer = match command {
             Command::Append(batch) => return self.append(&[batch], queue).await,
             Command::Truncate { after } => {
                 let last = self.wal.truncate_after(after.0).await?;
                 Answer::Input(Input::Truncated { last: mark(last) })
+            }
+            Command::Reset { last } => {
+                self.wal.reset(last.zxid.0, Checksum(last.checksum)).await?;
+                Answer::Reset { last }
+            }
+            Command::Purge { upto } => {
+                let segments = self.wal.purge_before(upto.0);
+                let base = mark(self.wal.base());
+                if segments > 0 {
+                    tracing::info!(base = %base.zxid, segments, "log purged");
+                }
+                Answer::Input(Input::LogPurged { base })
             }
             Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
             Command::Promise(epochs) => {
@@ -255,22 +343,21 @@ impl<S: Storage> LogTask<S> {
         Ok(())
     }
 
-    async fn rebuild(&self) -> Result<State, LogFailure> {
-        let mut state = State::new(self.seed);
+    async fn rebuild(&self) -> Result<R::State, LogFailure> {
+        let mut state = self.replay.begin();
         if self.wal.last().zxid == 0 {
             return Ok(state);
         }
         let mut reader = self.wal.read_from(self.wal.after_zxid() + 1)?;
         while let Some(frame) = reader.next().await? {
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-            }
+            let replayed = self.replay.replay(&mut state, frame.payload());
+            replayed.map_err(|error| LogFailure::Replay(error.to_string()))?;
         }
         Ok(state)
     }
 }
 
-async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Vec<Batch> {
+pub(crate) async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Vec<Batch> {
     let mut batches = Vec::new();
     let mut bytes = 0;
     while bytes < bytes_max {
@@ -293,7 +380,8 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
 }
 
 /// A position of the log, in the words of the broadcast.
-pub(crate) fn mark(position: Position) -> LogMark {
+#[must_use]
+pub fn mark(position: Position) -> LogMark {
     LogMark { zxid: Zxid(position.zxid), checksum: position.checksum.0 }
 }
 
@@ -307,7 +395,7 @@ fn promises(epochs: &Epochs) -> Promises {
 }
 
 /// Waits for work; false if the log is to be sealed before any has come.
-async fn wait(queue: &LogQueue, sealed: bool) -> bool {
+async fn wait<T>(queue: &LogQueue<T>, sealed: bool) -> bool {
     let work = async {
         poll_fn(|cx| queue.work.poll_lower(cx)).await;
         true

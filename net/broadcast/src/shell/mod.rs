@@ -5,6 +5,7 @@ pub mod clock;
 pub mod executor;
 pub mod framing;
 pub mod log_quota;
+pub mod log_task;
 pub mod peers;
 pub mod preflight;
 pub mod socket;
