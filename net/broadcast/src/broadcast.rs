@@ -25,6 +25,7 @@ use crate::shell::executor::{executor, keep_awake};
 use crate::shell::log_task::{LogFailure, LogQueue};
 use crate::shell::peers::Peers;
 use crate::shell::{preflight, socket};
+use crate::waiters::Release;
 
 /// How often time is told to the core.
 const TICK: Duration = Duration::from_millis(20);
@@ -219,7 +220,9 @@ impl Server {
         let log = LogQueue::new(FORCE_WARNING);
         let ensemble = members.into_iter().map(|member| member.address);
         let peers = Peers::new(ServerId(config.id), ensemble, &config.secret);
-        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, opened.snapshots);
+        let waiters = Rc::default();
+        let release = Release { waiters: Rc::clone(&waiters), requests };
+        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, opened.snapshots, waiters);
 
         let upkeep = opened.log.wal.upkeep();
         let log_task = glommio::spawn_local(opened.log.run(Rc::clone(&log), Rc::clone(&host)));
@@ -238,7 +241,7 @@ impl Server {
         say(Ok(()));
 
         let stop = async {
-            host.requests(requests).await;
+            host.requests(&release.requests).await;
             log.stop();
             std::future::pending().await
         };

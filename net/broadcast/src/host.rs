@@ -1,7 +1,6 @@
 //! The core on its executor: requests in, batches to the log, messages to the peers, the machine's turn in between.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::core::{Core, Output};
-use crate::handle::{Request, Shared, Waiter};
+use crate::handle::{Request, Shared};
 use crate::machine::StateMachine;
 use crate::shell::clock::Clock;
 use crate::shell::log_quota::LogQuota;
@@ -21,6 +20,7 @@ use crate::shell::log_task::{Answer, Command, LogHost, LogQueue};
 use crate::shell::peers::{PeerHost, Peers};
 use crate::shell::wake::WakeFlag;
 use crate::snapshots::{self, Receiving, Sends, SnapshotHost};
+use crate::waiters::Waiters;
 
 /// How much the machine hears before sockets and log have their turn again.
 const DELIVER_BYTES: usize = 64 << 10;
@@ -36,7 +36,7 @@ pub(crate) struct Host<M> {
     peers: Peers,
     clock: Clock,
     shared: Arc<Shared>,
-    waiters: RefCell<BTreeMap<u64, Waiter>>,
+    waiters: Rc<Waiters>,
     /// Requests so far; each has its number.
     numbered: Cell<u64>,
     snapshots: Snapshots<DmaStorage>,
@@ -57,6 +57,7 @@ impl<M: StateMachine> Host<M> {
         clock: Clock,
         shared: Arc<Shared>,
         snapshots: Snapshots<DmaStorage>,
+        waiters: Rc<Waiters>,
     ) -> Rc<Self> {
         Rc::new(Self {
             core: RefCell::new(core),
@@ -64,7 +65,7 @@ impl<M: StateMachine> Host<M> {
             peers,
             clock,
             shared,
-            waiters: RefCell::default(),
+            waiters,
             numbered: Cell::new(0),
             snapshots,
             sends: Sends::default(),
@@ -81,7 +82,7 @@ impl<M: StateMachine> Host<M> {
     }
 
     /// Takes requests until one of them, or the end of all handles, ends the server.
-    pub(crate) async fn requests(&self, requests: Receiver<Request>) {
+    pub(crate) async fn requests(&self, requests: &Receiver<Request>) {
         while let Ok(request) = requests.recv().await {
             let mut next = Some(request);
             while let Some(request) = next {
@@ -110,7 +111,7 @@ impl<M: StateMachine> Host<M> {
             }
             Request::Shutdown => return,
         };
-        self.waiters.borrow_mut().insert(number, waiter);
+        self.waiters.told_later(number, waiter);
     }
 
     /// Handles whatever came in, until the server cannot go on; says why.
@@ -163,9 +164,7 @@ impl<M: StateMachine> Host<M> {
             match output {
                 Output::Zab(effect) => self.carry_out_effect(effect),
                 Output::Answer { number, answer } => {
-                    if let Some(waiter) = self.waiters.borrow_mut().remove(&number) {
-                        waiter.tell(answer);
-                    }
+                    self.waiters.tell(number, answer);
                 }
                 Output::Status(status) => {
                     report(status);

@@ -12,6 +12,7 @@ mod recovery;
 #[doc(hidden)]
 pub mod shell;
 mod snapshots;
+mod waiters;
 
 pub use broadcast::{Broadcast, Failure, StartError};
 pub use config::{Config, ConfigError};

@@ -1,7 +1,7 @@
 //! The single-server variant: the same interface, nobody else.
 
 use ringkeeper_broadcast::{
-    Broadcast, Config, ProposeError, StartError, StateError, StateMachine, Status, Zxid,
+    Broadcast, Config, Failure, ProposeError, StartError, StateError, StateMachine, Status, Zxid,
 };
 
 use crate::support::{Server, files, wait_for};
@@ -115,4 +115,34 @@ fn a_machine_that_refuses_its_snapshot_is_not_started() {
     let error = Broadcast::start(config(), Stubborn).expect_err("refused");
     assert!(matches!(error, StartError::State(_)), "{error}");
     assert!(error.to_string().contains("of another version"), "{error}");
+}
+
+/// Panics at its first proposal.
+struct Fragile;
+
+impl StateMachine for Fragile {
+    fn deliver(&mut self, _: Zxid, _: &[u8]) {
+        panic!("as the test wants it");
+    }
+
+    fn get_state(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn set_state(&mut self, _: Zxid, _: &[u8]) -> Result<(), StateError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_machine_that_panics_ends_its_server_and_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let broadcast = Broadcast::start(Config::single(folder.path()), Fragile).expect("it starts");
+    let handle = broadcast.handle();
+    let refused = wait_for("the proposal is taken", || {
+        Some(handle.propose(vec![1]).wait()).filter(|outcome| *outcome != Err(ProposeError::NoLeader))
+    });
+    assert_eq!(refused, Err(ProposeError::Unknown));
+    assert_eq!(broadcast.join(), Err(Failure::Panicked));
+    assert_eq!(handle.propose(vec![1]).wait(), Err(ProposeError::Ended));
 }
