@@ -16,6 +16,7 @@ pub mod read;
 pub mod replica;
 pub mod settings;
 pub mod shard;
+pub mod snapshot;
 pub mod state;
 pub mod tree;
 pub mod txn;

@@ -14,7 +14,7 @@ use ringkeeper_wire::Zxid;
 use crate::message::{ShardId, ToShard, Turn};
 use crate::replica::{self, Now, Replica, ReplicaSettings, SealedBatch};
 use crate::state::State;
-use crate::zab::{self, Batch, Effects, Input, Status, Zab};
+use crate::zab::{self, Batch, Effects, Input, LogMark, Status, Zab};
 
 /// How batches become frames of the log. The bytes sent to peers are the bytes logged, so whoever owns the log's
 /// format owns this.
@@ -88,6 +88,15 @@ impl Node {
     #[must_use]
     pub fn committed(&self) -> &Arc<State> {
         self.replica.committed()
+    }
+
+    /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now. After a
+    /// start, the state holds all of the log, of which the end may not be committed yet.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<(Arc<State>, LogMark)> {
+        let state = self.committed();
+        let mark = self.zab.snapshot_mark(state.last_zxid())?;
+        Some((Arc::clone(state), mark))
     }
 
     /// Digests of the committed states at every 128th zxid, see [`Replica::digests`].
@@ -216,8 +225,6 @@ impl Node {
                 self.on_status(now, status);
                 self.effects.push(Effect::Zab(zab::Effect::Status(status)));
             }
-            // The status that follows says the same.
-            zab::Effect::Reset => {}
             zab::Effect::LeadershipConfirmed { token, .. } => self.replica.leadership_confirmed(token),
             zab::Effect::Forwarded { from, bytes } => {
                 if let Err(error) = self.replica.forwarded(now, from, &bytes) {

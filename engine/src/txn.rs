@@ -4,7 +4,7 @@
 //! applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the same,
 //! protocol reference 9). A request that fails is a transaction too: it takes its place in the order.
 
-mod archive;
+pub(crate) mod archive;
 mod batch;
 mod outcome;
 

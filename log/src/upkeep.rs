@@ -19,6 +19,7 @@ const FILL_LEN: usize = 64 * BLOCK_LEN;
 pub(crate) struct Spare<F> {
     pub(crate) sequence: u64,
     pub(crate) file: Rc<F>,
+    pub(crate) len: u64,
 }
 
 /// A segment file that the log no longer needs.
@@ -95,7 +96,7 @@ impl<S: Storage> Upkeep<S> {
             if let Some(retired) = retired {
                 self.clear_away(retired).await?;
             } else if self.shared.spare.borrow().is_none() {
-                let spare = self.prepare().await?;
+                let spare = self.prepare(self.shared.segment_len).await?;
                 self.shared.spare.replace(Some(spare));
             } else {
                 return Ok(());
@@ -118,27 +119,33 @@ impl<S: Storage> Upkeep<S> {
 
     /// A segment to go on in, numbered above `active`: the one that is ready, or one made now.
     pub(crate) async fn take(&self, active: u64) -> Result<Spare<S::File>, SegmentError> {
+        self.take_of(active, self.shared.segment_len).await
+    }
+
+    /// [`Self::take`] for a segment of `len` bytes: a longer one than the others, for what fits into none of them, is
+    /// made now.
+    pub(crate) async fn take_of(&self, active: u64, len: u64) -> Result<Spare<S::File>, SegmentError> {
+        if len != self.shared.segment_len {
+            return self.prepare(len).await;
+        }
         self.shared.bell.ring();
         let ready = self.shared.spare.borrow_mut().take();
         match ready {
             Some(spare) if spare.sequence > active => Ok(spare),
             Some(late) => {
                 // It was begun before the active one and finished after it; segments are used in order.
-                self.retire(Retired {
-                    sequence: late.sequence,
-                    file: late.file,
-                    len: self.shared.segment_len,
-                });
-                self.prepare().await
+                self.retire(Retired { sequence: late.sequence, file: late.file, len: late.len });
+                self.prepare(len).await
             }
-            None => self.prepare().await,
+            None => self.prepare(len).await,
         }
     }
 
     pub(crate) fn give_back(&self, spare: Spare<S::File>) {
-        let surplus = self.shared.spare.replace(Some(spare));
-        if let Some(Spare { sequence, file }) = surplus {
-            self.retire(Retired { sequence, file, len: self.shared.segment_len });
+        let fits = spare.len == self.shared.segment_len;
+        let surplus = if fits { self.shared.spare.replace(Some(spare)) } else { Some(spare) };
+        if let Some(Spare { sequence, file, len }) = surplus {
+            self.retire(Retired { sequence, file, len });
         }
     }
 
@@ -148,30 +155,30 @@ impl<S: Storage> Upkeep<S> {
         sequence
     }
 
-    async fn prepare(&self) -> Result<Spare<S::File>, SegmentError> {
+    async fn prepare(&self, len: u64) -> Result<Spare<S::File>, SegmentError> {
         let sequence = self.next_sequence();
         let name = file_name(sequence);
-        match self.fill_new(&name).await {
-            Ok(file) => Ok(Spare { sequence, file }),
+        match self.fill_new(&name, len).await {
+            Ok(file) => Ok(Spare { sequence, file, len }),
             Err(error) if is_no_space(&error) => {
                 // Half a segment helps nobody and takes room.
                 let removed = self.shared.storage.remove(&name).await;
                 if let Err(error) = removed {
                     tracing::warn!(file = name, %error, "cannot remove an unfinished log segment");
                 }
-                Err(SegmentError::NoSpace { size_bytes: self.shared.segment_len })
+                Err(SegmentError::NoSpace { size_bytes: len })
             }
             Err(error) => Err(FatalError::io("preparing", name, 0, error).into()),
         }
     }
 
-    async fn fill_new(&self, name: &str) -> io::Result<Rc<S::File>> {
+    async fn fill_new(&self, name: &str, len: u64) -> io::Result<Rc<S::File>> {
         let storage = &self.shared.storage;
         let file = storage.create(name, WriteMode::Synced).await?;
-        file.allocate(self.shared.segment_len).await?;
+        file.allocate(len).await?;
         let mut at = 0;
-        while at < self.shared.segment_len {
-            let left = usize::try_from(self.shared.segment_len - at).unwrap_or(usize::MAX);
+        while at < len {
+            let left = usize::try_from(len - at).unwrap_or(usize::MAX);
             let mut zeros = file.buffer(left.min(FILL_LEN));
             zeros.as_mut().fill(0);
             let wrote = file.write_at(zeros, at).await?;
@@ -207,7 +214,8 @@ impl<S: Storage> Upkeep<S> {
         let sequence = self.next_sequence();
         self.shared.storage.rename(name, &file_name(sequence)).await?;
         self.shared.storage.sync_dir().await?;
-        self.shared.spare.replace(Some(Spare { sequence, file }));
+        let len = self.shared.segment_len;
+        self.shared.spare.replace(Some(Spare { sequence, file, len }));
         Ok(())
     }
 

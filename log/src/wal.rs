@@ -30,7 +30,8 @@ static ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
 pub struct Options {
     /// Whose log it is.
     pub identity: Identity,
-    /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep theirs.
+    /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep theirs, and a
+    /// frame that is longer gets a segment of its own.
     pub segment_size_bytes: u64,
     /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is longer. More
     /// than 1 MiB does not go faster: a thousand 1 KiB records take 3.5 times as long as one, a hundred 1.2 times.
@@ -216,7 +217,7 @@ impl<S: Storage> Wal<S> {
             return Ok(self.last());
         }
         let plan = self.plan(frames);
-        let spares = self.reserve(plan.iter().filter(|part| part.rolls).count()).await?;
+        let spares = self.reserve(plan.iter().filter_map(|part| part.rolls)).await?;
         self.state = State::Busy;
         let result = self.write(frames, &plan, spares).await;
         self.settle_state(&result);
@@ -236,8 +237,8 @@ impl<S: Storage> Wal<S> {
         if self.sealed == self.tip().number {
             return Ok(());
         }
-        let rolls = self.room() < BLOCK;
-        let spares = self.reserve(usize::from(rolls)).await?;
+        let rolls = (self.room() < BLOCK).then(|| self.upkeep.segment_len());
+        let spares = self.reserve(rolls).await?;
         self.state = State::Busy;
         let part = Part { frames: 0, rolls };
         let result = self.write::<&[u8]>(&[], &[part], spares).await;
@@ -358,7 +359,7 @@ impl<S: Storage> Wal<S> {
 
     /// Checks that the frames continue the log and fit into it; returns the history after them.
     fn admit<B: AsRef<[u8]>>(&self, frames: &[B]) -> Result<Tip, AppendError> {
-        let max = self.upkeep.segment_len() - BLOCK - group::HEADER_LEN as u64;
+        let max = SEGMENT_LEN_MAX - BLOCK - group::HEADER_LEN as u64;
         let mut tip = self.tip();
         for bytes in frames {
             let bytes = bytes.as_ref();
@@ -409,8 +410,8 @@ struct Cut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     frames: usize,
-    /// The group goes to a new segment.
-    rolls: bool,
+    /// The group goes to a new segment of this length.
+    rolls: Option<u64>,
 }
 
 mod write;

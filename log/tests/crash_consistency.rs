@@ -214,6 +214,8 @@ fn thorough_script() -> Vec<Step> {
         Step::Append(vec![1, 2, 3]),
         Step::NewEpoch,
         Step::Append(vec![9000]),
+        // Longer than a segment.
+        Step::Append(vec![10, 100_000, 10]),
         Step::Reset,
         Step::Append(vec![10, 12_000]),
         Step::Upkeep,

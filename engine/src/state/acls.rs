@@ -3,6 +3,8 @@
 //! A list lives as long as a znode has it: clients make up lists without end, so the table counts users and
 //! forgets. Ids are given in the order of transactions, the smallest free one first.
 
+use std::ops::Bound;
+
 use imbl::{OrdMap, OrdSet};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -37,6 +39,12 @@ impl AclTable {
     /// Depends on the list alone, not on its id.
     pub(crate) fn fingerprint(&self, id: AclId) -> u64 {
         if id == AclId::OPEN { 0 } else { self.row(id).fingerprint }
+    }
+
+    /// The lists after `after` in the order of their ids.
+    pub(crate) fn after(&self, after: Option<u32>) -> impl Iterator<Item = (u32, &Acl)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.rows.range((from, Bound::Unbounded)).map(|(&id, row)| (id, &row.acl))
     }
 
     fn row(&self, id: AclId) -> &Row {

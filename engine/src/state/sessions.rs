@@ -47,6 +47,12 @@ impl Sessions {
         self.by_id.iter().map(|(&id, session)| (id, session))
     }
 
+    /// The sessions after `after`.
+    pub(crate) fn after(&self, after: Option<SessionId>) -> impl Iterator<Item = (SessionId, &Session)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_id.range((from, Bound::Unbounded)).map(|(&id, session)| (id, session))
+    }
+
     pub(crate) fn open(&mut self, id: SessionId, session: Session) {
         self.by_id.insert(id, session);
     }

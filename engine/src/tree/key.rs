@@ -23,6 +23,11 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
 /// Writes the path of the child `name` of `parent` into `path`.
 pub(super) fn join(parent: &str, name: &str, path: &mut String) {
     path.clear();
+    append(parent, name, path);
+}
+
+/// Writes the path of the child `name` of `parent` behind what `path` holds.
+pub(super) fn append(parent: &str, name: &str, path: &mut String) {
     path.push_str(parent);
     if parent != "/" {
         path.push('/');
@@ -34,6 +39,7 @@ pub(super) fn join(parent: &str, name: &str, path: &mut String) {
 #[derive(Clone, Copy)]
 pub(super) struct Keys {
     hasher: SipHasher13,
+    seed: u64,
     /// Cleared bits force collisions.
     #[cfg(test)]
     mask: u64,
@@ -43,6 +49,7 @@ impl Keys {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             hasher: SipHasher13::new_with_keys(seed, !seed),
+            seed,
             #[cfg(test)]
             mask: u64::MAX,
         }
@@ -52,6 +59,10 @@ impl Keys {
     #[cfg(test)]
     pub(super) fn degenerate(seed: u64, mask: u64) -> Self {
         Self { mask, ..Self::new(seed) }
+    }
+
+    pub(super) const fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The key of the znode `path`, whose parent's path is `parent` (a prefix of it, or empty).

@@ -152,6 +152,16 @@ impl Tree {
         Nodes::new(self)
     }
 
+    /// Every znode with its key, in the order of the keys, from the first whose key is not below `key`.
+    pub(crate) fn entries_from(&self, key: u64) -> impl Iterator<Item = (u64, &Znode)> {
+        self.nodes.cursor(key)
+    }
+
+    /// What orders the tree, see [`Self::new`].
+    pub(crate) const fn seed(&self) -> u64 {
+        self.keys.seed()
+    }
+
     /// Number of znodes, the built-in ones included.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -360,7 +360,13 @@ impl Znode {
 
     /// Writes its path over what `path` holds.
     pub fn write_path(&self, path: &mut String) {
-        super::key::join(self.parent_path(), self.name(), path);
+        path.clear();
+        self.append_path(path);
+    }
+
+    /// Writes its path behind what `out` holds.
+    pub(crate) fn append_path(&self, out: &mut String) {
+        super::key::append(self.parent_path(), self.name(), out);
     }
 
     /// Its path.
@@ -372,7 +378,7 @@ impl Znode {
     }
 
     /// Length of its path in bytes.
-    pub(super) fn path_len(&self) -> usize {
+    pub(crate) fn path_len(&self) -> usize {
         let parent = self.directory().0.slice.len();
         let slash = usize::from(parent != 1);
         parent + slash + self.header().name_len as usize

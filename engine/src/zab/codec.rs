@@ -53,6 +53,7 @@ mod kind {
     pub(super) const PONG: u8 = 11;
     pub(super) const FORWARD: u8 = 12;
     pub(super) const TO_LEARNER: u8 = 13;
+    pub(super) const SNAPSHOT_RECEIVED: u8 = 14;
 }
 
 /// Longest encoding of everything before the payload of a message that has one: kind, epoch, position,
@@ -102,6 +103,9 @@ impl Message {
                 w.u8(kind::SNAPSHOT_CHUNK);
                 return Some(bytes);
             }
+            Self::SnapshotReceived { zxid, upto } => {
+                w.u8(kind::SNAPSHOT_RECEIVED).zxid(*zxid).u64(*upto);
+            }
             Self::Forward(bytes) => {
                 w.u8(kind::FORWARD);
                 return Some(bytes);
@@ -139,6 +143,7 @@ impl Message {
             kind::ACK_EPOCH => Self::AckEpoch(r.ack_epoch()?),
             kind::SYNC => Self::Sync(r.sync()?),
             kind::SNAPSHOT_CHUNK => Self::SnapshotChunk(r.rest()),
+            kind::SNAPSHOT_RECEIVED => Self::SnapshotReceived { zxid: r.zxid()?, upto: r.u64()? },
             kind::PROPOSE => Self::Propose(r.propose()?),
             kind::ACK => Self::Ack(r.ack()?),
             kind::COMMIT => Self::Commit { epoch: r.epoch()?, upto: r.zxid()? },
@@ -461,6 +466,7 @@ mod tests {
             ack_epoch().prop_map(Message::AckEpoch),
             sync().prop_map(Message::Sync),
             payload().prop_map(Message::SnapshotChunk),
+            (zxid(), any::<u64>()).prop_map(|(zxid, upto)| Message::SnapshotReceived { zxid, upto }),
             (epoch(), mark(), zxid(), batch()).prop_map(|(epoch, prev, commit, batch)| {
                 Message::Propose(Propose { epoch, prev, commit, batch })
             }),

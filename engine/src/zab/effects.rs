@@ -207,8 +207,8 @@ pub enum Effect {
     AbortSnapshot,
     /// The server's status changed.
     Status(Status),
-    /// Leadership is lost: drop what was built on proposals that are not committed. They stay in the log,
-    /// and the next leader commits or truncates them.
+    /// Leadership is lost, or the attempt at it: drop what was built on proposals that are not committed, and send no
+    /// more snapshots. The proposals stay in the log, and the next leader commits or truncates them.
     Reset,
     /// A quorum has confirmed, after the question, that no newer leader is active.
     LeadershipConfirmed {

@@ -7,6 +7,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Next};
 use super::effects::{Alarm, Effect, Effects, Status};
+use super::history::LogOperation;
 use super::message::{
     Ack, AckEpoch, Join, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan, Vote,
 };
@@ -136,7 +137,8 @@ impl Learner {
             }
             Message::Commit { epoch, upto } if epoch == self.epoch => self.learn_commit(upto),
             Message::Ping(ping) => return self.on_ping(core, ping, out),
-            Message::SnapshotChunk(bytes) if self.phase == Phase::Repairing => {
+            // Also when the leader has moved to another epoch meanwhile: it asks for what comes next afterwards.
+            Message::SnapshotChunk(bytes) if core.log.operation() == Some(LogOperation::Install) => {
                 out.push(Effect::SnapshotChunk { from: self.leader, bytes });
             }
             Message::ToLearner(bytes) => out.push(Effect::FromLeader { bytes }),
@@ -201,6 +203,8 @@ impl Learner {
             }
             SyncPlan::Snapshot(last) => {
                 self.phase = Phase::Repairing;
+                // The state is about to jump: clients would miss what they watch for.
+                core.set_status(Status::Looking, out);
                 core.log.install();
                 out.push(Effect::InstallSnapshot { from: self.leader, last });
             }

@@ -130,6 +130,16 @@ impl Zab {
         self.core.commit
     }
 
+    /// The position `zxid` of the log, if a snapshot may hold everything up to it: it is committed, so that it is never
+    /// cut off, and durable here, so that the log goes on after it whatever happens. `None` as well if the position is
+    /// not known without reading.
+    #[must_use]
+    pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogMark> {
+        let settled = zxid > Zxid::ZERO && zxid <= self.core.commit && zxid <= self.core.log.durable();
+        let mark = self.core.log.mark_at(zxid).filter(|_| settled)?;
+        (self.core.log.operation().is_none()).then_some(mark)
+    }
+
     /// The promises on disk.
     #[must_use]
     pub const fn durable_epochs(&self) -> &Epochs {

@@ -9,4 +9,5 @@ mod quotas;
 mod reads;
 mod replay;
 mod sessions;
+mod snapshot;
 mod stat_rules;

@@ -6,6 +6,7 @@ use ringkeeper_wire::{Request, Zxid};
 use rkyv::util::AlignedVec;
 
 use crate::fixture::*;
+use crate::snapshot::assert_survives_snapshots;
 
 /// Replays a server's log through its archive, on servers with other seeds, whole and with a part repeated, and
 /// rebuilds its state from its parts.
@@ -26,6 +27,7 @@ pub(crate) fn assert_replays(server: &Server) {
     assert_same(&once, &server.state);
     assert_same(&twice, &server.state);
     assert_same(&rebuilt(&server.state), &server.state);
+    assert_survives_snapshots(&log, &server.state);
 }
 
 fn rebuilt(state: &State) -> State {
@@ -41,7 +43,7 @@ fn rebuilt(state: &State) -> State {
 }
 
 /// One of everything that can be in a log.
-fn busy_server() -> Server {
+pub(crate) fn busy_server() -> Server {
     let mut server = Server::new();
     server.identities = vec![identity("digest", "me:hash")];
     for path in ["/a", "/a/b", "/zookeeper/quota/a", "/zookeeper/quota/a/zookeeper_limits"] {

@@ -50,10 +50,10 @@ impl<S: Storage> Snapshots<S> {
                 if zxid == log_base.zxid && self.has_chain(&name, log_base).await? {
                     self.install(zxid).await?;
                 } else {
-                    self.remove(&name).await?;
+                    self.remove_file(&name).await?;
                 }
             } else if name == NEW_NAME || name == PART_NAME {
-                self.remove(&name).await?;
+                self.remove_file(&name).await?;
             }
         }
         self.sync().await
@@ -96,22 +96,31 @@ impl<S: Storage> Snapshots<S> {
         renamed.map_err(SnapshotError::io("renaming", &name))?;
         self.sync().await?;
         for other in self.list().await?.into_iter().filter(|other| *other != zxid) {
-            self.remove(&file_name(other)).await?;
+            self.remove_file(&file_name(other)).await?;
         }
         self.sync().await
     }
 
-    /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left, if there is one: what the
-    /// log has to reach back to.
+    /// The log was not reset to the snapshot that was received, and will not be: it goes.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn withdraw(&self, zxid: u64) -> Result<(), SnapshotError> {
+        self.remove_file(&install_name(zxid)).await?;
+        self.sync().await
+    }
+
+    /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left: what the log has to reach
+    /// back to, so that each one that is kept can take the place of a damaged newer one. `None` while there are fewer
+    /// than `count`, since then the log's beginning has to do that.
     ///
     /// # Errors
     /// When the disk fails.
     pub async fn retain(&self, count: usize) -> Result<Option<u64>, SnapshotError> {
         let zxids = self.list().await?;
-        let kept = count.max(1).min(zxids.len());
-        let (kept, surplus) = zxids.split_at(kept);
+        let Some((kept, surplus)) = zxids.split_at_checked(count.max(1)) else { return Ok(None) };
         for zxid in surplus.iter().rev() {
-            self.remove(&file_name(*zxid)).await?;
+            self.remove_file(&file_name(*zxid)).await?;
         }
         if !surplus.is_empty() {
             self.sync().await?;
@@ -119,7 +128,16 @@ impl<S: Storage> Snapshots<S> {
         Ok(kept.last().copied())
     }
 
-    async fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+    /// Removes one that is of no use.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn remove(&self, zxid: u64) -> Result<(), SnapshotError> {
+        self.remove_file(&file_name(zxid)).await?;
+        self.sync().await
+    }
+
+    async fn remove_file(&self, name: &str) -> Result<(), SnapshotError> {
         self.storage.remove(name).await.map_err(SnapshotError::io("removing", name))
     }
 

@@ -140,6 +140,7 @@ fn the_oldest_go_first_and_the_newest_are_kept() {
         }
         let store = snapshots(&disk);
         assert_eq!(store.list().await.expect("a healthy disk"), [9, 7, 5, 3]);
+        assert_eq!(store.retain(5).await.expect("a healthy disk"), None);
         assert_eq!(store.retain(2).await.expect("a healthy disk"), Some(7));
         assert_eq!(store.list().await.expect("a healthy disk"), [9, 7]);
         assert_eq!(store.retain(0).await.expect("a healthy disk"), Some(9), "the newest is never removed");

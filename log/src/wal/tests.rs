@@ -133,12 +133,23 @@ fn frames_out_of_order_or_out_of_chain_are_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn a_frame_that_fits_into_no_segment_is_refused() {
+fn a_frame_longer_than_a_segment_gets_one_of_its_own() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk).expect("an empty folder");
-    let (frame, _) = batch(wal.last(), zxid(1, 1), 1, &vec![0; 61_400]);
-    assert!(matches!(block_on(wal.append(&[frame])), Err(AppendError::TooLarge { .. })));
-    append(&mut wal, 1, 60_000);
+    for len in [61_400, 300_000, 10, 60_000] {
+        append(&mut wal, 1, len);
+    }
+    let last = wal.last();
+    block_on(wal.upkeep().settle()).expect("a healthy disk");
+    drop(wal);
+    disk.crash(CrashMode::LoseUnsynced);
+    let (mut wal, recovered, frames) = open(&disk).expect("sound");
+    assert_eq!((recovered.last, frames.len()), (last, 4));
+    // Its file is of no use afterwards.
+    wal.purge_before(last.zxid);
+    block_on(wal.upkeep().settle()).expect("a healthy disk");
+    let names = block_on(disk.storage().list()).expect("a healthy disk");
+    assert!(names.iter().all(|name| disk.contents(name).expect("is there").len() == 64 * 1024), "{names:?}");
 }
 
 #[test]

@@ -17,9 +17,11 @@ impl<S: Storage> Wal<S> {
         let mut plan: Vec<Part> = Vec::with_capacity(1);
         let mut rest = frames.iter().map(|bytes| padded(bytes.as_ref().len())).peekable();
         while let Some(first) = rest.next() {
-            let mut part = Part { frames: 1, rolls: on_disk(first) > room };
-            if part.rolls {
-                room = self.upkeep.segment_len() - BLOCK;
+            let mut part = Part { frames: 1, rolls: None };
+            if on_disk(first) > room {
+                let len = self.upkeep.segment_len().max(BLOCK + on_disk(first));
+                part.rolls = Some(len);
+                room = len - BLOCK;
             }
             let mut len = first;
             while let Some(next) =
@@ -36,12 +38,15 @@ impl<S: Storage> Wal<S> {
 
     /// Has as many segments ready as an append will go on in, so that a full disk is found before anything is
     /// written.
-    pub(super) async fn reserve(&self, count: usize) -> Result<VecDeque<Spare<S::File>>, SegmentError> {
-        let mut spares = VecDeque::with_capacity(count);
-        while spares.len() < count {
+    pub(super) async fn reserve(
+        &self,
+        lens: impl IntoIterator<Item = u64>,
+    ) -> Result<VecDeque<Spare<S::File>>, SegmentError> {
+        let mut spares = VecDeque::new();
+        for len in lens {
             let last = spares.back().map(|spare: &Spare<_>| spare.sequence);
             let above = last.unwrap_or_else(|| self.active_sequence());
-            match self.upkeep.take(above).await {
+            match self.upkeep.take_of(above, len).await {
                 Ok(spare) => spares.push_back(spare),
                 Err(error) => {
                     spares.into_iter().for_each(|spare| self.upkeep.give_back(spare));
@@ -63,7 +68,7 @@ impl<S: Storage> Wal<S> {
         let mut rolled = false;
         let mut rest = frames;
         for part in plan {
-            if part.rolls {
+            if part.rolls.is_some() {
                 self.sync().await?;
                 let spare = spares.pop_front().expect("one spare was reserved for each roll");
                 let (previous, tip) = (self.active_sequence(), self.tip());
@@ -149,7 +154,7 @@ impl<S: Storage> Wal<S> {
             after_zxid: tip.zxid,
             chain: tip.checksum,
             number: self.next_number(),
-            size_bytes: self.upkeep.segment_len(),
+            size_bytes: spare.len,
             identity: self.identity,
         };
         self.segments.push_back(Live::new(header, spare.file, false));

@@ -23,7 +23,7 @@ use crate::recovery::{Folder, FolderError};
 use crate::shell::clock::Clock;
 use crate::shell::executor::{executor, keep_awake};
 use crate::shell::log_task::{LogFailure, LogQueue};
-use crate::shell::peers::Peers;
+use crate::shell::peers::{PeerHost, Peers};
 use crate::shell::{preflight, socket};
 use crate::waiters::Release;
 
@@ -228,15 +228,14 @@ impl Server {
         let log_task = glommio::spawn_local(opened.log.run(Rc::clone(&log), Rc::clone(&host)));
         let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
         let core_task = glommio::spawn_local(Rc::clone(&host).pump());
-        glommio::spawn_local(Rc::clone(&host).receive_snapshots()).detach();
+        let receiving = glommio::spawn_local(Rc::clone(&host).receive_snapshots());
         let ticking = Rc::clone(&host);
-        glommio::spawn_local(async move {
+        let ticking = glommio::spawn_local(async move {
             loop {
                 glommio::timer::sleep(TICK).await;
                 ticking.tick();
             }
-        })
-        .detach();
+        });
         Peers::start(&host, port, clock);
         say(Ok(()));
 
@@ -249,9 +248,12 @@ impl Server {
         let log_ends =
             async { or(log_task, upkeep_task).await.map_err(|error| Failure::Log(error.to_string())) };
         let core_ends = async { Err(Failure::Broken(core_task.await)) };
-        or(stop, or(log_ends, core_ends)).await?;
+        let ended = or(stop, or(log_ends, core_ends)).await;
+        host.peers().stop().await;
+        receiving.cancel().await;
+        ticking.cancel().await;
         tracing::info!(zxid = %host.delivered(), "ended");
-        Ok(())
+        ended
     }
 }
 

@@ -11,8 +11,8 @@ use crate::shell::peers::PeerAddress;
 /// Ids that a member can have.
 const ID_MAX: u64 = 254;
 
-/// Bytes a segment of the log has beside its frames, and a frame beside its proposals, at most.
-const OVERHEAD_BYTES: u64 = 16 * 1024;
+/// The longest proposal that can be allowed: far below what a link between members carries at once.
+const PROPOSAL_BYTES_LIMIT: u64 = 256 << 20;
 
 /// A member of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,12 +254,8 @@ impl Config {
             );
         }
         let longest = self.proposal_bytes_max as u64;
-        if longest == 0 || longest + OVERHEAD_BYTES > size {
-            return refuse(
-                "proposal_bytes_max",
-                longest,
-                "it has to be above 0 and 16384 below segment_size_bytes",
-            );
+        if longest == 0 || longest > PROPOSAL_BYTES_LIMIT {
+            return refuse("proposal_bytes_max", longest, "it has to be from 1 to 268435456");
         }
         let outstanding = self.outstanding_bytes_max as u64;
         if outstanding < longest {
@@ -349,7 +345,7 @@ mod tests {
     #[test]
     fn settings_that_do_not_fit_together_are_refused() {
         assert!(wrong(&three().segment_size_bytes(100_000)).contains("multiple of 4096"));
-        assert!(wrong(&three().proposal_bytes_max(16 << 20)).contains("proposal_bytes_max"));
+        assert!(wrong(&three().proposal_bytes_max(1 << 30)).contains("proposal_bytes_max"));
         assert!(wrong(&three().outstanding_bytes_max(1)).contains("outstanding_bytes_max"));
         assert!(wrong(&three().snapshot_after(0, 1)).contains("above 0"));
         assert!(wrong(&three().peer_timeout(Duration::from_millis(1))).contains("20 ms"));

@@ -32,7 +32,7 @@ const UNDELIVERED_BYTES_MAX: usize = 64 << 20;
 /// The core and everything it needs to talk.
 pub(crate) struct Host<M> {
     core: RefCell<Core<M>>,
-    log: Rc<LogQueue<()>>,
+    log: Rc<LogQueue<Vec<u8>>>,
     peers: Peers,
     clock: Clock,
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ pub(crate) struct Host<M> {
 impl<M: StateMachine> Host<M> {
     pub(crate) fn new(
         core: Core<M>,
-        log: Rc<LogQueue<()>>,
+        log: Rc<LogQueue<Vec<u8>>>,
         peers: Peers,
         clock: Clock,
         shared: Arc<Shared>,
@@ -138,8 +138,8 @@ impl<M: StateMachine> Host<M> {
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => core.input(now_ms, input),
-                Answer::Reset { .. } => self.receiving.reset(),
-                // Never asked for: see the log's replay of this library.
+                Answer::Installed(state, last) => core.installed(now_ms, last, *state),
+                // Never asked for: the machine hears of nothing that could be cut off again.
                 Answer::Rebuilt(_) => {}
             }
         }
@@ -180,7 +180,9 @@ impl<M: StateMachine> Host<M> {
                     tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
                     self.peers.disconnect(peer);
                 }
-                Output::Broken(reason) => self.failed(reason),
+                Output::Broken(reason) => {
+                    self.broken.borrow_mut().get_or_insert(reason);
+                }
             }
         }
     }
@@ -273,21 +275,11 @@ impl<M: StateMachine> SnapshotHost for Host<M> {
     }
 
     fn received(&self, last: LogMark) {
-        self.log.push(Command::Reset { last });
-    }
-
-    fn installed(&self, last: LogMark, state: Vec<u8>) {
-        self.core.borrow_mut().installed(self.clock.monotonic_ms(), last, state);
-        self.work.raise();
+        self.log.push(Command::Install { last });
     }
 
     fn aborted(&self) {
         self.input(Input::SnapshotAborted);
-    }
-
-    fn failed(&self, reason: String) {
-        self.broken.borrow_mut().get_or_insert(reason);
-        self.work.raise();
     }
 }
 

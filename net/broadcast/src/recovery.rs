@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary};
 use ringkeeper_log::dma::DmaStorage;
-use ringkeeper_log::error::{OpenError, ReadError, SegmentError};
+use ringkeeper_log::error::{OpenError, ReadError, ReplayError, SegmentError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaError, MetaStore};
@@ -16,7 +16,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 
 use crate::config::Config;
 use crate::core::Recovered;
-use crate::shell::log_task::{LogTask, mark};
+use crate::shell::log_task::{LogTask, Restore, mark};
 
 /// A folder that cannot be used: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ pub(crate) struct Folder {
 
 /// What a folder held.
 pub(crate) struct Opened {
-    pub(crate) log: LogTask<DmaStorage, ()>,
+    pub(crate) log: LogTask<DmaStorage, StateBytes>,
     pub(crate) snapshots: Snapshots<DmaStorage>,
     /// What the broadcast has to know.
     pub(crate) durable: Durable,
@@ -195,7 +195,7 @@ impl Folder {
             initialized: promises.initialized,
         };
         Ok(Opened {
-            log: LogTask { wal, meta, replay: () },
+            log: LogTask { wal, snapshots: snapshots.clone(), meta, restore: StateBytes },
             snapshots,
             durable: Durable { epochs, log: summary },
             state,
@@ -229,11 +229,28 @@ impl Folder {
     }
 }
 
+/// The state that the newest snapshot holds: the machine hears of the log after it as of anything else.
+pub(crate) struct StateBytes;
+
+impl Restore<DmaStorage> for StateBytes {
+    type State = Vec<u8>;
+
+    async fn restore(
+        &self,
+        snapshots: &Snapshots<DmaStorage>,
+        _: &Wal<DmaStorage>,
+        _: u64,
+    ) -> Result<Vec<u8>, ReplayError> {
+        let newest = snapshots.list().await?.first().copied().ok_or("there is no snapshot")?;
+        Ok(read_state(snapshots, newest).await?.1)
+    }
+}
+
 /// Reads a whole snapshot.
 ///
 /// # Errors
 /// It is damaged, or the disk fails.
-pub(crate) async fn read_state(
+async fn read_state(
     snapshots: &Snapshots<DmaStorage>,
     zxid: u64,
 ) -> Result<(LogMark, Vec<u8>), SnapshotError> {

@@ -22,7 +22,6 @@ use ringkeeper_log::snapshot::{Contents, Head, Incoming, SnapshotError, Snapshot
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::message::Chunk;
-use crate::recovery::read_state;
 use crate::shell::wake::WakeFlag;
 
 /// Bytes sent to a learner and not taken there.
@@ -63,14 +62,8 @@ pub(crate) trait SnapshotHost: 'static {
     /// The whole snapshot is here and durable: the log may begin anew after it.
     fn received(&self, last: LogMark);
 
-    /// The snapshot has replaced everything.
-    fn installed(&self, last: LogMark, state: Vec<u8>);
-
     /// The snapshot was not installed.
     fn aborted(&self);
-
-    /// The folder is in a state that nobody knows.
-    fn failed(&self, reason: String);
 }
 
 /// Writes a snapshot beside everything else.
@@ -203,8 +196,6 @@ enum Step {
     Begin(LogMark),
     Chunk(Arc<[u8]>),
     Abort,
-    /// The log begins anew after the snapshot.
-    Reset,
 }
 
 /// A snapshot on its way in.
@@ -224,10 +215,6 @@ impl Receiving {
 
     pub(crate) fn abort(&self) {
         self.push(Step::Abort);
-    }
-
-    pub(crate) fn reset(&self) {
-        self.push(Step::Reset);
     }
 
     fn push(&self, step: Step) {
@@ -276,11 +263,6 @@ impl Receiving {
                         host.aborted();
                     }
                 }
-                Step::Reset => {
-                    if let Some(Install { last, .. }) = install.take() {
-                        settle(host, last).await;
-                    }
-                }
             }
         }
     }
@@ -308,22 +290,6 @@ impl Install {
             host.received(self.last);
         }
         Ok(())
-    }
-}
-
-/// The log begins anew after the snapshot: it gets its name, and the machine its state.
-async fn settle(host: &impl SnapshotHost, last: LogMark) {
-    let snapshots = host.snapshots();
-    let settled = async {
-        snapshots.install(last.zxid.0).await?;
-        read_state(snapshots, last.zxid.0).await
-    };
-    match settled.await {
-        Ok((_, state)) => {
-            tracing::info!(zxid = %last.zxid, bytes = state.len(), "snapshot installed");
-            host.installed(last, state);
-        }
-        Err(error) => host.failed(format!("the snapshot received cannot be put in place: {error}")),
     }
 }
 

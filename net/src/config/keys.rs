@@ -102,6 +102,10 @@ const KEYS: &[(&str, Treatment)] = &[
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n)))),
     ("ringkeeper.logWriteMode", Honoured(|c, v| write_mode(v).map(|mode| c.log_write_mode = mode))),
+    (
+        "ringkeeper.snapshotKbPerSecond",
+        Honoured(|c, v| number(v, 64, 1 << 32).map(|n: u64| c.snapshot_bytes_per_second = n * 1024)),
+    ),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),

@@ -43,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) snap_count: u64,
     /// Log bytes between two snapshots, KiB.
     pub(crate) snap_size_limit_kib: u64,
+    /// Bytes of a snapshot that are written a second, at most.
+    pub(crate) snapshot_bytes_per_second: u64,
     /// Size of a log segment in bytes.
     pub(crate) segment_size_bytes: u64,
     /// How the log gets to the medium.
@@ -103,6 +105,7 @@ impl Default for Config {
             outstanding_requests_max: 20_000,
             snap_count: 100_000,
             snap_size_limit_kib: 4 * 1024 * 1024,
+            snapshot_bytes_per_second: 64 * 1024 * 1024,
             segment_size_bytes: 64 * 1024 * 1024,
             log_write_mode: WriteMode::Adaptive,
             snap_retain_count: 3,

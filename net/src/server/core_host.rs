@@ -10,13 +10,14 @@ use std::task::{Context, Poll};
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{self, Input, Status};
+use ringkeeper_engine::zab::{self, Input, Message, Status};
 
 use super::clock::Clock;
 use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
+use super::snapshots::{Receiving, Sending, Trigger};
 use super::wake::WakeFlag;
 use crate::ring::{Consumer, Producer};
 
@@ -31,6 +32,10 @@ pub(crate) struct CoreHost {
     peers: Peers,
     clock: Clock,
     counters: CoreCounters,
+    /// Hears what goes into the log.
+    trigger: Rc<Trigger>,
+    sending: Sending,
+    receiving: Receiving,
     alarms: LogQuota,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
@@ -51,6 +56,7 @@ impl CoreHost {
         shards: Vec<Producer<ToShard>>,
         log: Rc<LogQueue<State>>,
         peers: Peers,
+        trigger: Rc<Trigger>,
         clock: Clock,
     ) -> Rc<Self> {
         let shards = shards.into_iter().map(|ring| ShardLink { ring, waiting: RefCell::default() }).collect();
@@ -60,6 +66,9 @@ impl CoreHost {
             log,
             peers,
             clock,
+            trigger,
+            sending: Sending::default(),
+            receiving: Receiving::default(),
             counters: CoreCounters::default(),
             alarms: LogQuota::default(),
             broken: RefCell::default(),
@@ -87,10 +96,33 @@ impl CoreHost {
             digests: node.digests().collect(),
             peers_connected: self.peers.connected(),
             forced: self.log.forced(),
+            snapshots: self.trigger.taken(),
             proposals: self.counters.proposals(),
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
         }
+    }
+
+    /// The snapshots that peers are sent.
+    pub(crate) const fn sending(&self) -> &Sending {
+        &self.sending
+    }
+
+    /// The snapshot that the leader sends.
+    pub(crate) const fn receiving(&self) -> &Receiving {
+        &self.receiving
+    }
+
+    /// Something happened.
+    pub(crate) fn input(&self, input: Input) {
+        self.node.borrow_mut().input(self.clock.now(), input);
+        self.work.raise();
+    }
+
+    /// Something happened, and what follows from it is done when this returns.
+    pub(crate) fn input_now(&self, input: Input) {
+        self.input(input);
+        self.carry_out_effects();
     }
 
     /// Handles turns, answers of the log and whatever else came in, until the server cannot go on; says why.
@@ -113,8 +145,10 @@ impl CoreHost {
             match answer {
                 Answer::Input(input) => node.input(now, input),
                 Answer::Rebuilt(state) => node.rebuilt(now, *state),
-                // Never asked for.
-                Answer::Reset { .. } => {}
+                Answer::Installed(state, last) => {
+                    node.rebuilt(now, *state);
+                    node.input(now, Input::SnapshotInstalled { last });
+                }
             }
         }
         for (shard, inbox) in (0..).map(ShardId).zip(inboxes) {
@@ -170,6 +204,8 @@ impl CoreHost {
             zab::Effect::Send { to, message } => self.peers.send(to, &message),
             zab::Effect::Append(batch) => {
                 self.counters.appended(batch.bytes().len());
+                let txns = 1 + batch.last().0 - batch.first().0;
+                self.trigger.appended(txns, batch.bytes().len() as u64);
                 self.log.push(Command::Append(batch));
             }
             zab::Effect::Truncate { after } => self.log.push(Command::Truncate { after }),
@@ -186,14 +222,17 @@ impl CoreHost {
             zab::Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
                 tracing::error!(?alarm, "a peer's history does not fit this server's");
             }
-            // Nothing of the log is ever purged, so every learner can be brought up from it.
-            zab::Effect::SendSnapshot { to } => {
-                tracing::error!(peer = %to, "a peer needs a snapshot, and there is none");
-                self.peers.disconnect(to);
+            zab::Effect::Reset => self.sending.cancel_all(),
+            zab::Effect::SendSnapshot { to } => self.sending.ask(to),
+            zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),
+            zab::Effect::SnapshotChunk { from, bytes } => {
+                let taken = self.receiving.piece(bytes);
+                if !taken {
+                    tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
+                    self.peers.disconnect(from);
+                }
             }
-            zab::Effect::InstallSnapshot { .. } | zab::Effect::AbortSnapshot => {
-                self.peer_input(Input::SnapshotAborted);
-            }
+            zab::Effect::AbortSnapshot => self.receiving.abort(),
             // The rest is between broadcast and replica, inside the node.
             _ => {}
         }
@@ -224,8 +263,14 @@ impl PeerHost for CoreHost {
     }
 
     fn peer_input(&self, input: Input) {
-        self.node.borrow_mut().input(self.clock.now(), input);
-        self.work.raise();
+        match &input {
+            Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
+                self.sending.received(*from, *zxid, *upto);
+            }
+            Input::PeerDisconnected(peer) => self.sending.cancel(*peer),
+            _ => {}
+        }
+        self.input(input);
     }
 }
 

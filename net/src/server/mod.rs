@@ -5,8 +5,10 @@ mod core_host;
 mod inspect;
 mod listener;
 mod recovery;
+mod replay;
 mod report;
 mod shard_host;
+mod snapshots;
 mod start;
 mod system;
 

@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
-use ringkeeper_log::storage::WriteMode;
+use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, Zxid};
 
-use super::log_task::{LogTask, Replay, mark};
+use super::log_task::{LogTask, Restore, mark};
+use super::replay::{self, RestoreError};
 use crate::config::Config;
 
 /// A folder that cannot be used.
@@ -35,6 +36,8 @@ pub(crate) enum FolderError {
     Damaged { folder: PathBuf, source: MetaError },
     #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
     Log { folder: PathBuf, source: OpenError },
+    #[error("{folder}: {source}")]
+    State { folder: PathBuf, source: RestoreError },
 }
 
 /// The server's folders, locked for this process.
@@ -48,31 +51,32 @@ pub(crate) struct Folder {
     _locks: Vec<FolderLock>,
 }
 
-/// Trees from logs.
-pub(crate) struct TreeReplay {
+/// Trees from snapshots and logs.
+pub(crate) struct TreeRestore {
     /// Seed of the trees of this process.
     seed: u64,
 }
 
-impl Replay for TreeReplay {
+impl<S: Storage> Restore<S> for TreeRestore {
     type State = State;
 
-    fn begin(&self) -> State {
-        State::new(self.seed)
-    }
-
-    fn replay(&self, state: &mut State, payload: &[u8]) -> Result<(), ReplayError> {
-        for txn in txn::decode_batch(payload)? {
-            state.apply(&txn);
-        }
-        Ok(())
+    async fn restore(
+        &self,
+        snapshots: &Snapshots<S>,
+        wal: &Wal<S>,
+        cluster: u64,
+    ) -> Result<State, ReplayError> {
+        Ok(replay::restore(snapshots, wal, cluster, self.seed).await?.state)
     }
 }
 
 /// What the folders held.
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    pub(crate) log: LogTask<DmaStorage, TreeReplay>,
+    pub(crate) log: LogTask<DmaStorage, TreeRestore>,
+    /// Transactions after the newest snapshot, and the bytes of their batches.
+    pub(crate) txns: u64,
+    pub(crate) bytes: u64,
     /// What the broadcast has to know of the folder.
     pub(crate) durable: Durable,
 }
@@ -114,15 +118,13 @@ impl Folder {
         &self.log_dir
     }
 
-    /// Replays the log. `seed` and `salt` are secrets that clients cannot guess.
+    /// Reads the newest snapshot and replays the log after it. `seed` and `salt` are secrets that clients cannot guess.
     ///
     /// # Errors
     /// The folder is another server's, its contents are damaged, or the disk fails.
     pub(crate) async fn recover(&self, seed: u64, salt: u64) -> Result<Recovered, FolderError> {
         let folder = || self.log_dir.clone();
-        let storage = DmaStorage::open(&self.log_dir)
-            .await
-            .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let storage = open(&self.log_dir).await?;
         let meta =
             MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
                 MetaError::Corrupt | MetaError::Missing { .. } => {
@@ -136,12 +138,12 @@ impl Folder {
             write_mode: self.write_mode,
             ..Options::new(meta.meta().identity())
         };
+        let snapshots =
+            if self.data_dir == self.log_dir { storage.clone() } else { open(&self.data_dir).await? };
+        let snapshots = Snapshots::new(snapshots);
         let started = Instant::now();
-        let replay = TreeReplay { seed };
-        let mut state = replay.begin();
         let mut marks = Vec::new();
         let (wal, recovered) = Wal::open(storage, options, |frame| {
-            replay.replay(&mut state, frame.payload())?;
             note_end(
                 &mut marks,
                 LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 },
@@ -150,17 +152,23 @@ impl Folder {
         })
         .await
         .map_err(|source| FolderError::Log { folder: folder(), source })?;
+        let damaged = |source| FolderError::State { folder: self.data_dir.clone(), source };
+        snapshots.settle(wal.base()).await.map_err(RestoreError::from).map_err(damaged)?;
+        let cluster = meta.meta().promises.cluster;
+        let restored = replay::restore(&snapshots, &wal, cluster, seed).await.map_err(damaged)?;
+        let state = restored.state;
         tracing::info!(
             zxid = %state.last_zxid(),
+            snapshot = %restored.snapshot,
             znodes = state.tree().len(),
             sessions = state.sessions().len(),
-            batches = recovered.frames,
-            bytes = recovered.bytes,
+            txns = restored.txns,
+            bytes = restored.bytes,
             tail = ?recovered.tail,
             took_ms = started.elapsed().as_millis(),
-            "log replayed"
+            "state restored"
         );
-        let mut summary = LogSummary::new(mark(recovered.after), Zxid::ZERO);
+        let mut summary = LogSummary::new(mark(recovered.after), restored.snapshot);
         marks.into_iter().for_each(|mark| summary.push(mark));
         let promises = meta.meta().promises;
         let epochs = Epochs {
@@ -170,8 +178,14 @@ impl Folder {
             initialized: promises.initialized,
         };
         let durable = Durable { epochs, log: summary };
-        Ok(Recovered { state, log: LogTask { wal, meta, replay }, durable })
+        let log = LogTask { wal, snapshots, meta, restore: TreeRestore { seed } };
+        Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, durable })
     }
+}
+
+async fn open(folder: &Path) -> Result<DmaStorage, FolderError> {
+    let opened = DmaStorage::open(folder).await;
+    opened.map_err(|source| FolderError::Unusable { folder: folder.to_owned(), source })
 }
 
 /// Keeps the last position of each epoch, which is all that the broadcast compares.

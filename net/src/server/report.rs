@@ -13,6 +13,7 @@ use super::admission::Admission;
 use super::clock::Clock;
 use super::inspect::ShardAnswer;
 use super::log_task::Forced;
+use super::snapshots::Taken;
 use super::system::{self, Measured};
 use crate::config::{Config, PeerRole};
 
@@ -43,6 +44,8 @@ pub(crate) struct CoreReport {
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
     pub(crate) forced: Forced,
+    /// The snapshots written so far.
+    pub(crate) snapshots: Taken,
     pub(crate) proposals: Proposals,
     /// How often it began to look for a leader.
     pub(crate) looking: u64,
@@ -176,6 +179,7 @@ impl Facts {
             ("output_queue_bytes", shards.report.output_bytes as f64),
             ("shards", f64::from(self.shards)),
         ];
+        metrics.extend(snapshot_metrics(&core.snapshots));
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));
         if !self.config.servers.is_empty() {
             let voters = self.config.servers.iter().filter(|server| server.role == PeerRole::Participant);
@@ -244,6 +248,22 @@ impl Facts {
     fn membership(&self) -> Option<String> {
         Some(crate::config::describe_all(&self.config.servers)).filter(|text| !text.is_empty())
     }
+}
+
+/// Times are milliseconds, as in ZooKeeper; what begins with `last` is ours.
+#[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]
+fn snapshot_metrics(taken: &Taken) -> [(&'static str, f64); 7] {
+    let Taken { count, sum_ms, min_ms, max_ms, bytes, zxid } = *taken;
+    let average_ms = if count == 0 { 0.0 } else { sum_ms as f64 / count as f64 };
+    [
+        ("avg_snapshottime", average_ms),
+        ("min_snapshottime", min_ms as f64),
+        ("max_snapshottime", max_ms as f64),
+        ("cnt_snapshottime", count as f64),
+        ("sum_snapshottime", sum_ms as f64),
+        ("last_snapshot_bytes", bytes as f64),
+        ("last_snapshot_zxid", zxid.0 as f64),
+    ]
 }
 
 impl Proposals {

@@ -31,6 +31,7 @@ use super::log_task::{LogFailure, LogQueue};
 use super::peers::{PeerAddress, Peers};
 use super::report::Facts;
 use super::shard_host::ShardHost;
+use super::snapshots::{self, Policy, Trigger};
 use super::{inspect, listener, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
@@ -213,13 +214,24 @@ impl Server {
             });
         }
 
-        let core = CoreHost::new(node, to_shards, Rc::clone(&log), peers(&config), clock);
+        let (txns, bytes) = (recovered.txns, recovered.bytes);
+        let trigger = Trigger::new(Policy::of(&config), txns, bytes, u64::from_le_bytes(random()?));
+        let peers = peers(&config);
+        let core = CoreHost::new(node, to_shards, Rc::clone(&log), peers, Rc::clone(&trigger), clock);
         let upkeep = recovered.log.wal.upkeep();
+        let snapshots = recovered.log.snapshots.clone();
         let log_task = glommio::spawn_local(recovered.log.run(Rc::clone(&log), Rc::clone(&core)));
         let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
         let _threads = start_shards(&placement, seeds)?;
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
+        let sending = snapshots::send_snapshots(snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
+        let receiving = snapshots::receive_snapshots(snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
+        let taking =
+            snapshots::take_snapshots(snapshots, trigger, Rc::clone(&core), Rc::clone(&log), some_number);
+        glommio::spawn_local(taking).detach();
+        glommio::spawn_local(sending).detach();
+        glommio::spawn_local(receiving).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), asked)).detach();
         Peers::start(&core, quorum_socket, clock);
 
@@ -407,6 +419,11 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         hash_seed: u64::from_le_bytes(random()?),
         ..ShardSettings::default()
     })
+}
+
+/// A number for what may as well be even. The system's random source fails at the start or never.
+fn some_number() -> u64 {
+    random().map_or(0, u64::from_le_bytes)
 }
 
 /// Bytes of the system's random source.

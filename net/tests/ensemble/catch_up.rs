@@ -4,7 +4,7 @@ use ringkeeper_wire::{CreateMode, Request, SetDataRequest};
 
 use crate::cluster::Ensemble;
 use crate::load::{Load, assert_nothing_lost};
-use crate::support::Client;
+use crate::support::{Client, wait_for};
 
 /// Set to run the long variant: a million transactions.
 const LONG: &str = "RINGKEEPER_LONG_TESTS";
@@ -46,6 +46,107 @@ fn write(client: &mut Client, txns: usize) -> i64 {
         zxid = reply.zxid;
     }
     zxid
+}
+
+/// A snapshot every 100 to 200 transactions, segments of 64 KiB: what is older than the third one is purged soon.
+const SMALL: &str = "snapCount=200\npreAllocSize=64";
+
+/// Znodes that make a snapshot long.
+fn create_large(client: &mut Client, count: usize) {
+    client.create("/large", b"", CreateMode::Persistent);
+    for number in 0..count {
+        client.create(&format!("/large/{number}"), &vec![7; 200_000], CreateMode::Persistent);
+    }
+}
+
+/// Starts a server again, under load, which has to be sent a snapshot; `meanwhile` gets it while that is coming in.
+fn comes_back_by_a_snapshot(
+    large: usize,
+    while_away: impl FnOnce(&Ensemble, usize),
+    meanwhile: impl FnOnce(&mut Ensemble, usize),
+) {
+    let mut ensemble = Ensemble::start_with(SMALL);
+    let away = ensemble.others(ensemble.leader())[0];
+    let mut client = ensemble.connect(ensemble.leader());
+    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_large(&mut client, large);
+    client.create("/mine", b"", CreateMode::Ephemeral);
+    ensemble.kill(away);
+    let received = ensemble.count_in_log(away, "snapshot received");
+    let leader = ensemble.leader();
+    let purged = ensemble.count_in_log(leader, "the log begins later now");
+    let mut zxid = write(&mut client, 3000);
+    wait_for("a purged log", || {
+        zxid = write(&mut client, 200);
+        (ensemble.count_in_log(leader, "the log begins later now") > purged + 3).then_some(())
+    });
+    while_away(&ensemble, away);
+    let addresses: Vec<_> =
+        ensemble.others(away).into_iter().map(|server| ensemble.address(server)).collect();
+    let load = Load::start(&ensemble, &addresses);
+    load.wait_for_writes(10);
+    ensemble.run(away);
+    meanwhile(&mut ensemble, away);
+    ensemble.leader();
+    load.wait_for_writes(10);
+    assert_eq!(load.broken(), 0, "clients of the others noticed");
+    assert_nothing_lost(&ensemble, &load.stop());
+    ensemble.assert_equal_trees(zxid);
+    assert!(ensemble.count_in_log(away, "snapshot received") > received, "it came back without a snapshot");
+    // What it has received is its own from now on.
+    ensemble.kill(away);
+    ensemble.run(away);
+    ensemble.leader();
+    ensemble.assert_equal_trees(zxid);
+    assert!(ensemble.connect(away).exists("/mine", false), "the session lives");
+}
+
+fn wait_for_one_more(ensemble: &Ensemble, server: usize, text: &str, before: usize) {
+    wait_for(text, || (ensemble.count_in_log(server, text) > before).then_some(()));
+}
+
+#[test]
+fn a_follower_that_missed_what_is_purged_comes_back_by_a_snapshot_under_load() {
+    comes_back_by_a_snapshot(0, |_, _| {}, |_, _| {});
+}
+
+#[test]
+fn a_follower_killed_while_a_snapshot_comes_in_is_sent_it_anew() {
+    comes_back_by_a_snapshot(
+        100,
+        |_, _| {},
+        |ensemble, away| {
+            for killed in 0..3 {
+                wait_for_one_more(ensemble, away, "receiving a snapshot", killed);
+                ensemble.kill(away);
+                ensemble.run(away);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_leader_killed_while_it_sends_a_snapshot_leaves_the_sending_to_the_next() {
+    let mut ensemble = Ensemble::start_with(SMALL);
+    let leader = ensemble.leader();
+    let away = ensemble.others(leader)[0];
+    let mut client = ensemble.connect(leader);
+    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_large(&mut client, 100);
+    ensemble.kill(away);
+    let zxid = write(&mut client, 3000);
+    ensemble.run(away);
+    wait_for_one_more(&ensemble, away, "receiving a snapshot", 0);
+    ensemble.kill(leader);
+    ensemble.leader();
+    ensemble.run(leader);
+    ensemble.leader();
+    ensemble.assert_equal_trees(zxid);
+}
+
+#[test]
+fn a_follower_with_a_new_disk_is_filled_by_a_snapshot() {
+    comes_back_by_a_snapshot(5, Ensemble::wipe, |_, _| {});
 }
 
 #[test]

@@ -241,6 +241,22 @@ impl Ensemble {
         answer.lines().map(pair).collect()
     }
 
+    /// Removes everything that a server has stored, as if it had a new disk.
+    pub(crate) fn wipe(&self, server: usize) {
+        let data = self.members[server].folder.join("data");
+        for entry in fs::read_dir(&data).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if !path.ends_with("myid") {
+                fs::remove_file(path).expect("removed");
+            }
+        }
+    }
+
+    /// How many lines of a server's log have this text.
+    pub(crate) fn count_in_log(&self, server: usize, text: &str) -> usize {
+        self.log(server).lines().filter(|line| line.contains(text)).count()
+    }
+
     /// Everything that a server has logged.
     pub(crate) fn log(&self, server: usize) -> String {
         fs::read_to_string(self.members[server].folder.join("log")).unwrap_or_default()

@@ -8,5 +8,6 @@ mod connections;
 mod durability;
 mod sessions;
 mod shards;
+mod snapshots;
 mod start;
 mod words;

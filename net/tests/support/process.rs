@@ -90,6 +90,11 @@ impl Server {
         Self::start_in(folder, spec)
     }
 
+    /// How it was started.
+    pub(crate) fn spec(&self) -> &ServerSpec {
+        &self.spec
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.spec.address
     }
@@ -143,7 +148,8 @@ impl Server {
         });
     }
 
-    fn log(&self) -> String {
+    /// Everything that the server has said.
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("stderr")).unwrap_or_default()
     }
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
 use ringkeeper_log::Reader;
-use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, ReplayError, SegmentError, TruncateError};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
 use ringkeeper_wire::{ServerId, Zxid};
@@ -36,39 +37,28 @@ pub enum LogFailure {
     Truncate(#[from] TruncateError),
     /// It could not be read.
     #[error(transparent)]
-    Read(#[from] ReadError),
-    /// It could not begin anew after a snapshot.
-    #[error(transparent)]
-    Reset(#[from] SegmentError),
-    /// What it holds is nothing that was written to it.
-    #[error("a batch of the log cannot be replayed: {0}")]
-    Replay(String),
+    Snapshot(#[from] SnapshotError),
+    /// What the medium holds makes no state.
+    #[error("{0}")]
+    Restore(ReplayError),
 }
 
-/// How what the log holds becomes a state again.
-pub trait Replay: 'static {
+/// How what the medium holds becomes a state again.
+#[expect(async_fn_in_trait, reason = "log, snapshots and state live on one thread")]
+pub trait Restore<S: Storage>: 'static {
     /// The state.
     type State: 'static;
 
-    /// The state before the log's first frame.
-    fn begin(&self) -> Self::State;
-
-    /// Adds the payload of one frame.
+    /// The state after all of the log. `cluster` is the ensemble, 0 while not known.
     ///
     /// # Errors
-    /// It is no payload.
-    fn replay(&self, state: &mut Self::State, payload: &[u8]) -> Result<(), ReplayError>;
-}
-
-/// A log of which nothing is applied before it is committed, so that no state ever has to be rebuilt.
-impl Replay for () {
-    type State = ();
-
-    fn begin(&self) {}
-
-    fn replay(&self, _: &mut (), _: &[u8]) -> Result<(), ReplayError> {
-        Ok(())
-    }
+    /// There is none, or the medium fails.
+    async fn restore(
+        &self,
+        snapshots: &Snapshots<S>,
+        wal: &Wal<S>,
+        cluster: u64,
+    ) -> Result<Self::State, ReplayError>;
 }
 
 /// Who hears that the log has answers.
@@ -87,18 +77,19 @@ pub enum Command {
         /// The last zxid that stays.
         after: Zxid,
     },
-    /// Begin anew after a snapshot that is durable, answered by [`Answer::Reset`].
-    Reset {
-        /// What the snapshot holds.
+    /// Rebuild the state from the newest snapshot and the log after it, answered by [`Answer::Rebuilt`].
+    Rebuild,
+    /// Begin the log anew after a snapshot that was received, and read the state from it, answered by
+    /// [`Answer::Installed`], or by [`Input::SnapshotAborted`] if the disk is full.
+    Install {
+        /// What it holds.
         last: LogMark,
     },
-    /// Let go of what a durable snapshot covers, answered by [`Input::LogPurged`].
+    /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is any.
     Purge {
-        /// What the snapshot holds.
+        /// What it holds.
         upto: Zxid,
     },
-    /// Rebuild the state from all of the log, answered by [`Answer::Rebuilt`].
-    Rebuild,
     /// Make promises durable, answered by [`Input::EpochsDurable`].
     Promise(Epochs),
     /// Read for a peer, answered by [`Input::LogRead`].
@@ -117,13 +108,10 @@ pub enum Command {
 pub enum Answer<T> {
     /// An input of the node.
     Input(Input),
-    /// The state after all of the log.
+    /// The state after all of the log, rebuilt.
     Rebuilt(Box<T>),
-    /// The log begins anew after this.
-    Reset {
-        /// As asked.
-        last: LogMark,
-    },
+    /// The state of a snapshot, which has replaced log and state.
+    Installed(Box<T>, LogMark),
 }
 
 /// Commands on their way to the log, and its answers.
@@ -241,13 +229,15 @@ impl<T> LogQueue<T> {
 pub struct LogTask<S: Storage, R> {
     /// The log.
     pub wal: Wal<S>,
+    /// The snapshots beside it.
+    pub snapshots: Snapshots<S>,
     /// The promises.
     pub meta: MetaStore<S>,
     /// How to rebuild a state.
-    pub replay: R,
+    pub restore: R,
 }
 
-impl<S: Storage, R: Replay> LogTask<S, R> {
+impl<S: Storage, R: Restore<S>> LogTask<S, R> {
     /// Carries out what the queue holds until it is stopped.
     ///
     /// # Errors
@@ -306,19 +296,17 @@ impl<S: Storage, R: Replay> LogTask<S, R> {
                 let last = self.wal.truncate_after(after.0).await?;
                 Answer::Input(Input::Truncated { last: mark(last) })
             }
-            Command::Reset { last } => {
-                self.wal.reset(last.zxid.0, Checksum(last.checksum)).await?;
-                Answer::Reset { last }
-            }
+            Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
+            Command::Install { last } => self.install(last).await?,
             Command::Purge { upto } => {
                 let segments = self.wal.purge_before(upto.0);
-                let base = mark(self.wal.base());
-                if segments > 0 {
-                    tracing::info!(base = %base.zxid, segments, "log purged");
+                if segments == 0 {
+                    return Ok(());
                 }
+                let base = mark(self.wal.base());
+                tracing::info!(segments, base = %base.zxid, "the log begins later now");
                 Answer::Input(Input::LogPurged { base })
             }
-            Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
             Command::Promise(epochs) => {
                 self.meta.promise(promises(&epochs)).await?;
                 Answer::Input(Input::EpochsDurable)
@@ -343,21 +331,28 @@ impl<S: Storage, R: Replay> LogTask<S, R> {
         Ok(())
     }
 
+    async fn install(&mut self, last: LogMark) -> Result<Answer<R::State>, LogFailure> {
+        match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
+            Ok(()) => {}
+            Err(SegmentError::NoSpace { size_bytes }) => {
+                tracing::error!(size_bytes, "no space to begin the log anew after a snapshot");
+                self.snapshots.withdraw(last.zxid.0).await?;
+                return Ok(Answer::Input(Input::SnapshotAborted));
+            }
+            Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
+        }
+        self.snapshots.install(last.zxid.0).await?;
+        Ok(Answer::Installed(Box::new(self.rebuild().await?), last))
+    }
+
+    /// Nothing committed is ever cut off, so all snapshots are of what the log still has.
     async fn rebuild(&self) -> Result<R::State, LogFailure> {
-        let mut state = self.replay.begin();
-        if self.wal.last().zxid == 0 {
-            return Ok(state);
-        }
-        let mut reader = self.wal.read_from(self.wal.after_zxid() + 1)?;
-        while let Some(frame) = reader.next().await? {
-            let replayed = self.replay.replay(&mut state, frame.payload());
-            replayed.map_err(|error| LogFailure::Replay(error.to_string()))?;
-        }
-        Ok(state)
+        let cluster = self.meta.meta().promises.cluster;
+        self.restore.restore(&self.snapshots, &self.wal, cluster).await.map_err(LogFailure::Restore)
     }
 }
 
-pub(crate) async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Vec<Batch> {
+async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Vec<Batch> {
     let mut batches = Vec::new();
     let mut bytes = 0;
     while bytes < bytes_max {

@@ -20,13 +20,14 @@ mod frames;
 mod handshake;
 mod link;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use glommio::Task;
 use glommio::net::TcpStream;
 use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_wire::ServerId;
@@ -73,6 +74,8 @@ pub struct Peers {
     /// Connections whose other end has not introduced itself.
     strangers: Cell<usize>,
     log_quota: LogQuota,
+    /// What dials and accepts.
+    tasks: RefCell<Vec<Task<()>>>,
 }
 
 impl Peers {
@@ -82,7 +85,14 @@ impl Peers {
     pub fn new(own: ServerId, ensemble: impl IntoIterator<Item = PeerAddress>, secret: &[u8]) -> Self {
         let others = ensemble.into_iter().filter(|server| server.id != own);
         let links = others.map(|server| (server.id, Rc::new(Link::new(server)))).collect();
-        Self { own, links, secret: secret.into(), strangers: Cell::new(0), log_quota: LogQuota::default() }
+        Self {
+            own,
+            links,
+            secret: secret.into(),
+            strangers: Cell::new(0),
+            log_quota: LogQuota::default(),
+            tasks: RefCell::default(),
+        }
     }
 
     /// Sends a message if the peer is connected.
@@ -109,10 +119,25 @@ impl Peers {
     pub fn start(core: &Rc<impl PeerHost>, socket: Option<Socket>, clock: Clock) {
         let peers = core.peers();
         for link in peers.links.values().filter(|link| link.peer() < peers.own) {
-            glommio::spawn_local(dial(Rc::clone(core), Rc::clone(link))).detach();
+            let task = glommio::spawn_local(dial(Rc::clone(core), Rc::clone(link)));
+            peers.tasks.borrow_mut().push(task);
         }
         if let Some(socket) = socket {
-            glommio::spawn_local(accept(Rc::clone(core), socket, clock)).detach();
+            let task = glommio::spawn_local(accept(Rc::clone(core), socket, clock));
+            peers.tasks.borrow_mut().push(task);
+        }
+    }
+
+    /// Ends all connections, and closes the port. An executor's end does neither: it forgets its tasks, with the
+    /// descriptors that they hold.
+    pub async fn stop(&self) {
+        let tasks = self.tasks.take();
+        for task in tasks {
+            task.cancel().await;
+        }
+        while self.connected() > 0 || self.strangers.get() > 0 {
+            self.links.values().for_each(|link| link.hang_up("this server ends"));
+            glommio::timer::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -40,7 +40,7 @@ fn snapshots_take_the_place_of_the_log_and_bring_the_state_back() {
     }
     let expected = server.delivered();
     assert_eq!(expected.len(), 1000);
-    wait_for("the log is purged", || (files(folder.path(), "log.").len() < 8).then_some(()));
+    wait_for("the log is purged", || (files(folder.path(), "log.").len() < 32).then_some(()));
     server.stop();
     assert_eq!(files(folder.path(), "snapshot.").len(), 2, "the newest and one to fall back on");
 

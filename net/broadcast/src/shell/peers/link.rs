@@ -102,6 +102,7 @@ impl Link {
         if !self.take_over().await {
             return;
         }
+        let standing = Standing(self);
         tracing::info!(peer = %self.peer, "peer connected");
         deliver(Input::PeerConnected(self.peer));
         let closing = async {
@@ -111,8 +112,7 @@ impl Link {
         // Nothing is written after the decision to close, so that a peer never sees messages behind a missing one.
         let error = or(closing, or(self.read(stream, deliver), self.write(&mut writer))).await;
         let _ = writer.shutdown(std::net::Shutdown::Both).await;
-        self.output.take();
-        self.connected.set(false);
+        drop(standing);
         tracing::info!(peer = %self.peer, %error, "peer disconnected");
         deliver(Input::PeerDisconnected(self.peer));
     }
@@ -173,6 +173,16 @@ impl Link {
             writing.clear();
             writing.shrink_to(OUTPUT_BYTES_KEPT);
         }
+    }
+}
+
+/// A connection that stands, for as long as it is served, also when whoever serves it is cancelled.
+struct Standing<'a>(&'a Link);
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.0.output.take();
+        self.0.connected.set(false);
     }
 }
 

@@ -1,0 +1,196 @@
+//! Snapshots of this server: when one is taken, and what is known of them.
+//!
+//! ```text
+//! log task, core --appended--> Trigger --due--> take: state held, blocks written slowly, durable, named
+//!                                                 |--> SnapshotTaken to the broadcast
+//!                                                 |--> older ones beyond the number to keep are removed
+//!                                                 '--> Purge to the log: what is before the oldest one kept
+//! ```
+//!
+//! A peer that is further behind than the log reaches back is sent the newest snapshot ([`send`]), and puts it in the
+//! place of its own log and state ([`receive`]).
+//!
+//! Everything runs on the leader core's executor, between its other work: a block at a time, at a limited rate.
+
+mod piece;
+mod receive;
+mod send;
+mod take;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+
+use ringkeeper_wire::Zxid;
+
+pub(crate) use receive::{Receiving, receive_snapshots};
+pub(crate) use send::{Sending, send_snapshots};
+pub(crate) use take::take_snapshots;
+
+use super::wake::WakeFlag;
+use crate::config::Config;
+
+/// When snapshots are taken and how many are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// Transactions between two snapshots, at most.
+    txns_max: u64,
+    /// Bytes of log between two snapshots, at most.
+    bytes_max: u64,
+    /// Snapshots that are kept.
+    pub(crate) kept: usize,
+    /// Bytes that are written a second, at most.
+    pub(crate) bytes_per_second: u64,
+}
+
+impl Policy {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            txns_max: config.snap_count,
+            bytes_max: config.snap_size_limit_kib.saturating_mul(1024),
+            kept: config.snap_retain_count as usize,
+            bytes_per_second: config.snapshot_bytes_per_second,
+        }
+    }
+}
+
+/// What has been written so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) count: u64,
+    /// Their time in all, and the shortest and longest of them, milliseconds.
+    pub(crate) sum_ms: u64,
+    pub(crate) min_ms: u64,
+    pub(crate) max_ms: u64,
+    /// Of the newest one.
+    pub(crate) bytes: u64,
+    pub(crate) zxid: Zxid,
+}
+
+impl Taken {
+    fn add(&mut self, zxid: Zxid, bytes: u64, took_ms: u64) {
+        self.min_ms = if self.count == 0 { took_ms } else { self.min_ms.min(took_ms) };
+        self.max_ms = self.max_ms.max(took_ms);
+        self.sum_ms += took_ms;
+        self.count += 1;
+        (self.bytes, self.zxid) = (bytes, zxid);
+    }
+}
+
+/// Counts what has come into the log since the last snapshot.
+pub(crate) struct Trigger {
+    policy: Policy,
+    txns: Cell<u64>,
+    bytes: Cell<u64>,
+    /// Where the next one is due, between half the limit and the limit, as in ZooKeeper: so the servers of an ensemble
+    /// do not write theirs at the same time.
+    txns_due: Cell<u64>,
+    bytes_due: Cell<u64>,
+    due: WakeFlag,
+    /// One is being taken.
+    taking: Cell<bool>,
+    taken: Cell<Taken>,
+}
+
+impl Trigger {
+    /// The log holds this much since the newest snapshot; `random` decides when the first one is due.
+    pub(crate) fn new(policy: Policy, txns: u64, bytes: u64, random: u64) -> Rc<Self> {
+        let trigger = Self {
+            policy,
+            txns: Cell::new(0),
+            bytes: Cell::new(0),
+            txns_due: Cell::new(0),
+            bytes_due: Cell::new(0),
+            due: WakeFlag::default(),
+            taking: Cell::new(false),
+            taken: Cell::default(),
+        };
+        trigger.begin_anew(random);
+        trigger.appended(txns, bytes);
+        Rc::new(trigger)
+    }
+
+    pub(crate) const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What has been written so far.
+    pub(crate) fn taken(&self) -> Taken {
+        self.taken.get()
+    }
+
+    /// So much has come into the log.
+    pub(crate) fn appended(&self, txns: u64, bytes: u64) {
+        self.txns.set(self.txns.get() + txns);
+        self.bytes.set(self.bytes.get() + bytes);
+        if self.txns.get() >= self.txns_due.get() || self.bytes.get() >= self.bytes_due.get() {
+            self.due.raise();
+        }
+    }
+
+    /// One is wanted now, unless it is being taken already.
+    fn demand(&self) {
+        if !self.taking.get() {
+            self.due.raise();
+        }
+    }
+
+    /// Waits until a snapshot is due, and counts from there.
+    async fn wait(&self, random: u64) {
+        self.taking.set(false);
+        poll_fn(|cx| self.due.poll_lower(cx)).await;
+        self.taking.set(true);
+        self.begin_anew(random);
+    }
+
+    fn begin_anew(&self, random: u64) {
+        let between = |max: u64| max / 2 + 1 + random % (max / 2).max(1);
+        self.txns_due.set(between(self.policy.txns_max));
+        self.bytes_due.set(between(self.policy.bytes_max));
+        self.txns.set(0);
+        self.bytes.set(0);
+        self.due.lower();
+    }
+
+    fn note(&self, zxid: Zxid, bytes: u64, took_ms: u64) {
+        let mut taken = self.taken.get();
+        taken.add(zxid, bytes, took_ms);
+        self.taken.set(taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn trigger(txns: u64, bytes: u64, random: u64) -> Rc<Trigger> {
+        let policy = Policy { txns_max: 100, bytes_max: 1000, kept: 3, bytes_per_second: 1 };
+        Trigger::new(policy, txns, bytes, random)
+    }
+
+    fn is_due(trigger: &Trigger) -> bool {
+        trigger.due.poll_lower(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_snapshot_is_due_between_half_the_limit_and_the_limit() {
+        for random in [0, 7, 49, 50, u64::MAX] {
+            let trigger = trigger(0, 0, random);
+            (0..50).for_each(|_| trigger.appended(1, 0));
+            assert!(!is_due(&trigger), "{random}");
+            (0..50).for_each(|_| trigger.appended(1, 0));
+            assert!(is_due(&trigger), "{random}");
+        }
+    }
+
+    #[test]
+    fn bytes_count_as_well_and_so_does_what_was_there_at_the_start() {
+        assert!(is_due(&trigger(100, 0, 3)));
+        assert!(is_due(&trigger(0, 1000, 3)));
+        let trigger = trigger(0, 0, 0);
+        trigger.appended(1, 501);
+        assert!(is_due(&trigger));
+    }
+}

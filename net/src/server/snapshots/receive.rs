@@ -1,0 +1,187 @@
+//! Receiving a snapshot from the leader, and putting it in the place of log and state.
+//!
+//! Its pieces go to a file of their own. When all have come, the file is verified and durable under a name that is not
+//! a snapshot's yet; then the log's task resets the log to it, which is the moment that counts, and gives it its name.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::zab::{Input, LogMark, Message};
+use ringkeeper_log::snapshot::{Incoming, SnapshotError, Snapshots};
+use ringkeeper_log::storage::Storage;
+use ringkeeper_wire::ServerId;
+
+use super::piece;
+use super::send::WINDOW_BYTES;
+use crate::server::core_host::CoreHost;
+use crate::server::log_task::{Command, LogQueue};
+use crate::server::peers::PeerHost;
+use crate::server::wake::WakeFlag;
+
+/// Bytes that wait to be written. The leader sends no more than its window.
+const WAITING_BYTES_MAX: u64 = 4 * WINDOW_BYTES;
+
+/// What could not be received is not asked for again before.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What the broadcast wants received.
+enum Wanted {
+    Begin { from: ServerId, last: LogMark },
+    Piece(Arc<[u8]>),
+    Abort,
+}
+
+/// What the broadcast wants received, in order.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    wanted: RefCell<VecDeque<Wanted>>,
+    waiting_bytes: Cell<u64>,
+    work: WakeFlag,
+}
+
+impl Receiving {
+    /// A snapshot comes, which ends at `last`.
+    pub(crate) fn begin(&self, from: ServerId, last: LogMark) {
+        self.push(Wanted::Begin { from, last });
+    }
+
+    /// A piece of it. False if there are too many of them already: the sender does not do as it should.
+    pub(crate) fn piece(&self, bytes: Arc<[u8]>) -> bool {
+        let waiting = self.waiting_bytes.get() + bytes.len() as u64;
+        if waiting > WAITING_BYTES_MAX {
+            return false;
+        }
+        self.waiting_bytes.set(waiting);
+        self.push(Wanted::Piece(bytes));
+        true
+    }
+
+    /// It is not wanted any more.
+    pub(crate) fn abort(&self) {
+        self.push(Wanted::Abort);
+    }
+
+    fn push(&self, wanted: Wanted) {
+        self.wanted.borrow_mut().push_back(wanted);
+        self.work.raise();
+    }
+
+    async fn next(&self) -> Wanted {
+        loop {
+            let wanted = self.wanted.borrow_mut().pop_front();
+            match wanted {
+                Some(Wanted::Piece(bytes)) => {
+                    self.waiting_bytes.set(self.waiting_bytes.get() - bytes.len() as u64);
+                    return Wanted::Piece(bytes);
+                }
+                Some(wanted) => return wanted,
+                None => poll_fn(|cx| self.work.poll_lower(cx)).await,
+            }
+        }
+    }
+}
+
+/// A snapshot that is coming in.
+struct Current<S: Storage> {
+    from: ServerId,
+    last: LogMark,
+    file: Incoming<S>,
+}
+
+/// Why a snapshot was not received.
+#[derive(Debug, thiserror::Error)]
+enum ReceiveError {
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error("what was sent is no piece of it")]
+    Piece,
+}
+
+/// Receives snapshots, for as long as the server runs.
+pub(crate) async fn receive_snapshots<S: Storage>(
+    snapshots: Snapshots<S>,
+    core: Rc<CoreHost>,
+    log: Rc<LogQueue<State>>,
+) {
+    let mut current: Option<Current<S>> = None;
+    loop {
+        let result = match core.receiving().next().await {
+            Wanted::Begin { from, last } => begin(&snapshots, from, last).await.map(Some),
+            Wanted::Piece(bytes) => match current.take() {
+                Some(current) => current.piece(&bytes, &core, &log).await,
+                // Of one that was given up.
+                None => Ok(None),
+            },
+            // Without a current one it is being installed, or has been answered.
+            Wanted::Abort => {
+                if let Some(current) = current.take() {
+                    current.file.abandon().await;
+                    core.input(Input::SnapshotAborted);
+                }
+                Ok(None)
+            }
+        };
+        current = match result {
+            Ok(current) => current,
+            Err(error) => {
+                tracing::error!(%error, "a snapshot was not received");
+                glommio::timer::sleep(AGAIN_AFTER).await;
+                core.input(Input::SnapshotAborted);
+                None
+            }
+        };
+    }
+}
+
+async fn begin<S: Storage>(
+    snapshots: &Snapshots<S>,
+    from: ServerId,
+    last: LogMark,
+) -> Result<Current<S>, ReceiveError> {
+    tracing::info!(leader = %from, zxid = %last.zxid, "receiving a snapshot");
+    Ok(Current { from, last, file: snapshots.receive().await? })
+}
+
+impl<S: Storage> Current<S> {
+    /// Takes a piece; `None` after the last one.
+    async fn piece(
+        mut self,
+        message: &[u8],
+        core: &CoreHost,
+        log: &LogQueue<State>,
+    ) -> Result<Option<Self>, ReceiveError> {
+        let written = match piece::decode(message).filter(|piece| piece.zxid == self.last.zxid) {
+            Some(piece) => {
+                let written = self.file.piece(piece.offset, piece.bytes).await;
+                written.map(|()| piece.total).map_err(ReceiveError::from)
+            }
+            None => Err(ReceiveError::Piece),
+        };
+        let total = match written {
+            Ok(total) => total,
+            Err(error) => {
+                self.file.abandon().await;
+                return Err(error);
+            }
+        };
+        let (zxid, upto) = (self.last.zxid, self.file.len());
+        core.peers().send(self.from, &Message::SnapshotReceived { zxid, upto });
+        if upto < total {
+            return Ok(Some(self));
+        }
+        let cluster = core.with_node(|node| node.zab().durable_epochs().cluster);
+        let checksum = self.last.checksum;
+        let accept = |head: &ringkeeper_log::snapshot::Head| {
+            head.chain.0 == checksum && (cluster == 0 || head.cluster == cluster)
+        };
+        self.file.finish(zxid.0, accept).await?;
+        tracing::info!(%zxid, bytes = total, "snapshot received");
+        log.push(Command::Install { last: self.last });
+        Ok(None)
+    }
+}
