@@ -253,4 +253,4 @@ pub enum OpenError {
 }
 
 /// A caller's reason to refuse a frame at recovery.
-pub type ReplayError = Box<dyn std::error::Error>;
+pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;

@@ -250,7 +250,10 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 }
 
 /// [`parse`] without computing the checksum, for bytes whose checksum this process has computed already.
-pub(crate) fn parse_trusted(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
+///
+/// # Errors
+/// When the fields make no frame of this version.
+pub fn parse_trusted(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     fields(extent(bytes)?)
 }
 

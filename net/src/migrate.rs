@@ -21,8 +21,8 @@ use ringkeeper_log::error::{OpenError, SegmentError};
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::snapshot::SnapshotError;
 
-use crate::preflight::{self, Unmet};
 use crate::server;
+use ringkeeper_broadcast::shell::preflight::{self, Unmet};
 
 /// Where both systems have the server's number, in its data folder.
 const MY_ID: &str = "myid";

@@ -9,13 +9,14 @@ use std::task::{Context, Poll};
 
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
+use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Input, Message, Status};
 use ringkeeper_wire::ServerId;
 
 use super::clock::Clock;
 use super::log_quota::LogQuota;
-use super::log_task::{Answer, Command, LogQueue};
-use super::peers::Peers;
+use super::log_task::{Answer, Command, LogHost, LogQueue};
+use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
 use super::snapshots::{Receiving, Sending, Trigger};
 use super::wake::WakeFlag;
@@ -28,7 +29,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct CoreHost {
     node: RefCell<Node>,
     shards: Vec<ShardLink>,
-    log: Rc<LogQueue>,
+    log: Rc<LogQueue<State>>,
     peers: Peers,
     clock: Clock,
     counters: CoreCounters,
@@ -56,7 +57,7 @@ impl CoreHost {
     pub(crate) fn new(
         node: Node,
         shards: Vec<Producer<ToShard>>,
-        log: Rc<LogQueue>,
+        log: Rc<LogQueue<State>>,
         peers: Peers,
         trigger: Rc<Trigger>,
         clock: Clock,
@@ -77,11 +78,6 @@ impl CoreHost {
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
-    }
-
-    /// Something changed that the pump must look at.
-    pub(crate) fn wake(&self) {
-        self.work.raise();
     }
 
     /// Looks at the node.
@@ -112,11 +108,6 @@ impl CoreHost {
         }
     }
 
-    /// The links to the other servers.
-    pub(crate) fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
     /// The snapshots that peers are sent.
     pub(crate) const fn sending(&self) -> &Sending {
         &self.sending
@@ -125,18 +116,6 @@ impl CoreHost {
     /// The snapshot that the leader sends.
     pub(crate) const fn receiving(&self) -> &Receiving {
         &self.receiving
-    }
-
-    /// Something happened to a peer.
-    pub(crate) fn peer_input(&self, input: Input) {
-        match &input {
-            Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
-                self.sending.received(*from, *zxid, *upto);
-            }
-            Input::PeerDisconnected(peer) => self.sending.cancel(*peer),
-            _ => {}
-        }
-        self.input(input);
     }
 
     /// Something happened.
@@ -286,6 +265,29 @@ impl CoreHost {
         self.node.borrow_mut().tick(self.clock.now());
         self.carry_out_effects();
         self.work.raise();
+    }
+}
+
+impl LogHost for CoreHost {
+    fn wake(&self) {
+        self.work.raise();
+    }
+}
+
+impl PeerHost for CoreHost {
+    fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    fn peer_input(&self, input: Input) {
+        match &input {
+            Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
+                self.sending.received(*from, *zxid, *upto);
+            }
+            Input::PeerDisconnected(peer) => self.sending.cancel(*peer),
+            _ => {}
+        }
+        self.input(input);
     }
 }
 

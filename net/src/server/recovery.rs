@@ -7,16 +7,16 @@ use std::time::Instant;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary};
 use ringkeeper_log::dma::DmaStorage;
-use ringkeeper_log::error::OpenError;
+use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::WriteMode;
+use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, Zxid};
 
-use super::log_task::{LogTask, mark};
+use super::log_task::{LogTask, Restore, mark};
 use super::replay::{self, RestoreError};
 use crate::config::Config;
 
@@ -52,10 +52,29 @@ pub(crate) struct Folder {
     _locks: Vec<FolderLock>,
 }
 
+/// Trees from snapshots and logs.
+pub(crate) struct TreeRestore {
+    /// Seed of the trees of this process.
+    seed: u64,
+}
+
+impl<S: Storage> Restore<S> for TreeRestore {
+    type State = State;
+
+    async fn restore(
+        &self,
+        snapshots: &Snapshots<S>,
+        wal: &Wal<S>,
+        cluster: u64,
+    ) -> Result<State, ReplayError> {
+        Ok(replay::restore(snapshots, wal, cluster, self.seed).await?.state)
+    }
+}
+
 /// What the folders held.
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    pub(crate) log: LogTask<DmaStorage>,
+    pub(crate) log: LogTask<DmaStorage, TreeRestore>,
     /// Transactions after the newest snapshot, and the bytes of their batches.
     pub(crate) txns: u64,
     pub(crate) bytes: u64,
@@ -162,7 +181,7 @@ impl Folder {
         let durable = Durable { epochs, log: summary };
         let reserve = Reserve::open(storage.clone()).await;
         let reserve = reserve.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let log = LogTask { wal, snapshots, storage, reserve, meta, seed };
+        let log = LogTask { wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
         Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, durable })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use futures_lite::future::or;
-use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
+use glommio::ExecutorJoinHandle;
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::Node;
@@ -23,18 +23,19 @@ use socket2::Socket;
 use super::admission::{Admission, Admitted};
 use super::clock::Clock;
 use super::core_host::CoreHost;
+use super::executor::{executor, keep_awake};
 use super::framing::LogFrames;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::log_quota::LogQuota;
 use super::log_task::{LogFailure, LogQueue};
-use super::peers::Peers;
+use super::peers::{PeerAddress, Peers};
 use super::report::Facts;
 use super::shard_host::ShardHost;
 use super::snapshots::{self, Policy, Trigger};
-use super::{inspect, listener, recovery};
+use super::{inspect, listener, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
-use crate::preflight;
+
 use crate::ring::{Consumer, Producer, ring};
 use crate::signals::Shutdown;
 
@@ -66,21 +67,6 @@ const RING_CAPACITY: usize = 1024;
 
 /// How often time is told to the engine.
 const TICK: Duration = Duration::from_millis(50);
-
-/// How often tasks look whether others wait; glommio's default of 100 ms lets one busy task hold up all sockets.
-const PREEMPT: Duration = Duration::from_millis(10);
-
-/// The longest that an executor sleeps. glommio (0.9) goes to sleep in spite of runnable tasks when its thread was off
-/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then. A timer that
-/// has fired and whose task is among those that were not run is none: the next longer one stands by for it, and so on,
-/// for a thread can be off the CPU for as long as it pleases the machine.
-const SLEEPS_MAX: [Duration; 5] = [
-    Duration::from_millis(10),
-    Duration::from_millis(100),
-    Duration::from_secs(1),
-    Duration::from_secs(60),
-    Duration::from_secs(3600),
-];
 
 /// Registered I/O memory of an executor that does files, and of one that does sockets alone.
 const IO_MEMORY_BYTES: usize = 4 << 20;
@@ -128,10 +114,6 @@ fn init_log() {
         .with_writer(io::stderr)
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .try_init();
-}
-
-fn executor(name: &str, placement: glommio::Placement, io_memory_bytes: usize) -> LocalExecutorBuilder {
-    LocalExecutorBuilder::new(placement).name(name).preempt_timer(PREEMPT).io_memory(io_memory_bytes)
 }
 
 fn core_placement(placement: &Placement) -> glommio::Placement {
@@ -237,7 +219,7 @@ impl Server {
 
         let (txns, bytes) = (recovered.txns, recovered.bytes);
         let trigger = Trigger::new(Policy::of(&config), txns, bytes, u64::from_le_bytes(random()?));
-        let peers = Peers::new(&config);
+        let peers = peers(&config);
         let core = CoreHost::new(node, to_shards, Rc::clone(&log), peers, Rc::clone(&trigger), clock);
         let upkeep = recovered.log.wal.upkeep();
         let snapshots = recovered.log.snapshots.clone();
@@ -319,20 +301,8 @@ impl ShardSeed {
         })
         .detach();
         while let Ok(Accepted { socket, admitted }) = self.accepted.recv().await {
-            glommio::spawn_local(Rc::clone(&host).serve(listener::adopt_stream(socket), admitted)).detach();
+            glommio::spawn_local(Rc::clone(&host).serve(socket::adopt_stream(socket), admitted)).detach();
         }
-    }
-}
-
-/// Ends sleeps that should not have begun, see [`SLEEPS_MAX`]. On every executor, from its start.
-fn keep_awake() {
-    for sleep_max in SLEEPS_MAX {
-        glommio::spawn_local(async move {
-            loop {
-                glommio::timer::sleep(sleep_max).await;
-            }
-        })
-        .detach();
     }
 }
 
@@ -345,7 +315,7 @@ async fn tick(core: Rc<CoreHost>) {
 
 /// Accepts clients and hands each to the shard with the fewest connections.
 async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Accepted>>) {
-    let listener = listener::adopt(socket);
+    let listener = socket::adopt(socket);
     let quota = LogQuota::default();
     let clock = Clock::start();
     loop {
@@ -364,7 +334,7 @@ async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Ac
         match admission.admit(peer.ip().to_canonical()) {
             Ok(admitted) => {
                 let shard = &shards[admitted.shard()];
-                let Ok(socket) = listener::release(stream) else { continue };
+                let Ok(socket) = socket::release(stream) else { continue };
                 if shard.send(Accepted { socket, admitted }).await.is_err() {
                     return;
                 }
@@ -394,6 +364,16 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
         }
     }
     Err(failed(last))
+}
+
+/// The links to the ensemble's other servers.
+fn peers(config: &Config) -> Peers {
+    let ensemble = config.servers.iter().map(|server| PeerAddress {
+        id: ServerId(server.id),
+        host: server.host.clone(),
+        port: server.quorum_port,
+    });
+    Peers::new(ServerId(config.server_id()), ensemble, config.peer_secret.as_deref().unwrap_or_default())
 }
 
 /// The ensemble, as the broadcast sees it; a server alone is one of one.

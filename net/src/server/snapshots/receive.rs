@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Input, LogMark, Message};
 use ringkeeper_log::snapshot::{Incoming, SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
@@ -19,6 +20,7 @@ use super::piece;
 use super::send::WINDOW_BYTES;
 use crate::server::core_host::CoreHost;
 use crate::server::log_task::{Command, LogQueue};
+use crate::server::peers::PeerHost;
 use crate::server::wake::WakeFlag;
 
 /// Bytes that wait to be written. The leader sends no more than its window.
@@ -104,7 +106,7 @@ enum ReceiveError {
 pub(crate) async fn receive_snapshots<S: Storage>(
     snapshots: Snapshots<S>,
     core: Rc<CoreHost>,
-    log: Rc<LogQueue>,
+    log: Rc<LogQueue<State>>,
 ) {
     let mut current: Option<Current<S>> = None;
     loop {
@@ -151,7 +153,7 @@ impl<S: Storage> Current<S> {
         mut self,
         message: &[u8],
         core: &CoreHost,
-        log: &LogQueue,
+        log: &LogQueue<State>,
     ) -> Result<Option<Self>, ReceiveError> {
         let written = match piece::decode(message).filter(|piece| piece.zxid == self.last.zxid) {
             Some(piece) => {

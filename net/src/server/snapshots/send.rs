@@ -19,6 +19,7 @@ use ringkeeper_wire::{ServerId, Zxid};
 use super::Trigger;
 use super::piece::{self, Piece};
 use crate::server::core_host::CoreHost;
+use crate::server::peers::PeerHost;
 use crate::server::wake::WakeFlag;
 
 /// Bytes sent to a peer that it has not said to have written.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
+use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::Input;
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, SnapshotWriter, Snapshots};
@@ -26,7 +27,7 @@ pub(crate) async fn take_snapshots<S: Storage>(
     snapshots: Snapshots<S>,
     trigger: Rc<Trigger>,
     core: Rc<CoreHost>,
-    log: Rc<LogQueue>,
+    log: Rc<LogQueue<State>>,
     random: impl Fn() -> u64,
 ) {
     loop {
@@ -43,7 +44,7 @@ async fn take<S: Storage>(
     snapshots: &Snapshots<S>,
     trigger: &Trigger,
     core: &CoreHost,
-    log: &LogQueue,
+    log: &LogQueue<State>,
 ) -> Result<Zxid, SnapshotError> {
     let (state, mark) = loop {
         match core.with_node(|node| node.snapshot()) {

@@ -1,4 +1,4 @@
-//! The only place of the server that asks for the time.
+//! The only place of the shell that asks for the time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,21 +6,26 @@ use ringkeeper_engine::replica::Now;
 
 /// Both clocks that the engine is told: a monotonic one for intervals, the wall clock for timestamps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     started: Instant,
 }
 
 impl Clock {
-    pub(crate) fn start() -> Self {
+    /// A clock that begins now.
+    #[must_use]
+    pub fn start() -> Self {
         Self { started: Instant::now() }
     }
 
-    /// Milliseconds since the start of the process.
-    pub(crate) fn monotonic_ms(self) -> u64 {
+    /// Milliseconds since the start.
+    #[must_use]
+    pub fn monotonic_ms(self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn now(self) -> Now {
+    /// Both times.
+    #[must_use]
+    pub fn now(self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
             monotonic_ms: self.monotonic_ms(),

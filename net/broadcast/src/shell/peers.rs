@@ -20,23 +20,22 @@ mod frames;
 mod handshake;
 mod link;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use glommio::Task;
 use glommio::net::TcpStream;
 use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
 use super::clock::Clock;
-use super::core_host::CoreHost;
-use super::listener;
 use super::log_quota::LogQuota;
-use crate::config::Config;
+use super::socket;
 use handshake::Handshake;
 use link::Link;
 
@@ -47,58 +46,98 @@ const REDIAL_LAST: Duration = Duration::from_secs(1);
 /// Strangers on the quorum port that are listened to at a time.
 const STRANGERS_MAX: usize = 64;
 
+/// Another server: who it is, and where it takes the connections of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// The server.
+    pub id: ServerId,
+    /// A name, resolved at each dial, or an address.
+    pub host: String,
+    /// The port for other servers.
+    pub port: u16,
+}
+
+/// What the links belong to, and whom they tell what they hear.
+pub trait PeerHost: 'static {
+    /// The links.
+    fn peers(&self) -> &Peers;
+
+    /// Something happened to a peer.
+    fn peer_input(&self, input: Input);
+}
+
 /// The links to all other servers.
-pub(crate) struct Peers {
+pub struct Peers {
     own: ServerId,
     links: BTreeMap<ServerId, Rc<Link>>,
     secret: Rc<[u8]>,
     /// Connections whose other end has not introduced itself.
     strangers: Cell<usize>,
     log_quota: LogQuota,
+    /// What dials and accepts.
+    tasks: RefCell<Vec<Task<()>>>,
 }
 
 impl Peers {
-    /// The links that the configuration names, none of them connected yet.
-    pub(crate) fn new(config: &Config) -> Self {
-        let own = ServerId(config.server_id());
-        let others = config.servers.iter().filter(|server| server.id != own.0);
-        let links = others.map(|server| (ServerId(server.id), Rc::new(Link::new(server)))).collect();
+    /// The links of `own` to all others of the ensemble, none of them connected yet. Without a secret (an empty one)
+    /// whoever reaches the port can pass for a peer.
+    #[must_use]
+    pub fn new(own: ServerId, ensemble: impl IntoIterator<Item = PeerAddress>, secret: &[u8]) -> Self {
+        let others = ensemble.into_iter().filter(|server| server.id != own);
+        let links = others.map(|server| (server.id, Rc::new(Link::new(server)))).collect();
         Self {
             own,
             links,
-            secret: config.peer_secret.clone().unwrap_or_default().into(),
+            secret: secret.into(),
             strangers: Cell::new(0),
             log_quota: LogQuota::default(),
+            tasks: RefCell::default(),
         }
     }
 
     /// Sends a message if the peer is connected.
-    pub(crate) fn send(&self, to: ServerId, message: &Message) {
+    pub fn send(&self, to: ServerId, message: &Message) {
         if let Some(link) = self.links.get(&to) {
             link.send(message);
         }
     }
 
     /// Closes the connection to a peer.
-    pub(crate) fn disconnect(&self, peer: ServerId) {
+    pub fn disconnect(&self, peer: ServerId) {
         if let Some(link) = self.links.get(&peer) {
             link.hang_up("given up");
         }
     }
 
     /// Number of peers that are connected.
-    pub(crate) fn connected(&self) -> usize {
+    #[must_use]
+    pub fn connected(&self) -> usize {
         self.links.values().filter(|link| link.is_connected()).count()
     }
 
-    /// Starts dialing and listening.
-    pub(crate) fn start(core: &Rc<CoreHost>, socket: Option<Socket>, clock: Clock) {
+    /// Starts dialing, and listening on the socket.
+    pub fn start(core: &Rc<impl PeerHost>, socket: Option<Socket>, clock: Clock) {
         let peers = core.peers();
         for link in peers.links.values().filter(|link| link.peer() < peers.own) {
-            glommio::spawn_local(dial(Rc::clone(core), Rc::clone(link))).detach();
+            let task = glommio::spawn_local(dial(Rc::clone(core), Rc::clone(link)));
+            peers.tasks.borrow_mut().push(task);
         }
         if let Some(socket) = socket {
-            glommio::spawn_local(accept(Rc::clone(core), socket, clock)).detach();
+            let task = glommio::spawn_local(accept(Rc::clone(core), socket, clock));
+            peers.tasks.borrow_mut().push(task);
+        }
+    }
+
+    /// Ends all connections, and closes the port. An executor's end does neither: it forgets its tasks, with the
+    /// descriptors that they hold.
+    pub async fn stop(&self) {
+        let tasks = self.tasks.take();
+        for task in tasks {
+            task.cancel().await;
+        }
+        while self.connected() > 0 || self.strangers.get() > 0 {
+            self.links.values().for_each(|link| link.hang_up("this server ends"));
+            glommio::timer::sleep(Duration::from_millis(1)).await;
         }
     }
 
@@ -108,8 +147,8 @@ impl Peers {
 }
 
 /// Takes the connections of peers with greater numbers.
-async fn accept(core: Rc<CoreHost>, socket: Socket, clock: Clock) {
-    let listener = listener::adopt(socket);
+async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
+    let listener = socket::adopt(socket);
     loop {
         match listener.accept().await {
             Ok(stream) => {
@@ -127,7 +166,7 @@ async fn accept(core: Rc<CoreHost>, socket: Socket, clock: Clock) {
     }
 }
 
-async fn welcome(core: Rc<CoreHost>, mut stream: TcpStream, clock: Clock) {
+async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
     let peers = core.peers();
     peers.strangers.set(peers.strangers.get() + 1);
     let introduced = peers.handshake().answer(&mut stream).await;
@@ -148,7 +187,7 @@ async fn welcome(core: Rc<CoreHost>, mut stream: TcpStream, clock: Clock) {
 }
 
 /// Keeps a connection to a peer with a smaller number, for as long as the server runs.
-async fn dial(core: Rc<CoreHost>, link: Rc<Link>) {
+async fn dial(core: Rc<impl PeerHost>, link: Rc<Link>) {
     let mut pause = REDIAL_FIRST;
     // What was said of it last: a peer that is down for days is worth one line, not one for each dial.
     let mut said = String::new();

@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// A precondition that the machine does not meet.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unmet {
+pub enum Unmet {
     /// io_uring cannot be set up.
     #[error(
         "io_uring is not available ({0}): ringkeeper needs Linux 5.8 or newer with io_uring allowed; \
@@ -18,14 +18,22 @@ pub(crate) enum Unmet {
         "only {limit} KiB of memory may be locked and {needed} KiB are needed: raise it with `ulimit -l {needed}`, \
          or LimitMEMLOCK= in the systemd unit"
     )]
-    MemoryLock { limit: u64, needed: u64 },
+    MemoryLock {
+        /// What may be locked, KiB.
+        limit: u64,
+        /// What is needed, KiB.
+        needed: u64,
+    },
 }
 
 /// Each executor has three rings; glommio refuses to start under this limit.
 const MEMLOCK_MIN_KIB: u64 = 512;
 
 /// Checks io_uring and the limit of locked memory.
-pub(crate) fn check() -> Result<(), Unmet> {
+///
+/// # Errors
+/// One of them is missing.
+pub fn check() -> Result<(), Unmet> {
     if let Some(limit) = getrlimit(Resource::Memlock).current.map(|bytes| bytes / 1024)
         && limit < MEMLOCK_MIN_KIB
     {
@@ -35,7 +43,7 @@ pub(crate) fn check() -> Result<(), Unmet> {
 }
 
 /// Raises the limit of open files to what the system allows: a connection is one of them.
-pub(crate) fn raise_open_files() -> u64 {
+pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if limit.current != limit.maximum && rustix::process::setrlimit(Resource::Nofile, raised).is_err() {

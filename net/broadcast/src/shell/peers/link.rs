@@ -11,10 +11,10 @@ use glommio::net::TcpStream;
 use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_wire::ServerId;
 
+use super::PeerAddress;
 use super::frames::{self, FrameReader};
-use crate::config::ServerSpec;
-use crate::server::listener;
-use crate::server::wake::WakeFlag;
+use crate::shell::socket;
+use crate::shell::wake::WakeFlag;
 
 /// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the way to
 /// one learner; a peer with more to read does not read.
@@ -42,11 +42,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(server: &ServerSpec) -> Self {
+    pub(super) fn new(server: PeerAddress) -> Self {
         Self {
-            peer: ServerId(server.id),
-            host: server.host.clone(),
-            port: server.quorum_port,
+            peer: server.id,
+            host: server.host,
+            port: server.port,
             output: RefCell::default(),
             connected: Cell::new(false),
             dialed: Cell::new(0),
@@ -95,13 +95,14 @@ impl Link {
     /// then its messages, at last that it is gone.
     pub(super) async fn serve(&self, stream: TcpStream, deliver: &dyn Fn(Input)) {
         let Ok(mut writer) =
-            stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| listener::second(&stream))
+            stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| socket::second(&stream))
         else {
             return;
         };
         if !self.take_over().await {
             return;
         }
+        let standing = Standing(self);
         tracing::info!(peer = %self.peer, "peer connected");
         deliver(Input::PeerConnected(self.peer));
         let closing = async {
@@ -111,8 +112,7 @@ impl Link {
         // Nothing is written after the decision to close, so that a peer never sees messages behind a missing one.
         let error = or(closing, or(self.read(stream, deliver), self.write(&mut writer))).await;
         let _ = writer.shutdown(std::net::Shutdown::Both).await;
-        self.output.take();
-        self.connected.set(false);
+        drop(standing);
         tracing::info!(peer = %self.peer, %error, "peer disconnected");
         deliver(Input::PeerDisconnected(self.peer));
     }
@@ -176,6 +176,16 @@ impl Link {
     }
 }
 
+/// A connection that stands, for as long as it is served, also when whoever serves it is cancelled.
+struct Standing<'a>(&'a Link);
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.0.output.take();
+        self.0.connected.set(false);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
@@ -207,7 +217,7 @@ mod tests {
     }
 
     fn link() -> Rc<Link> {
-        Rc::new(Link::new(&ServerSpec::parse(2, "127.0.0.1:1:1").expect("valid")))
+        Rc::new(Link::new(PeerAddress { id: ServerId(2), host: "127.0.0.1".to_owned(), port: 1 }))
     }
 
     /// Serves one end of a new connection on the link; the other end.

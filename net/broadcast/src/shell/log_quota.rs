@@ -1,4 +1,4 @@
-//! How often clients can make the server write a line to its log.
+//! How often others can make the server write a line to its log.
 
 use std::cell::Cell;
 
@@ -6,9 +6,9 @@ use std::cell::Cell;
 const LINES_MAX: u64 = 10;
 const REFILL_MS: u64 = 1000;
 
-/// A bucket of log lines: what clients do wrong is told, but never faster than an operator can read.
+/// A bucket of log lines: what others do wrong is told, but never faster than an operator can read.
 #[derive(Debug)]
-pub(crate) struct LogQuota {
+pub struct LogQuota {
     lines: Cell<u64>,
     refilled_ms: Cell<u64>,
     suppressed: Cell<u64>,
@@ -22,7 +22,8 @@ impl Default for LogQuota {
 
 impl LogQuota {
     /// Whether a line may be written now; says how many were not since the last one.
-    pub(crate) fn admit(&self, now_ms: u64) -> bool {
+    #[must_use]
+    pub fn admit(&self, now_ms: u64) -> bool {
         let refill = now_ms.saturating_sub(self.refilled_ms.get()) / REFILL_MS;
         if refill > 0 {
             self.lines.set((self.lines.get() + refill).min(LINES_MAX));

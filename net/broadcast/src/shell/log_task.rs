@@ -7,20 +7,17 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
 use ringkeeper_log::Reader;
-use ringkeeper_log::error::{AppendError, FatalError, SegmentError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, ReplayError, SegmentError, TruncateError};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
-use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::core_host::CoreHost;
-use super::replay::{self, RestoreError};
 use super::wake::WakeFlag;
 
 /// Without an append for this long, the log writes down that all of it is durable, so that later damage to its last
@@ -32,51 +29,99 @@ const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(250);
 
 /// Why the log ended.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogFailure {
+pub enum LogFailure {
+    /// An append failed.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// The disk failed.
     #[error(transparent)]
     Fatal(#[from] FatalError),
+    /// It could not be cut.
     #[error(transparent)]
     Truncate(#[from] TruncateError),
+    /// It could not be read.
     #[error(transparent)]
-    Restore(#[from] RestoreError),
+    Snapshot(#[from] SnapshotError),
+    /// What the medium holds makes no state.
+    #[error("{0}")]
+    Restore(ReplayError),
+}
+
+/// How what the medium holds becomes a state again.
+#[expect(async_fn_in_trait, reason = "log, snapshots and state live on one thread")]
+pub trait Restore<S: Storage>: 'static {
+    /// The state.
+    type State: 'static;
+
+    /// The state after all of the log. `cluster` is the ensemble, 0 while not known.
+    ///
+    /// # Errors
+    /// There is none, or the medium fails.
+    async fn restore(
+        &self,
+        snapshots: &Snapshots<S>,
+        wal: &Wal<S>,
+        cluster: u64,
+    ) -> Result<Self::State, ReplayError>;
+}
+
+/// Who hears that the log has answers.
+pub trait LogHost: 'static {
+    /// There is an answer, or the log is idle.
+    fn wake(&self);
 }
 
 /// Something to do with the log.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub enum Command {
     /// Append, answered by [`Input::Durable`].
     Append(Batch),
     /// Cut, answered by [`Input::Truncated`].
-    Truncate { after: Zxid },
+    Truncate {
+        /// The last zxid that stays.
+        after: Zxid,
+    },
     /// Rebuild the state from the newest snapshot and the log after it, answered by [`Answer::Rebuilt`].
     Rebuild,
     /// Begin the log anew after a snapshot that was received, and read the state from it, answered by
     /// [`Answer::Installed`], or by [`Input::SnapshotAborted`] if the disk is full.
-    Install { last: LogMark },
+    Install {
+        /// What it holds.
+        last: LogMark,
+    },
     /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is any.
-    Purge { upto: Zxid },
+    Purge {
+        /// What it holds.
+        upto: Zxid,
+    },
     /// Make promises durable, answered by [`Input::EpochsDurable`].
     Promise(Epochs),
     /// Read for a peer, answered by [`Input::LogRead`].
-    Read { peer: ServerId, after: Zxid, bytes_max: usize },
+    Read {
+        /// The peer.
+        peer: ServerId,
+        /// Read what comes right after it.
+        after: Zxid,
+        /// About how much.
+        bytes_max: usize,
+    },
 }
 
 /// What the log answers.
-pub(crate) enum Answer {
+#[derive(Debug)]
+pub enum Answer<T> {
     /// An input of the node.
     Input(Input),
     /// The state after all of the log, rebuilt.
-    Rebuilt(Box<State>),
+    Rebuilt(Box<T>),
     /// The state of a snapshot, which has replaced log and state.
-    Installed(Box<State>, LogMark),
+    Installed(Box<T>, LogMark),
 }
 
 /// Commands on their way to the log, and its answers.
-pub(crate) struct LogQueue {
+pub struct LogQueue<T> {
     commands: RefCell<VecDeque<Command>>,
-    answers: RefCell<VecDeque<Answer>>,
+    answers: RefCell<VecDeque<Answer<T>>>,
     /// A command is being carried out.
     busy: Cell<bool>,
     stop: Cell<bool>,
@@ -89,23 +134,26 @@ pub(crate) struct LogQueue {
 
 /// How long the medium took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Forced {
+pub struct Forced {
     /// Appends that were made durable.
-    pub(crate) count: u64,
-    /// Their time in all, and the shortest and longest of them, microseconds.
-    pub(crate) sum_us: u64,
-    pub(crate) min_us: u64,
-    pub(crate) max_us: u64,
+    pub count: u64,
+    /// Their time in all, microseconds.
+    pub sum_us: u64,
+    /// The shortest of them, microseconds.
+    pub min_us: u64,
+    /// The longest of them, microseconds.
+    pub max_us: u64,
     /// How many took longer than the warning threshold.
-    pub(crate) slow: u64,
+    pub slow: u64,
 }
 
-impl LogQueue {
+impl<T> LogQueue<T> {
     /// An empty queue. An append that takes longer than `force_warning` is told to the operator.
-    pub(crate) fn new(force_warning: Duration) -> Rc<Self> {
+    #[must_use]
+    pub fn new(force_warning: Duration) -> Rc<Self> {
         Rc::new(Self {
             commands: RefCell::default(),
-            answers: RefCell::default(),
+            answers: RefCell::new(VecDeque::new()),
             busy: Cell::new(false),
             stop: Cell::new(false),
             full: Cell::new(false),
@@ -116,38 +164,42 @@ impl LogQueue {
     }
 
     /// Adds a command.
-    pub(crate) fn push(&self, command: Command) {
+    pub fn push(&self, command: Command) {
         self.commands.borrow_mut().push_back(command);
         self.work.raise();
     }
 
     /// Takes the oldest answer.
-    pub(crate) fn next_answer(&self) -> Option<Answer> {
+    #[must_use]
+    pub fn next_answer(&self) -> Option<Answer<T>> {
         self.answers.borrow_mut().pop_front()
     }
 
     /// Whether an append would be carried out at once.
-    pub(crate) fn is_idle(&self) -> bool {
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         !self.busy.get() && self.commands.borrow().is_empty()
     }
 
     /// Whether the disk has room for writes.
-    pub(crate) fn has_room(&self) -> bool {
+    #[must_use]
+    pub fn has_room(&self) -> bool {
         !self.full.get()
     }
 
     /// How long the medium took so far.
-    pub(crate) fn forced(&self) -> Forced {
+    #[must_use]
+    pub fn forced(&self) -> Forced {
         self.forced.get()
     }
 
     /// Ends the task once everything is carried out.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stop.set(true);
         self.work.raise();
     }
 
-    fn answer(&self, answer: Answer) {
+    fn answer(&self, answer: Answer<T>) {
         self.answers.borrow_mut().push_back(answer);
     }
 
@@ -196,22 +248,31 @@ impl LogQueue {
 }
 
 /// The log, the promises, and what rebuilding a state needs.
-pub(crate) struct LogTask<S: Storage> {
-    pub(crate) wal: Wal<S>,
-    pub(crate) snapshots: Snapshots<S>,
-    pub(crate) storage: S,
-    pub(crate) reserve: Reserve<S>,
-    pub(crate) meta: MetaStore<S>,
-    /// Seed of the trees of this process.
-    pub(crate) seed: u64,
+pub struct LogTask<S: Storage, R> {
+    /// The log.
+    pub wal: Wal<S>,
+    /// The snapshots beside it.
+    pub snapshots: Snapshots<S>,
+    /// Where both are.
+    pub storage: S,
+    /// Room for what must be written on a full disk.
+    pub reserve: Reserve<S>,
+    /// The promises.
+    pub meta: MetaStore<S>,
+    /// How to rebuild a state.
+    pub restore: R,
 }
 
-impl<S: Storage> LogTask<S> {
+impl<S: Storage, R: Restore<S>> LogTask<S, R> {
     /// Carries out what the queue holds until it is stopped.
     ///
     /// # Errors
     /// The medium failed. Nothing more can be acknowledged; the process has to end.
-    pub(crate) async fn run(mut self, queue: Rc<LogQueue>, core: Rc<CoreHost>) -> Result<(), LogFailure> {
+    pub async fn run(
+        mut self,
+        queue: Rc<LogQueue<R::State>>,
+        core: Rc<impl LogHost>,
+    ) -> Result<(), LogFailure> {
         let mut sealed = true;
         loop {
             let group = queue.next_group();
@@ -253,8 +314,8 @@ impl<S: Storage> LogTask<S> {
     async fn append(
         &mut self,
         group: &[Batch],
-        queue: &Rc<LogQueue>,
-        core: &Rc<CoreHost>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
         let Some(last) = group.last() else { return Ok(true) };
         let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
@@ -277,7 +338,7 @@ impl<S: Storage> LogTask<S> {
         Ok(true)
     }
 
-    async fn found_room(&mut self, queue: &LogQueue) {
+    async fn found_room(&mut self, queue: &LogQueue<R::State>) {
         if queue.full.replace(false) {
             tracing::info!("the disk has room again, writes go on");
             self.reserve.keep().await;
@@ -289,8 +350,8 @@ impl<S: Storage> LogTask<S> {
     async fn wait_for_room(
         &mut self,
         needed_bytes: u64,
-        queue: &Rc<LogQueue>,
-        core: &Rc<CoreHost>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
         if !queue.full.replace(true) {
             tracing::error!(needed_bytes, "the disk is full: writes are refused until there is room");
@@ -317,8 +378,8 @@ impl<S: Storage> LogTask<S> {
     async fn carry_out(
         &mut self,
         command: Command,
-        queue: &Rc<LogQueue>,
-        core: &Rc<CoreHost>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         let answer = match command {
             Command::Append(_) => unreachable!("appends are taken in groups"),
@@ -349,8 +410,8 @@ impl<S: Storage> LogTask<S> {
     async fn carry_out_beside(
         &mut self,
         command: Command,
-        queue: &Rc<LogQueue>,
-        core: &Rc<CoreHost>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         match command {
             Command::Promise(epochs) => {
@@ -380,8 +441,8 @@ impl<S: Storage> LogTask<S> {
     async fn truncate(
         &mut self,
         after: Zxid,
-        queue: &Rc<LogQueue>,
-        core: &Rc<CoreHost>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
     ) -> Result<Option<Position>, LogFailure> {
         loop {
             match self.wal.truncate_after(after.0).await {
@@ -399,24 +460,24 @@ impl<S: Storage> LogTask<S> {
         }
     }
 
-    async fn install(&mut self, last: LogMark) -> Result<Answer, LogFailure> {
+    async fn install(&mut self, last: LogMark) -> Result<Answer<R::State>, LogFailure> {
         match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
             Ok(()) => {}
             Err(SegmentError::NoSpace { size_bytes }) => {
                 tracing::error!(size_bytes, "no space to begin the log anew after a snapshot");
-                self.snapshots.withdraw(last.zxid.0).await.map_err(RestoreError::from)?;
+                self.snapshots.withdraw(last.zxid.0).await?;
                 return Ok(Answer::Input(Input::SnapshotAborted));
             }
             Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
         }
-        self.snapshots.install(last.zxid.0).await.map_err(RestoreError::from)?;
+        self.snapshots.install(last.zxid.0).await?;
         Ok(Answer::Installed(Box::new(self.rebuild().await?), last))
     }
 
     /// Nothing committed is ever cut off, so all snapshots are of what the log still has.
-    async fn rebuild(&self) -> Result<State, LogFailure> {
+    async fn rebuild(&self) -> Result<R::State, LogFailure> {
         let cluster = self.meta.meta().promises.cluster;
-        Ok(replay::restore(&self.snapshots, &self.wal, cluster, self.seed).await?.state)
+        self.restore.restore(&self.snapshots, &self.wal, cluster).await.map_err(LogFailure::Restore)
     }
 }
 
@@ -443,7 +504,8 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
 }
 
 /// A position of the log, in the words of the broadcast.
-pub(crate) fn mark(position: Position) -> LogMark {
+#[must_use]
+pub fn mark(position: Position) -> LogMark {
     LogMark { zxid: Zxid(position.zxid), checksum: position.checksum.0 }
 }
 
@@ -457,7 +519,7 @@ fn promises(epochs: &Epochs) -> Promises {
 }
 
 /// Waits for work; false if the log is to be sealed before any has come.
-async fn wait(queue: &LogQueue, sealed: bool) -> bool {
+async fn wait<T>(queue: &LogQueue<T>, sealed: bool) -> bool {
     let work = async {
         poll_fn(|cx| queue.work.poll_lower(cx)).await;
         true

@@ -6,14 +6,14 @@ use std::task::{Context, Poll, Waker};
 /// Something to do, for one waiting task. Setting it twice before the task runs is one wake-up: what comes in
 /// meanwhile is handled in one go.
 #[derive(Debug, Default)]
-pub(crate) struct WakeFlag {
+pub struct WakeFlag {
     raised: Cell<bool>,
     waiting: RefCell<Option<Waker>>,
 }
 
 impl WakeFlag {
     /// There is something to do.
-    pub(crate) fn raise(&self) {
+    pub fn raise(&self) {
         if !self.raised.replace(true)
             && let Some(waker) = self.waiting.borrow_mut().take()
         {
@@ -22,12 +22,12 @@ impl WakeFlag {
     }
 
     /// Forgets what was to be done.
-    pub(crate) fn lower(&self) {
+    pub fn lower(&self) {
         self.raised.set(false);
     }
 
     /// Ready, and lowered, if it was raised.
-    pub(crate) fn poll_lower(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_lower(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.raised.replace(false) {
             return Poll::Ready(());
         }

@@ -1,0 +1,269 @@
+//! Starting a server on a thread of its own, and ending it.
+
+use std::io;
+use std::net::ToSocketAddrs;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use async_channel::Receiver;
+use futures_lite::future::or;
+use glommio::{ExecutorJoinHandle, Placement};
+use ringkeeper_engine::zab::Zab;
+use ringkeeper_wire::ServerId;
+use socket2::Socket;
+
+use crate::config::{Config, ConfigError, Member};
+use crate::core::{Core, Settings};
+use crate::handle::{Handle, Request, Shared};
+use crate::host::Host;
+use crate::machine::{StateError, StateMachine};
+use crate::recovery::{Folder, FolderError};
+use crate::shell::clock::Clock;
+use crate::shell::executor::{executor, keep_awake};
+use crate::shell::log_task::{LogFailure, LogQueue};
+use crate::shell::peers::{PeerHost, Peers};
+use crate::shell::{preflight, socket};
+use crate::waiters::Release;
+
+/// How often time is told to the core.
+const TICK: Duration = Duration::from_millis(20);
+
+/// A write of the log that takes longer than this is told of.
+const FORCE_WARNING: Duration = Duration::from_secs(1);
+
+/// Connections of other members that wait to be taken.
+const BACKLOG: i32 = 64;
+
+const IO_MEMORY_BYTES: usize = 4 << 20;
+
+/// Why a server did not start: one sentence, with the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The machine does not offer what is needed.
+    #[error(transparent)]
+    Unmet(#[from] preflight::Unmet),
+    /// The folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The port for other members cannot be opened.
+    #[error(
+        "the port for other members, {address}, cannot be opened: {error}; end whoever listens there, or correct this member's address"
+    )]
+    Port {
+        /// This member's own address.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The machine refuses what it had saved.
+    #[error("the state machine refuses its snapshot: {0}")]
+    State(StateError),
+    /// The system refuses a thread, io_uring or random bytes.
+    #[error("the server's thread cannot start: {0}")]
+    Thread(String),
+}
+
+/// Why a server ended before it was told to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The log failed: nothing more can be acknowledged.
+    #[error("the log failed, nothing more can be acknowledged: {0}")]
+    Log(String),
+    /// What is in the log or came from the leader is not what was written.
+    #[error("the server cannot go on: {0}")]
+    Broken(String),
+    /// The state machine panicked.
+    #[error("the server's thread panicked")]
+    Panicked,
+}
+
+/// A running server. It ends when it is dropped, when [`Self::join`] follows a [`Handle::shutdown`], or when its log
+/// fails.
+#[derive(Debug)]
+pub struct Broadcast {
+    handle: Handle,
+    thread: Option<ExecutorJoinHandle<Result<(), Failure>>>,
+}
+
+impl Broadcast {
+    /// Starts a server with its state machine, on a thread of its own, and returns when its folder is read, its machine
+    /// set to its newest snapshot and its port open. Whether there is a leader is another matter: see
+    /// [`StateMachine::status`].
+    ///
+    /// # Errors
+    /// It cannot be started; nothing is left running.
+    pub fn start<M: StateMachine>(config: Config, machine: M) -> Result<Self, StartError> {
+        let members = config.check()?;
+        preflight::check()?;
+        let folder = Folder::claim(&config.folder)?;
+        let port = open_port(&config, &members)?;
+        let shared = Shared::new(config.proposal_bytes_max, config.outstanding_bytes_max);
+        let (sender, requests) = async_channel::unbounded();
+        let (started, starting) = mpsc::sync_channel(1);
+        let handle = Handle::new(Arc::clone(&shared), sender);
+        let name = format!("broadcast-{}", config.id);
+        let server = Server { config, members, folder, port, shared, requests };
+        let thread = executor(&name, Placement::Unbound, IO_MEMORY_BYTES)
+            .spawn(move || server.run(machine, started))
+            .map_err(|error| StartError::Thread(error.to_string()))?;
+        match starting.recv() {
+            Ok(Ok(())) => Ok(Self { handle, thread: Some(thread) }),
+            Ok(Err(error)) => {
+                let _ = thread.join();
+                Err(error)
+            }
+            Err(_) => Err(StartError::Thread("it panicked before it had started".to_owned())),
+        }
+    }
+
+    /// A way to the server, for any thread.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits for the server's end.
+    ///
+    /// # Errors
+    /// It ended before it was told to.
+    pub fn join(mut self) -> Result<(), Failure> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        match self.thread.take().map(ExecutorJoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Err(Failure::Panicked),
+        }
+    }
+}
+
+impl Drop for Broadcast {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "a server had ended");
+        }
+    }
+}
+
+/// Opens the port on which other members connect, if there are any.
+fn open_port(config: &Config, members: &[Member]) -> Result<Option<Socket>, StartError> {
+    let Some(own) = members.iter().find(|member| member.address.id.0 == config.id) else { return Ok(None) };
+    let port = own.address.port;
+    let host = if config.listen_on_all { "0.0.0.0" } else { &own.address.host };
+    let failed = |error| StartError::Port { address: format!("{host}:{port}"), error };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs().map_err(failed)? {
+        match socket::bind(address).and_then(|socket| socket.listen(BACKLOG).map(|()| socket)) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+/// Everything that the thread is made from.
+struct Server {
+    config: Config,
+    members: Vec<Member>,
+    folder: Folder,
+    port: Option<Socket>,
+    shared: Arc<Shared>,
+    requests: Receiver<Request>,
+}
+
+impl Server {
+    /// The thread's executor: recovery, then all tasks, until the end.
+    async fn run<M: StateMachine>(
+        self,
+        mut machine: M,
+        started: mpsc::SyncSender<Result<(), StartError>>,
+    ) -> Result<(), Failure> {
+        keep_awake();
+        let clock = Clock::start();
+        let Self { config, members, folder, port, shared, requests } = self;
+        let say = |result| {
+            // Whoever started this waits for it.
+            let _ = started.send(result);
+        };
+        let opened = async {
+            let opened = folder.open(&config, random()?).await?;
+            if let Some(state) = &opened.state {
+                let zxid = opened.recovered.snapshot.zxid;
+                machine.set_state(zxid, state).map_err(StartError::State)?;
+            }
+            let zab = Zab::new(config.zab(&members), opened.durable.clone(), random()?);
+            Ok((opened, zab, random()?))
+        };
+        let (opened, zab, origin) = match opened.await {
+            Ok(opened) => opened,
+            Err(error) => {
+                say(Err(error));
+                return Ok(());
+            }
+        };
+        let settings = Settings {
+            origin,
+            snapshot_after_txns: config.snapshot_after_txns,
+            snapshot_after_bytes: config.snapshot_after_bytes,
+        };
+        let core = Core::new(settings, zab, machine, opened.recovered);
+        let log = LogQueue::new(FORCE_WARNING);
+        let ensemble = members.into_iter().map(|member| member.address);
+        let peers = Peers::new(ServerId(config.id), ensemble, &config.secret);
+        let waiters = Rc::default();
+        let release = Release { waiters: Rc::clone(&waiters), requests };
+        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, opened.snapshots, waiters);
+
+        let upkeep = opened.log.wal.upkeep();
+        let log_task = glommio::spawn_local(opened.log.run(Rc::clone(&log), Rc::clone(&host)));
+        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
+        let core_task = glommio::spawn_local(Rc::clone(&host).pump());
+        let receiving = glommio::spawn_local(Rc::clone(&host).receive_snapshots());
+        let ticking = Rc::clone(&host);
+        let ticking = glommio::spawn_local(async move {
+            loop {
+                glommio::timer::sleep(TICK).await;
+                ticking.tick();
+            }
+        });
+        Peers::start(&host, port, clock);
+        say(Ok(()));
+
+        let stop = async {
+            host.requests(&release.requests).await;
+            log.stop();
+            std::future::pending().await
+        };
+        // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
+        let log_ends =
+            async { or(log_task, upkeep_task).await.map_err(|error| Failure::Log(error.to_string())) };
+        let core_ends = async { Err(Failure::Broken(core_task.await)) };
+        let ended = or(stop, or(log_ends, core_ends)).await;
+        host.peers().stop().await;
+        receiving.cancel().await;
+        ticking.cancel().await;
+        tracing::info!(zxid = %host.delivered(), "ended");
+        ended
+    }
+}
+
+/// A number of the system's random source.
+fn random() -> Result<u64, StartError> {
+    getrandom::u64().map_err(|error| StartError::Thread(format!("no random bytes: {error}")))
+}
+
+/// Handles are for any thread.
+const _: () = {
+    const fn for_any_thread<T: Clone + Send + Sync>() {}
+    for_any_thread::<Handle>();
+};

@@ -1,0 +1,566 @@
+//! Every decision of the library, without I/O: the broadcast below, the application's machine above.
+//!
+//! ```text
+//! propose ─▶ waiting ─▶ seal ─▶ Zab ─▶ Append ─▶ uncommitted ─ Commit ─▶ upcalls ─▶ deliver ─▶ machine, Answer
+//!               └─ on a follower: Forward to the leader ─▲
+//! ```
+//!
+//! What the machine is to hear waits in one queue, in order, so that a slow machine holds up nothing but itself: a
+//! status comes after what was committed before it, a sync behind what it has to see, a snapshot at the very zxid that
+//! it names.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ringkeeper_engine::zab::{self, Batch, Effect, Effects, Input, LogMark, Status, Zab};
+use ringkeeper_log::frame;
+use ringkeeper_wire::{ServerId, Zxid};
+
+use crate::entry::{self, Entries, Entry, EntryError};
+use crate::machine::StateMachine;
+use crate::message::{ToLeader, ToLearner};
+use crate::shell::framing;
+
+/// More in one batch does not go faster.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// What the library decides by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// This start of the server, see [`crate::entry`].
+    pub(crate) origin: u64,
+    pub(crate) snapshot_after_txns: u64,
+    pub(crate) snapshot_after_bytes: u64,
+}
+
+/// What recovery found, apart from what the broadcast is told.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// The newest snapshot, to which the machine is set.
+    pub(crate) snapshot: LogMark,
+    /// What the log holds after it. Whether it is committed is found with a quorum.
+    pub(crate) batches: Vec<Batch>,
+}
+
+/// What came of a proposal or a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Delivered here, with this zxid.
+    Delivered(Zxid),
+    /// There is no leader: nothing was done.
+    NoLeader,
+    /// The leader was lost: it may have been delivered, or be delivered yet, or never.
+    Unknown,
+}
+
+/// What the shell has to do, in order.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Carry this out; the answer comes back as the [`Input`] that it names.
+    Zab(Effect),
+    /// Tell whoever waits for it.
+    Answer { number: u64, answer: Answer },
+    /// The machine has heard of this.
+    Status(Status),
+    /// Write a snapshot; answered by [`Core::snapshot_ended`].
+    TakeSnapshot { last: LogMark, cluster: u64, state: Vec<u8> },
+    /// Send the newest snapshot to a learner, in place of one that is being sent.
+    SendSnapshot { to: ServerId },
+    /// A learner has taken so much of the snapshot that it is sent.
+    Taken { by: ServerId, zxid: Zxid, bytes: u64 },
+    /// Receive a snapshot; answered by [`Core::installed`] or [`Input::SnapshotAborted`].
+    InstallSnapshot { last: LogMark },
+    /// A piece of it.
+    SnapshotChunk(Arc<[u8]>),
+    /// Stop receiving it, unless it is installed already.
+    AbortSnapshot,
+    /// A peer sent what it cannot have meant: its connection is to be closed.
+    Distrust { peer: ServerId, reason: String },
+    /// The server cannot go on.
+    Broken(String),
+}
+
+/// What the machine is to hear.
+enum Upcall {
+    Deliver(Batch),
+    /// Proposals up to `handed_on` that are outstanding by then have an unknown outcome.
+    Status {
+        status: Status,
+        handed_on: u64,
+    },
+    Synced {
+        number: u64,
+    },
+    Install {
+        last: LogMark,
+        state: Vec<u8>,
+    },
+    /// A learner needs one.
+    Snapshot,
+}
+
+/// Entries that wait to be proposed or forwarded, and the last of this server's own numbers among them.
+#[derive(Default)]
+struct Waiting {
+    entries: Entries,
+    last_own: u64,
+}
+
+/// Who asked whether this server still leads.
+enum Asker {
+    Own { number: u64 },
+    Learner { id: ServerId, number: u64 },
+}
+
+/// One server's part.
+pub(crate) struct Core<M> {
+    settings: Settings,
+    zab: Zab,
+    effects: Effects,
+    machine: M,
+    waiting: VecDeque<Waiting>,
+    /// This server's own proposals that nobody was told of yet, in order.
+    outstanding: VecDeque<u64>,
+    /// The last of its own proposals that was proposed or forwarded.
+    handed_on: u64,
+    /// This server's own syncs; with the zxid that has to be delivered, once it is known.
+    syncs: BTreeMap<u64, Option<Zxid>>,
+    questions: BTreeMap<u64, Asker>,
+    questions_asked: u64,
+    /// In the log and not known to be committed, in order.
+    uncommitted: VecDeque<Batch>,
+    upcalls: VecDeque<Upcall>,
+    upcall_bytes: usize,
+    /// What the machine holds.
+    delivered: LogMark,
+    txns_since_snapshot: u64,
+    bytes_since_snapshot: u64,
+    /// The newest snapshot that is durable.
+    snapshot: Zxid,
+    taking_snapshot: bool,
+    /// Learners that wait for a snapshot of at least this.
+    wanted: Vec<(ServerId, Zxid)>,
+    outputs: Vec<Output>,
+}
+
+impl<M: StateMachine> Core<M> {
+    /// A server as its folder remembers it; the machine has been set to the snapshot. It does nothing before
+    /// [`Input::Start`].
+    pub(crate) fn new(settings: Settings, zab: Zab, machine: M, recovered: Recovered) -> Self {
+        Self {
+            settings,
+            zab,
+            effects: Effects::new(),
+            machine,
+            waiting: VecDeque::new(),
+            outstanding: VecDeque::new(),
+            handed_on: 0,
+            syncs: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            questions_asked: 0,
+            uncommitted: recovered.batches.into(),
+            upcalls: VecDeque::new(),
+            upcall_bytes: 0,
+            delivered: recovered.snapshot,
+            txns_since_snapshot: 0,
+            bytes_since_snapshot: 0,
+            snapshot: recovered.snapshot.zxid,
+            taking_snapshot: false,
+            wanted: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Takes what is to be done, in order.
+    pub(crate) fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// The last transaction that the machine has heard of.
+    pub(crate) const fn delivered(&self) -> Zxid {
+        self.delivered.zxid
+    }
+
+    /// The ensemble, 0 while not known.
+    pub(crate) const fn cluster(&self) -> u64 {
+        self.zab.durable_epochs().cluster
+    }
+
+    /// Bytes that are committed and that the machine has not heard of.
+    pub(crate) const fn undelivered_bytes(&self) -> usize {
+        self.upcall_bytes
+    }
+
+    /// Something happened to the log, to a peer, or to the time.
+    pub(crate) fn input(&mut self, now_ms: u64, input: Input) {
+        self.zab.handle(now_ms, input, &mut self.effects);
+        self.settle(now_ms);
+    }
+
+    /// A proposal made here. Numbers of proposals and syncs rise.
+    pub(crate) fn propose(&mut self, number: u64, proposal: &[u8]) {
+        if self.zab.status() == Status::Looking {
+            return self.answer(number, Answer::NoLeader);
+        }
+        self.outstanding.push_back(number);
+        self.wait(Entry { origin: self.settings.origin, number, proposal });
+    }
+
+    fn wait(&mut self, entry: Entry<'_>) {
+        let room = |waiting: &Waiting| waiting.entries.has_room(entry.proposal.len(), BATCH_BYTES_MAX);
+        if !self.waiting.back().is_some_and(room) {
+            self.waiting.push_back(Waiting::default());
+        }
+        let Some(waiting) = self.waiting.back_mut() else { return };
+        waiting.entries.push(entry);
+        if entry.origin == self.settings.origin {
+            waiting.last_own = entry.number;
+        }
+    }
+
+    /// A sync asked for here.
+    pub(crate) fn sync(&mut self, now_ms: u64, number: u64) {
+        match self.zab.status() {
+            Status::Looking => return self.answer(number, Answer::NoLeader),
+            Status::Leading { .. } => self.ask(now_ms, Asker::Own { number }),
+            Status::Following { .. } => {
+                let message = ToLeader::Sync { number }.encode();
+                self.zab.handle(now_ms, Input::Forward(message.into()), &mut self.effects);
+            }
+        }
+        self.syncs.insert(number, None);
+        self.settle(now_ms);
+    }
+
+    fn ask(&mut self, now_ms: u64, asker: Asker) {
+        self.questions_asked += 1;
+        let token = self.questions_asked;
+        self.questions.insert(token, asker);
+        self.zab.handle(now_ms, Input::ConfirmLeadership { token }, &mut self.effects);
+    }
+
+    /// Passes on what waits: the log can take a batch, or so much waits that it should not wait longer.
+    pub(crate) fn seal(&mut self, now_ms: u64) {
+        match self.zab.status() {
+            Status::Looking => {}
+            Status::Following { .. } => {
+                while let Some(waiting) = self.waiting.pop_front() {
+                    self.handed_on = self.handed_on.max(waiting.last_own);
+                    let message = ToLeader::Proposals(waiting.entries.bytes()).encode();
+                    self.zab.handle(now_ms, Input::Forward(message.into()), &mut self.effects);
+                }
+            }
+            Status::Leading { .. } => self.propose_waiting(now_ms),
+        }
+        self.settle(now_ms);
+    }
+
+    fn propose_waiting(&mut self, now_ms: u64) {
+        while let Some(first) = self.zab.next_zxid() {
+            let Some(waiting) = self.waiting.pop_front() else { return };
+            self.handed_on = self.handed_on.max(waiting.last_own);
+            // The broadcast leaves an epoch long before its counter could run over in the middle of a batch.
+            let last = Zxid(first.0 + u64::from(waiting.entries.count()) - 1);
+            let batch = framing::frame(first, last, &waiting.entries.payload(), self.zab.last().checksum);
+            self.zab.handle(now_ms, Input::Propose(batch), &mut self.effects);
+        }
+    }
+
+    /// Whether more waits than one batch should hold.
+    pub(crate) fn has_full_batch(&self) -> bool {
+        self.waiting.len() > 1
+    }
+
+    /// All that came in is handled: commits that found no proposal to ride on leave now.
+    pub(crate) fn flush(&mut self, now_ms: u64) {
+        self.input(now_ms, Input::Flush);
+    }
+
+    /// The snapshot is durable, or was not written.
+    pub(crate) fn snapshot_ended(&mut self, now_ms: u64, taken: Option<Zxid>) {
+        self.taking_snapshot = false;
+        if let Some(zxid) = taken {
+            self.snapshot = self.snapshot.max(zxid);
+            self.input(now_ms, Input::SnapshotTaken { zxid });
+            return self.send_snapshots();
+        }
+        for (peer, _) in std::mem::take(&mut self.wanted) {
+            self.outputs.push(Output::Zab(Effect::Disconnect { peer }));
+        }
+    }
+
+    /// A snapshot from the leader has replaced the log.
+    pub(crate) fn installed(&mut self, now_ms: u64, last: LogMark, state: Vec<u8>) {
+        self.uncommitted.clear();
+        self.snapshot = self.snapshot.max(last.zxid);
+        self.upcalls.push_back(Upcall::Install { last, state });
+        self.input(now_ms, Input::SnapshotInstalled { last });
+    }
+
+    /// Lets the machine hear of about `bytes` of what it has to hear. Whether there is more.
+    pub(crate) fn deliver(&mut self, bytes: usize) -> bool {
+        let mut heard = 0;
+        while heard < bytes {
+            let Some(upcall) = self.upcalls.pop_front() else { return false };
+            match upcall {
+                Upcall::Deliver(batch) => {
+                    let len = batch.bytes().len();
+                    self.upcall_bytes -= len;
+                    heard += len;
+                    self.deliver_batch(&batch);
+                }
+                Upcall::Status { status, handed_on } => {
+                    self.give_up(handed_on);
+                    self.machine.status(status);
+                    self.outputs.push(Output::Status(status));
+                }
+                Upcall::Synced { number } => {
+                    self.machine.deliver_sync(self.delivered.zxid);
+                    self.answer(number, Answer::Delivered(self.delivered.zxid));
+                }
+                Upcall::Install { last, state } => {
+                    heard += state.len();
+                    self.set_state(last, &state);
+                }
+                Upcall::Snapshot => self.send_snapshots(),
+            }
+        }
+        !self.upcalls.is_empty()
+    }
+
+    fn deliver_batch(&mut self, batch: &Batch) {
+        // Checked when it came in.
+        let frame = frame::parse_trusted(batch.bytes()).map_err(|error| error.to_string());
+        let entries = frame.and_then(|frame| {
+            entry::read_payload(frame.payload(), zxids(batch)).map_err(|error| error.to_string())
+        });
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(reason) => return self.outputs.push(Output::Broken(format!("{batch:?}: {reason}"))),
+        };
+        for (zxid, entry) in (batch.first().0..).map(Zxid).zip(entries) {
+            self.machine.deliver(zxid, entry.proposal);
+            if entry.origin == self.settings.origin {
+                self.delivered_own(entry.number, zxid);
+            }
+        }
+        self.delivered = batch.end();
+        self.txns_since_snapshot += zxids(batch);
+        self.bytes_since_snapshot += batch.bytes().len() as u64;
+        let due = self.txns_since_snapshot >= self.settings.snapshot_after_txns
+            || self.bytes_since_snapshot >= self.settings.snapshot_after_bytes;
+        if due {
+            self.take_snapshot();
+        }
+    }
+
+    fn delivered_own(&mut self, number: u64, zxid: Zxid) {
+        // In order, if anybody still waits for it.
+        if self.outstanding.front() == Some(&number) {
+            self.outstanding.pop_front();
+            self.answer(number, Answer::Delivered(zxid));
+        }
+    }
+
+    fn give_up(&mut self, handed_on: u64) {
+        while let Some(number) = self.outstanding.pop_front_if(|number| *number <= handed_on) {
+            self.answer(number, Answer::Unknown);
+        }
+    }
+
+    fn set_state(&mut self, last: LogMark, state: &[u8]) {
+        if let Err(error) = self.machine.set_state(last.zxid, state) {
+            let reason = format!("the machine refuses the state at {}: {error}", last.zxid);
+            return self.outputs.push(Output::Broken(reason));
+        }
+        self.delivered = last;
+        (self.txns_since_snapshot, self.bytes_since_snapshot) = (0, 0);
+    }
+
+    fn take_snapshot(&mut self) {
+        if self.taking_snapshot {
+            return;
+        }
+        self.taking_snapshot = true;
+        (self.txns_since_snapshot, self.bytes_since_snapshot) = (0, 0);
+        let state = self.machine.get_state();
+        self.outputs.push(Output::TakeSnapshot { last: self.delivered, cluster: self.cluster(), state });
+    }
+
+    /// Sends the newest snapshot to whom it is enough for, and takes another one for the others.
+    fn send_snapshots(&mut self) {
+        let newest = self.snapshot;
+        for (to, _) in self.wanted.extract_if(.., |(_, least)| *least <= newest) {
+            self.outputs.push(Output::SendSnapshot { to });
+        }
+        if self.wanted.iter().any(|(_, least)| *least <= self.delivered.zxid) {
+            self.take_snapshot();
+        }
+    }
+
+    fn answer(&mut self, number: u64, answer: Answer) {
+        self.outputs.push(Output::Answer { number, answer });
+    }
+
+    /// Carries out what the broadcast wants, until it wants nothing more.
+    fn settle(&mut self, now_ms: u64) {
+        loop {
+            let effects: Vec<_> = self.effects.drain().collect();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                self.on_effect(now_ms, effect);
+            }
+        }
+    }
+
+    fn on_effect(&mut self, now_ms: u64, effect: Effect) {
+        match effect {
+            Effect::Append(batch) => self.on_append(batch),
+            Effect::Commit { upto } => self.on_commit(upto),
+            Effect::Truncate { after } => {
+                self.uncommitted.retain(|batch| batch.last() <= after);
+                self.outputs.push(Output::Zab(effect));
+            }
+            Effect::Status(status) => self.on_status(status),
+            // The status that follows says the same, and the machine has heard of nothing uncommitted.
+            Effect::Reset => {}
+            Effect::LeadershipConfirmed { token, commit } => self.on_confirmed(now_ms, token, commit),
+            Effect::Forwarded { from, bytes } => {
+                if let Err(reason) = self.on_forwarded(now_ms, from, &bytes) {
+                    self.outputs.push(Output::Distrust { peer: from, reason });
+                }
+            }
+            Effect::FromLeader { bytes } => self.on_leader(&bytes),
+            Effect::SendSnapshot { to } => {
+                self.wanted.retain(|(id, _)| *id != to);
+                // The learner may hold all that is committed: a snapshot of less would not help it.
+                self.wanted.push((to, self.zab.committed()));
+                self.upcalls.push_back(Upcall::Snapshot);
+            }
+            Effect::InstallSnapshot { last, .. } => self.outputs.push(Output::InstallSnapshot { last }),
+            Effect::SnapshotChunk { bytes, .. } => self.outputs.push(Output::SnapshotChunk(bytes)),
+            Effect::AbortSnapshot => self.outputs.push(Output::AbortSnapshot),
+            effect => self.outputs.push(Output::Zab(effect)),
+        }
+    }
+
+    fn on_append(&mut self, batch: Batch) {
+        let own = matches!(self.zab.status(), Status::Leading { epoch } if epoch == batch.epoch());
+        if !own && let Err(reason) = check(&batch) {
+            return self.outputs.push(Output::Broken(format!("{batch:?}: {reason}")));
+        }
+        self.uncommitted.push_back(batch.clone());
+        self.outputs.push(Output::Zab(Effect::Append(batch)));
+    }
+
+    fn on_commit(&mut self, upto: Zxid) {
+        while let Some(batch) = self.uncommitted.pop_front_if(|batch| batch.last() <= upto) {
+            self.upcall_bytes += batch.bytes().len();
+            self.upcalls.push_back(Upcall::Deliver(batch));
+        }
+        self.release_syncs();
+    }
+
+    /// Queues the syncs that have nothing more to wait for but what is queued before them.
+    fn release_syncs(&mut self) {
+        let committed = self.zab.committed();
+        let due = self.syncs.extract_if(.., |_, upto| upto.is_some_and(|upto| upto <= committed));
+        self.upcalls.extend(due.map(|(number, _)| Upcall::Synced { number }));
+    }
+
+    fn on_status(&mut self, status: Status) {
+        // What waits was told to nobody; what was handed on may have come to anything.
+        self.waiting.clear();
+        while let Some(number) = self.outstanding.pop_back_if(|number| *number > self.handed_on) {
+            self.answer(number, Answer::NoLeader);
+        }
+        for (number, _) in std::mem::take(&mut self.syncs) {
+            self.answer(number, Answer::NoLeader);
+        }
+        self.questions.clear();
+        if !matches!(status, Status::Leading { .. }) {
+            self.wanted.clear();
+        }
+        self.upcalls.push_back(Upcall::Status { status, handed_on: self.handed_on });
+    }
+
+    fn on_confirmed(&mut self, now_ms: u64, token: u64, commit: Zxid) {
+        match self.questions.remove(&token) {
+            Some(Asker::Own { number }) => {
+                self.syncs.insert(number, Some(commit));
+                self.release_syncs();
+            }
+            Some(Asker::Learner { id, number }) => {
+                // The learner is to have heard of the commits by then.
+                self.zab.handle(now_ms, Input::Flush, &mut self.effects);
+                let bytes = ToLearner::Synced { number, upto: commit }.encode().into();
+                self.zab.handle(now_ms, Input::ToLearner { to: id, bytes }, &mut self.effects);
+            }
+            None => {}
+        }
+    }
+
+    fn on_forwarded(&mut self, now_ms: u64, from: ServerId, bytes: &[u8]) -> Result<(), String> {
+        let message = ToLeader::decode(bytes).map_err(|error| error.to_string())?;
+        let leading = matches!(self.zab.status(), Status::Leading { .. });
+        match message {
+            ToLeader::Proposals(bytes) => {
+                let entries: Result<Vec<_>, EntryError> = entry::read(bytes).collect();
+                let entries = entries.map_err(|error| error.to_string())?;
+                // Otherwise the learner hears of another status, and gives up what it has sent.
+                if leading {
+                    entries.into_iter().for_each(|entry| self.wait(entry));
+                }
+            }
+            ToLeader::Sync { number } => {
+                if leading {
+                    self.ask(now_ms, Asker::Learner { id: from, number });
+                }
+            }
+            ToLeader::Taken { zxid, bytes } => self.outputs.push(Output::Taken { by: from, zxid, bytes }),
+        }
+        Ok(())
+    }
+
+    fn on_leader(&mut self, bytes: &[u8]) {
+        match ToLearner::decode(bytes) {
+            Ok(ToLearner::Synced { number, upto }) => {
+                if let Some(sync) = self.syncs.get_mut(&number) {
+                    *sync = Some(upto);
+                    self.release_syncs();
+                }
+            }
+            Err(error) => {
+                if let Status::Following { leader, .. } = self.zab.status() {
+                    self.outputs.push(Output::Distrust { peer: leader, reason: error.to_string() });
+                }
+            }
+        }
+    }
+}
+
+/// How many transactions a batch has.
+const fn zxids(batch: &Batch) -> u64 {
+    batch.last().0 - batch.first().0 + 1
+}
+
+/// Whether a batch that came from elsewhere is one of this library's, whole and unharmed.
+fn check(batch: &Batch) -> Result<(), String> {
+    let payload = framing::payload(batch)?;
+    entry::read_payload(payload, zxids(batch)).map(drop).map_err(|error| error.to_string())
+}
+
+impl<M> std::fmt::Debug for Core<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let status: zab::Status = self.zab.status();
+        f.debug_struct("Core")
+            .field("status", &status)
+            .field("delivered", &self.delivered)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! What the core decides, with the broadcast of one server below it.
+
+use ringkeeper_engine::zab::{Config, Durable, ServerSet};
+
+use super::*;
+use crate::machine::StateError;
+
+/// Remembers what it was told, as text.
+#[derive(Default)]
+struct Diary(Vec<String>);
+
+impl StateMachine for Diary {
+    fn deliver(&mut self, zxid: Zxid, proposal: &[u8]) {
+        self.0.push(format!("{zxid} {}", String::from_utf8_lossy(proposal)));
+    }
+
+    fn deliver_sync(&mut self, zxid: Zxid) {
+        self.0.push(format!("sync at {zxid}"));
+    }
+
+    fn status(&mut self, status: Status) {
+        self.0.push(if status == Status::Looking { "looking" } else { "serving" }.to_owned());
+    }
+
+    fn get_state(&mut self) -> Vec<u8> {
+        self.0.join("\n").into_bytes()
+    }
+
+    fn set_state(&mut self, _: Zxid, state: &[u8]) -> Result<(), StateError> {
+        self.0 = vec![String::from_utf8(state.to_vec())?];
+        Ok(())
+    }
+}
+
+fn core(snapshot_after_txns: u64) -> Core<Diary> {
+    let settings = Settings { origin: 7, snapshot_after_txns, snapshot_after_bytes: u64::MAX };
+    let own = ServerId(1);
+    let config = Config::new(own, [own].into_iter().collect(), ServerSet::EMPTY);
+    let zab = Zab::new(config, Durable::default(), 1);
+    Core::new(settings, zab, Diary::default(), Recovered::default())
+}
+
+/// Does what a disk does, at once, until nothing is left; collects the rest.
+fn run(core: &mut Core<Diary>) -> Vec<Output> {
+    let mut rest = Vec::new();
+    loop {
+        let outputs = core.take_outputs();
+        if outputs.is_empty() && !core.deliver(usize::MAX) {
+            let last = core.take_outputs();
+            if last.is_empty() {
+                return rest;
+            }
+            rest.extend(last);
+            continue;
+        }
+        for output in outputs {
+            match output {
+                Output::Zab(Effect::Append(batch)) => core.input(0, Input::Durable { upto: batch.last() }),
+                Output::Zab(Effect::PersistEpochs(_)) => core.input(0, Input::EpochsDurable),
+                output => rest.push(output),
+            }
+        }
+    }
+}
+
+fn answers(outputs: &[Output]) -> Vec<(u64, Answer)> {
+    let answer = |output: &Output| match output {
+        Output::Answer { number, answer } => Some((*number, *answer)),
+        _ => None,
+    };
+    outputs.iter().filter_map(answer).collect()
+}
+
+#[test]
+fn proposals_are_batched_delivered_and_answered_in_order() {
+    let mut core = core(u64::MAX);
+    core.input(0, Input::Start);
+    run(&mut core);
+    for number in 1..=3 {
+        core.propose(number, format!("p{number}").as_bytes());
+    }
+    core.sync(0, 4);
+    core.seal(0);
+    let outputs = core.take_outputs();
+    let batches = outputs.iter().filter(|output| matches!(output, Output::Zab(Effect::Append(_)))).count();
+    assert_eq!(batches, 1, "what came in together is one batch");
+    core.outputs = outputs;
+    let answers = answers(&run(&mut core));
+    let zxid = |counter| Zxid(1 << 32 | counter);
+    let expected: Vec<_> = (1..=3).map(|n| (n, Answer::Delivered(zxid(n)))).collect();
+    assert!(expected.iter().all(|expected| answers.contains(expected)), "{answers:?}");
+    assert_eq!(core.delivered(), zxid(3));
+    assert_eq!(core.machine.0.iter().filter(|said| said.starts_with("0x")).count(), 3);
+}
+
+#[test]
+fn without_a_leader_nothing_is_taken() {
+    let mut core = core(u64::MAX);
+    core.propose(1, b"early");
+    core.sync(0, 2);
+    assert_eq!(answers(&run(&mut core)), [(1, Answer::NoLeader), (2, Answer::NoLeader)]);
+}
+
+#[test]
+fn a_snapshot_names_the_zxid_at_which_the_state_was_asked_for() {
+    let mut core = core(2);
+    core.input(0, Input::Start);
+    run(&mut core);
+    for number in 1..=3 {
+        core.propose(number, b"p");
+        core.seal(0);
+        let outputs = run(&mut core);
+        let taken: Vec<_> = outputs
+            .iter()
+            .filter_map(|output| match output {
+                Output::TakeSnapshot { last, state, .. } => Some((last.zxid, state.clone())),
+                _ => None,
+            })
+            .collect();
+        if number == 2 {
+            let [(zxid, state)] = &taken[..] else { panic!("one snapshot: {taken:?}") };
+            assert_eq!(*zxid, core.delivered());
+            assert!(String::from_utf8_lossy(state).ends_with(&format!("{zxid} p")));
+        } else {
+            assert!(taken.is_empty(), "one at a time, and every second transaction");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_batch_of_this_library_stops_the_server() {
+    let mut core = core(u64::MAX);
+    let zxid = Zxid(1 << 32 | 1);
+    core.on_append(framing::frame(zxid, zxid, b"of something else", 0));
+    let outputs = core.take_outputs();
+    assert!(
+        matches!(&outputs[..], [Output::Broken(reason)] if reason.contains("not a batch of this library"))
+    );
+}

@@ -1,0 +1,292 @@
+//! The core on its executor: requests in, batches to the log, messages to the peers, the machine's turn in between.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use async_channel::Receiver;
+use ringkeeper_engine::zab::{Effect, Input, LogMark, Message, Status};
+use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_wire::{ServerId, Zxid};
+
+use crate::core::{Core, Output};
+use crate::handle::{Request, Shared};
+use crate::machine::StateMachine;
+use crate::shell::clock::Clock;
+use crate::shell::log_quota::LogQuota;
+use crate::shell::log_task::{Answer, Command, LogHost, LogQueue};
+use crate::shell::peers::{PeerHost, Peers};
+use crate::shell::wake::WakeFlag;
+use crate::snapshots::{self, Receiving, Sends, SnapshotHost};
+use crate::waiters::Waiters;
+
+/// How much the machine hears before sockets and log have their turn again.
+const DELIVER_BYTES: usize = 64 << 10;
+
+/// How much may be committed and not delivered; beyond that, nothing else happens until the machine has caught up,
+/// which the leader sees by the acknowledgments that it gets.
+const UNDELIVERED_BYTES_MAX: usize = 64 << 20;
+
+/// The core and everything it needs to talk.
+pub(crate) struct Host<M> {
+    core: RefCell<Core<M>>,
+    log: Rc<LogQueue<Vec<u8>>>,
+    peers: Peers,
+    clock: Clock,
+    shared: Arc<Shared>,
+    waiters: Rc<Waiters>,
+    /// Requests so far; each has its number.
+    numbered: Cell<u64>,
+    snapshots: Snapshots<DmaStorage>,
+    sends: Sends,
+    receiving: Receiving,
+    alarms: LogQuota,
+    /// Why the server cannot go on.
+    broken: RefCell<Option<String>>,
+    /// The pump has something to do.
+    work: WakeFlag,
+}
+
+impl<M: StateMachine> Host<M> {
+    pub(crate) fn new(
+        core: Core<M>,
+        log: Rc<LogQueue<Vec<u8>>>,
+        peers: Peers,
+        clock: Clock,
+        shared: Arc<Shared>,
+        snapshots: Snapshots<DmaStorage>,
+        waiters: Rc<Waiters>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            core: RefCell::new(core),
+            log,
+            peers,
+            clock,
+            shared,
+            waiters,
+            numbered: Cell::new(0),
+            snapshots,
+            sends: Sends::default(),
+            receiving: Receiving::default(),
+            alarms: LogQuota::default(),
+            broken: RefCell::default(),
+            work: WakeFlag::default(),
+        })
+    }
+
+    /// The last transaction that the machine has heard of.
+    pub(crate) fn delivered(&self) -> Zxid {
+        self.core.borrow().delivered()
+    }
+
+    /// Takes requests until one of them, or the end of all handles, ends the server.
+    pub(crate) async fn requests(&self, requests: &Receiver<Request>) {
+        while let Ok(request) = requests.recv().await {
+            let mut next = Some(request);
+            while let Some(request) = next {
+                if matches!(request, Request::Shutdown) {
+                    return;
+                }
+                self.request(request);
+                next = requests.try_recv().ok();
+            }
+            self.work.raise();
+        }
+    }
+
+    fn request(&self, request: Request) {
+        let number = self.numbered.get() + 1;
+        self.numbered.set(number);
+        let mut core = self.core.borrow_mut();
+        let waiter = match request {
+            Request::Propose(proposal, waiter) => {
+                core.propose(number, &proposal);
+                waiter
+            }
+            Request::Sync(waiter) => {
+                core.sync(self.clock.monotonic_ms(), number);
+                waiter
+            }
+            Request::Shutdown => return,
+        };
+        self.waiters.told_later(number, waiter);
+    }
+
+    /// Handles whatever came in, until the server cannot go on; says why.
+    pub(crate) async fn pump(self: Rc<Self>) -> String {
+        self.core.borrow_mut().input(self.clock.monotonic_ms(), Input::Start);
+        loop {
+            self.handle();
+            let more = self.deliver();
+            self.carry_out();
+            if let Some(reason) = self.broken.take() {
+                return reason;
+            }
+            if more {
+                glommio::executor().yield_task_queue_now().await;
+            } else {
+                poll_fn(|cx| self.work.poll_lower(cx)).await;
+            }
+        }
+    }
+
+    fn handle(&self) {
+        let now_ms = self.clock.monotonic_ms();
+        let mut core = self.core.borrow_mut();
+        while let Some(answer) = self.log.next_answer() {
+            match answer {
+                Answer::Input(input) => core.input(now_ms, input),
+                Answer::Installed(state, last) => core.installed(now_ms, last, *state),
+                // Never asked for: the machine hears of nothing that could be cut off again.
+                Answer::Rebuilt(_) => {}
+            }
+        }
+        // Batches form by themselves: whatever comes in while the log is being forced is the next one.
+        if self.log.is_idle() || core.has_full_batch() {
+            core.seal(now_ms);
+        }
+        core.flush(now_ms);
+    }
+
+    fn deliver(&self) -> bool {
+        let mut core = self.core.borrow_mut();
+        while core.undelivered_bytes() > UNDELIVERED_BYTES_MAX {
+            core.deliver(DELIVER_BYTES);
+        }
+        core.deliver(DELIVER_BYTES)
+    }
+
+    fn carry_out(self: &Rc<Self>) {
+        let outputs = self.core.borrow_mut().take_outputs();
+        for output in outputs {
+            match output {
+                Output::Zab(effect) => self.carry_out_effect(effect),
+                Output::Answer { number, answer } => {
+                    self.waiters.tell(number, answer);
+                }
+                Output::Status(status) => {
+                    report(status);
+                    self.shared.set_status(status);
+                }
+                Output::TakeSnapshot { last, cluster, state } => snapshots::take(self, last, cluster, state),
+                Output::SendSnapshot { to } => self.sends.start(self, to),
+                Output::Taken { by, zxid, bytes } => self.sends.taken(by, zxid, bytes),
+                Output::InstallSnapshot { last } => self.receiving.begin(last),
+                Output::SnapshotChunk(bytes) => self.receiving.chunk(bytes),
+                Output::AbortSnapshot => self.receiving.abort(),
+                Output::Distrust { peer, reason } => {
+                    tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
+                    self.peers.disconnect(peer);
+                }
+                Output::Broken(reason) => {
+                    self.broken.borrow_mut().get_or_insert(reason);
+                }
+            }
+        }
+    }
+
+    fn carry_out_effect(&self, effect: Effect) {
+        match effect {
+            Effect::Send { to, message } => self.peers.send(to, &message),
+            Effect::Append(batch) => self.log.push(Command::Append(batch)),
+            Effect::Truncate { after } => self.log.push(Command::Truncate { after }),
+            Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),
+            Effect::ReadLog { peer, after, bytes_max } => {
+                self.log.push(Command::Read { peer, after, bytes_max });
+            }
+            Effect::Disconnect { peer } => self.peers.disconnect(peer),
+            // It is found again at each heartbeat.
+            Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
+                tracing::error!(?alarm, "a peer's history does not fit this server's");
+            }
+            // The rest is the core's own.
+            _ => {}
+        }
+    }
+
+    /// Receives snapshots for as long as the server runs.
+    pub(crate) async fn receive_snapshots(self: Rc<Self>) {
+        self.receiving.run(&*self).await;
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&self) {
+        self.input(Input::Tick);
+    }
+
+    fn input(&self, input: Input) {
+        self.core.borrow_mut().input(self.clock.monotonic_ms(), input);
+        self.work.raise();
+    }
+}
+
+impl<M: StateMachine> LogHost for Host<M> {
+    fn wake(&self) {
+        self.work.raise();
+    }
+}
+
+impl<M: StateMachine> PeerHost for Host<M> {
+    fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    fn peer_input(&self, input: Input) {
+        if let Input::PeerConnected(peer) | Input::PeerDisconnected(peer) = input {
+            self.sends.stop(peer);
+        }
+        self.input(input);
+    }
+}
+
+impl<M: StateMachine> SnapshotHost for Host<M> {
+    fn snapshots(&self) -> &Snapshots<DmaStorage> {
+        &self.snapshots
+    }
+
+    fn snapshot_ended(&self, taken: Option<(Zxid, Zxid)>) {
+        let now_ms = self.clock.monotonic_ms();
+        self.core.borrow_mut().snapshot_ended(now_ms, taken.map(|(zxid, _)| zxid));
+        if let Some((_, oldest)) = taken {
+            self.log.push(Command::Purge { upto: oldest });
+        }
+        self.work.raise();
+    }
+
+    fn snapshot_ready(self: &Rc<Self>, to: ServerId, last: LogMark) {
+        self.input(Input::SnapshotReady { peer: to, last });
+        // What announces the snapshot goes before its first piece.
+        self.carry_out();
+    }
+
+    fn send_chunk(&self, to: ServerId, bytes: Arc<[u8]>) {
+        self.peers.send(to, &Message::SnapshotChunk(bytes));
+    }
+
+    fn give_up(&self, to: ServerId) {
+        self.peers.disconnect(to);
+    }
+
+    fn chunk_taken(&self, zxid: Zxid, bytes: u64) {
+        let message = crate::message::ToLeader::Taken { zxid, bytes }.encode();
+        self.input(Input::Forward(message.into()));
+    }
+
+    fn received(&self, last: LogMark) {
+        self.log.push(Command::Install { last });
+    }
+
+    fn aborted(&self) {
+        self.input(Input::SnapshotAborted);
+    }
+}
+
+fn report(status: Status) {
+    match status {
+        Status::Looking => tracing::info!("looking for a leader"),
+        Status::Following { leader, epoch } => tracing::info!(%leader, epoch = epoch.0, "following"),
+        Status::Leading { epoch } => tracing::info!(epoch = epoch.0, "leading"),
+    }
+}

@@ -1,0 +1,83 @@
+//! Zab as a library: a totally ordered, durable broadcast for any deterministic state machine.
+//!
+//! Servers of an ensemble deliver the same proposals in the same order to their machines. What was delivered anywhere
+//! is durable on a quorum: 2f+1 servers survive the loss of f, leader or not, and nothing acknowledged is lost. It is
+//! the broadcast that the server `ringkeeper` itself stands on, without the tree.
+//!
+//! ```no_run
+//! use ringkeeper_broadcast::{Broadcast, Config, StateError, StateMachine, Zxid};
+//!
+//! /// Counts bytes.
+//! struct Counter(u64);
+//!
+//! impl StateMachine for Counter {
+//!     fn deliver(&mut self, _: Zxid, proposal: &[u8]) {
+//!         self.0 += proposal.len() as u64;
+//!     }
+//!
+//!     fn get_state(&mut self) -> Vec<u8> {
+//!         self.0.to_le_bytes().to_vec()
+//!     }
+//!
+//!     fn set_state(&mut self, _: Zxid, state: &[u8]) -> Result<(), StateError> {
+//!         self.0 = u64::from_le_bytes(state.try_into()?);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::ensemble(1, "data")
+//!     .member(1, "one.example:2888")
+//!     .member(2, "two.example:2888")
+//!     .member(3, "three.example:2888")
+//!     .secret("known to the members alone");
+//! let broadcast = Broadcast::start(config, Counter(0))?;
+//! let zxid = broadcast.handle().propose(b"hello".to_vec()).wait()?;
+//! println!("delivered as {zxid}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Config::single`] is the same for a server alone. `examples/register.rs` replicates registers on three processes
+//! and kills the leader: `cargo run -p ringkeeper-broadcast --example register`.
+//!
+//! # What is promised
+//! - **Order.** All machines hear of the same proposals in the same order, each named by a rising [`Zxid`]; proposals
+//!   made through one server keep their order.
+//! - **Durability.** [`Handle::propose`] is answered when the proposal is on the media of a quorum and this server's own
+//!   machine has heard of it.
+//! - **Honest outcomes.** [`ProposeError::Unknown`] when the leader was lost in between: nothing is ever proposed again
+//!   behind the caller's back. Every other error says that nothing was proposed.
+//! - **Linearizable reads.** After [`Handle::sync`], this server's machine has everything that any server had
+//!   acknowledged before.
+//! - **State transfer.** After a number of proposals or bytes, the machine's state is written to the disk and the log
+//!   before it is removed; a member that was away for longer is sent that state.
+//!
+//! A new ensemble begins when all its voters are there for the first time; afterwards a majority is enough.
+//!
+//! # Inside
+//! `core` decides, without I/O; `host` carries out, on an executor of its own; `shell` has what the server `ringkeeper`
+//! needs as well.
+
+mod broadcast;
+mod config;
+mod core;
+mod entry;
+mod handle;
+mod host;
+mod machine;
+mod message;
+mod recovery;
+#[doc(hidden)]
+pub mod shell;
+mod snapshots;
+mod waiters;
+
+pub use broadcast::{Broadcast, Failure, StartError};
+pub use config::{Config, ConfigError};
+pub use handle::{Handle, Outcome, ProposeError};
+pub use machine::{StateError, StateMachine};
+pub use recovery::FolderError;
+pub use ringkeeper_engine::zab::Status;
+pub use ringkeeper_wire::{Epoch, ServerId, Zxid};
+pub use shell::preflight::Unmet;

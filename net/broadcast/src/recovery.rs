@@ -1,0 +1,291 @@
+//! The server's folder: claimed for this process, and turned back into a machine's state and what follows it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary};
+use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::error::{OpenError, ReadError, ReplayError, SegmentError};
+use ringkeeper_log::folder::{FolderLock, LockError};
+use ringkeeper_log::frame::Checksum;
+use ringkeeper_log::meta::{MetaError, MetaStore};
+use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::snapshot::{SnapshotError, SnapshotReader, Snapshots};
+use ringkeeper_log::storage::WriteMode;
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::{Epoch, Zxid};
+
+use crate::config::Config;
+use crate::core::Recovered;
+use crate::shell::log_task::{LogTask, Restore, mark};
+
+/// A folder that cannot be used: what is wrong, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// The system refuses.
+    #[error(
+        "the folder {folder} cannot be used: {source}; make it writable for this user, or choose another"
+    )]
+    Unusable {
+        /// The folder.
+        folder: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another server has it.
+    #[error("{0}; end that server, or choose another folder")]
+    Locked(LockError),
+    /// It belongs to something else.
+    #[error("{folder}: {source}; choose another folder")]
+    NotOurs {
+        /// The folder.
+        folder: PathBuf,
+        /// Whose it is.
+        source: MetaError,
+    },
+    /// What it remembers of its promises is lost.
+    #[error("{folder}: {source}; nothing was changed: restore it from a copy, or begin anew in an empty one")]
+    Damaged {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        source: MetaError,
+    },
+    /// The log.
+    #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
+    Log {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        source: OpenError,
+    },
+    /// The log cannot be read.
+    #[error("the log in {folder} cannot be read: {source}")]
+    Read {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        source: ReadError,
+    },
+    /// The log cannot be brought to where the newest snapshot is.
+    #[error("the log in {folder} cannot begin anew after its snapshot: {source}")]
+    Reset {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        source: SegmentError,
+    },
+    /// A snapshot cannot be read.
+    #[error("in {folder}: {source}")]
+    Snapshot {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        source: SnapshotError,
+    },
+    /// The log begins after all sound snapshots.
+    #[error(
+        "in {folder}, the log begins after {base} and no sound snapshot reaches that far; nothing was changed: restore \
+         the folder from a copy, or begin anew in an empty one, which the other members fill"
+    )]
+    Gap {
+        /// The folder.
+        folder: PathBuf,
+        /// Where the log begins.
+        base: Zxid,
+    },
+}
+
+/// A folder that is this process's.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Held for as long as the server runs.
+    _lock: FolderLock,
+}
+
+/// What a folder held.
+pub(crate) struct Opened {
+    pub(crate) log: LogTask<DmaStorage, StateBytes>,
+    pub(crate) snapshots: Snapshots<DmaStorage>,
+    /// What the broadcast has to know.
+    pub(crate) durable: Durable,
+    /// What the machine is to be set to, if there is a snapshot.
+    pub(crate) state: Option<Vec<u8>>,
+    pub(crate) recovered: Recovered,
+}
+
+impl Folder {
+    /// Makes the folder if it is missing, and locks it.
+    ///
+    /// # Errors
+    /// It cannot be made or written to, or another server has it.
+    pub(crate) fn claim(path: &Path) -> Result<Self, FolderError> {
+        let unusable = |source| FolderError::Unusable { folder: path.to_owned(), source };
+        std::fs::create_dir_all(path).map_err(unusable)?;
+        let path = path.canonicalize().map_err(unusable)?;
+        let lock = FolderLock::take(&path).map_err(|error| match error {
+            LockError::Io { folder, source } => FolderError::Unusable { folder, source },
+            in_use => FolderError::Locked(in_use),
+        })?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Reads what the folder holds. `salt` is a secret.
+    ///
+    /// # Errors
+    /// The folder is another server's, its contents are damaged, or the disk fails.
+    pub(crate) async fn open(&self, config: &Config, salt: u64) -> Result<Opened, FolderError> {
+        let folder = || self.path.clone();
+        let storage = DmaStorage::open(&self.path)
+            .await
+            .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let meta =
+            MetaStore::open(storage.clone(), config.id, salt).await.map_err(|source| match source {
+                MetaError::Corrupt | MetaError::Missing { .. } => {
+                    FolderError::Damaged { folder: folder(), source }
+                }
+                MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
+                source => FolderError::NotOurs { folder: folder(), source },
+            })?;
+        let options = Options {
+            segment_size_bytes: config.segment_size_bytes,
+            write_mode: WriteMode::Adaptive,
+            ..Options::new(meta.meta().identity())
+        };
+        let mut ends = Vec::new();
+        let (mut wal, replayed) = Wal::open(storage.clone(), options, |frame| {
+            let end = LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 };
+            note_end(&mut ends, end);
+            Ok(())
+        })
+        .await
+        .map_err(|source| FolderError::Log { folder: folder(), source })?;
+
+        let failed = |source| FolderError::Snapshot { folder: folder(), source };
+        let snapshots = Snapshots::new(storage.clone());
+        snapshots.settle(replayed.after).await.map_err(failed)?;
+        let base = mark(replayed.after);
+        let (snapshot, state) = self.newest(&snapshots, base).await?;
+        if wal.last().zxid < snapshot.zxid.0 {
+            // What is committed may be delivered, and be in a snapshot, before this server's own log holds it.
+            let reset = wal.reset(snapshot.zxid.0, Checksum(snapshot.checksum)).await;
+            reset.map_err(|source| FolderError::Reset { folder: folder(), source })?;
+        }
+        let mut summary = LogSummary::new(mark(wal.base()), snapshot.zxid);
+        ends.into_iter()
+            .filter(|end| end.zxid > summary.base().zxid)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|end| summary.push(end));
+        let batches = read_after(&wal, snapshot.zxid).await;
+        let batches = batches.map_err(|source| FolderError::Read { folder: folder(), source })?;
+        tracing::info!(
+            folder = %self.path.display(),
+            snapshot = %snapshot.zxid,
+            log = %summary.last().zxid,
+            batches = batches.len(),
+            tail = ?replayed.tail,
+            "folder opened"
+        );
+        let promises = meta.meta().promises;
+        let epochs = Epochs {
+            accepted: Epoch(promises.accepted_epoch),
+            current: Epoch(promises.current_epoch),
+            cluster: promises.cluster,
+            initialized: promises.initialized,
+        };
+        let reserve = Reserve::open(storage.clone()).await;
+        let reserve = reserve.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        Ok(Opened {
+            log: LogTask { wal, snapshots: snapshots.clone(), storage, reserve, meta, restore: StateBytes },
+            snapshots,
+            durable: Durable { epochs, log: summary },
+            state,
+            recovered: Recovered { snapshot, batches },
+        })
+    }
+
+    /// The newest sound snapshot, if one is needed or there: an older one serves if the log reaches back to it.
+    async fn newest(
+        &self,
+        snapshots: &Snapshots<DmaStorage>,
+        base: LogMark,
+    ) -> Result<(LogMark, Option<Vec<u8>>), FolderError> {
+        let failed = |source| FolderError::Snapshot { folder: self.path.clone(), source };
+        for zxid in snapshots.list().await.map_err(failed)? {
+            if zxid < base.zxid.0 {
+                break;
+            }
+            match read_state(snapshots, zxid).await {
+                Ok((last, state)) => return Ok((last, Some(state))),
+                Err(error) if error.is_damage() => {
+                    tracing::error!(%error, "a snapshot is damaged; an older one and the log take its place");
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        if base.zxid == Zxid::ZERO {
+            return Ok((LogMark::START, None));
+        }
+        Err(FolderError::Gap { folder: self.path.clone(), base: base.zxid })
+    }
+}
+
+/// The state that the newest snapshot holds: the machine hears of the log after it as of anything else.
+pub(crate) struct StateBytes;
+
+impl Restore<DmaStorage> for StateBytes {
+    type State = Vec<u8>;
+
+    async fn restore(
+        &self,
+        snapshots: &Snapshots<DmaStorage>,
+        _: &Wal<DmaStorage>,
+        _: u64,
+    ) -> Result<Vec<u8>, ReplayError> {
+        let newest = snapshots.list().await?.first().copied().ok_or("there is no snapshot")?;
+        Ok(read_state(snapshots, newest).await?.1)
+    }
+}
+
+/// Reads a whole snapshot.
+///
+/// # Errors
+/// It is damaged, or the disk fails.
+async fn read_state(
+    snapshots: &Snapshots<DmaStorage>,
+    zxid: u64,
+) -> Result<(LogMark, Vec<u8>), SnapshotError> {
+    let mut reader: SnapshotReader<_> = snapshots.open(zxid).await?;
+    let head = *reader.head();
+    let mut state = Vec::new();
+    while let Some(block) = reader.next().await? {
+        state.extend_from_slice(block);
+    }
+    Ok((LogMark { zxid: Zxid(head.zxid), checksum: head.chain.0 }, state))
+}
+
+/// What the log holds after `zxid`.
+async fn read_after(wal: &Wal<DmaStorage>, zxid: Zxid) -> Result<Vec<Batch>, ReadError> {
+    let mut batches = Vec::new();
+    if wal.last().zxid <= zxid.0 {
+        return Ok(batches);
+    }
+    let mut reader = wal.read_from(zxid.0 + 1)?;
+    while let Some(frame) = reader.next().await? {
+        let meta = frame.meta();
+        let (first, last) = (Zxid(meta.first_zxid), Zxid(meta.last_zxid));
+        // The log has checked its zxids.
+        batches.extend(Batch::new(first, last, frame.checksum().0, frame.bytes().into()));
+    }
+    Ok(batches)
+}
+
+/// Keeps the last position of each epoch, which is all that the broadcast compares.
+fn note_end(ends: &mut Vec<LogMark>, end: LogMark) {
+    match ends.last_mut() {
+        Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
+        _ => ends.push(end),
+    }
+}

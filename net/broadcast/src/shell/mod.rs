@@ -1,0 +1,12 @@
+//! What every shell around the broadcast needs: executors, sockets, links between servers, the log's task. The server
+//! `ringkeeper` stands on it as well; it is no part of the library's interface.
+
+pub mod clock;
+pub mod executor;
+pub mod framing;
+pub mod log_quota;
+pub mod log_task;
+pub mod peers;
+pub mod preflight;
+pub mod socket;
+pub mod wake;

@@ -1,0 +1,42 @@
+//! Those who wait for an outcome.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use async_channel::Receiver;
+
+use crate::core::Answer;
+use crate::handle::{Request, Waiter};
+
+/// By the number of what they have asked for.
+#[derive(Default)]
+pub(crate) struct Waiters(RefCell<BTreeMap<u64, Waiter>>);
+
+impl Waiters {
+    pub(crate) fn told_later(&self, number: u64, waiter: Waiter) {
+        self.0.borrow_mut().insert(number, waiter);
+    }
+
+    pub(crate) fn tell(&self, number: u64, answer: Answer) {
+        let waiter = self.0.borrow_mut().remove(&number);
+        if let Some(waiter) = waiter {
+            waiter.tell(answer);
+        }
+    }
+}
+
+/// Lets go of all who wait when the server ends, however it ends: tasks of an executor may outlive it, and a queue its
+/// last reader, with everything that they hold.
+pub(crate) struct Release {
+    pub(crate) waiters: Rc<Waiters>,
+    pub(crate) requests: Receiver<Request>,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.requests.close();
+        while self.requests.try_recv().is_ok() {}
+        self.waiters.0.take();
+    }
+}

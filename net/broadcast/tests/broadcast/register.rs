@@ -1,0 +1,28 @@
+//! The example, with processes of its own: `cargo run -p ringkeeper-broadcast --example register`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The example, built now if the run of the tests has not built it.
+fn example() -> PathBuf {
+    let own = std::env::current_exe().expect("this test's file");
+    // target/PROFILE/deps/THIS
+    let profile = own.ancestors().nth(2).expect("a profile's folder");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "ringkeeper-broadcast", "--example", "register"]);
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().expect("cargo runs").success(), "the example builds");
+    profile.join("examples/register")
+}
+
+#[test]
+fn the_register_machine_survives_the_loss_of_its_leader() {
+    let output = Command::new(example()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains("was killed (SIGKILL)"), "{said}");
+    assert!(said.ends_with("all members agree, and nothing acknowledged is lost\n"), "{said}");
+}
