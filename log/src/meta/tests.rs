@@ -86,3 +86,13 @@ fn a_failed_write_is_final() {
     assert!(block_on(store.promise(accepted(1))).is_err());
     assert_eq!(store.meta().promises.accepted_epoch, 0);
 }
+
+#[test]
+fn peeking_tells_whose_folder_it_is_and_makes_none() {
+    let disk = MemoryDisk::new();
+    let peek = || block_on(MetaStore::peek(&disk.storage())).expect("a healthy disk");
+    assert_eq!(peek(), None);
+    assert_eq!(peek(), None, "the first look has made nothing");
+    let store = open(&disk).expect("an empty folder");
+    assert_eq!(peek(), Some(*store.meta()));
+}
