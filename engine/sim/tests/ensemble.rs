@@ -76,7 +76,7 @@ fn a_seed_decides_the_whole_run() {
 
 #[test]
 fn every_planted_fault_is_caught() {
-    const SEEDS: u64 = 2000;
+    const SEEDS: u64 = 4000;
     let mut survivors = Vec::new();
     for mutation in Mutation::ALL {
         match first_caught(0..SEEDS, mutation).1 {

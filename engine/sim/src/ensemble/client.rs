@@ -90,6 +90,8 @@ pub(crate) struct Client {
     pub(crate) sent_us: u64,
     pub(crate) heard_us: u64,
     pub(crate) attached_us: u64,
+    /// When a server last answered within the session: it had heard of the client then.
+    served_us: u64,
 }
 
 impl Client {
@@ -115,6 +117,7 @@ impl Client {
             sent_us: 0,
             heard_us: 0,
             attached_us: 0,
+            served_us: 0,
         }
     }
 
@@ -211,6 +214,9 @@ impl Client {
             next_frame(rest, FRAME_LEN_MAX).map_err(|error| Oracle::Fifo.broken(error.to_string()))?
         {
             rest = &rest[len..];
+            if self.phase == Phase::Up {
+                self.served_us = now_us;
+            }
             let heard = match self.phase {
                 Phase::Greeting => self.welcomed(now_us, frame, judge, settled)?,
                 _ => self.frame(frame, judge)?,
@@ -248,6 +254,11 @@ impl Client {
                 self.lost();
                 return Ok(Heard::Nothing);
             }
+            let idle_us = now_us - self.served_us;
+            let timeout_us = self.session.map_or(0, |session| session.timeout_ms * 1000);
+            Oracle::Session.check(!settled || idle_us >= timeout_us, || {
+                format!("{} has expired, and was served {idle_us} us ago", who(self))
+            })?;
             self.end_session();
             return Ok(Heard::Expired);
         }
