@@ -108,7 +108,7 @@ impl Leadership {
     }
 
     fn next_zxid(&mut self) -> Zxid {
-        // The broadcast moves to a new epoch well before the counter ends, see `Replica::wants_new_epoch`.
+        // The broadcast moves to a new epoch well before the counter ends, see `epoch_txns_max` of `zab::Config`.
         self.last_zxid = self.last_zxid.next().expect("an epoch ends before its counter does");
         self.last_zxid
     }
@@ -132,12 +132,6 @@ impl Leadership {
 }
 
 impl Replica {
-    /// Whether the epoch's counter is nearly used up, so that the broadcast should begin another.
-    #[must_use]
-    pub fn wants_new_epoch(&self) -> bool {
-        matches!(&self.role, Role::Leading(leadership) if leadership.last_zxid.counter() > u32::MAX - (1 << 24))
-    }
-
     /// Time has passed: sessions expire, containers and TTL znodes are cleaned up.
     pub fn tick(&mut self, now: Now) {
         let Role::Leading(leadership) = &mut self.role else { return };
