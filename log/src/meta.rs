@@ -23,7 +23,7 @@ use crate::layout::{put, u16_at, u32_at, u64_at};
 use crate::segment::{IDENTITY_LEN, Identity, sequence_of};
 use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
-const NAME: &str = "meta";
+pub(crate) const NAME: &str = "meta";
 const NEW_NAME: &str = "meta.new";
 /// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
 const ZOOKEEPER_NAME: &str = "version-2";

@@ -178,6 +178,31 @@ impl<S: Storage> Wal<S> {
         Ok((wal, history.recovered))
     }
 
+    /// Begins a log in `storage`, which holds none, as one that goes on after a position, with a segment of this number.
+    pub(crate) async fn begin(
+        storage: S,
+        options: &Options,
+        sequence: u64,
+        after: Position,
+    ) -> Result<Self, OpenError> {
+        options.check()?;
+        let upkeep = Upkeep::new(storage, options.segment_size_bytes, options.write_mode, sequence);
+        let mut wal = Self {
+            upkeep,
+            identity: options.identity,
+            write_len_max: options.write_size_bytes_max,
+            segments: VecDeque::new(),
+            number: 0,
+            durable: 0,
+            sealed: 0,
+            cut_due: false,
+            state: State::Ready,
+        };
+        let tip = Tip { zxid: after.zxid, checksum: after.checksum, number: 0 };
+        wal.begin_segment(0, tip).await?;
+        Ok(wal)
+    }
+
     /// The log's end.
     #[must_use]
     pub fn last(&self) -> Position {
