@@ -25,7 +25,7 @@ use thiserror::Error;
 use crate::error::{AppendError, OpenError};
 use crate::examine::{Damage, Observer, Place, examine};
 use crate::frame::{AlignedBuf, Frame};
-use crate::meta;
+use crate::meta::{self, Meta, MetaError};
 use crate::recover;
 use crate::segment::{Identity, sequence_of};
 use crate::snapshot::{self, SnapshotError, Snapshots};
@@ -103,9 +103,10 @@ pub async fn rewrite<S: Storage>(
     let newest = list(log).await?.iter().filter_map(|name| sequence_of(name)).max();
     let first = newest.unwrap_or(0) + 1;
     let wal = Wal::begin(beside.clone(), &options, first, after).await?;
-    let mut copy = Copy { wal, after_zxid: after.zxid, until_zxid, frames: Vec::new(), len: 0, failed: None };
-    examine(log, options.identity, &mut copy).await?;
-    let last = copy.finish().await?;
+    let mut copying =
+        Copying { wal, after_zxid: after.zxid, until_zxid, frames: Vec::new(), len: 0, failed: None };
+    examine(log, options.identity, &mut copying).await?;
+    let last = copying.finish().await?;
     if last.zxid != until_zxid {
         return Err(RepairError::Unreached { wanted: until_zxid, found: last.zxid });
     }
@@ -122,6 +123,18 @@ pub async fn rewrite<S: Storage>(
 /// The folder cannot be read.
 pub async fn interrupted<S: Storage>(log: &S) -> Result<Option<String>, RepairError> {
     Ok(list(log).await?.into_iter().find(|name| guarded(name).is_some()))
+}
+
+/// What the folder's meta file says that an interrupted repair has taken away; `None` if none did.
+///
+/// # Errors
+/// The file is damaged, or the disk fails.
+pub async fn guarded_meta<S: Storage>(log: &S) -> Result<Option<Meta>, MetaError> {
+    let names = log.list().await.map_err(|source| MetaError::Io { action: "looking for", source })?;
+    match names.iter().find(|name| guarded(name).is_some()) {
+        Some(guard) => meta::read(log, guard).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Finishes a repair behind its second step. Does nothing if there is none.
@@ -201,7 +214,7 @@ fn failed<'a>(action: &'static str, file: &'a str) -> impl FnOnce(io::Error) -> 
 }
 
 /// Appends what it sees of the old log to the new one.
-struct Copy<S: Storage> {
+struct Copying<S: Storage> {
     wal: Wal<Beside<S>>,
     after_zxid: u64,
     until_zxid: u64,
@@ -210,7 +223,7 @@ struct Copy<S: Storage> {
     failed: Option<AppendError>,
 }
 
-impl<S: Storage> Copy<S> {
+impl<S: Storage> Copying<S> {
     async fn write(&mut self) -> ControlFlow<()> {
         let frames = std::mem::take(&mut self.frames);
         self.len = 0;
@@ -233,7 +246,7 @@ impl<S: Storage> Copy<S> {
     }
 }
 
-impl<S: Storage> Observer for Copy<S> {
+impl<S: Storage> Observer for Copying<S> {
     async fn frame(&mut self, _: Place<'_>, frame: Frame<'_>) -> ControlFlow<()> {
         let meta = frame.meta();
         if meta.first_zxid <= self.after_zxid {
