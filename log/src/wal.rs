@@ -54,7 +54,7 @@ impl Options {
 
     fn check(&self) -> Result<(), OpenError> {
         let size = self.segment_size_bytes;
-        if !size.is_multiple_of(BLOCK) || !(SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size) {
+        if !is_segment_size(size) {
             return Err(OpenError::SegmentSize(size));
         }
         let size = self.write_size_bytes_max;
@@ -63,6 +63,12 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Whether a segment file can be of this length, in bytes.
+#[must_use]
+pub fn is_segment_size(size_bytes: u64) -> bool {
+    size_bytes.is_multiple_of(BLOCK) && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size_bytes)
 }
 
 /// The end of the log.

@@ -171,11 +171,8 @@ impl Folder {
             }
             source => FolderError::Log { folder: folder(), source },
         })?;
-        let damaged = |source| FolderError::State {
-            folder: self.data_dir.clone(),
-            source,
-            command: repair(),
-        };
+        let damaged =
+            |source| FolderError::State { folder: self.data_dir.clone(), source, command: repair() };
         snapshots.settle(wal.base()).await.map_err(RestoreError::from).map_err(damaged)?;
         let cluster = meta.meta().promises.cluster;
         let restored = replay::restore(&snapshots, &wal, cluster, seed).await.map_err(damaged)?;

@@ -244,3 +244,6 @@ async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, 
     }
     Ok(Restored { state, snapshot, txns, bytes })
 }
+
+#[cfg(test)]
+mod tests;

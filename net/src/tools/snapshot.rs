@@ -3,6 +3,7 @@
 mod export;
 mod inspect;
 mod ls;
+mod take;
 mod verify;
 
 use clap::Subcommand;
@@ -22,6 +23,8 @@ pub(crate) enum SnapshotCommand {
     Inspect(inspect::InspectArgs),
     /// Checks every block and digest of all snapshots, or of one; exit code 0 sound, 1 damaged, 2 not checked
     Verify(verify::VerifyArgs),
+    /// Has a running server take a snapshot (SIGUSR1), and waits for it
+    Take(take::TakeArgs),
     /// Writes a snapshot's znodes as JSON, one a line
     Export(export::ExportArgs),
 }
@@ -36,6 +39,7 @@ impl SnapshotCommand {
             Self::Ls(args) => run(ls::ls(args)),
             Self::Inspect(args) => run(inspect::inspect(args)),
             Self::Verify(args) => run(verify::verify(args)),
+            Self::Take(args) => take::take(&args),
             Self::Export(args) => run(export::export(args)),
         }
     }

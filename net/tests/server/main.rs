@@ -8,6 +8,7 @@ mod connections;
 mod durability;
 mod full_disk;
 mod migration;
+mod repair;
 mod sessions;
 mod shards;
 mod shell;

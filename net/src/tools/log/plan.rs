@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use ringkeeper_log::examine::Examination;
+use ringkeeper_log::examine::{Examination, Role};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::snapshot::file_name;
-use ringkeeper_log::wal::Position;
+use ringkeeper_log::wal::{Position, is_segment_size};
 
 /// A snapshot as it was found.
 pub(super) struct Found {
@@ -123,6 +123,12 @@ impl Survey {
     pub(super) fn set_aside(&self, plan: &Plan) -> impl Iterator<Item = u64> {
         let until_zxid = plan.until_zxid;
         self.snapshots.iter().map(|found| found.zxid).filter(move |zxid| *zxid > until_zxid)
+    }
+
+    /// How long the files of a new log are to be: as those of the old one, or `default`.
+    pub(super) fn segment_size_bytes(&self, default: u64) -> u64 {
+        let live = self.log.segments.iter().rev().filter(|segment| segment.role == Role::Live);
+        live.map(|segment| segment.size_bytes).find(|size| is_segment_size(*size)).unwrap_or(default)
     }
 
     /// Everything up to the first transaction that is lost.

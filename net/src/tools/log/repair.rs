@@ -4,7 +4,7 @@ use clap::Args;
 use ringkeeper_log::examine::{Unobserved, examine};
 use ringkeeper_log::repair;
 use ringkeeper_log::snapshot::file_name;
-use ringkeeper_log::wal::Wal;
+use ringkeeper_log::wal::{Options, Wal};
 use serde_json::json;
 
 use super::plan::{Found, Lost, Plan, Survey};
@@ -110,7 +110,10 @@ impl Desk {
             self.ask_for_yes(choice)?;
             return Ok(Finding::Damaged);
         }
-        let options = self.folder.options.clone();
+        let options = Options {
+            segment_size_bytes: survey.segment_size_bytes(self.folder.options.segment_size_bytes),
+            ..self.folder.options.clone()
+        };
         let (log, snapshots) = (&self.folder.log, &self.folder.snapshots);
         let repaired = repair::rewrite(log, snapshots, options, plan.after, plan.until_zxid).await;
         let repaired = repaired.map_err(|source| self.failed(source))?;
@@ -185,6 +188,10 @@ impl Desk {
         self.out.line(format_args!("{}", choice.flag()))?;
         self.out.line(format_args!("  keeps: {basis} and the transactions up to zxid {until_zxid:#x}"))?;
         self.out.line(format_args!("  {lost}"))?;
+        if !lost.is_none() {
+            let dump = self.folder.command(&format!("log dump --from {:#x}", until_zxid.saturating_add(1)));
+            self.out.line(format_args!("  what of it can still be read: {dump}"))?;
+        }
         self.out.line(format_args!(
             "  sets aside, unchanged, as aside.<n>.<name>: all files of the log as it is{}",
             aside.iter().map(|name| format!(", {name}")).collect::<String>()
