@@ -149,12 +149,14 @@ impl Desk {
         if survey.is_sound() {
             if survey.spoiled().next().is_none() {
                 self.out.line("sound: there is nothing to repair")?;
+                self.out.object(|| json!({ "sound": true }))?;
                 return Ok(Finding::Sound);
             }
             self.out.line(
                 "the log is sound, and holds with an older snapshot all that the damaged ones did: a server starts",
             )?;
             self.ask_for_yes(Choice::SetAsideSnapshots)?;
+            self.out.object(|| json!({ "choice": Choice::SetAsideSnapshots.flag(), "lost": null }))?;
             return Ok(Finding::Damaged);
         }
         if let Err(refused) = &survey.log.verdict {
@@ -178,6 +180,8 @@ impl Desk {
                  of another server's",
             )?;
         }
+        let refusal = survey.log.verdict.as_ref().err().map(ToString::to_string);
+        self.out.object(|| json!({ "sound": false, "refusal": refusal, "choices": choices }))?;
         Ok(Finding::Damaged)
     }
 
