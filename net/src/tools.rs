@@ -17,7 +17,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringkeeper_broadcast::shell::executor::executor;
+use ringkeeper_broadcast::shell::executor::{executor, keep_awake};
 use ringkeeper_broadcast::shell::preflight::{self, Unmet};
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::LockError;
@@ -93,7 +93,10 @@ fn run(tool: impl Future<Output = Result<Finding, ToolError>>) -> Result<Finding
     let executor = executor("tool", glommio::Placement::Unbound, IO_MEMORY_BYTES)
         .make()
         .map_err(|error| ToolError::Executor(error.to_string()))?;
-    executor.run(tool)
+    executor.run(async {
+        keep_awake();
+        tool.await
+    })
 }
 
 /// A zxid as users write it: hexadecimal with `0x`, as everything here prints it, or decimal.

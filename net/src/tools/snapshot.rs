@@ -61,7 +61,7 @@ impl OneArgs {
         let folder = Folder::open_settled(&self.folder).await?;
         let failed = |source| ToolError::Snapshot { folder: folder.data_dir.clone(), source };
         let there = folder.snapshots.list().await.map_err(failed)?;
-        let zxid = match self.zxid.or(there.first().copied()) {
+        let zxid = match self.zxid.or_else(|| there.first().copied()) {
             Some(zxid) if there.contains(&zxid) => zxid,
             Some(zxid) => {
                 return Err(ToolError::Refused(format!(

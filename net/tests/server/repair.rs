@@ -239,6 +239,49 @@ fn a_dump_shows_the_transactions_of_a_range() {
 }
 
 #[test]
+fn an_interrupted_repair_keeps_the_server_from_starting_until_it_is_finished() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 3);
+    stop(&mut server);
+    // As a repair leaves it that was cut off before its last step.
+    let guard = server.data_dir().join("repair.0000000000000001.meta");
+    fs::rename(server.data_dir().join("meta"), &guard).expect("renamed");
+    let output = run_to_end(server.folder(), server.spec());
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(said.contains("a repair of the log was interrupted"), "{said}");
+    let (code, verified) = says(server.folder(), "ringkeeper log verify");
+    assert!(code == 2 && verified.contains("an earlier repair was interrupted"), "{verified}");
+    let (code, offered) = says(server.folder(), &quoted_command(&said));
+    assert_eq!(code, 1, "{offered}");
+    let (code, finished) = says(server.folder(), &format!("{} --yes", quoted_command(&said)));
+    assert!(code == 0 && finished.contains("repaired: a server starts"), "{finished}");
+    assert!(!guard.exists());
+    assert_eq!(children(&server.restart()).len(), 3);
+}
+
+#[test]
+fn a_member_of_an_ensemble_loses_nothing_by_a_tool() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 10);
+    stop(&mut server);
+    let (file, offset, _) = place_of(&server, "/n/004");
+    flip(&file, offset + 700);
+    let folder = server.folder();
+    fs::write(server.data_dir().join("myid"), "1\n").expect("written");
+    let ensemble: String =
+        (1..=3).map(|id| format!("server.{id}=127.0.0.1:{}:{}\n", 31_000 + id, 31_100 + id)).collect();
+    fs::write(
+        folder.join("zoo.cfg"),
+        format!("dataDir=ringkeeper-data\nclientPort=31200\ninitLimit=10\nsyncLimit=5\n{ensemble}"),
+    )
+    .expect("written");
+    let damaged = fs::read(&file).expect("read");
+    let (code, said) = says(folder, "ringkeeper log repair --config zoo.cfg --cut --yes");
+    assert!(code == 2 && said.contains("this server has peers"), "{said}");
+    assert_eq!(fs::read(&file).expect("read"), damaged);
+}
+
+#[test]
 fn a_running_server_takes_a_snapshot_by_command() {
     let mut server = Server::start_with(&SMALL);
     fill(&server, 5);

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use glommio::{LocalExecutorBuilder, Placement};
+use glommio::Placement;
+use ringkeeper_broadcast::shell::executor::{executor, keep_awake};
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_engine::txn::{Create, Txn, TxnOp, Update, encode_batch};
@@ -165,8 +166,11 @@ async fn run(harmed: &MemoryDisk, name: &str, state: &State, runs: &mut Runs) {
 }
 
 fn on_an_executor<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
-    let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(1 << 20).make();
-    executor.expect("io_uring").run(test)
+    let executor = executor("test", Placement::Unbound, 1 << 20).make().expect("io_uring");
+    executor.run(async {
+        keep_awake();
+        test.await
+    })
 }
 
 #[test]

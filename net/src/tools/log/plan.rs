@@ -106,7 +106,7 @@ impl Survey {
     fn basis(&self, base: u64, end: u64) -> Option<Basis> {
         let snapshot = self.sound().find(|(zxid, _)| (base..=end).contains(zxid));
         let snapshot = snapshot.map(|(zxid, _)| Basis::Snapshot(zxid));
-        snapshot.or((base == 0).then_some(Basis::Beginning))
+        snapshot.or_else(|| (base == 0).then_some(Basis::Beginning))
     }
 
     /// The last zxid of which anything is known.
@@ -140,7 +140,7 @@ impl Survey {
     }
 
     /// The newest sound snapshot, and what continues it. Only if that is more than [`Self::cut`] keeps.
-    pub(super) fn from_snapshot(&self) -> Option<Plan> {
+    pub(super) fn snapshot_and_after(&self) -> Option<Plan> {
         let (zxid, checksum) = self.sound().next()?;
         let position = Position { zxid, checksum };
         let inside = self.log.fragments.iter().find(|fragment| {
@@ -196,13 +196,13 @@ mod tests {
         assert_eq!((plan.until_zxid, plan.basis), (10, Basis::Beginning));
         assert_eq!(survey.lost(&plan), Lost { after_zxid: 10, until_zxid: 30 });
         assert_eq!(survey.lost(&plan).count(), Some(20));
-        assert_eq!(survey.from_snapshot(), None);
+        assert_eq!(survey.snapshot_and_after(), None);
     }
 
     #[test]
     fn a_snapshot_behind_the_damage_loses_nothing() {
         let survey = survey(&[(0, 10), (12, 30)], &[(20, true)], 30);
-        let plan = survey.from_snapshot().expect("better than a cut");
+        let plan = survey.snapshot_and_after().expect("better than a cut");
         assert_eq!((plan.after, plan.until_zxid), (position(20), 30));
         assert!(survey.lost(&plan).is_none());
         let cut = survey.cut().expect("possible too");
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_snapshot_of_what_cannot_be_read_is_all_that_is_kept() {
         let survey = survey(&[(0, 10), (25, 30)], &[(20, true)], 30);
-        let plan = survey.from_snapshot().expect("better than a cut");
+        let plan = survey.snapshot_and_after().expect("better than a cut");
         assert_eq!((plan.after, plan.until_zxid), (position(20), 20));
         assert_eq!(survey.lost(&plan), Lost { after_zxid: 20, until_zxid: 30 });
     }
@@ -223,6 +223,6 @@ mod tests {
         assert_eq!(purged.cut(), None);
         let reached = survey(&[(5, 10), (12, 30)], &[(25, false), (8, true)], 30);
         assert_eq!(reached.cut().expect("reached").basis, Basis::Snapshot(8));
-        assert_eq!(reached.from_snapshot(), None, "it keeps no more than the cut");
+        assert_eq!(reached.snapshot_and_after(), None, "it keeps no more than the cut");
     }
 }

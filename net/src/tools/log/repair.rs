@@ -85,7 +85,7 @@ impl Desk {
         let Some(choice) = args.choice() else { return self.offer(&survey) };
         let plan = match choice {
             Choice::Cut => survey.cut(),
-            Choice::FromSnapshot => survey.from_snapshot(),
+            Choice::FromSnapshot => survey.snapshot_and_after(),
             Choice::SetAsideSnapshots => return self.snapshots_aside(&survey, args.yes).await,
         };
         if survey.is_sound() {
@@ -165,7 +165,7 @@ impl Desk {
         if self.folder.has_peers {
             self.out.line("this server has peers: start it, so that they bring back what is damaged")?;
         }
-        let plans = [(Choice::FromSnapshot, survey.from_snapshot()), (Choice::Cut, survey.cut())];
+        let plans = [(Choice::FromSnapshot, survey.snapshot_and_after()), (Choice::Cut, survey.cut())];
         let mut choices = 0;
         for (choice, plan) in plans {
             if let Some(plan) = plan {
