@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::folder::{FolderLock, LockError};
-use ringkeeper_log::meta::{Meta, MetaStore};
+use ringkeeper_log::meta::{Meta, MetaError, MetaStore};
 use ringkeeper_log::repair;
 use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
 
 use super::ToolError;
@@ -139,7 +140,14 @@ async fn meta(log: &DmaStorage, folder: &Path) -> Result<Meta, ToolError> {
         None => repair::guarded_meta(log).await.map_err(failed)?,
         meta => meta,
     };
-    meta.ok_or_else(|| ToolError::NotOurs(folder.to_owned()))
+    if let Some(meta) = meta {
+        return Ok(meta);
+    }
+    let names = log.list().await.unwrap_or_default();
+    match names.into_iter().find(|name| name.starts_with("log.")) {
+        Some(log) => Err(failed(MetaError::Missing { log })),
+        None => Err(ToolError::NotOurs(folder.to_owned())),
+    }
 }
 
 #[cfg(test)]

@@ -218,6 +218,9 @@ fn the_tools_leave_a_running_server_alone_and_name_it() {
     let (code, said) = says(server.folder(), "ringkeeper log ls --data-dir nowhere");
     assert!(code == 2 && said.contains("not a data folder of ringkeeper"), "{said}");
     assert!(!server.folder().join("nowhere").exists(), "nothing is made");
+    fs::remove_file(server.data_dir().join("meta")).expect("removed");
+    let (code, said) = says(server.folder(), "ringkeeper log ls");
+    assert!(code == 2 && said.contains("meta is missing beside log."), "{said}");
 }
 
 #[test]
