@@ -26,7 +26,8 @@ pub(crate) fn run(soak: &Soak, deadline: Instant, fault_every: Duration, seed: u
             _ => end_session(soak, &mut rng),
         }
         for server in (0..SERVERS).filter(|server| soak.servers.has_died(*server)) {
-            soak.verdict.violation(format!("server {server} has ended by itself"));
+            let logs = soak.servers.log_tails();
+            soak.verdict.violation(format!("server {server} has ended by itself:\n{logs}"));
         }
         if Instant::now() >= deadline || soak.is_over() {
             break;

@@ -47,7 +47,7 @@ struct Member {
 
 impl Ensemble {
     /// Starts three servers and waits until they serve.
-    pub(crate) fn start(program: &Program, work_dir: &Path, port: Option<u16>) -> Result<Self> {
+    pub(crate) fn start(program: &Program, work_dir: &Path) -> Result<Self> {
         let program = match program {
             Program::Ringkeeper(binary) => Program::Ringkeeper(
                 binary.canonicalize().with_context(|| format!("no server at {}", binary.display()))?,
@@ -57,7 +57,7 @@ impl Ensemble {
             ),
         };
         let folder = tempfile::Builder::new().prefix("soak-").tempdir_in(work_dir)?;
-        let ports = ports(port)?;
+        let ports = ports()?;
         let mut lines = String::new();
         for (id, ports) in (1..).zip(ports.chunks(3)) {
             writeln!(lines, "server.{id}=127.0.0.1:{}:{}", ports[1], ports[2])?;
@@ -211,13 +211,11 @@ fn config(folder: &Path, address: SocketAddr, servers: &str, program: &Program) 
     )
 }
 
-/// Client, quorum and election port of each server.
-fn ports(first: Option<u16>) -> Result<Vec<u16>> {
-    let wanted = (0u16..).take(3 * SERVERS).map(|index| first.map_or(0, |first| first + index));
-    let listeners = wanted.map(|port| {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| format!("port {port} is in use"))
-    });
+/// Client, quorum and election port of each server: free ones. While a server is down its ports are nobody's,
+/// but the kernel gives such ports to listeners that ask for any, and others to connections.
+fn ports() -> Result<Vec<u16>> {
+    let listeners = (0..3 * SERVERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     // All at once, so that no port is given twice.
-    let listeners: Vec<_> = listeners.collect::<Result<_>>()?;
+    let listeners: Vec<_> = listeners.collect::<Result<_, _>>()?;
     listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }

@@ -49,7 +49,7 @@ struct Options {
     #[arg(long, value_name = "N", conflicts_with = "minutes")]
     seconds: Option<u64>,
     /// Mean time from one fault to the next, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(100..))]
+    #[arg(long, value_name = "MS", default_value_t = 2500, value_parser = clap::value_parser!(u64).range(100..))]
     fault_every: u64,
     /// How long a client may be at one thing before it counts as stuck, in seconds
     #[arg(long, value_name = "N", default_value_t = 90)]
@@ -57,9 +57,6 @@ struct Options {
     /// Decides what goes wrong, and what the clients do [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// The first of nine ports to listen on [default: any that are free]
-    #[arg(long)]
-    port: Option<u16>,
     /// Where the servers' folders are made [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
@@ -86,7 +83,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         }
     };
     let work_dir = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let servers = ensemble::Ensemble::start(&program, &work_dir, options.port)?;
+    let servers = ensemble::Ensemble::start(&program, &work_dir)?;
     let plan = soak::Plan {
         duration: Duration::from_secs(options.seconds.unwrap_or(options.minutes * 60)),
         fault_every: Duration::from_millis(options.fault_every),
