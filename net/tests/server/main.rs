@@ -13,4 +13,5 @@ mod shards;
 mod shell;
 mod snapshots;
 mod start;
+mod terminal;
 mod words;
