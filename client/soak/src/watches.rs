@@ -125,8 +125,9 @@ fn watch_once(worker: &mut Worker, look: Look) -> Result<()> {
             Some(event) => {
                 let event = event?;
                 worker.count("one-shot watches fired");
-                // Data of a znode that was deleted and created again since may look the same.
-                if now == before {
+                // What was created may have been deleted since.
+                let came_and_went = look == Look::Existence && before.is_none();
+                if now == before && !came_and_went {
                     worker.violation(format_args!("{look:?} told {event:?}, but is {now:?} as before"));
                 }
                 return Ok(());
