@@ -504,6 +504,7 @@ mod tests {
             "redo 3",
             "getAllChildrenNumber /a",
             "getEphemerals",
+            "find /a -name b*",
             "whoami",
             "version",
             "quit",
