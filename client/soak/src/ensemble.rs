@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -36,6 +38,7 @@ pub(crate) enum Program {
 pub(crate) struct Ensemble {
     program: Program,
     members: Vec<Member>,
+    _ports: Vec<Port>,
     _folder: TempDir,
 }
 
@@ -57,21 +60,22 @@ impl Ensemble {
             ),
         };
         let folder = tempfile::Builder::new().prefix("soak-").tempdir_in(work_dir)?;
-        let ports = ports()?;
+        // Client, quorum and election port of each.
+        let ports: Vec<_> = (0..3 * SERVERS).map(|_| Port::reserve()).collect::<Result<_>>()?;
         let mut lines = String::new();
         for (id, ports) in (1..).zip(ports.chunks(3)) {
-            writeln!(lines, "server.{id}=127.0.0.1:{}:{}", ports[1], ports[2])?;
+            writeln!(lines, "server.{id}=127.0.0.1:{}:{}", ports[1].number, ports[2].number)?;
         }
         let mut members = Vec::new();
         for (id, ports) in (1..).zip(ports.chunks(3)) {
             let own = folder.path().join(id.to_string());
             fs::create_dir_all(own.join("data"))?;
             fs::write(own.join("data/myid"), format!("{id}\n"))?;
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0]));
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0].number));
             fs::write(own.join("zoo.cfg"), config(&own, address, &lines, &program))?;
             members.push(Member { folder: own, address, child: Mutex::new(None) });
         }
-        let ensemble = Self { program, members, _folder: folder };
+        let ensemble = Self { program, members, _ports: ports, _folder: folder };
         for server in 0..SERVERS {
             ensemble.launch(server)?;
         }
@@ -211,11 +215,19 @@ fn config(folder: &Path, address: SocketAddr, servers: &str, program: &Program) 
     )
 }
 
-/// Client, quorum and election port of each server: free ones. While a server is down its ports are nobody's,
-/// but the kernel gives such ports to listeners that ask for any, and others to connections.
-fn ports() -> Result<Vec<u16>> {
-    let listeners = (0..3 * SERVERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    // All at once, so that no port is given twice.
-    let listeners: Vec<_> = listeners.collect::<Result<_, _>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+/// A port that stays ours while no server listens on it: bound, it is given to nobody who asks for any.
+struct Port {
+    number: u16,
+    _reservation: OwnedFd,
+}
+
+impl Port {
+    fn reserve() -> Result<Self> {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        // Both sides need it, so that a server can listen on a port that is only bound.
+        net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let address = SocketAddr::try_from(net::getsockname(&socket)?)?;
+        Ok(Self { number: address.port(), _reservation: socket })
+    }
 }
