@@ -67,6 +67,16 @@ pub(crate) fn get_data(out: &mut Vec<u8>, xid: i32, path: &str, watch: bool) {
     append(out, xid, &Request::GetData(PathWatchRequest { path: path.into(), watch }));
 }
 
+/// Asks whether a znode exists, leaving a one-shot watch for its creation, change or end.
+pub(crate) fn watch_existence(out: &mut Vec<u8>, xid: i32, path: &str) {
+    append(out, xid, &Request::Exists(PathWatchRequest { path: path.into(), watch: true }));
+}
+
+/// Lists the names of a znode's children.
+pub(crate) fn get_children(out: &mut Vec<u8>, xid: i32, path: &str) {
+    append(out, xid, &Request::GetChildren(PathWatchRequest { path: path.into(), watch: false }));
+}
+
 /// Replaces a znode's data, whatever its version.
 pub(crate) fn set_data(out: &mut Vec<u8>, xid: i32, path: &str, data: &[u8]) {
     let set_data = SetDataRequest { path: path.into(), data: Some(data), version: ANY_VERSION };
