@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::bench::{Bench, Place, Turn};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use super::{layout, published};
 use crate::double_barrier::cross;
 use crate::measure::{as_f64, fresh_root};
@@ -48,6 +48,7 @@ impl Experiment for Barriers {
             ],
             figures: vec![TIME, OPERATIONS, "requests"],
             published: published::table3(),
+            over_servers: false,
             own_servers: false,
         }
     }

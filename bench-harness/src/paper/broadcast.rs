@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Origin, Pace, Place, SERVER_CPU, THROUGHPUT};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use super::service::Subject;
 use crate::compare::System;
 use crate::ensemble::ports;
@@ -38,7 +38,7 @@ impl Experiment for BroadcastAlone {
                     the saturating load has in all. Each carries its number, and every member must hear of all of them in order. The \
                     CPU time is that of all members, the generator included. Apache ZooKeeper's broadcast is not to be had without its \
                     server; figures 5 and table2 have the servers side by side.",
-            x: Axis { label: "servers", scale: Scale::Linear },
+            x: Axis { label: "servers", scale: Scale::Whole },
             views: vec![View {
                 figure: THROUGHPUT,
                 suffix: "",
@@ -46,6 +46,7 @@ impl Experiment for BroadcastAlone {
             }],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
             published: Vec::new(),
+            over_servers: true,
             own_servers: true,
         }
     }

@@ -1,33 +1,22 @@
 //! Pictures: curves with error bars, as SVG.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
-use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::element::PathElement;
 use plotters::prelude::*;
 
 use super::record::Point;
+use super::scale::{Axis, Ruler};
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 600;
 
-/// A scale with its name and unit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Axis {
-    pub(crate) label: &'static str,
-    pub(crate) scale: Scale,
-}
-
-/// How values are placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
-    /// From zero.
-    Linear,
-    /// For values of several magnitudes; those that are not above zero are left out.
-    Log,
-}
+/// As many as a ruler may have: it has chosen them.
+const TICKS: usize = 20;
 
 /// How a curve is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,33 +72,22 @@ impl Chart {
     /// Draws the picture.
     pub(crate) fn draw(&self, path: &Path) -> Result<()> {
         let mut chart = self.clone();
+        let (x, y) = (self.x.scale, self.y.scale);
         chart.series.iter_mut().for_each(|series| {
-            series.points.retain(|point| fits(self.x.scale, point.x) && fits(self.y.scale, point.least));
+            series.points.retain(|point| x.fits(point.x) && y.fits(point.least));
         });
         chart.series.retain(|series| !series.points.is_empty());
-        let x = bounds(self.x.scale, chart.points().flat_map(|point| [point.x, point.x]), 0.02);
-        let y = bounds(self.y.scale, chart.points().flat_map(|point| [point.least, point.greatest]), 0.08);
-        let (x_linear, y_linear) = (x.0..x.1, y.0..y.1);
-        match (self.x.scale, self.y.scale) {
-            (Scale::Linear, Scale::Linear) => chart.draw_on(path, x_linear, y_linear),
-            (Scale::Linear, Scale::Log) => chart.draw_on(path, x_linear, y_linear.log_scale()),
-            (Scale::Log, Scale::Linear) => chart.draw_on(path, x_linear.log_scale(), y_linear),
-            (Scale::Log, Scale::Log) => chart.draw_on(path, x_linear.log_scale(), y_linear.log_scale()),
-        }
-        .map_err(|error| anyhow!("drawing {}: {error}", path.display()))
+        let x_range = range(chart.points().map(|point| point.x)).context("nothing to draw")?;
+        let y_range = range(chart.points().flat_map(|point| [point.least, point.greatest]));
+        let (x, y) = (x.ruler(x_range), y.ruler(y_range.context("nothing to draw")?));
+        chart.draw_on(path, x, y).map_err(|error| anyhow!("drawing {}: {error}", path.display()))
     }
 
     fn points(&self) -> impl Iterator<Item = &Point> {
         self.series.iter().flat_map(|series| &series.points)
     }
 
-    fn draw_on<X, Y>(&self, path: &Path, x: X, y: Y) -> Result<(), Box<dyn std::error::Error>>
-    where
-        X: AsRangedCoord<Value = f64>,
-        Y: AsRangedCoord<Value = f64>,
-        X::CoordDescType: ValueFormatter<f64>,
-        Y::CoordDescType: ValueFormatter<f64>,
-    {
+    fn draw_on(&self, path: &Path, x: Ruler, y: Ruler) -> Result<(), Box<dyn std::error::Error>> {
         let area = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
         area.fill(&WHITE)?;
         let legend_height =
@@ -126,8 +104,8 @@ impl Chart {
             .configure_mesh()
             .x_desc(self.x.label)
             .y_desc(self.y.label)
-            .x_labels(11)
-            .y_labels(9)
+            .x_labels(TICKS)
+            .y_labels(TICKS)
             .x_label_formatter(&|value| number(*value))
             .y_label_formatter(&|value| number(*value))
             .label_style(("sans-serif", 14))
@@ -167,14 +145,10 @@ impl Chart {
     }
 }
 
-type Plot<'a, X, Y> = DrawingArea<SVGBackend<'a>, Cartesian2d<X, Y>>;
+type Plot<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<Ruler, Ruler>>;
 
 /// A vertical line over the whole height, with its number.
-fn draw_mark<X, Y>(plot: &Plot<'_, X, Y>, at: f64, number: usize) -> Result<(), Box<dyn std::error::Error>>
-where
-    X: Ranged<ValueType = f64>,
-    Y: Ranged<ValueType = f64>,
-{
+fn draw_mark(plot: &Plot<'_>, at: f64, number: usize) -> Result<(), Box<dyn std::error::Error>> {
     let y = plot.as_coord_spec().get_y_range();
     plot.draw(&PathElement::new(vec![(at, y.start), (at, y.end)], MARK_COLOUR.stroke_width(1)))?;
     let label = EmptyElement::at((at, y.end)) + Text::new(number.to_string(), (3, 2), ("sans-serif", 14));
@@ -187,11 +161,7 @@ impl Series {
         PALETTE[self.colour % PALETTE.len()]
     }
 
-    fn draw<X, Y>(&self, plot: &Plot<'_, X, Y>) -> Result<(), Box<dyn std::error::Error>>
-    where
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    fn draw(&self, plot: &Plot<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let colour = self.colour();
         let line = self.points.iter().map(|point| (point.x, point.median));
         match self.stroke {
@@ -261,23 +231,32 @@ impl Series {
     }
 }
 
-fn fits(scale: Scale, value: f64) -> bool {
-    scale == Scale::Linear || value > 0.0
+impl Ranged for Ruler {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
+        let length = f64::from(high - low);
+        // The area has fewer pixels than an i32 has values.
+        #[expect(clippy::cast_possible_truncation, reason = "shares are from 0 to 1, or little beyond")]
+        let offset = (length * self.share(*value)).round() as i32;
+        low + offset
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.from..self.to
+    }
 }
 
-/// From where to where the axis goes, with `room` at its ends.
-fn bounds(scale: Scale, values: impl Iterator<Item = f64>, room: f64) -> (f64, f64) {
-    let (mut least, mut greatest) = (f64::INFINITY, f64::NEG_INFINITY);
-    for value in values {
-        (least, greatest) = (least.min(value), greatest.max(value));
-    }
-    if !least.is_finite() {
-        return (1.0, 10.0);
-    }
-    match scale {
-        Scale::Linear => (0.0, if greatest > 0.0 { greatest * (1.0 + room) } else { 1.0 }),
-        Scale::Log => (least / (1.0 + 2.0 * room), greatest * (1.0 + 2.0 * room)),
-    }
+/// The least and the greatest, if there are any.
+fn range(values: impl Iterator<Item = f64>) -> Option<RangeInclusive<f64>> {
+    values
+        .map(|value| value..=value)
+        .reduce(|range, value| range.start().min(*value.start())..=range.end().max(*value.end()))
 }
 
 /// A number as people write it: 460,000 or 0.25.
@@ -309,6 +288,7 @@ fn grouped(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scale::Scale;
     use super::*;
 
     #[test]

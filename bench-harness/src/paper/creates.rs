@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, PAYLOAD_LEN, Place, SERVER_CPU, THROUGHPUT};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
 use super::published;
+use super::scale::{Axis, Scale};
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::measure::as_f64;
 
@@ -37,6 +37,7 @@ impl Experiment for PaperCreates {
             ],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
             published: published::table2(),
+            over_servers: false,
             own_servers: false,
         }
     }
@@ -67,6 +68,7 @@ impl Experiment for ManyCreators {
             ],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
             published: Vec::new(),
+            over_servers: false,
             own_servers: false,
         }
     }

@@ -3,9 +3,10 @@
 use anyhow::Result;
 
 use super::bench::Bench;
-use super::chart::{Axis, Chart, Series, Stroke};
+use super::chart::{Chart, Series, Stroke};
 use super::published::Published;
 use super::record::{Curve, Point, Record};
+use super::scale::Axis;
 use super::table::Table;
 
 /// One experiment: what it measures, how, and how its figures are shown.
@@ -19,6 +20,7 @@ pub(crate) trait Experiment {
     /// Pictures of its record, with a suffix of the file's name each.
     fn pictures(&self, record: &Record) -> Vec<(String, Chart)> {
         let plan = self.plan();
+        let record = &plan.regard(record);
         let charts = plan.views.iter().map(|view| (view.suffix.to_owned(), plan.chart(view, record)));
         charts.filter(|(_, chart)| !chart.is_empty()).collect()
     }
@@ -26,6 +28,7 @@ pub(crate) trait Experiment {
     /// Tables of its record.
     fn tables(&self, record: &Record) -> Vec<Table> {
         let plan = self.plan();
+        let record = &plan.regard(record);
         plan.figures
             .iter()
             .map(|figure| Table::of(record, plan.x.label, figure, &plan.published_for(figure)))
@@ -49,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) figures: Vec<&'static str>,
     /// Figures that others have published for it.
     pub(crate) published: Vec<Published>,
+    /// The axis is that of servers: a curve goes over all sizes.
+    pub(crate) over_servers: bool,
     /// It starts, kills or looks into servers, so it needs its own.
     pub(crate) own_servers: bool,
 }
@@ -63,6 +68,11 @@ pub(crate) struct View {
 }
 
 impl Plan {
+    /// The record as it is shown.
+    fn regard(&self, record: &Record) -> Record {
+        if self.over_servers { record.over_servers() } else { record.clone() }
+    }
+
     fn published_for(&self, figure: &str) -> Vec<&Published> {
         self.published.iter().filter(|published| published.figure == figure).collect()
     }
@@ -81,8 +91,10 @@ impl Plan {
             });
         }
         for published in self.published_for(view.figure) {
-            let beside =
-                |curve: &&Curve| curve.servers == published.servers && curve.series == published.series;
+            let beside = |curve: &&Curve| {
+                published.servers.is_none_or(|servers| servers == curve.servers)
+                    && curve.series == published.series
+            };
             // The sizes that were not measured here would have nothing beside them.
             let Some(curve) = curves.iter().find(beside) else { continue };
             let point =

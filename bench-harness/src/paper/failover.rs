@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::bench::{Bench, Place};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::failover::kill_leaders;
 use crate::measure::as_f64;
 
@@ -24,7 +24,7 @@ impl Experiment for Failover {
             about: "A writer for each server, one setData after the other; when its connection ends it goes to the next server. After \
                     each kill of the leader, the longest gap between two acknowledged writes of all writers together. The killed \
                     server comes back and follows before the next kill. The paper: elections took less than 200 ms.",
-            x: Axis { label: "kill", scale: Scale::Linear },
+            x: Axis { label: "kill", scale: Scale::Whole },
             views: vec![View {
                 figure: TIME,
                 suffix: "",
@@ -32,6 +32,7 @@ impl Experiment for Failover {
             }],
             figures: vec![TIME],
             published: Vec::new(),
+            over_servers: false,
             own_servers: true,
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::bench::{Bench, Place, SERVER_CPU};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::compare::fanout::fanout;
 use crate::measure::as_f64;
 
@@ -37,6 +37,7 @@ impl Experiment for WatchFanout {
             }],
             figures: vec![P50, P90, SERVER_CPU],
             published: Vec::new(),
+            over_servers: false,
             own_servers: false,
         }
     }

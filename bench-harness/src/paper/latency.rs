@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Turn, condition};
-use super::chart::{Axis, Scale, number};
+use super::chart::number;
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::measure::{Load, as_f64, measure};
 
 /// Sessions over which the requests are spread.
@@ -54,6 +55,7 @@ impl Experiment for LatencyUnderLoad {
                 "sent more than 1 ms late",
             ],
             published: Vec::new(),
+            over_servers: false,
             own_servers: false,
         }
     }

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::bench::{Bench, Origin, Place};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use super::service::Subject;
 use crate::compare::System;
 use crate::compare::memory::memory;
@@ -36,6 +36,7 @@ impl Experiment for Memory {
             }],
             figures: vec![GROWTH, "resident memory in all", LIVE_HEAP, "creates, pipelined"],
             published: Vec::new(),
+            over_servers: false,
             own_servers: true,
         }
     }

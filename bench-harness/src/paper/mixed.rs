@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 use ringkeeper_wire::{CreateResponse, GetChildrenResponse, GetDataResponse, Record, Stat};
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::creates::Creates;
 use crate::driver::Schedule;
 use crate::lane::Source;
@@ -37,7 +37,7 @@ impl Experiment for Mixed {
             about: "The workload of RaftKeeper's published benchmark: of a hundred requests, 1 creates, 8 set, 45 get, 45 list and 1 \
                     deletes, on 100 children of 50 B. Each session has a parent of its own, knows what is below it, and checks every \
                     value and every list. Closed loop, saturated.",
-            x: Axis { label: "servers", scale: Scale::Linear },
+            x: Axis { label: "servers", scale: Scale::Whole },
             views: vec![View {
                 figure: THROUGHPUT,
                 suffix: "",
@@ -45,6 +45,7 @@ impl Experiment for Mixed {
             }],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99],
             published: Vec::new(),
+            over_servers: true,
             own_servers: false,
         }
     }

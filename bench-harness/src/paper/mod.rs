@@ -27,6 +27,7 @@ mod ratios;
 mod reconfigure;
 mod record;
 mod restart;
+mod scale;
 mod service;
 mod storm;
 mod table;

@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::bench::{Bench, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
 use super::published;
+use super::scale::{Axis, Scale};
 use crate::measure::measure;
 
 const QUICK: [u8; 5] = [0, 30, 50, 80, 100];
@@ -60,6 +60,7 @@ impl Experiment for Ratios {
             ],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, "generator CPU"],
             published,
+            over_servers: false,
             own_servers: false,
         }
     }

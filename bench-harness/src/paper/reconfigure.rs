@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use ringkeeper_wire::{EventType, GetDataResponse, Record, Stat};
 
 use super::bench::{Bench, PAYLOAD_LEN, Place, Turn};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use super::{layout, published};
 use crate::fault::Fault;
 use crate::lane::Source;
@@ -45,6 +45,7 @@ impl Experiment for Reconfigure {
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
             figures: vec![TIME, "server CPU"],
             published: published::section23(),
+            over_servers: false,
             own_servers: false,
         }
     }

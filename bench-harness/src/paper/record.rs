@@ -44,7 +44,7 @@ pub(crate) struct Record {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// One curve: a system, a size of the ensemble, a series.
+/// One curve: a system, a size of the ensemble (0: all sizes), a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Curve {
     pub(crate) system: String,
@@ -86,6 +86,13 @@ impl Record {
         values.sort_by(|one, other| one.0.total_cmp(&other.0));
         let same_place = values.chunk_by(|one, other| one.0.total_cmp(&other.0).is_eq());
         same_place.map(|runs| Point::of(runs[0].0, runs.iter().map(|(_, value)| *value))).collect()
+    }
+
+    /// The same with one curve over all sizes of ensembles.
+    pub(crate) fn over_servers(&self) -> Self {
+        let mut record = self.clone();
+        record.samples.iter_mut().for_each(|sample| sample.servers = 0);
+        record
     }
 
     /// What happened to a system in one run, and when.
@@ -163,8 +170,12 @@ impl Curve {
     /// As a legend names it.
     pub(crate) fn name(&self) -> String {
         let Self { system, servers, series } = self;
-        let size = if *servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
-        if series.is_empty() { format!("{system}, {size}") } else { format!("{system}, {size}, {series}") }
+        let size = match servers {
+            0 => String::new(),
+            1 => ", 1 server".to_owned(),
+            servers => format!(", {servers} servers"),
+        };
+        if series.is_empty() { format!("{system}{size}") } else { format!("{system}{size}, {series}") }
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::bench::{Bench, Place, Turn};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::compare::memory::{SESSIONS, fill};
 use crate::interrupt;
 use crate::request;
@@ -38,6 +38,7 @@ impl Experiment for Restart {
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
             figures: vec![TIME],
             published: Vec::new(),
+            over_servers: false,
             own_servers: true,
         }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::bench::{Bench, Place, SERVER_CPU};
-use super::chart::{Axis, Scale};
 use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::driver::thread_cpu;
 use crate::measure::as_f64;
 use crate::session::{self, Session};
@@ -29,6 +29,7 @@ impl Experiment for SessionStorm {
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, ms", scale: Scale::Log } }],
             figures: vec![TIME, SERVER_CPU],
             published: Vec::new(),
+            over_servers: false,
             own_servers: false,
         }
     }

@@ -8,9 +8,10 @@ use anyhow::{Context, Result};
 
 use self::clients::Clients;
 use super::bench::{Bench, Place, Turn};
-use super::chart::{Axis, Chart, Scale, Series, Stroke};
+use super::chart::{Chart, Series, Stroke};
 use super::experiment::{Experiment, Plan};
 use super::record::{EVENT, Point, Record};
+use super::scale::{Axis, Scale};
 use crate::ensemble::Ensemble;
 use crate::interrupt;
 use crate::measure::as_f64;
@@ -68,10 +69,11 @@ impl Experiment for Failures {
             about: "Five servers, saturated with 30 % writes of 1 KiB; servers are killed (SIGKILL) and started again at the paper's \
                     moments. Clients whose server is gone go to the next one. In the tables, events are numbered as in the pictures. The paper: \
                     no sample fell to zero, and electing a leader took less than 200 ms.",
-            x: Axis { label: "event", scale: Scale::Linear },
+            x: Axis { label: "event", scale: Scale::Whole },
             views: Vec::new(),
             figures: vec![GAP, LEAST],
             published: Vec::new(),
+            over_servers: false,
             own_servers: true,
         }
     }
