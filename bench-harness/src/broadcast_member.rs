@@ -23,6 +23,9 @@ use crate::driver::{latency_histogram, record_latency};
 /// Size of a proposal in bytes, as in the paper.
 const PROPOSAL_LEN: usize = 1024;
 
+/// Long: members share the machine, and a crowded one is no failure.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Is a member of the broadcast alone, until its input ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MemberArgs {
@@ -71,7 +74,9 @@ impl StateMachine for Counter {
 pub(crate) fn run(args: &MemberArgs) -> Result<()> {
     let members = (1..).zip(&args.members);
     let config = members
-        .fold(Config::ensemble(args.id, &args.folder), |config, (id, member)| config.member(id, member));
+        .fold(Config::ensemble(args.id, &args.folder).peer_timeout(PEER_TIMEOUT), |config, (id, member)| {
+            config.member(id, member)
+        });
     let counter = Counter::default();
     let broadcast = Broadcast::start(config, counter.clone())?;
     let handle = broadcast.handle();

@@ -45,6 +45,7 @@ use self::progress::Progress;
 use self::record::Record;
 use self::service::Subject;
 use crate::compare::System;
+use crate::ensemble::ports;
 use crate::environment::{Environment, file_system_of};
 use crate::session::Session;
 use crate::{args, descriptors, interrupt};
@@ -222,6 +223,10 @@ impl PaperArgs {
     fn settings(&self) -> Result<Settings> {
         let cores = std::thread::available_parallelism()?.get();
         let (sizes, sizes_note) = self.sizes(cores);
+        if self.port.is_some() && self.servers.is_empty() {
+            let most = sizes.iter().copied().max().unwrap_or_default().max(failures::SERVERS);
+            ports(most, self.port).context("choose others with --port, or leave it to the system without")?;
+        }
         let seconds = Duration::from_secs_f64;
         let (conditioning, warmup, window) = if self.quick {
             (seconds(2.0), seconds(0.5), seconds(1.0))

@@ -17,7 +17,8 @@ use crate::interrupt;
 use crate::measure::as_f64;
 use crate::timeline::Timeline;
 
-const SERVERS: usize = 5;
+/// As in the paper.
+pub(crate) const SERVERS: usize = 5;
 const READS_PERCENT: u8 = 70;
 
 const OVER_TIME: &str = "throughput over time";
