@@ -178,7 +178,7 @@ impl Members {
 
 impl Member {
     fn start(id: usize, folder: &Path, addresses: &str) -> Result<Self> {
-        let mut command = supervise::command(&std::env::current_exe()?)?;
+        let mut command = supervise::command(Path::new(supervise::OWN_PROGRAM));
         command.arg("broadcast-member").arg("--id").arg(id.to_string());
         command.arg("--folder").arg(folder).arg("--members").arg(addresses);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

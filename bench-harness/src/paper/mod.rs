@@ -80,6 +80,9 @@ pub(crate) struct PaperArgs {
     /// ringkeeper's server binary [default: the one beside this program, built if it is not there]
     #[arg(long)]
     ringkeeper: Option<PathBuf>,
+    /// One more argument for ringkeeper's servers; may be repeated
+    #[arg(long, allow_hyphen_values = true)]
+    ringkeeper_arg: Vec<String>,
     /// Folder with Apache ZooKeeper's jar and those it needs, to measure it too
     #[arg(long)]
     zookeeper: Option<PathBuf>,
@@ -214,8 +217,8 @@ impl PaperArgs {
         let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
         let zookeeper = zookeeper.transpose()?;
         let ringkeeper = match &self.ringkeeper {
-            Some(binary) => System::ringkeeper(binary, &[])?,
-            None => System::ringkeeper(&binary::beside_this_program()?, &[])?,
+            Some(binary) => System::ringkeeper(binary, &self.ringkeeper_arg)?,
+            None => System::ringkeeper(&binary::beside_this_program()?, &self.ringkeeper_arg)?,
         };
         Ok(std::iter::once(ringkeeper).chain(zookeeper).map(Subject::Own).collect())
     }
