@@ -26,6 +26,7 @@ mod open_loop;
 mod paper;
 mod payload;
 mod ratio;
+mod regress;
 mod reply;
 mod request;
 mod server_cpu;
@@ -56,6 +57,7 @@ enum Command {
     Floor(floor::FloorArgs),
     Failover(failover::FailoverArgs),
     Paper(paper::PaperArgs),
+    Regress(regress::RegressArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     #[command(hide = true)]
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Failover(args) => failover::run(&args),
         Command::Paper(args) => paper::run(&args),
         Command::BroadcastMember(args) => broadcast_member::run(&args),
+        Command::Regress(args) => regress::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {
