@@ -26,6 +26,7 @@ mod request;
 mod server_cpu;
 mod session;
 mod statistics;
+mod storage;
 mod supervise;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ enum Command {
     Compare(compare::CompareArgs),
     Floor(floor::FloorArgs),
     Failover(failover::FailoverArgs),
+    Storage(storage::StorageArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
 }
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Floor(args) => floor::run(&args),
         Command::Failover(args) => failover::run(&args),
+        Command::Storage(args) => storage::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {
