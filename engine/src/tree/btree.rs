@@ -11,6 +11,10 @@
 //! a sibling or joins it; the room left after joining keeps a churn of inserts and removals at the boundary
 //! from splitting and joining over and over.
 
+mod bulk;
+
+pub(super) use bulk::Builder;
+
 use super::cursor::Cursor;
 use arrayvec::ArrayVec;
 use triomphe::Arc;

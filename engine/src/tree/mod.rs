@@ -12,6 +12,7 @@
 mod btree;
 mod cursor;
 mod key;
+mod load;
 mod owner;
 mod walk;
 mod znode;
@@ -19,6 +20,8 @@ mod znode;
 #[cfg(test)]
 mod tests;
 
+pub use load::Misplaced;
+pub(crate) use load::{Loader, Run, RunMaker};
 pub use owner::Owner;
 pub use walk::{Children, Descendants, Nodes};
 pub use znode::{AclId, Znode, ZnodeMeta};
