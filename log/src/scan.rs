@@ -53,14 +53,14 @@ impl<F: StorageFile> Window<F> {
 
     /// Drops what lies before `offset` and makes room for `len` bytes from there.
     fn move_to(&mut self, offset: u64, len: usize) {
+        // Somewhere else is not onward.
+        self.onward &= self.at <= self.bytes.len();
         let kept = self.bytes.len().saturating_sub(self.at);
         if kept > 0 {
             self.bytes.copy_within(self.at.., 0);
         }
         self.bytes.resize(kept, 0);
         self.bytes.reserve(len.saturating_sub(kept));
-        // Somewhere else is not onward.
-        self.onward &= self.start.wrapping_add((self.at + kept) as u64) == offset + kept as u64;
         self.start = offset;
         self.at = 0;
     }

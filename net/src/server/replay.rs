@@ -216,10 +216,9 @@ async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, 
         let mut reader = wal.read_from(snapshot.0 + 1)?;
         while let Some(frame) = reader.next().await? {
             bytes += frame.bytes().len() as u64;
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-                txns += 1;
-            }
+            let batch = txn::decode_batch(frame.payload())?;
+            state.replay(&batch);
+            txns += batch.len() as u64;
             if progress.is_due() {
                 let end = Zxid(wal.last().zxid);
                 tracing::info!(zxid = %state.last_zxid(), %end, txns, "replaying the log");
