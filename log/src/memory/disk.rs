@@ -5,9 +5,10 @@ use std::io;
 use std::task::Waker;
 
 use super::powered_off;
+use crate::storage::BLOCK;
 
 /// The unit in which a write survives a power loss: devices write a sector whole or not at all.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 /// Names one operation of a disk, in the order of their beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,13 @@ pub enum OpKind {
     Allocate,
 }
 
+impl OpKind {
+    /// Whether it changes what is seen or what is durable.
+    const fn is_change(self) -> bool {
+        !matches!(self, Self::List | Self::Open | Self::Free | Self::Read | Self::Size)
+    }
+}
+
 /// What a [`Fault`] does to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -38,8 +46,20 @@ pub enum Effect {
     Fail(io::ErrorKind),
     /// A write takes half of its bytes.
     Short,
-    /// A sync says that it has worked, and does nothing.
+    /// A write or a sync says that it has worked, and does nothing: a lost write, a lying sync.
     Ignore,
+    /// A write says that it has worked, and lands this many blocks further on in the file, behind its end going on at
+    /// its beginning. Where it belongs, everything is as before.
+    Misdirect {
+        /// How far off.
+        blocks: u64,
+    },
+    /// A sync fails, and what it was to make durable is given up: no later sync, although it says that it has worked,
+    /// writes it. Linux does so (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+    Drop {
+        /// Reads go on showing what was given up, until the power fails; if not, they show the medium's.
+        cached: bool,
+    },
 }
 
 /// A planted fault.
@@ -137,47 +157,77 @@ impl Change {
 }
 
 #[derive(Clone)]
-struct Pending {
+pub(super) struct Pending {
     id: OpId,
     done: bool,
-    change: Change,
+    pub(super) change: Change,
 }
 
 #[derive(Clone, Default)]
-struct Node {
+pub(super) struct Node {
     seen: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<Pending>,
+    pub(super) durable: Vec<u8>,
+    pub(super) pending: Vec<Pending>,
 }
 
+impl Node {
+    /// All of it is durable.
+    pub(super) fn settled(contents: Vec<u8>) -> Self {
+        Self { seen: contents.clone(), durable: contents, pending: Vec::new() }
+    }
+
+    /// Splits off the pending changes of these operations.
+    fn take(&mut self, changes: &[OpId]) -> Vec<Pending> {
+        let pending = std::mem::take(&mut self.pending);
+        let (taken, rest) = pending.into_iter().partition(|pending| changes.contains(&pending.id));
+        self.pending = rest;
+        taken
+    }
+
+    /// Shows what the medium holds, under what was written since, and at its old length, which a file keeps.
+    fn look_again(&mut self) {
+        let len = self.seen.len();
+        self.seen.clone_from(&self.durable);
+        for pending in &self.pending {
+            pending.change.apply(&mut self.seen);
+        }
+        grow(&mut self.seen, len);
+    }
+}
+
+/// Names and the files behind them.
+pub(super) type Names = BTreeMap<String, u64>;
+
 #[derive(Clone)]
-enum NameChange {
+pub(super) enum NameChange {
     Create { name: String, inode: u64 },
-    Rename { from: String, to: String },
-    Remove { name: String },
+    Rename { from: String, to: String, inode: u64 },
+    Remove { name: String, inode: u64 },
 }
 
 impl NameChange {
     fn name(&self) -> &str {
         match self {
-            Self::Create { name, .. } | Self::Remove { name } => name,
+            Self::Create { name, .. } | Self::Remove { name, .. } => name,
             Self::Rename { from, .. } => from,
         }
     }
 
-    /// Does nothing where an earlier change that it builds on was lost.
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+    /// Writes the entries of the folder that it changes. Each stands on its own: a renaming may survive the loss of the
+    /// creation before it, and a removal takes only the file that it was meant for.
+    pub(super) fn apply(&self, names: &mut Names) {
         match self {
             Self::Create { name, inode } => {
-                names.entry(name.clone()).or_insert(*inode);
+                names.insert(name.clone(), *inode);
             }
-            Self::Rename { from, to } => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
+            Self::Rename { from, to, inode } => {
+                names.remove(from);
+                names.insert(to.clone(), *inode);
+            }
+            Self::Remove { name, inode } => {
+                if names.get(name) == Some(inode) {
+                    names.remove(name);
                 }
-            }
-            Self::Remove { name } => {
-                names.remove(name);
             }
         }
     }
@@ -193,14 +243,16 @@ pub(super) struct Disk {
     pub(super) life: u64,
     pub(super) begun: u64,
     pub(super) halt_at: Option<u64>,
+    /// Changes that are still carried out before the power fails in the middle of the next.
+    pub(super) changes_left: Option<u64>,
     pub(super) hold: bool,
     pub(super) faults: Vec<Fault>,
     pub(super) capacity: Option<u64>,
     held: BTreeMap<OpId, Held>,
-    nodes: BTreeMap<u64, Node>,
-    names: BTreeMap<String, u64>,
-    durable_names: BTreeMap<String, u64>,
-    pending_names: Vec<(OpId, NameChange)>,
+    pub(super) nodes: BTreeMap<u64, Node>,
+    names: Names,
+    pub(super) durable_names: Names,
+    pub(super) pending_names: Vec<(OpId, NameChange)>,
 }
 
 impl Disk {
@@ -223,6 +275,17 @@ impl Disk {
         self.check_life(life)?;
         let id = OpId(self.begun);
         self.begun += 1;
+        if let Some(left) = &mut self.changes_left
+            && kind.is_change()
+        {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => {
+                    self.changes_left = None;
+                    self.halt_at = Some(id.0);
+                }
+            }
+        }
         if self.hold {
             self.held.insert(id, Held { kind, waker: None });
         }
@@ -275,12 +338,6 @@ impl Disk {
         Some(fault.effect)
     }
 
-    /// Whether the next such operation will be struck so.
-    pub(super) fn strikes(&self, kind: OpKind, name: &str, effect: Effect) -> bool {
-        let next = self.faults.iter().find(|fault| fault.times > 0 && fits(fault, kind, name));
-        next.is_some_and(|fault| fault.skip == 0 && fault.effect == effect)
-    }
-
     // Names.
 
     pub(super) fn names(&self) -> Vec<String> {
@@ -301,14 +358,14 @@ impl Disk {
     }
 
     pub(super) fn rename(&mut self, id: OpId, from: &str, to: &str) -> io::Result<()> {
-        self.lookup(from)?;
-        self.change_name(id, NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
+        let inode = self.lookup(from)?;
+        self.change_name(id, NameChange::Rename { from: from.to_owned(), to: to.to_owned(), inode });
         Ok(())
     }
 
     pub(super) fn remove(&mut self, id: OpId, name: &str) -> io::Result<()> {
-        self.lookup(name)?;
-        self.change_name(id, NameChange::Remove { name: name.to_owned() });
+        let inode = self.lookup(name)?;
+        self.change_name(id, NameChange::Remove { name: name.to_owned(), inode });
         Ok(())
     }
 
@@ -317,13 +374,23 @@ impl Disk {
         self.pending_names.push((id, change));
     }
 
-    pub(super) fn sync_dir(&mut self, issued: OpId) {
-        let (covered, rest) =
+    /// A sync of the folder, begun as operation `issued`, ends.
+    pub(super) fn sync_dir(&mut self, issued: OpId, effect: Option<Effect>) -> io::Result<()> {
+        if effect == Some(Effect::Ignore) {
+            return Ok(());
+        }
+        let (covered, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.pending_names).into_iter().partition(|(id, _)| *id < issued);
         self.pending_names = rest;
-        for (_, change) in covered as Vec<(OpId, NameChange)> {
-            change.apply(&mut self.durable_names);
+        if let Some(Effect::Drop { cached }) = effect {
+            if !cached {
+                self.names.clone_from(&self.durable_names);
+                self.pending_names.iter().for_each(|(_, change)| change.apply(&mut self.names));
+            }
+            return Err(input_output());
         }
+        covered.iter().for_each(|(_, change)| change.apply(&mut self.durable_names));
+        Ok(())
     }
 
     // Contents.
@@ -360,15 +427,40 @@ impl Disk {
         pending.iter().filter(|pending| pending.done).map(|pending| pending.id).collect()
     }
 
-    pub(super) fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
+    fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
         let Some(node) = self.nodes.get_mut(&inode) else { return };
-        let pending = std::mem::take(&mut node.pending);
-        let (durable, rest): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(|pending| changes.contains(&pending.id));
-        node.pending = rest;
-        for pending in durable {
+        for pending in node.take(changes) {
             pending.change.apply(&mut node.durable);
         }
+    }
+
+    /// A sync of these changes ends.
+    pub(super) fn sync(&mut self, inode: u64, changes: &[OpId], effect: Option<Effect>) -> io::Result<()> {
+        match effect {
+            Some(Effect::Ignore) => {}
+            Some(Effect::Drop { cached }) => {
+                let node = self.node(inode)?;
+                node.take(changes);
+                if !cached {
+                    node.look_again();
+                }
+                return Err(input_output());
+            }
+            _ => self.make_durable(inode, changes),
+        }
+        Ok(())
+    }
+
+    /// Where a write lands that misses its place.
+    pub(super) fn misdirected(
+        &mut self,
+        inode: u64,
+        offset: u64,
+        len: usize,
+        blocks: u64,
+    ) -> io::Result<u64> {
+        let places = (self.len(inode)?.max(offset + len as u64) - len as u64) / BLOCK + 1;
+        Ok((offset / BLOCK + blocks) % places * BLOCK)
     }
 
     pub(super) fn read(&mut self, inode: u64, offset: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -421,12 +513,39 @@ impl Disk {
         self.names.clone_from(&self.durable_names);
         let reachable: Vec<u64> = self.names.values().copied().collect();
         self.nodes.retain(|inode, _| reachable.contains(inode));
+        self.cut_off();
+    }
+
+    pub(super) fn end_process(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.pending.iter_mut().for_each(|pending| pending.done = true);
+        }
+        self.cut_off();
+    }
+
+    fn cut_off(&mut self) {
         self.life += 1;
-        self.halt_at = None;
+        (self.halt_at, self.changes_left) = (None, None);
         self.hold = false;
         self.faults.clear();
         self.release_all().into_iter().for_each(Waker::wake);
     }
+
+    /// A disk with these names and files, all of them durable.
+    pub(super) fn settled(&self, names: Names, nodes: BTreeMap<u64, Node>) -> Self {
+        Self {
+            begun: self.begun,
+            capacity: self.capacity,
+            nodes,
+            durable_names: names.clone(),
+            names,
+            ..Self::default()
+        }
+    }
+}
+
+fn input_output() -> io::Error {
+    io::Error::other("the simulated medium fails")
 }
 
 fn survive(file: u64, change: &Change, durable: &mut Vec<u8>, survives: &mut dyn FnMut(Unit<'_>) -> bool) {
@@ -448,18 +567,18 @@ fn fits(fault: &Fault, kind: OpKind, name: &str) -> bool {
     fault.kind == kind && name.starts_with(&fault.prefix)
 }
 
-fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+pub(super) fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
     grow(bytes, at + data.len());
     bytes[at..at + data.len()].copy_from_slice(data);
 }
 
-fn grow(bytes: &mut Vec<u8>, len: usize) {
+pub(super) fn grow(bytes: &mut Vec<u8>, len: usize) {
     if bytes.len() < len {
         bytes.resize(len, 0);
     }
 }
 
 /// A file offset as an index; the files are in memory, so it fits.
-fn index(offset: u64) -> usize {
+pub(super) fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("a file in memory has no larger offset")
 }
