@@ -143,6 +143,12 @@ impl MemoryDisk {
         self.disk.borrow_mut().faults.push(fault);
     }
 
+    /// Operations that a planted fault has struck since the disk was made.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.disk.borrow().struck
+    }
+
     /// Lifts all planted faults.
     pub fn clear_faults(&self) {
         self.disk.borrow_mut().faults.clear();
@@ -189,7 +195,7 @@ impl MemoryStorage {
     ) -> io::Result<B> {
         let (id, started) = {
             let mut disk = self.disk.borrow_mut();
-            let id = disk.begin(self.life, kind, name)?;
+            let id = disk.begin(self.life, kind)?;
             let started = match disk.fault(kind, name) {
                 _ if disk.halted_before(id) => Err(powered_off()),
                 Some(Effect::Fail(error)) => Err(error.into()),
@@ -358,3 +364,6 @@ fn check_aligned(offset: u64, len: usize) -> io::Result<()> {
 fn powered_off() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the simulated machine is off")
 }
+
+#[cfg(test)]
+mod tests;

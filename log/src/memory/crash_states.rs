@@ -2,13 +2,15 @@
 //!
 //! What is not durable is a list of sectors, lengths and names, and a file system may have written any set of them.
 //! Sets are counted by what they leave: of the writes to one sector the last that survives counts, and one that writes
-//! what is there anyway changes no more than the file's length. So the states of a file are the combinations of what
+//! what is there anyway changes no more than the file's length, which grows by whole blocks. So the states of a file are the combinations of what
 //! its sectors may hold, each at all lengths that it may have; those of a folder are the combinations of its files'
 //! states under each set of names.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::disk::{Change, Disk, Names, Node, SECTOR, grow, index, overwrite};
+use crate::storage::BLOCK_LEN;
 
 /// The greatest number of states that are looked at after one power loss.
 pub const CRASH_STATES_MAX: usize = 1 << 16;
@@ -16,7 +18,7 @@ pub const CRASH_STATES_MAX: usize = 1 << 16;
 impl Disk {
     /// Hands over all disks that a power loss now may leave, no two of them equal.
     pub(super) fn crash_states(&self, each: &mut dyn FnMut(Self)) {
-        let contents: BTreeMap<u64, Vec<Vec<u8>>> =
+        let contents: BTreeMap<u64, Vec<Rc<Vec<u8>>>> =
             self.nodes.iter().map(|(inode, node)| (*inode, node.contents_left())).collect();
         let names = self.names_left();
         let states = |names: &Names| names.values().map(|inode| contents[inode].len()).product::<usize>();
@@ -27,7 +29,8 @@ impl Disk {
             let choices: Vec<_> = inodes.iter().map(|inode| contents[inode].len()).collect();
             for choice in combinations(&choices) {
                 let nodes = inodes.iter().zip(choice);
-                let nodes = nodes.map(|(inode, choice)| (*inode, Node::settled(contents[inode][choice].clone())));
+                let nodes =
+                    nodes.map(|(inode, choice)| (*inode, Node::settled(Rc::clone(&contents[inode][choice]))));
                 each(self.settled(names.clone(), nodes.collect()));
             }
         }
@@ -52,7 +55,10 @@ impl Disk {
 
 impl Node {
     /// What a power loss may leave of the file.
-    fn contents_left(&self) -> Vec<Vec<u8>> {
+    fn contents_left(&self) -> Vec<Rc<Vec<u8>>> {
+        if self.pending.is_empty() {
+            return vec![Rc::clone(&self.durable)];
+        }
         let mut sectors: BTreeMap<usize, Vec<&[u8]>> = BTreeMap::new();
         // Lengths that need no change of contents.
         let mut lengths = BTreeSet::from([self.durable.len()]);
@@ -65,7 +71,7 @@ impl Node {
                     for (nth, sector) in data.chunks(SECTOR).enumerate() {
                         let at = index(*offset) + nth * SECTOR;
                         if self.holds(at, sector) {
-                            lengths.insert(at + sector.len());
+                            lengths.insert((at + sector.len()).next_multiple_of(BLOCK_LEN));
                         } else if !sectors.get(&at).is_some_and(|values| values.contains(&sector)) {
                             sectors.entry(at).or_default().push(sector);
                         }
@@ -78,19 +84,21 @@ impl Node {
         assert!(count <= CRASH_STATES_MAX, "{count} states of one file after one power loss");
         let mut left = Vec::new();
         for choice in combinations(&choices) {
-            let mut contents = self.durable.clone();
+            let mut contents = Vec::clone(&self.durable);
             for ((at, values), choice) in sectors.iter().zip(choice) {
                 if let Some(value) = choice.checked_sub(1).and_then(|choice| values.get(choice)) {
                     overwrite(&mut contents, *at, value);
+                    let len = contents.len().next_multiple_of(BLOCK_LEN);
+                    grow(&mut contents, len);
                 }
             }
             let shortest = contents.len();
             for longer in lengths.range(shortest + 1..) {
                 let mut contents = contents.clone();
                 grow(&mut contents, *longer);
-                left.push(contents);
+                left.push(Rc::new(contents));
             }
-            left.push(contents);
+            left.push(Rc::new(contents));
         }
         left
     }
@@ -192,9 +200,11 @@ mod tests {
             let storage = disk.storage();
             let file = storage.create("a", WriteMode::Synced).await.expect("a healthy disk");
             storage.sync_dir().await.expect("a healthy disk");
-            write(&file, 0, &[]).await;
+            for block in 0..3 {
+                write(&file, block * 4096, &[]).await;
+            }
             let lengths: Vec<_> = states(&disk).iter().map(|files| files[0].1.len()).collect();
-            assert_eq!(lengths, (0..=8).map(|sectors| sectors * 512).collect::<Vec<_>>());
+            assert_eq!(lengths, [0, 4096, 8192, 12_288]);
         });
     }
 

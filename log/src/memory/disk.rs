@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 use std::task::Waker;
 
 use super::powered_off;
-use crate::storage::BLOCK;
+use crate::storage::{BLOCK, BLOCK_LEN};
 
 /// The unit in which a write survives a power loss: devices write a sector whole or not at all.
 pub(super) const SECTOR: usize = 512;
@@ -54,8 +55,8 @@ pub enum Effect {
         /// How far off.
         blocks: u64,
     },
-    /// A sync fails, and what it was to make durable is given up: no later sync, although it says that it has worked,
-    /// writes it. Linux does so (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+    /// A file's sync fails, and what it was to make durable is given up: no later sync, although it says that it has
+    /// worked, writes it. Linux does so (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
     Drop {
         /// Reads go on showing what was given up, until the power fails; if not, they show the medium's.
         cached: bool,
@@ -165,15 +166,16 @@ pub(super) struct Pending {
 
 #[derive(Clone, Default)]
 pub(super) struct Node {
-    seen: Vec<u8>,
-    pub(super) durable: Vec<u8>,
+    /// Shared where they are equal, and between copies of a disk.
+    seen: Rc<Vec<u8>>,
+    pub(super) durable: Rc<Vec<u8>>,
     pub(super) pending: Vec<Pending>,
 }
 
 impl Node {
     /// All of it is durable.
-    pub(super) fn settled(contents: Vec<u8>) -> Self {
-        Self { seen: contents.clone(), durable: contents, pending: Vec::new() }
+    pub(super) fn settled(contents: Rc<Vec<u8>>) -> Self {
+        Self { seen: Rc::clone(&contents), durable: contents, pending: Vec::new() }
     }
 
     /// Splits off the pending changes of these operations.
@@ -187,11 +189,12 @@ impl Node {
     /// Shows what the medium holds, under what was written since, and at its old length, which a file keeps.
     fn look_again(&mut self) {
         let len = self.seen.len();
-        self.seen.clone_from(&self.durable);
+        let mut seen = Vec::clone(&self.durable);
         for pending in &self.pending {
-            pending.change.apply(&mut self.seen);
+            pending.change.apply(&mut seen);
         }
-        grow(&mut self.seen, len);
+        grow(&mut seen, len);
+        self.seen = Rc::new(seen);
     }
 }
 
@@ -247,6 +250,7 @@ pub(super) struct Disk {
     pub(super) changes_left: Option<u64>,
     pub(super) hold: bool,
     pub(super) faults: Vec<Fault>,
+    pub(super) struck: u64,
     pub(super) capacity: Option<u64>,
     held: BTreeMap<OpId, Held>,
     pub(super) nodes: BTreeMap<u64, Node>,
@@ -271,7 +275,7 @@ impl Disk {
 
     // The life of an operation.
 
-    pub(super) fn begin(&mut self, life: u64, kind: OpKind, _name: &str) -> io::Result<OpId> {
+    pub(super) fn begin(&mut self, life: u64, kind: OpKind) -> io::Result<OpId> {
         self.check_life(life)?;
         let id = OpId(self.begun);
         self.begun += 1;
@@ -335,6 +339,7 @@ impl Disk {
             return None;
         }
         fault.times -= 1;
+        self.struck += 1;
         Some(fault.effect)
     }
 
@@ -376,19 +381,15 @@ impl Disk {
 
     /// A sync of the folder, begun as operation `issued`, ends.
     pub(super) fn sync_dir(&mut self, issued: OpId, effect: Option<Effect>) -> io::Result<()> {
-        if effect == Some(Effect::Ignore) {
-            return Ok(());
+        match effect {
+            Some(Effect::Ignore) => return Ok(()),
+            // Names are journalled: nothing is given up, and nothing known.
+            Some(Effect::Drop { .. }) => return Err(input_output()),
+            _ => {}
         }
         let (covered, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.pending_names).into_iter().partition(|(id, _)| *id < issued);
         self.pending_names = rest;
-        if let Some(Effect::Drop { cached }) = effect {
-            if !cached {
-                self.names.clone_from(&self.durable_names);
-                self.pending_names.iter().for_each(|(_, change)| change.apply(&mut self.names));
-            }
-            return Err(input_output());
-        }
         covered.iter().for_each(|(_, change)| change.apply(&mut self.durable_names));
         Ok(())
     }
@@ -405,7 +406,7 @@ impl Disk {
         if change.end().saturating_sub(node.seen.len() as u64) > free {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        change.apply(&mut node.seen);
+        change.apply(Rc::make_mut(&mut node.seen));
         node.pending.push(Pending { id, done: false, change });
         Ok(())
     }
@@ -430,7 +431,7 @@ impl Disk {
     fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
         let Some(node) = self.nodes.get_mut(&inode) else { return };
         for pending in node.take(changes) {
-            pending.change.apply(&mut node.durable);
+            pending.change.apply(Rc::make_mut(&mut node.durable));
         }
     }
 
@@ -483,7 +484,7 @@ impl Disk {
         let inode = self.names.get(name).copied();
         let Some(node) = inode.and_then(|inode| self.nodes.get_mut(&inode)) else { return false };
         for bytes in [&mut node.seen, &mut node.durable] {
-            match bytes.get_mut(index(offset)) {
+            match Rc::make_mut(bytes).get_mut(index(offset)) {
                 Some(byte) => *byte ^= mask,
                 None => return false,
             }
@@ -493,7 +494,7 @@ impl Disk {
 
     pub(super) fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let inode = self.names.get(name)?;
-        self.nodes.get(inode).map(|node| node.seen.clone())
+        self.nodes.get(inode).map(|node| Vec::clone(&node.seen))
     }
 
     // Power loss.
@@ -501,7 +502,7 @@ impl Disk {
     pub(super) fn crash(&mut self, survives: &mut dyn FnMut(Unit<'_>) -> bool) {
         for (file, node) in &mut self.nodes {
             for pending in std::mem::take(&mut node.pending) {
-                survive(*file, &pending.change, &mut node.durable, survives);
+                survive(*file, &pending.change, Rc::make_mut(&mut node.durable), survives);
             }
             node.seen.clone_from(&node.durable);
         }
@@ -557,6 +558,7 @@ fn survive(file: u64, change: &Change, durable: &mut Vec<u8>, survives: &mut dyn
                 let offset = offset + (nth * SECTOR) as u64;
                 if survives(Unit::Sector { file, offset }) {
                     overwrite(durable, index(offset), sector);
+                    grow(durable, durable.len().next_multiple_of(BLOCK_LEN));
                 }
             }
         }
