@@ -109,6 +109,12 @@ impl MemoryDisk {
         self.disk.borrow_mut().changes_left = Some(changes);
     }
 
+    /// Takes back a [`Self::halt_after`] or [`Self::halt_after_changes`] that has not struck.
+    pub fn run_on(&self) {
+        let mut disk = self.disk.borrow_mut();
+        (disk.halt_at, disk.changes_left) = (None, None);
+    }
+
     /// Whether [`Self::halt_after`] or [`Self::halt_after_changes`] has struck.
     #[must_use]
     pub fn halted(&self) -> bool {

@@ -175,6 +175,21 @@ impl Judge {
         Ok(())
     }
 
+    /// A snapshot has taken the place of a log.
+    pub(crate) fn replaced(
+        &mut self,
+        server: ServerId,
+        batches: &[Batch],
+        last: LogMark,
+    ) -> Result<(), Violation> {
+        let known = self.index_of(last.zxid.to_wire()).is_some();
+        Oracle::Prefix.check(known, || {
+            format!("server {server} takes a snapshot at {}, which is not committed", last.zxid)
+        })?;
+        let kept = batches.partition_point(|batch| batch.last() <= last.zxid);
+        self.cut(server, &batches[kept..])
+    }
+
     pub(crate) fn leads(&mut self, server: ServerId, life: u64, epoch: Epoch) -> Result<(), Violation> {
         let leader = *self.leaders.entry(epoch).or_insert((server, life));
         Oracle::OneLeader.check(leader == (server, life), || {

@@ -13,18 +13,17 @@ use std::task::{Context, Poll, Waker};
 use ringkeeper_engine::node::Framing;
 use ringkeeper_engine::replica::SealedBatch;
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn;
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary, Message};
 use ringkeeper_log::Reader;
 use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
 use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-/// Small, so that runs go from segment to segment.
-const SEGMENT_LEN: u64 = 128 * 1024;
+use super::snapshots::{SnapshotDesk, restore};
 
 /// Batches as frames of the log, as the shell makes them.
 pub(crate) struct Frames;
@@ -52,16 +51,32 @@ impl Framing for Frames {
 #[derive(Debug)]
 pub(crate) enum Command {
     Append(Batch),
-    Truncate { after: Zxid },
+    Truncate {
+        after: Zxid,
+    },
     Rebuild,
+    /// Begin anew after a snapshot that was received.
+    Install {
+        last: LogMark,
+    },
+    Purge {
+        upto: Zxid,
+    },
     Promise(Epochs),
-    Read { peer: ServerId, after: Zxid, bytes_max: usize },
+    Read {
+        peer: ServerId,
+        after: Zxid,
+        bytes_max: usize,
+    },
 }
 
 /// What the log answers.
 pub(crate) enum Answer {
     Input(Input),
     Rebuilt(Box<State>),
+    Installed(Box<State>, LogMark),
+    Send(ServerId, Message),
+    Disconnect(ServerId),
 }
 
 type Task = Pin<Box<dyn Future<Output = Result<(), String>>>>;
@@ -76,6 +91,7 @@ pub(crate) struct Queue {
     seal: Cell<bool>,
     spawned: RefCell<Vec<Task>>,
     initialized: Cell<bool>,
+    now_us: Cell<u64>,
 }
 
 /// The log of one life of a server.
@@ -83,6 +99,7 @@ pub(crate) struct Log {
     queue: Rc<Queue>,
     tasks: Vec<Task>,
     disk: MemoryDisk,
+    pub(crate) snapshots: Rc<SnapshotDesk>,
     /// The newest operation that the world knows of.
     newest: Option<OpId>,
 }
@@ -95,39 +112,53 @@ pub(crate) struct Recovered {
     pub(crate) batches: Vec<Batch>,
 }
 
-/// A future on a disk that holds nothing back.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+/// How a log is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    pub(crate) server: ServerId,
+    pub(crate) write_mode: WriteMode,
+    pub(crate) segment_size_bytes: u64,
+    pub(crate) snapshots_kept: usize,
+    pub(crate) seed: u64,
+}
+
+/// A future on a disk that holds nothing back; `None` if the power fails meanwhile.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("the disk holds nothing back"),
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
     }
 }
 
 impl Log {
-    /// Recovers what a disk holds.
-    pub(crate) fn recover(
-        disk: &MemoryDisk,
-        server: ServerId,
-        write_mode: WriteMode,
-        seed: u64,
-    ) -> Result<Recovered, String> {
+    /// Recovers what a disk holds; `None` if the power fails in the middle of it.
+    pub(crate) fn recover(disk: &MemoryDisk, how: How) -> Result<Option<Recovered>, String> {
         disk.hold(false);
+        let opened = at_once(Self::open(disk, how)).transpose()?;
+        disk.hold(true);
+        Ok(opened)
+    }
+
+    async fn open(disk: &MemoryDisk, how: How) -> Result<Recovered, String> {
         let storage = disk.storage();
-        let meta =
-            at_once(MetaStore::open(storage.clone(), server.0, seed)).map_err(|error| error.to_string())?;
-        let options =
-            Options { segment_size_bytes: SEGMENT_LEN, write_mode, ..Options::new(meta.meta().identity()) };
-        let (mut state, mut batches) = (State::new(seed), Vec::new());
-        let (wal, found) = at_once(Wal::open(storage, options, |frame| {
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-            }
+        let meta = MetaStore::open(storage.clone(), how.server.0, how.seed).await;
+        let meta = meta.map_err(|error| error.to_string())?;
+        let options = Options {
+            segment_size_bytes: how.segment_size_bytes,
+            write_mode: how.write_mode,
+            ..Options::new(meta.meta().identity())
+        };
+        let mut batches = Vec::new();
+        let opened = Wal::open(storage.clone(), options, |frame| {
             batches.extend(batch_of(frame));
             Ok(())
-        }))
-        .map_err(|error| error.to_string())?;
-        let mut summary = LogSummary::new(mark(found.after), Zxid::ZERO);
+        });
+        let (wal, found) = opened.await.map_err(|error| error.to_string())?;
+        let snapshots = Snapshots::new(storage);
+        snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
+        let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
+        let mut summary = LogSummary::new(mark(found.after), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
         let epochs = Epochs {
@@ -136,21 +167,22 @@ impl Log {
             cluster: promises.cluster,
             initialized: promises.initialized,
         };
-        disk.hold(true);
         let queue = Rc::new(Queue::default());
         queue.initialized.set(epochs.initialized);
         let upkeep = wal.upkeep();
-        let task = LogTask { wal, meta, seed, queue: Rc::clone(&queue) };
+        let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
+        let task = LogTask { wal, meta, snapshots, seed: how.seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
             Box::pin(task.run()),
             Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
+            Box::pin(Rc::clone(&desk).receive()),
         ];
-        let log = Self { queue, tasks, disk: disk.clone(), newest: None };
+        let log = Self { queue, tasks, disk: disk.clone(), snapshots: desk, newest: None };
         Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
     }
 
     pub(crate) fn push(&self, command: Command) {
-        self.queue.commands.borrow_mut().push_back(command);
+        self.queue.push(command);
     }
 
     /// Whether an append would be carried out at once.
@@ -176,7 +208,8 @@ impl Log {
     }
 
     /// Goes on as far as the disk allows; the operations that were begun.
-    pub(crate) fn run(&mut self) -> Result<Vec<(OpId, OpKind)>, String> {
+    pub(crate) fn run(&mut self, now_us: u64) -> Result<Vec<(OpId, OpKind)>, String> {
+        self.queue.now_us.set(now_us);
         let mut context = Context::from_waker(Waker::noop());
         let mut index = 0;
         while index < self.tasks.len() {
@@ -199,6 +232,7 @@ impl Log {
 struct LogTask {
     wal: Wal<MemoryStorage>,
     meta: MetaStore<MemoryStorage>,
+    snapshots: Snapshots<MemoryStorage>,
     seed: u64,
     queue: Rc<Queue>,
 }
@@ -237,8 +271,21 @@ impl LogTask {
                 self.queue.answer(Input::Truncated { last: mark(last) });
             }
             Command::Rebuild => {
-                let state = self.rebuild().await?;
-                self.queue.answers.borrow_mut().push_back(Answer::Rebuilt(Box::new(state)));
+                let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
+                self.queue.reply(Answer::Rebuilt(Box::new(state)));
+            }
+            Command::Install { last } => {
+                let reset = self.wal.reset(last.zxid.0, Checksum(last.checksum)).await;
+                reset.map_err(|error| error.to_string())?;
+                let installed = self.snapshots.install(last.zxid.0).await;
+                installed.map_err(|error| error.to_string())?;
+                let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
+                self.queue.reply(Answer::Installed(Box::new(state), last));
+            }
+            Command::Purge { upto } => {
+                if self.wal.purge_before(upto.0) > 0 {
+                    self.queue.answer(Input::LogPurged { base: mark(self.wal.base()) });
+                }
             }
             Command::Promise(epochs) => {
                 let promises = Promises {
@@ -265,21 +312,6 @@ impl LogTask {
         }
         Ok(())
     }
-
-    async fn rebuild(&self) -> Result<State, String> {
-        let mut state = State::new(self.seed);
-        if self.wal.last().zxid == 0 {
-            return Ok(state);
-        }
-        let failed = |error: ringkeeper_log::error::ReadError| error.to_string();
-        let mut reader = self.wal.read_from(self.wal.after_zxid() + 1).map_err(failed)?;
-        while let Some(frame) = reader.next().await.map_err(failed)? {
-            for txn in txn::decode_batch(frame.payload()).map_err(|error| error.to_string())? {
-                state.apply(&txn);
-            }
-        }
-        Ok(state)
-    }
 }
 
 async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Result<Vec<Batch>, String> {
@@ -303,8 +335,26 @@ fn mark(position: Position) -> LogMark {
 }
 
 impl Queue {
-    fn answer(&self, input: Input) {
-        self.answers.borrow_mut().push_back(Answer::Input(input));
+    pub(crate) fn push(&self, command: Command) {
+        self.commands.borrow_mut().push_back(command);
+    }
+
+    pub(crate) fn answer(&self, input: Input) {
+        self.reply(Answer::Input(input));
+    }
+
+    pub(crate) fn reply(&self, answer: Answer) {
+        self.answers.borrow_mut().push_back(answer);
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = Result<(), String>> + 'static) {
+        self.spawned.borrow_mut().push(Box::pin(task));
+    }
+
+    /// Waits for so long, to the next tick.
+    pub(crate) async fn sleep(&self, us: u64) {
+        let until_us = self.now_us.get() + us;
+        poll_fn(|_| if self.now_us.get() >= until_us { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     fn next_group(&self) -> Vec<Batch> {
