@@ -149,7 +149,19 @@ impl MemoryDisk {
         self.disk.borrow_mut().faults.push(fault);
     }
 
-    /// Operations that a planted fault has struck since the disk was made.
+    /// Bytes that all files together have.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.borrow().used()
+    }
+
+    /// Whether there is a limit to that.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.disk.borrow().capacity.is_some()
+    }
+
+    /// Operations that a planted fault has struck, or that found no room, since the disk was made.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.disk.borrow().struck

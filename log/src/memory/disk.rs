@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -162,6 +163,29 @@ pub(super) struct Pending {
     id: OpId,
     done: bool,
     pub(super) change: Change,
+}
+
+impl Pending {
+    /// What is left of this change when a newer one is durable: the parts beside it.
+    fn without(self, newer: &Self) -> Vec<Self> {
+        let (Change::Write { offset, data }, Change::Write { offset: from, .. }) =
+            (&self.change, &newer.change)
+        else {
+            return vec![self];
+        };
+        let (from, to) = (*from, newer.change.end());
+        if self.id > newer.id || self.change.end() <= from || to <= *offset {
+            return vec![self];
+        }
+        let part = |range: Range<u64>| {
+            let bytes = data.get(index(range.start - offset)..index(range.end - offset))?;
+            let change = Change::Write { offset: range.start, data: bytes.to_vec() };
+            (!bytes.is_empty()).then_some(Self { change, ..self })
+        };
+        let before = part(*offset..from.max(*offset));
+        let behind = part(to.min(self.change.end())..self.change.end());
+        before.into_iter().chain(behind).collect()
+    }
 }
 
 #[derive(Clone, Default)]
@@ -404,6 +428,7 @@ impl Disk {
         let free = self.free();
         let node = self.node(inode)?;
         if change.end().saturating_sub(node.seen.len() as u64) > free {
+            self.struck += 1;
             return Err(io::ErrorKind::StorageFull.into());
         }
         change.apply(Rc::make_mut(&mut node.seen));
@@ -430,8 +455,11 @@ impl Disk {
 
     fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
         let Some(node) = self.nodes.get_mut(&inode) else { return };
-        for pending in node.take(changes) {
-            pending.change.apply(Rc::make_mut(&mut node.durable));
+        for newer in node.take(changes) {
+            newer.change.apply(Rc::make_mut(&mut node.durable));
+            // What was written there before cannot come back over it.
+            let older = std::mem::take(&mut node.pending);
+            node.pending = older.into_iter().flat_map(|older| older.without(&newer)).collect();
         }
     }
 
@@ -474,10 +502,13 @@ impl Disk {
         Ok(self.node(inode)?.seen.len() as u64)
     }
 
-    pub(super) fn free(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         let used = self.names.values().filter_map(|inode| self.nodes.get(inode));
-        let used: u64 = used.map(|node| node.seen.len() as u64).sum();
-        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used))
+        used.map(|node| node.seen.len() as u64).sum()
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()))
     }
 
     pub(super) fn rot(&mut self, name: &str, offset: u64, mask: u8) -> bool {

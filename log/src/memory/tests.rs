@@ -100,3 +100,19 @@ fn the_end_of_a_process_loses_nothing_and_makes_nothing_durable() {
         assert_eq!(disk.names(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn an_older_write_does_not_come_back_over_a_newer_one_that_is_durable() {
+    block_on(async {
+        let disk = MemoryDisk::new();
+        let older = file(&disk).await;
+        disk.storage().sync_dir().await.expect("a healthy disk");
+        let mut buffer = older.buffer(3 * BLOCK_LEN);
+        buffer.fill(1);
+        older.write_at(buffer, 0).await.expect("a healthy disk");
+        let newer = disk.storage().open("a", WriteMode::Through).await.expect("it is there");
+        write(&newer, 1, 2).await;
+        disk.crash(CrashMode::KeepAll);
+        assert_eq!(seen(&disk), [1, 2, 1]);
+    });
+}

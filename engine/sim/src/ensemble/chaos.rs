@@ -55,6 +55,16 @@ impl World {
             let skip = self.random.below(4);
             self.servers[peer].disk.inject(Fault { kind, prefix: String::new(), skip, times: 1, effect });
         }
+        if self.random.chance(self.faults.disk_full) && !self.servers[peer].disk.is_limited() {
+            self.report.disks_full += 1;
+            self.judge.was_full = true;
+            let disk = &self.servers[peer].disk;
+            // Sometimes there is room for a little more, though for no segment.
+            let limit = disk.used_bytes() + self.random.below(3) * 16 * 1024;
+            disk.set_capacity_bytes(Some(limit));
+            let full_us = self.random.between(10_000, 700_000);
+            self.at(full_us, Event::Room { disk: peer });
+        }
         self.trouble_a_client();
         Ok(())
     }
@@ -188,7 +198,10 @@ impl World {
     fn heal(&mut self) -> Result<(), Violation> {
         self.say("healed");
         self.healed = true;
-        self.servers.iter().for_each(|server| server.disk.clear_faults());
+        for server in &self.servers {
+            server.disk.clear_faults();
+            server.disk.set_capacity_bytes(None);
+        }
         for from in 0..self.servers.len() {
             for to in 0..self.servers.len() {
                 if from != to {
@@ -341,6 +354,7 @@ impl World {
                 self.judge.compare_all(server.id, process.view())?;
             }
         }
+        self.report.refusals = self.judge.refusals;
         self.report.simulated_us = self.now_us;
         self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;
         self.report.leaderships = self.judge.leaderships();

@@ -15,9 +15,11 @@ use ringkeeper_engine::replica::SealedBatch;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary, Message};
 use ringkeeper_log::Reader;
+use ringkeeper_log::error::{AppendError, SegmentError, TruncateError};
 use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
 use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
@@ -91,6 +93,8 @@ pub(crate) struct Queue {
     seal: Cell<bool>,
     spawned: RefCell<Vec<Task>>,
     initialized: Cell<bool>,
+    /// The disk has no room for what is to be appended.
+    full: Cell<bool>,
     now_us: Cell<u64>,
 }
 
@@ -111,6 +115,9 @@ pub(crate) struct Recovered {
     pub(crate) durable: Durable,
     pub(crate) batches: Vec<Batch>,
 }
+
+/// How often a full disk is looked at.
+const LOOK_FOR_ROOM_EVERY_US: u64 = 40_000;
 
 /// How a log is opened.
 #[derive(Clone, Copy, Debug)]
@@ -155,9 +162,10 @@ impl Log {
             Ok(())
         });
         let (wal, found) = opened.await.map_err(|error| error.to_string())?;
-        let snapshots = Snapshots::new(storage);
+        let snapshots = Snapshots::new(storage.clone());
         snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
         let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
+        let reserve = Reserve::open(storage).await.map_err(|error| error.to_string())?;
         let mut summary = LogSummary::new(mark(found.after), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
@@ -171,7 +179,7 @@ impl Log {
         queue.initialized.set(epochs.initialized);
         let upkeep = wal.upkeep();
         let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
-        let task = LogTask { wal, meta, snapshots, seed: how.seed, queue: Rc::clone(&queue) };
+        let task = LogTask { wal, meta, snapshots, reserve, seed: how.seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
             Box::pin(task.run()),
             Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
@@ -193,6 +201,11 @@ impl Log {
     /// Whether the disk remembers all that this server has promised.
     pub(crate) fn initialized(&self) -> bool {
         self.queue.initialized.get()
+    }
+
+    /// Whether the disk has room for writes.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.queue.full.get()
     }
 
     pub(crate) fn seal_when_idle(&self) {
@@ -233,6 +246,7 @@ struct LogTask {
     wal: Wal<MemoryStorage>,
     meta: MetaStore<MemoryStorage>,
     snapshots: Snapshots<MemoryStorage>,
+    reserve: Reserve<MemoryStorage>,
     seed: u64,
     queue: Rc<Queue>,
 }
@@ -246,8 +260,7 @@ impl LogTask {
             let command = if group.is_empty() { queue.next_command() } else { None };
             if !group.is_empty() {
                 queue.busy.set(true);
-                let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
-                self.wal.append(&frames).await.map_err(|error| error.to_string())?;
+                self.append(&group).await?;
                 if let Some(last) = group.last() {
                     queue.answer(Input::Durable { upto: last.last() });
                 }
@@ -256,18 +269,79 @@ impl LogTask {
                 queue.busy.set(true);
                 self.carry_out(command).await?;
             } else if !queue.wait(sealed).await {
-                self.wal.seal().await.map_err(|error| error.to_string())?;
-                sealed = true;
+                match self.wal.seal().await {
+                    Ok(()) | Err(AppendError::NoSpace { .. }) => sealed = true,
+                    Err(error) => return Err(error.to_string()),
+                }
             }
             queue.busy.set(false);
         }
+    }
+
+    /// Appends, as soon as there is room.
+    async fn append(&mut self, group: &[Batch]) -> Result<(), String> {
+        let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
+        loop {
+            match self.wal.append(&frames).await {
+                Ok(_) => break,
+                Err(AppendError::NoSpace { .. }) => self.wait_for_room().await?,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.found_room().await
+    }
+
+    async fn found_room(&mut self) -> Result<(), String> {
+        if self.queue.full.replace(false) {
+            self.reserve.keep().await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Waits a while, and carries out meanwhile what needs no room.
+    async fn wait_for_room(&mut self) -> Result<(), String> {
+        if !self.queue.full.replace(true) {
+            self.reserve.release().await;
+        }
+        while let Some(command) = self.queue.next_beside_append() {
+            self.carry_out_beside(command).await?;
+        }
+        self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+        Ok(())
+    }
+
+    async fn truncate(&mut self, after: Zxid) -> Result<Position, String> {
+        loop {
+            match self.wal.truncate_after(after.0).await {
+                Ok(last) => {
+                    self.found_room().await?;
+                    return Ok(last);
+                }
+                Err(TruncateError::Segment(SegmentError::NoSpace { .. })) => self.wait_for_room().await?,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    async fn install(&mut self, last: LogMark) -> Result<Answer, String> {
+        match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
+            Ok(()) => {}
+            Err(SegmentError::NoSpace { .. }) => {
+                self.snapshots.withdraw(last.zxid.0).await.map_err(|error| error.to_string())?;
+                return Ok(Answer::Input(Input::SnapshotAborted));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        self.snapshots.install(last.zxid.0).await.map_err(|error| error.to_string())?;
+        let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
+        Ok(Answer::Installed(Box::new(state), last))
     }
 
     async fn carry_out(&mut self, command: Command) -> Result<(), String> {
         match command {
             Command::Append(_) => unreachable!("appends are taken in groups"),
             Command::Truncate { after } => {
-                let last = self.wal.truncate_after(after.0).await.map_err(|error| error.to_string())?;
+                let last = self.truncate(after).await?;
                 self.queue.answer(Input::Truncated { last: mark(last) });
             }
             Command::Rebuild => {
@@ -275,18 +349,22 @@ impl LogTask {
                 self.queue.reply(Answer::Rebuilt(Box::new(state)));
             }
             Command::Install { last } => {
-                let reset = self.wal.reset(last.zxid.0, Checksum(last.checksum)).await;
-                reset.map_err(|error| error.to_string())?;
-                let installed = self.snapshots.install(last.zxid.0).await;
-                installed.map_err(|error| error.to_string())?;
-                let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
-                self.queue.reply(Answer::Installed(Box::new(state), last));
+                let answer = self.install(last).await?;
+                self.queue.reply(answer);
             }
             Command::Purge { upto } => {
                 if self.wal.purge_before(upto.0) > 0 {
                     self.queue.answer(Input::LogPurged { base: mark(self.wal.base()) });
                 }
             }
+            Command::Promise(_) | Command::Read { .. } => return self.carry_out_beside(command).await,
+        }
+        Ok(())
+    }
+
+    /// Carries out what neither needs the log's end nor changes it.
+    async fn carry_out_beside(&mut self, command: Command) -> Result<(), String> {
+        match command {
             Command::Promise(epochs) => {
                 let promises = Promises {
                     cluster: epochs.cluster,
@@ -309,6 +387,7 @@ impl LogTask {
                 }
                 Err(_) => self.queue.answer(Input::LogRead { peer, after, batches: Vec::new() }),
             },
+            _ => unreachable!("not a command beside others"),
         }
         Ok(())
     }
@@ -366,6 +445,13 @@ impl Queue {
             group.push(batch);
         }
         group
+    }
+
+    fn next_beside_append(&self) -> Option<Command> {
+        let mut commands = self.commands.borrow_mut();
+        let beside = |command: &Command| matches!(command, Command::Promise(_) | Command::Read { .. });
+        let place = commands.iter().position(beside)?;
+        commands.remove(place)
     }
 
     fn next_command(&self) -> Option<Command> {

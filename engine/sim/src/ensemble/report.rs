@@ -27,6 +27,8 @@ pub struct Report {
     pub impostors: u64,
     pub sessions_expired: u64,
     pub truncations: u64,
+    pub refusals: u64,
+    pub disks_full: u64,
     pub sync_errors: u64,
     pub crashes_in_recovery: u64,
     pub installs: u64,
@@ -59,6 +61,8 @@ impl Report {
         self.impostors += other.impostors;
         self.sessions_expired += other.sessions_expired;
         self.truncations += other.truncations;
+        self.refusals += other.refusals;
+        self.disks_full += other.disks_full;
         self.sync_errors += other.sync_errors;
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.installs += other.installs;
@@ -87,6 +91,7 @@ impl fmt::Display for Report {
             "faults: {} crashes ({} disks wiped), {} in recovery, {} failed syncs",
             self.crashes, self.wipes, self.crashes_in_recovery, self.sync_errors
         )?;
+        writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
         writeln!(f, "        {} packets lost", self.packets_lost)?;

@@ -60,6 +60,8 @@ pub(crate) struct Process {
     /// How many transactions of the committed order that view holds.
     position: usize,
     serving: bool,
+    /// The shards were told that the disk has room.
+    room: bool,
     pub(crate) pump_due: bool,
     pub(crate) appended_us: u64,
 }
@@ -145,6 +147,7 @@ impl Process {
             batches,
             position: 0,
             serving: false,
+            room: true,
             pump_due: false,
             appended_us: 0,
         }
@@ -206,6 +209,10 @@ impl Process {
             self.node.propose(now);
         }
         self.node.flush(now);
+        let room = self.log.has_room();
+        if std::mem::replace(&mut self.room, room) != room {
+            (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(room), out));
+        }
         self.carry_out_all(server, life, judge, out)
     }
 

@@ -106,6 +106,10 @@ pub(super) enum Event {
     Act {
         client: usize,
     },
+    /// A disk that was full has room again.
+    Room {
+        disk: usize,
+    },
     Fault,
 }
 
@@ -305,6 +309,7 @@ impl World {
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
+            Event::Room { disk } => self.servers[disk].disk.set_capacity_bytes(None),
             Event::Fault => self.fault()?,
         }
         Ok(())
@@ -334,9 +339,19 @@ impl World {
             snapshots_kept: self.faults.snapshots_kept,
             seed,
         };
-        let disk = &self.servers[index].disk;
-        let recovered = Log::recover(disk, how)
-            .map_err(|error| Oracle::Log.broken(format!("server {id} cannot start: {error}")))?;
+        let disk = self.servers[index].disk.clone();
+        let recovered = match Log::recover(&disk, how) {
+            Ok(recovered) => recovered,
+            // There is not even room for a first segment, or a sync has failed: it is tried again.
+            Err(reason) if disk.struck() > self.servers[index].struck => {
+                self.say(&format!("server {id} does not start: {reason}"));
+                self.servers[index].struck = disk.struck();
+                disk.end_process();
+                self.start_later(index);
+                return Ok(());
+            }
+            Err(error) => return Err(Oracle::Log.broken(format!("server {id} cannot start: {error}"))),
+        };
         let Some(recovered) = recovered else {
             self.say(&format!("server {id} crashes in recovery"));
             self.report.crashes_in_recovery += 1;
