@@ -113,6 +113,8 @@ pub(crate) struct Checked {
     pub(crate) len: usize,
     /// The history after it (after `until`, if that is inside).
     pub(crate) tip: Tip,
+    /// The greatest number that it claims to have been durable.
+    pub(crate) durable: u64,
 }
 
 /// Reads and checks the group at `offset` that has to continue `tip`. Frames after zxid `until` are void: they are
@@ -131,7 +133,7 @@ pub(crate) async fn read_group<F: StorageFile>(
     let Ok(len) = usize::try_from(header.len()) else { return Ok(Err(Damage::Count)) };
     let bytes = window.get(offset, len).await?;
     let body = &bytes[group::HEADER_LEN.min(bytes.len())..];
-    let checked = |tip| Checked { end: offset + whole_blocks(len) as u64, len, tip };
+    let checked = |tip| Checked { end: offset + whole_blocks(len) as u64, len, tip, durable: header.durable };
     Ok(tip.check(&header, body, until).map(checked))
 }
 

@@ -133,6 +133,7 @@ pub(crate) async fn receive_snapshots<S: Storage>(
         };
         current = match result {
             Ok(current) => current,
+            Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return core.fail(error.to_string()),
             Err(error) => {
                 tracing::error!(%error, "a snapshot was not received");
                 glommio::timer::sleep(AGAIN_AFTER).await;
