@@ -14,4 +14,5 @@ mod shards;
 mod shell;
 mod snapshots;
 mod start;
+mod terminal;
 mod words;
