@@ -208,6 +208,7 @@ impl<'t, S: Source> Driver<'t, S> {
             return Ok(());
         };
         let now = Instant::now();
+        let (first, mut issued) = (agenda.next_lane, 0);
         while let Some(due) = agenda.take_due(now) {
             let lane = &mut lanes[agenda.next_lane];
             if due >= schedule.from && now.duration_since(due) > LATE {
@@ -217,8 +218,13 @@ impl<'t, S: Source> Driver<'t, S> {
                 *last_progress = now;
             }
             lane.issue(due);
-            lane.flush().with_context(|| format!("session {}", agenda.next_lane))?;
+            issued += 1;
             agenda.next_lane = (agenda.next_lane + 1) % lanes.len();
+        }
+        // One write for each session, however many of its requests were due.
+        let count = lanes.len();
+        for index in (first..first + issued.min(count)).map(|index| index % count) {
+            lanes[index].flush().with_context(|| format!("session {index}"))?;
         }
         agenda.set_alarm(now)
     }

@@ -39,6 +39,9 @@ pub(crate) struct Load {
     pub(crate) seed: u64,
 }
 
+/// Share of late requests, in percent, from which on latencies say more of the generator than of the servers.
+const LATE_PERCENT_MAX: f64 = 20.0;
+
 /// What a window has shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Measurement {
@@ -71,7 +74,17 @@ impl Measurement {
 
     /// Why the window counts for nothing, although every reply was right; empty if it counts.
     pub(crate) fn objections(&self) -> Vec<String> {
-        self.machine.objections(self.generator_share(), self.threads)
+        let mut objections = self.machine.objections(self.generator_share(), self.threads);
+        let late = self.late_percent();
+        if late > LATE_PERCENT_MAX {
+            objections.push(format!("the load generator was late with {late:.0} % of the requests"));
+        }
+        objections
+    }
+
+    /// Requests of an open loop that left more than a millisecond after they were due, in percent.
+    pub(crate) fn late_percent(&self) -> f64 {
+        as_f64(self.tally.late) * 100.0 / as_f64(self.tally.operations.max(1))
     }
 
     /// Time of the load generator on the CPU as a share of the window; 1 is one core.

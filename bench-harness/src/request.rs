@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ringkeeper_wire::frame::{FRAME_HEADER_LEN, begin_frame, end_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest,
-    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, Xid,
+    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, Xid,
 };
 
 /// Any version will do, for setData and delete.
@@ -75,6 +75,11 @@ pub(crate) fn watch_existence(out: &mut Vec<u8>, xid: i32, path: &str) {
 /// Lists the names of a znode's children.
 pub(crate) fn get_children(out: &mut Vec<u8>, xid: i32, path: &str) {
     append(out, xid, &Request::GetChildren(PathWatchRequest { path: path.into(), watch: false }));
+}
+
+/// Has the server catch up with everything that was committed before.
+pub(crate) fn sync(out: &mut Vec<u8>, xid: i32, path: &str) {
+    append(out, xid, &Request::Sync(SyncRequest { path: Some(path.into()) }));
 }
 
 /// Replaces a znode's data, whatever its version.

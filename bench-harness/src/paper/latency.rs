@@ -8,7 +8,7 @@ use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Turn, con
 use super::chart::number;
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
-use crate::measure::{Load, as_f64, measure};
+use crate::measure::{Load, measure};
 
 /// Sessions over which the requests are spread.
 const SESSIONS: usize = 64;
@@ -129,7 +129,6 @@ fn at_rate(turn: &mut Turn<'_, '_>, series: &str, reads_percent: u8, rate: f64) 
     let measured = measure(turn.addresses(), turn.processes(), &load)?;
     let place = Place { series, x: rate };
     turn.record_measurement(place, &measured);
-    let late = as_f64(measured.tally.late) * 100.0 / as_f64(measured.tally.operations.max(1));
-    turn.record(place, &[("sent more than 1 ms late", "% of requests", late)], &[]);
+    turn.record(place, &[("sent more than 1 ms late", "% of requests", measured.late_percent())], &[]);
     Ok(())
 }

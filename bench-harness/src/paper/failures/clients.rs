@@ -13,6 +13,7 @@ use crate::fault::Fault;
 use crate::interrupt;
 use crate::measure::fresh_root;
 use crate::mix::Mix;
+use crate::request;
 use crate::session::{self, Session};
 use crate::timeline::Timeline;
 
@@ -63,7 +64,7 @@ impl Clients {
         while Instant::now() < to {
             interrupt::check()?;
             let server = servers.next().context("a cycle has no end")?;
-            let Ok(sessions) = Session::open_all(&[*server], self.sessions_each) else {
+            let Ok(sessions) = self.open(*server) else {
                 thread::sleep(RETRY_PAUSE);
                 continue;
             };
@@ -77,6 +78,13 @@ impl Clients {
             }
         }
         Ok(tally)
+    }
+
+    /// Sessions on a server that knows of the znodes.
+    fn open(&self, server: SocketAddr) -> Result<Vec<Session>> {
+        let mut sessions = Session::open_all(&[server], self.sessions_each)?;
+        session::call_each(&mut sessions, |_, out, xid| request::sync(out, xid, &self.root))?;
+        Ok(sessions)
     }
 
     /// The requests of a group's sessions. Which writes were carried out before a connection was lost nobody knows, so
