@@ -23,7 +23,7 @@ use crate::layout::{put, u16_at, u32_at, u64_at};
 use crate::segment::{IDENTITY_LEN, Identity, sequence_of};
 use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
-const NAME: &str = "meta";
+pub(crate) const NAME: &str = "meta";
 const NEW_NAME: &str = "meta.new";
 /// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
 const ZOOKEEPER_NAME: &str = "version-2";
@@ -179,7 +179,7 @@ impl<S: Storage> MetaStore<S> {
             storage.remove(NEW_NAME).await.map_err(failed("removing an unfinished"))?;
         }
         if has(NAME) {
-            let meta = read(&storage).await?;
+            let meta = read(&storage, NAME).await?;
             // What was read may be a renaming that is not durable yet.
             storage.sync_dir().await.map_err(failed("syncing"))?;
             return if meta.server_id == server_id {
@@ -203,7 +203,7 @@ impl<S: Storage> MetaStore<S> {
     pub async fn peek(storage: &S) -> Result<Option<Meta>, MetaError> {
         let names = storage.list().await;
         let names = names.map_err(|source| MetaError::Io { action: "looking for", source })?;
-        if names.iter().any(|name| name == NAME) { read(storage).await.map(Some) } else { Ok(None) }
+        if names.iter().any(|name| name == NAME) { read(storage, NAME).await.map(Some) } else { Ok(None) }
     }
 
     /// What is durable.
@@ -249,9 +249,9 @@ impl<S: Storage> MetaStore<S> {
     }
 }
 
-async fn read<S: Storage>(storage: &S) -> Result<Meta, MetaError> {
+pub(crate) async fn read<S: Storage>(storage: &S, name: &str) -> Result<Meta, MetaError> {
     let failed = |source| MetaError::Io { action: "reading", source };
-    let file = storage.open(NAME, WriteMode::Synced).await.map_err(failed)?;
+    let file = storage.open(name, WriteMode::Synced).await.map_err(failed)?;
     let block = file.read_at(0, BLOCK_LEN).await.map_err(failed)?;
     let meta = Meta::decode(&block);
     drop(block);

@@ -68,11 +68,11 @@ pub(crate) struct History<F> {
 }
 
 /// A segment's file as found.
-struct Found<F> {
-    sequence: u64,
-    file: Rc<F>,
-    len: u64,
-    header: Option<SegmentHeader>,
+pub(crate) struct Found<F> {
+    pub(crate) sequence: u64,
+    pub(crate) file: Rc<F>,
+    pub(crate) len: u64,
+    pub(crate) header: Option<SegmentHeader>,
 }
 
 /// Reads the log in `storage`.
@@ -131,7 +131,10 @@ fn io_error(action: &'static str, sequence: u64, source: std::io::Error) -> Open
 }
 
 /// The segment files in order of their sequence, each with the header it has.
-async fn survey<S: Storage>(storage: &S, options: &Options) -> Result<Vec<Found<S::File>>, OpenError> {
+pub(crate) async fn survey<S: Storage>(
+    storage: &S,
+    options: &Options,
+) -> Result<Vec<Found<S::File>>, OpenError> {
     let names = storage.list().await;
     let names = names.map_err(|source| OpenError::Io {
         action: "listing",

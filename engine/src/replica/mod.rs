@@ -255,7 +255,7 @@ impl Replica {
                 _ => {}
             }
         }
-        self.release_syncs();
+        self.release_confirmed();
         self.tell_what_is_due();
     }
 

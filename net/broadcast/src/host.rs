@@ -197,6 +197,7 @@ impl<M: StateMachine> Host<M> {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             Effect::Disconnect { peer } => self.peers.disconnect(peer),
+            Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
             // It is found again at each heartbeat.
             Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
                 tracing::error!(?alarm, "a peer's history does not fit this server's");

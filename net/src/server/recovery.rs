@@ -10,6 +10,7 @@ use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
+use ringkeeper_log::repair;
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, WriteMode};
@@ -19,6 +20,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 use super::log_task::{LogTask, Restore, mark};
 use super::replay::{self, RestoreError};
 use crate::config::Config;
+use crate::tools::command_for;
 
 /// A folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +39,15 @@ pub(crate) enum FolderError {
     Damaged { folder: PathBuf, source: MetaError },
     #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
     Log { folder: PathBuf, source: OpenError },
-    #[error("{folder}: {source}")]
-    State { folder: PathBuf, source: RestoreError },
+    #[error(
+        "the log in {folder} is damaged: {source}; nothing of it was changed: `{command}` shows what can be done about it, \
+         and what that loses"
+    )]
+    LogDamaged { folder: PathBuf, source: OpenError, command: String },
+    #[error("{folder}: {source}; `{command}` shows what can be done about it, and what that loses")]
+    State { folder: PathBuf, source: RestoreError, command: String },
+    #[error("{folder}: a repair of the log was interrupted: `{command}` finishes it")]
+    Interrupted { folder: PathBuf, command: String },
 }
 
 /// The server's folders, locked for this process.
@@ -125,7 +134,11 @@ impl Folder {
     /// The folder is another server's, its contents are damaged, or the disk fails.
     pub(crate) async fn recover(&self, seed: u64, salt: u64) -> Result<Recovered, FolderError> {
         let folder = || self.log_dir.clone();
+        let repair = || command_for("log repair", &self.data_dir, &self.log_dir);
         let storage = open(&self.log_dir).await?;
+        if repair::interrupted(&storage).await.is_ok_and(|guard| guard.is_some()) {
+            return Err(FolderError::Interrupted { folder: folder(), command: repair() });
+        }
         let meta =
             MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
                 MetaError::Corrupt | MetaError::Missing { .. } => {
@@ -152,8 +165,14 @@ impl Folder {
             Ok(())
         })
         .await
-        .map_err(|source| FolderError::Log { folder: folder(), source })?;
-        let damaged = |source| FolderError::State { folder: self.data_dir.clone(), source };
+        .map_err(|source| match source {
+            OpenError::Corrupt(_) | OpenError::MissingSegment { .. } => {
+                FolderError::LogDamaged { folder: folder(), source, command: repair() }
+            }
+            source => FolderError::Log { folder: folder(), source },
+        })?;
+        let damaged =
+            |source| FolderError::State { folder: self.data_dir.clone(), source, command: repair() };
         snapshots.settle(wal.base()).await.map_err(RestoreError::from).map_err(damaged)?;
         let cluster = meta.meta().promises.cluster;
         let restored = replay::restore(&snapshots, &wal, cluster, seed).await.map_err(damaged)?;
