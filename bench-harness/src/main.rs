@@ -32,6 +32,7 @@ mod request;
 mod server_cpu;
 mod session;
 mod statistics;
+mod storage;
 mod supervise;
 mod timeline;
 
@@ -58,6 +59,7 @@ enum Command {
     Failover(failover::FailoverArgs),
     Paper(paper::PaperArgs),
     Regress(regress::RegressArgs),
+    Storage(storage::StorageArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     #[command(hide = true)]
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Paper(args) => paper::run(&args),
         Command::BroadcastMember(args) => broadcast_member::run(&args),
         Command::Regress(args) => regress::run(&args),
+        Command::Storage(args) => storage::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {

@@ -2,10 +2,10 @@
 //!
 //! The blocks are rkyv archives: first [`block::Start`], then the access control lists, the sessions, the znodes in
 //! the tree's own order. That order depends on the seed of the tree's hash, which the snapshot has too: so a state is
-//! rebuilt by appending at the right end of the tree, and not by a million searches.
+//! rebuilt from left to right, and not by a million searches; the blocks are read on as many cores as there are.
 //!
 //! ```text
-//! Arc<State> --Encoder::next--> block, block, ... --Decoder::block--> StateBuilder --Decoder::finish--> State
+//! Arc<State> --Encoder::next--> block, block, ... --BlockReader::read--> Rows --Decoder::take, finish--> State
 //! ```
 //!
 //! A state never changes, so an encoder can take its time: it holds the state and remembers where it is. What is not
@@ -15,7 +15,7 @@ mod block;
 mod decode;
 mod encode;
 
-pub use decode::{DecodeError, Decoder};
+pub use decode::{BlockReader, DecodeError, Decoder, Rows};
 pub use encode::{Contents, Encoder};
 
 /// Version of the blocks' contents. Another one is not read.

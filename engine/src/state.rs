@@ -6,10 +6,12 @@
 
 mod acls;
 pub(crate) mod digest;
+mod load;
 mod quotas;
 mod restore;
 mod sessions;
 
+pub(crate) use load::{StateLoader, Unreadable, ZnodeReader, ZnodeRun};
 pub use restore::{RestoreError, StateBuilder};
 
 use std::sync::Arc;

@@ -155,7 +155,7 @@ impl From<FatalError> for TruncateError {
 pub struct Corruption {
     /// Name of the file in the log's folder.
     pub file: String,
-    /// Offset of the first block that is not as it was written.
+    /// Offset of the frames that are not as they were written: of the group that holds them, or of the segment's header.
     pub offset: u64,
     /// The last zxid that is sound.
     pub after_zxid: u64,

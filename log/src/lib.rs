@@ -52,6 +52,7 @@ mod group;
 mod layout;
 pub mod memory;
 pub mod meta;
+mod read_ahead;
 mod reader;
 mod recover;
 pub mod repair;

@@ -6,9 +6,14 @@
 //! What the machine sees and what would survive a power loss are two things here. A write is seen at once and
 //! survives for certain after a [`StorageFile::datasync`]; until then [`MemoryDisk::crash`] decides for each
 //! 512-byte sector whether it did. Likewise each creation, renaming or removal of a name until
-//! [`Storage::sync_dir`]. An operation under way when the power fails has the same freedom, so a write in flight
-//! may tear and a sync in flight may have worked.
+//! [`Storage::sync_dir`]: a file that was written and synced is gone if its name was not. An operation under way when
+//! the power fails has the same freedom, so a write in flight may tear and a sync in flight may have worked.
+//! [`MemoryDisk::crash_states`] goes through all that may be left instead of drawing one.
+//!
+//! A [`Fault`] strikes single operations: errors, a full disk, writes that are lost or land elsewhere, and syncs that
+//! fail or lie ([`Effect`] lists them). [`MemoryDisk::rot`] flips bits of what is durable.
 
+mod crash_states;
 mod disk;
 
 use std::cell::RefCell;
@@ -18,6 +23,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+pub use crash_states::CRASH_STATES_MAX;
 use disk::{Change, Disk};
 pub use disk::{CrashMode, Effect, Fault, OpId, OpKind, Unit};
 
@@ -61,6 +67,30 @@ impl MemoryDisk {
         self.disk.borrow_mut().crash(&mut survives);
     }
 
+    /// The process that uses the disk ends, and the machine goes on: everything stays as it is seen, unsynced or not;
+    /// whoever used the disk is cut off, faults and holds are lifted.
+    pub fn end_process(&self) {
+        self.disk.borrow_mut().end_process();
+    }
+
+    /// Hands each state that a power loss right now may leave to `each`, as a disk of its own, powered on; no two of
+    /// them are equal. Returns how many there are.
+    ///
+    /// A file system may write what is not durable in any order, so any set of the sectors, lengths and names that
+    /// [`Self::crash_with`] asks about may survive. Sets that leave the same contents under the same names are one
+    /// state.
+    ///
+    /// # Panics
+    /// If there are more than [`CRASH_STATES_MAX`]: too much is unsynced at once to look at all of it.
+    pub fn crash_states(&self, mut each: impl FnMut(&Self)) -> u64 {
+        let mut count = 0;
+        self.disk.borrow().crash_states(&mut |disk| {
+            count += 1;
+            each(&Self { disk: Rc::new(RefCell::new(disk)) });
+        });
+        count
+    }
+
     /// Operations begun since the disk was made.
     #[must_use]
     pub fn operations(&self) -> u64 {
@@ -74,7 +104,18 @@ impl MemoryDisk {
         disk.halt_at = Some(disk.begun + operations);
     }
 
-    /// Whether [`Self::halt_after`] has struck.
+    /// [`Self::halt_after`] that counts only operations that change something, syncs among them.
+    pub fn halt_after_changes(&self, changes: u64) {
+        self.disk.borrow_mut().changes_left = Some(changes);
+    }
+
+    /// Takes back a [`Self::halt_after`] or [`Self::halt_after_changes`] that has not struck.
+    pub fn run_on(&self) {
+        let mut disk = self.disk.borrow_mut();
+        (disk.halt_at, disk.changes_left) = (None, None);
+    }
+
+    /// Whether [`Self::halt_after`] or [`Self::halt_after_changes`] has struck.
     #[must_use]
     pub fn halted(&self) -> bool {
         self.disk.borrow().halted()
@@ -108,6 +149,24 @@ impl MemoryDisk {
         self.disk.borrow_mut().faults.push(fault);
     }
 
+    /// Bytes that all files together have.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.borrow().used()
+    }
+
+    /// Whether there is a limit to that.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.disk.borrow().capacity.is_some()
+    }
+
+    /// Operations that a planted fault has struck, or that found no room, since the disk was made.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.disk.borrow().struck
+    }
+
     /// Lifts all planted faults.
     pub fn clear_faults(&self) {
         self.disk.borrow_mut().faults.clear();
@@ -121,6 +180,12 @@ impl MemoryDisk {
     /// Changes a durable byte behind everyone's back: `mask` is XORed onto it. Returns whether the file has it.
     pub fn rot(&self, name: &str, offset: u64, mask: u8) -> bool {
         self.disk.borrow_mut().rot(name, offset, mask)
+    }
+
+    /// All names as they are seen now, in their order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.disk.borrow().names()
     }
 
     /// The bytes of a file as they are seen now.
@@ -143,16 +208,16 @@ impl MemoryStorage {
         &self,
         kind: OpKind,
         name: &str,
-        start: impl FnOnce(&mut Disk, OpId) -> io::Result<A>,
+        start: impl FnOnce(&mut Disk, OpId, Option<Effect>) -> io::Result<A>,
         finish: impl FnOnce(&mut Disk, A) -> io::Result<B>,
     ) -> io::Result<B> {
         let (id, started) = {
             let mut disk = self.disk.borrow_mut();
-            let id = disk.begin(self.life, kind, name)?;
+            let id = disk.begin(self.life, kind)?;
             let started = match disk.fault(kind, name) {
                 _ if disk.halted_before(id) => Err(powered_off()),
                 Some(Effect::Fail(error)) => Err(error.into()),
-                Some(Effect::Short | Effect::Ignore) | None => start(&mut disk, id),
+                effect => start(&mut disk, id, effect),
             };
             (id, started)
         };
@@ -176,7 +241,7 @@ impl MemoryStorage {
         name: &str,
         act: impl FnOnce(&mut Disk, OpId) -> io::Result<B>,
     ) -> io::Result<B> {
-        self.operate(kind, name, act, |_, done| Ok(done)).await
+        self.operate(kind, name, |disk, id, _| act(disk, id), |_, done| Ok(done)).await
     }
 
     fn file(&self, name: &str, inode: u64, mode: WriteMode) -> MemoryFile {
@@ -210,12 +275,9 @@ impl Storage for MemoryStorage {
     }
 
     async fn sync_dir(&self) -> io::Result<()> {
-        let issued = |_: &mut Disk, id| Ok(id);
-        self.operate(OpKind::SyncDir, "", issued, |disk, id| {
-            disk.sync_dir(id);
-            Ok(())
-        })
-        .await
+        let start = |_: &mut Disk, id, effect| Ok((id, effect));
+        let finish = |disk: &mut Disk, (id, effect)| disk.sync_dir(id, effect);
+        self.operate(OpKind::SyncDir, "", start, finish).await
     }
 
     async fn free_bytes(&self) -> io::Result<u64> {
@@ -242,15 +304,21 @@ impl StorageFile for MemoryFile {
 
     async fn write_at(&self, buffer: Vec<u8>, offset: u64) -> io::Result<usize> {
         check_aligned(offset, buffer.len())?;
-        let short = self.storage.disk.borrow().strikes(OpKind::Write, &self.name, Effect::Short);
-        let len = if short { buffer.len() / 2 } else { buffer.len() };
-        let start = |disk: &mut Disk, id| {
+        let start = |disk: &mut Disk, id, effect| {
+            let len = if effect == Some(Effect::Short) { buffer.len() / 2 } else { buffer.len() };
             let data = buffer[..len].to_vec();
-            disk.change(id, self.inode, Change::Write { offset, data })?;
-            Ok(id)
+            match effect {
+                Some(Effect::Ignore) => return Ok((id, len)),
+                Some(Effect::Misdirect { blocks }) => {
+                    let offset = disk.misdirected(self.inode, offset, len, blocks)?;
+                    disk.change(id, self.inode, Change::Write { offset, data })?;
+                }
+                _ => disk.change(id, self.inode, Change::Write { offset, data })?,
+            }
+            Ok((id, len))
         };
         self.storage
-            .operate(OpKind::Write, &self.name, start, |disk, id| {
+            .operate(OpKind::Write, &self.name, start, |disk, (id, len)| {
                 disk.finish_change(self.inode, id, self.mode.writes_through(len));
                 Ok(len)
             })
@@ -264,15 +332,10 @@ impl StorageFile for MemoryFile {
     }
 
     async fn datasync(&self) -> io::Result<()> {
-        let ignored = self.storage.disk.borrow().strikes(OpKind::Sync, &self.name, Effect::Ignore);
-        let start = |disk: &mut Disk, _| match ignored {
-            true => Ok(Vec::new()),
-            false => Ok(disk.finished_changes(self.inode)),
-        };
+        let start = |disk: &mut Disk, _, effect| Ok((disk.finished_changes(self.inode), effect));
         self.storage
-            .operate(OpKind::Sync, &self.name, start, |disk, changes| {
-                disk.make_durable(self.inode, &changes);
-                Ok(())
+            .operate(OpKind::Sync, &self.name, start, |disk, (changes, effect)| {
+                disk.sync(self.inode, &changes, effect)
             })
             .await
     }
@@ -282,7 +345,7 @@ impl StorageFile for MemoryFile {
     }
 
     async fn allocate(&self, len: u64) -> io::Result<()> {
-        let start = |disk: &mut Disk, id| {
+        let start = |disk: &mut Disk, id, _| {
             disk.change(id, self.inode, Change::Grow { len })?;
             Ok(id)
         };
@@ -319,3 +382,6 @@ fn check_aligned(offset: u64, len: usize) -> io::Result<()> {
 fn powered_off() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the simulated machine is off")
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::storage::StorageFile;
 use crate::wal::{Live, Mark};
 
 /// Frames in order, from [`crate::wal::Wal::read_from`].
-pub struct Reader<F> {
+pub struct Reader<F: StorageFile> {
     /// Segments not begun yet.
     segments: VecDeque<Source<F>>,
     current: Option<Current<F>>,
@@ -31,7 +31,7 @@ struct Source<F> {
     until: u64,
 }
 
-struct Current<F> {
+struct Current<F: StorageFile> {
     window: Window<F>,
     home: Home,
     until: u64,

@@ -9,9 +9,14 @@
 //!    If there are groups, but none claims that, a crash has torn the last append, which nobody was told of: the log
 //!    ends here, and goes on in another segment. If there is nothing, the log ends here and goes on here.
 //!
-//! Nothing is written except a sync of what was read, since the crash may have been one of the process alone, with
-//! data still in the device's cache.
+//! What was read is not all durable yet: the crash may have been one of the process alone. A sync would not do, since
+//! the process may have ended because a sync had failed; the system then shows what it has given up to write, and says
+//! yes to the next sync. So everything that no later group claims to have been durable, which is no more than the last
+//! append, is written again, the same bytes at the same place, and synced. Nothing else is written.
 
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::error::{Corruption, OpenError, ReplayError};
@@ -87,17 +92,17 @@ pub(crate) async fn recover<S: Storage>(
     let mut replayer = Replayer { replay, frames: 0, bytes: 0 };
     let mut segments: Vec<Live<S::File>> = Vec::with_capacity(chain.len());
     let limits: Vec<Option<Tip>> = chain.iter().skip(1).map(|next| Some(start(next))).chain([None]).collect();
-    let mut newest_len = 0;
+    let (mut newest_len, mut unproven) = (0, 0);
     for ((header, file, len), limit) in chain.into_iter().zip(limits) {
         newest_len = len;
         let mut segment = Live::new(header, file, true);
-        walk(&mut segment, len, limit, &mut replayer).await?;
+        unproven = walk(&mut segment, len, limit, &mut replayer).await?;
         segments.push(segment);
     }
     let (tail, number) = end(&segments, newest_len, &others, options).await?;
     if let Some(newest) = segments.last() {
-        let synced = newest.file.datasync().await;
-        synced.map_err(|source| io_error("syncing", newest.header.sequence, source))?;
+        let settled = write_again(&*newest.file, unproven..newest.end, options.write_size_bytes_max).await;
+        settled.map_err(|source| io_error("writing the end again to", newest.header.sequence, source))?;
     }
     let after = segments.first().map(Live::start).unwrap_or_default();
     let last = segments.last().map(|segment| segment.tip).unwrap_or_default();
@@ -228,17 +233,19 @@ impl<R: FnMut(&Frame<'_>) -> Result<(), ReplayError>> Replayer<'_, R> {
     }
 }
 
-/// Reads a segment to where the next one continues it (`limit`), or as far as it is whole.
+/// Reads a segment to where the next one continues it (`limit`), or as far as it is whole. Returns where the part begins
+/// that no group in it claims to have been durable.
 async fn walk<F, R>(
     segment: &mut Live<F>,
     len: u64,
     limit: Option<Tip>,
     replayer: &mut Replayer<'_, R>,
-) -> Result<(), OpenError>
+) -> Result<u64, OpenError>
 where
     F: StorageFile,
     R: FnMut(&Frame<'_>) -> Result<(), ReplayError>,
 {
+    let mut unproven = VecDeque::from([(segment.header.number, 0)]);
     let home = segment.header.home();
     let until = limit.map(|limit| limit.zxid);
     let mut window = Window::new(segment.file.clone(), len);
@@ -247,6 +254,8 @@ where
         match read.map_err(|source| io_error("reading", home.segment, source))? {
             Ok(group) => {
                 replayer.group(window.current(group.len), until)?;
+                unproven.push_back((group.tip.number, segment.end));
+                while unproven.pop_front_if(|(number, _)| *number <= group.durable).is_some() {}
                 segment.grow(group.end, group.tip);
             }
             Err(_) => break,
@@ -254,7 +263,7 @@ where
     }
     let reached: Option<(u64, Checksum)> = limit.map(|_| (segment.tip.zxid, segment.tip.checksum));
     if reached == limit.map(|limit| (limit.zxid, limit.checksum)) {
-        return Ok(());
+        return Ok(unproven.front().map_or(segment.end, |(_, offset)| *offset));
     }
     Err(Corruption {
         file: segment.name(),
@@ -263,6 +272,25 @@ where
         until_zxid: until.unwrap_or_default(),
     }
     .into())
+}
+
+/// Writes a part of a file once more as it is, in writes of at most `len_max` bytes, and syncs it.
+async fn write_again<F: StorageFile>(file: &F, part: Range<u64>, len_max: usize) -> io::Result<()> {
+    let mut at = part.start;
+    while at < part.end {
+        let len = usize::try_from(part.end - at).unwrap_or(usize::MAX).min(len_max);
+        let mut buffer = file.buffer(len);
+        let read = file.read_at(at, len).await?;
+        if read.len() != len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer.as_mut().copy_from_slice(&read);
+        if file.write_at(buffer, at).await? != len {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        at += len as u64;
+    }
+    file.datasync().await
 }
 
 /// Judges what lies behind the last group, and finds the greatest number that was ever used.

@@ -6,7 +6,8 @@
 use std::io;
 use std::rc::Rc;
 
-use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+use crate::error::FatalError;
+use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 
 const NAME: &str = "reserve";
 
@@ -23,25 +24,34 @@ impl<S: Storage> Reserve<S> {
     /// Keeps a reserve if there is room for it.
     ///
     /// # Errors
-    /// When the folder cannot be read.
-    pub async fn open(storage: S) -> io::Result<Self> {
-        let names = storage.list().await?;
+    /// When the disk fails.
+    pub async fn open(storage: S) -> Result<Self, FatalError> {
+        let names = storage.list().await;
+        let names = names.map_err(|error| FatalError::io("looking for", NAME.into(), 0, error))?;
         let mut reserve = Self { kept: names.iter().any(|name| name == NAME), storage };
         reserve.release().await;
-        reserve.keep().await;
+        reserve.keep().await?;
         Ok(reserve)
     }
 
-    /// Takes the room again. Without success it is tried at the next call.
-    pub async fn keep(&mut self) {
+    /// Takes the room again. If there is none, it is tried at the next call.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn keep(&mut self) -> Result<(), FatalError> {
         if self.kept {
-            return;
+            return Ok(());
         }
         let written = self.write().await;
         self.kept = true;
-        if let Err(error) = written {
-            tracing::warn!(%error, "no room for the reserve");
-            self.release().await;
+        match written {
+            Ok(()) => Ok(()),
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(%error, "no room for the reserve");
+                self.release().await;
+                Ok(())
+            }
+            Err(error) => Err(FatalError::io("writing", NAME.into(), 0, error)),
         }
     }
 
@@ -91,10 +101,10 @@ mod tests {
             let promises = Promises { accepted_epoch: 1, ..Promises::default() };
             meta.promise(promises).await.expect("the reserve's room");
             disk.set_capacity_bytes(Some(BLOCK_LEN as u64));
-            reserve.keep().await;
+            reserve.keep().await.expect("a healthy disk");
             assert!(!reserve.is_kept());
             disk.set_capacity_bytes(None);
-            reserve.keep().await;
+            reserve.keep().await.expect("a healthy disk");
             assert!(reserve.is_kept());
         });
     }

@@ -5,14 +5,20 @@ use std::rc::Rc;
 
 use crate::frame::{self, AlignedBuf, Frame};
 use crate::group::{self, Damage, GroupHeader, Home, Tip, padded};
+use crate::read_ahead::ReadAhead;
 use crate::storage::{BLOCK_LEN, StorageFile, whole_blocks};
 
 /// Bytes of one read: large enough for sequential speed, small enough for io_uring's taste.
 const READ_LEN: usize = 256 * 1024;
 
+/// Reads under way at a time, once it shows that one follows the other.
+const READS_AHEAD: usize = 4;
+
 /// A part of a file in memory, moving forward. Its bytes are aligned like the blocks they came from.
-pub(crate) struct Window<F> {
-    file: Rc<F>,
+pub(crate) struct Window<F: StorageFile> {
+    reads: ReadAhead<F>,
+    /// Whether the last read followed the one before.
+    onward: bool,
     file_len: u64,
     /// Offset in the file of `bytes`.
     start: u64,
@@ -23,7 +29,8 @@ pub(crate) struct Window<F> {
 
 impl<F: StorageFile> Window<F> {
     pub(crate) fn new(file: Rc<F>, file_len: u64) -> Self {
-        Self { file, file_len, start: 0, bytes: AlignedBuf::new(), at: 0 }
+        let reads = ReadAhead::new(file);
+        Self { reads, onward: false, file_len, start: 0, bytes: AlignedBuf::new(), at: 0 }
     }
 
     /// The `len` bytes at `offset` (a multiple of the block), or as many as the file has.
@@ -46,6 +53,8 @@ impl<F: StorageFile> Window<F> {
 
     /// Drops what lies before `offset` and makes room for `len` bytes from there.
     fn move_to(&mut self, offset: u64, len: usize) {
+        // Somewhere else is not onward.
+        self.onward &= self.at <= self.bytes.len();
         let kept = self.bytes.len().saturating_sub(self.at);
         if kept > 0 {
             self.bytes.copy_within(self.at.., 0);
@@ -59,15 +68,39 @@ impl<F: StorageFile> Window<F> {
     /// Reads one more piece; `false` at the end.
     async fn read_on(&mut self) -> io::Result<bool> {
         let at = self.start + self.bytes.len() as u64;
-        let left = usize::try_from(self.file_len.saturating_sub(at)).unwrap_or(usize::MAX);
-        // A file that was cut inside of a block has nothing to read in that block.
-        let want = left.min(READ_LEN) / BLOCK_LEN * BLOCK_LEN;
+        let want = self.read_len(at);
         if want == 0 {
             return Ok(false);
         }
-        let read = self.file.read_at(at, want).await?;
+        if self.reads.peek() != Some((at, want)) {
+            self.reads.clear();
+            self.reads.begin(at, want);
+        }
+        if self.onward {
+            self.read_ahead(at);
+        }
+        let read = self.reads.next().await?;
+        self.onward = true;
         self.bytes.extend_from_slice(&read[..read.len() / BLOCK_LEN * BLOCK_LEN]);
         Ok(read.len() == want)
+    }
+
+    /// How much is read at once at `offset`.
+    fn read_len(&self, offset: u64) -> usize {
+        let left = usize::try_from(self.file_len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        // A file that was cut inside of a block has nothing to read in that block.
+        left.min(READ_LEN) / BLOCK_LEN * BLOCK_LEN
+    }
+
+    /// Begins the reads behind those that were begun, the first of them at `offset`.
+    fn read_ahead(&mut self, offset: u64) {
+        while self.reads.begun() < READS_AHEAD {
+            let next = offset + (self.reads.begun() * READ_LEN) as u64;
+            match self.read_len(next) {
+                0 => return,
+                len => self.reads.begin(next, len),
+            }
+        }
     }
 }
 
@@ -80,6 +113,8 @@ pub(crate) struct Checked {
     pub(crate) len: usize,
     /// The history after it (after `until`, if that is inside).
     pub(crate) tip: Tip,
+    /// The greatest number that it claims to have been durable.
+    pub(crate) durable: u64,
 }
 
 /// Reads and checks the group at `offset` that has to continue `tip`. Frames after zxid `until` are void: they are
@@ -98,7 +133,7 @@ pub(crate) async fn read_group<F: StorageFile>(
     let Ok(len) = usize::try_from(header.len()) else { return Ok(Err(Damage::Count)) };
     let bytes = window.get(offset, len).await?;
     let body = &bytes[group::HEADER_LEN.min(bytes.len())..];
-    let checked = |tip| Checked { end: offset + whole_blocks(len) as u64, len, tip };
+    let checked = |tip| Checked { end: offset + whole_blocks(len) as u64, len, tip, durable: header.durable };
     Ok(tip.check(&header, body, until).map(checked))
 }
 

@@ -37,7 +37,7 @@ mod writer;
 pub use error::SnapshotError;
 pub use folder::Snapshots;
 pub use layout::{Contents, Head};
-pub use reader::SnapshotReader;
+pub use reader::{Block, SnapshotReader};
 pub use transfer::{Incoming, Outgoing};
 pub use writer::SnapshotWriter;
 

@@ -48,7 +48,7 @@ impl WriteMode {
 #[expect(async_fn_in_trait, reason = "storage, log and caller live on one thread")]
 pub trait Storage: Clone + 'static {
     /// An open file of this storage.
-    type File: StorageFile + 'static;
+    type File: StorageFile;
 
     /// Names of all files and folders in it, in no order.
     async fn list(&self) -> io::Result<Vec<String>>;
@@ -74,7 +74,7 @@ pub trait Storage: Clone + 'static {
 
 /// An open file. Shared by `Rc`, since a reader may outlive the log's own use of it.
 #[expect(async_fn_in_trait, reason = "storage, log and caller live on one thread")]
-pub trait StorageFile {
+pub trait StorageFile: 'static {
     /// Memory that can be written from, suitably aligned.
     type Buffer: AsMut<[u8]>;
     /// Memory that has been read into.

@@ -19,10 +19,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
-use self::metric::Metric;
+pub(crate) use self::metric::Metric;
 use self::server::Server;
 pub(crate) use self::system::System;
-use self::table::Table;
+pub(crate) use self::table::Table;
 use self::workload::{Lengths, SESSIONS_MAX, Workload};
 use crate::environment::{Environment, file_system_of};
 use crate::{args, descriptors, interrupt};

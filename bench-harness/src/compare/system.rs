@@ -141,14 +141,28 @@ impl System {
 
     /// The command that serves `address` from `folder`, which is empty and its own.
     pub(crate) fn command(&self, folder: &Path, address: SocketAddr) -> Result<Command> {
+        self.command_with(folder, address, &[])
+    }
+
+    /// The same with settings of `zoo.cfg` beyond those of every run; the folder may hold data of an earlier one.
+    pub(crate) fn command_with(
+        &self,
+        folder: &Path,
+        address: SocketAddr,
+        settings: &[(&str, String)],
+    ) -> Result<Command> {
         let data = folder.join("data");
-        fs::create_dir(&data)?;
+        fs::create_dir_all(&data)?;
         match self {
             Self::Ringkeeper { binary, extra } => {
                 let mut command = supervise::command(binary);
                 command.arg("server").arg("--data-dir").arg(data);
                 command.arg("--client-port").arg(address.port().to_string());
-                command.args(RINGKEEPER_SETTINGS).args(extra);
+                command.args(RINGKEEPER_SETTINGS);
+                for (key, value) in settings {
+                    command.arg("--option").arg(format!("{key}={value}"));
+                }
+                command.args(extra);
                 Ok(command)
             }
             Self::ZooKeeper { jars, heap_max } => {
@@ -156,7 +170,9 @@ impl System {
                 let (ip, port) = (address.ip(), address.port());
                 let place =
                     format!("dataDir={}\nclientPortAddress={ip}\nclientPort={port}\n", data.display());
-                fs::write(&cfg, format!("{ZOO_CFG}{place}"))?;
+                let settings: String =
+                    settings.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+                fs::write(&cfg, format!("{ZOO_CFG}{place}{settings}"))?;
                 let mut command = java(folder, jars, heap_max)?;
                 command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(cfg);
                 Ok(command)

@@ -1,15 +1,13 @@
 //! From blocks to a state.
 
-use std::collections::BTreeMap;
-
 use ringkeeper_wire::{SessionId, Zxid};
 use rkyv::rancor;
 use rkyv::with::DeserializeWith;
 
 use super::block::{ArchivedAclRow, ArchivedBlock, ArchivedSessionRow, ArchivedStart, ArchivedZnodeRow};
 use crate::acl::Acl;
-use crate::state::{RestoreError, State, StateBuilder};
-use crate::tree::AclId;
+use crate::state::{RestoreError, State, StateLoader, Unreadable, ZnodeReader, ZnodeRun};
+use crate::tree::Misplaced;
 use crate::txn::Session;
 use crate::txn::archive::AclEntries;
 
@@ -30,6 +28,9 @@ pub enum DecodeError {
         /// The list's number.
         acl: u32,
     },
+    /// The znodes are not in the tree's order.
+    #[error(transparent)]
+    Misplaced(#[from] Misplaced),
     /// The znodes are no tree.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -54,18 +55,19 @@ pub enum DecodeError {
 }
 
 /// Puts a state together from the blocks of an [`super::Encoder`], in their order.
+///
+/// Most of the work is in the znodes, and can be done on several cores: as soon as there is a [`Self::reader`], blocks
+/// may be read apart from the decoder, in any order, and what comes out is taken in theirs.
 #[derive(Default)]
 pub struct Decoder {
     begun: Option<Begun>,
 }
 
 struct Begun {
-    builder: StateBuilder,
+    loader: StateLoader,
     last_zxid: Zxid,
     last_time_ms: i64,
     digest: u64,
-    acls: BTreeMap<u32, Acl>,
-    /// How many were announced, less those that came.
     announced: Counts,
     found: Counts,
 }
@@ -75,6 +77,61 @@ struct Counts {
     acls: u64,
     sessions: u64,
     znodes: u64,
+}
+
+/// Reads blocks of one snapshot, see [`Decoder::reader`].
+#[derive(Clone, Debug)]
+pub struct BlockReader {
+    znodes: ZnodeReader,
+}
+
+/// What a block holds, for [`Decoder::take`].
+#[derive(Debug)]
+pub struct Rows(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Acls(Vec<(u32, Acl)>),
+    Sessions(Vec<(SessionId, Session)>),
+    Znodes(ZnodeRun),
+}
+
+impl BlockReader {
+    /// Reads a block other than the first one; it has to be aligned to 16 bytes.
+    ///
+    /// # Errors
+    /// See [`DecodeError`].
+    pub fn read(&self, bytes: &[u8]) -> Result<Rows, DecodeError> {
+        Ok(Rows(match rkyv::access::<ArchivedBlock<'_>, rancor::Error>(bytes)? {
+            ArchivedBlock::Start(_) => return Err(DecodeError::Start),
+            ArchivedBlock::Acls(rows) => Kind::Acls(rows.iter().map(acl).collect::<Result<_, _>>()?),
+            ArchivedBlock::Sessions(rows) => Kind::Sessions(rows.iter().map(session).collect()),
+            ArchivedBlock::Znodes(rows) => {
+                let mut run = ZnodeRun::default();
+                rows.iter().try_for_each(|row| self.znode(&mut run, row))?;
+                Kind::Znodes(run)
+            }
+        }))
+    }
+
+    fn znode(&self, run: &mut ZnodeRun, row: &ArchivedZnodeRow<'_>) -> Result<(), DecodeError> {
+        let meta = row.meta();
+        self.znodes.push(run, &row.path, &meta, row.data.as_deref()).map_err(|error| match error {
+            Unreadable::UnknownAcl => DecodeError::UnknownAcl { path: row.path.to_string(), acl: meta.acl.0 },
+            Unreadable::Misplaced(misplaced) => misplaced.into(),
+        })
+    }
+}
+
+fn acl(row: &ArchivedAclRow) -> Result<(u32, Acl), DecodeError> {
+    let mut strategy = ();
+    let strategy = rancor::Strategy::<_, rancor::Error>::wrap(&mut strategy);
+    Ok((row.id.to_native(), AclEntries::deserialize_with(&row.acl, strategy)?))
+}
+
+fn session(row: &ArchivedSessionRow) -> (SessionId, Session) {
+    let session = Session { timeout_ms: row.session.timeout_ms.to_native(), password: row.session.password };
+    (SessionId(row.id.to_native()), session)
 }
 
 impl Decoder {
@@ -89,16 +146,45 @@ impl Decoder {
     /// # Errors
     /// See [`DecodeError`]. The decoder is of no use then.
     pub fn block(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
-        match (rkyv::access::<ArchivedBlock<'_>, rancor::Error>(bytes)?, &mut self.begun) {
-            (ArchivedBlock::Start(start), begun @ None) => *begun = Some(Begun::new(start)),
-            (ArchivedBlock::Acls(rows), Some(begun)) => {
-                rows.iter().try_for_each(|row| begun.acl(row))?;
+        let Some(begun) = &self.begun else {
+            return match rkyv::access::<ArchivedBlock<'_>, rancor::Error>(bytes)? {
+                ArchivedBlock::Start(start) => {
+                    self.begun = Some(Begun::new(start));
+                    Ok(())
+                }
+                _ => Err(DecodeError::Start),
+            };
+        };
+        let rows = begun.reader().read(bytes)?;
+        self.take(rows)
+    }
+
+    /// Reads the blocks that are still to come, once everything is there that they refer to.
+    #[must_use]
+    pub fn reader(&self) -> Option<BlockReader> {
+        let begun = self.begun.as_ref()?;
+        (begun.found.acls == begun.announced.acls).then(|| begun.reader())
+    }
+
+    /// Takes what the next block holds.
+    ///
+    /// # Errors
+    /// See [`DecodeError`]. The decoder is of no use then.
+    pub fn take(&mut self, Rows(rows): Rows) -> Result<(), DecodeError> {
+        let Begun { loader, found, .. } = self.begun.as_mut().ok_or(DecodeError::Start)?;
+        match rows {
+            Kind::Acls(rows) => {
+                found.acls += rows.len() as u64;
+                rows.iter().for_each(|(id, acl)| loader.acl(*id, acl));
             }
-            (ArchivedBlock::Sessions(rows), Some(begun)) => rows.iter().for_each(|row| begun.session(row)),
-            (ArchivedBlock::Znodes(rows), Some(begun)) => {
-                rows.iter().try_for_each(|row| begun.znode(row))?;
+            Kind::Sessions(rows) => {
+                found.sessions += rows.len() as u64;
+                rows.into_iter().for_each(|(id, session)| loader.session(id, session));
             }
-            _ => return Err(DecodeError::Start),
+            Kind::Znodes(run) => {
+                found.znodes += run.len() as u64;
+                loader.append(run)?;
+            }
         }
         Ok(())
     }
@@ -119,7 +205,7 @@ impl Decoder {
                 return Err(DecodeError::Count { what, announced, found });
             }
         }
-        let state = begun.builder.finish(begun.last_zxid, begun.last_time_ms)?;
+        let state = begun.loader.finish(begun.last_zxid, begun.last_time_ms)?;
         if state.digest() != begun.digest {
             return Err(DecodeError::Digest { announced: begun.digest, found: state.digest() });
         }
@@ -130,11 +216,10 @@ impl Decoder {
 impl Begun {
     fn new(start: &ArchivedStart) -> Self {
         Self {
-            builder: StateBuilder::new(start.seed.to_native()),
+            loader: StateLoader::new(start.seed.to_native()),
             last_zxid: Zxid(start.last_zxid.to_native()),
             last_time_ms: start.last_time_ms.to_native(),
             digest: start.digest.to_native(),
-            acls: BTreeMap::new(),
             announced: Counts {
                 acls: start.acls.to_native(),
                 sessions: start.sessions.to_native(),
@@ -144,33 +229,7 @@ impl Begun {
         }
     }
 
-    fn acl(&mut self, row: &ArchivedAclRow) -> Result<(), DecodeError> {
-        let mut strategy = ();
-        let strategy = rkyv::rancor::Strategy::<_, rancor::Error>::wrap(&mut strategy);
-        let acl: Acl = AclEntries::deserialize_with(&row.acl, strategy)?;
-        self.acls.insert(row.id.to_native(), acl);
-        self.found.acls += 1;
-        Ok(())
-    }
-
-    fn session(&mut self, row: &ArchivedSessionRow) {
-        let session =
-            Session { timeout_ms: row.session.timeout_ms.to_native(), password: row.session.password };
-        self.builder.session(SessionId(row.id.to_native()), session);
-        self.found.sessions += 1;
-    }
-
-    fn znode(&mut self, row: &ArchivedZnodeRow<'_>) -> Result<(), DecodeError> {
-        let meta = row.meta();
-        let acl = match meta.acl {
-            AclId::OPEN => Some(&Acl::OPEN),
-            AclId(id) => self.acls.get(&id),
-        };
-        let Some(acl) = acl else {
-            return Err(DecodeError::UnknownAcl { path: row.path.to_string(), acl: meta.acl.0 });
-        };
-        self.builder.znode(&row.path, &meta, acl, row.data.as_deref())?;
-        self.found.znodes += 1;
-        Ok(())
+    fn reader(&self) -> BlockReader {
+        BlockReader { znodes: self.loader.reader() }
     }
 }

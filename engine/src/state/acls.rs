@@ -66,17 +66,47 @@ impl AclTable {
         AclId(id)
     }
 
+    /// Takes a list in that znodes are going to have, each counted with [`Self::add_users`].
+    pub(super) fn announce(&mut self, acl: &Acl) -> AclId {
+        let id = self.acquire(acl);
+        if id != AclId::OPEN {
+            self.row_mut(id).users -= 1;
+        }
+        id
+    }
+
+    /// So many more znodes have this list.
+    pub(super) fn add_users(&mut self, id: AclId, users: u64) {
+        if id != AclId::OPEN {
+            self.row_mut(id).users += users;
+        }
+    }
+
+    /// Forgets the lists that were announced and that no znode has.
+    pub(super) fn forget_unused(&mut self) {
+        let unused: Vec<_> = self.rows.iter().filter(|(_, row)| row.users == 0).map(|(id, _)| *id).collect();
+        unused.into_iter().for_each(|id| self.remove(id));
+    }
+
+    fn row_mut(&mut self, id: AclId) -> &mut Row {
+        self.rows.get_mut(&id.0).expect("a znode's ACL is in the table")
+    }
+
+    fn remove(&mut self, id: u32) {
+        let row = self.rows.remove(&id).expect("was there a moment ago");
+        self.ids.remove(&row.acl);
+        self.free.insert(id);
+    }
+
     /// One znode less has this list.
     pub(crate) fn release(&mut self, id: AclId) {
         if id == AclId::OPEN {
             return;
         }
-        let row = self.rows.get_mut(&id.0).expect("a znode's ACL is in the table");
+        let row = self.row_mut(id);
         row.users -= 1;
         if row.users == 0 {
-            let row = self.rows.remove(&id.0).expect("was there a moment ago");
-            self.ids.remove(&row.acl);
-            self.free.insert(id.0);
+            self.remove(id.0);
         }
     }
 

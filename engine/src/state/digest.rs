@@ -60,6 +60,11 @@ impl Digest {
         self.0 = self.0.wrapping_add(term);
     }
 
+    /// Adds all terms of another sum.
+    pub(crate) const fn join(&mut self, other: Self) {
+        self.add(other.0);
+    }
+
     pub(crate) const fn subtract(&mut self, term: u64) {
         self.0 = self.0.wrapping_sub(term);
     }

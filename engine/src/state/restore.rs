@@ -28,7 +28,7 @@ pub enum RestoreError {
 /// Whoever has the digest of the state that the parts come from compares it with [`State::digest`]: that also tells
 /// whether all znodes came.
 #[derive(Debug)]
-pub struct StateBuilder(State);
+pub struct StateBuilder(pub(super) State);
 
 impl StateBuilder {
     /// Nothing yet, not even the built-in znodes. `seed` as for [`State::new`].

@@ -11,6 +11,10 @@
 //! a sibling or joins it; the room left after joining keeps a churn of inserts and removals at the boundary
 //! from splitting and joining over and over.
 
+mod bulk;
+
+pub(super) use bulk::Builder;
+
 use super::cursor::Cursor;
 use arrayvec::ArrayVec;
 use triomphe::Arc;
@@ -21,6 +25,9 @@ pub(super) const LEAF_MAX: usize = 15;
 pub(super) const INNER_MAX: usize = 15;
 /// Levels of inner nodes; enough for 2^39 entries in nodes filled to a third.
 pub(super) const DEPTH_MAX: usize = 16;
+
+/// Keys that are looked up at once: more than a core has misses under way help no further.
+const VISITED_MAX: usize = 16;
 
 const LEAF_MIN: usize = LEAF_MAX / 3;
 const INNER_MIN: usize = INNER_MAX / 3;
@@ -140,6 +147,31 @@ impl<V: Clone> BTree<V> {
                     complete &= child == 0 || inner.separators[child - 1] != key;
                     took(child);
                     node = &inner.children[child];
+                }
+            }
+        }
+    }
+
+    /// Looks all `keys` up at once, level by level, and shows `seen` the entry that each leads to. What is looked up one
+    /// after the other waits for memory at every level; here the waits of all overlap.
+    pub(super) fn visit(&self, keys: &[u64], mut seen: impl FnMut(&V)) {
+        let mut ways: ArrayVec<(u64, &Node<V>), VISITED_MAX> = ArrayVec::new();
+        for keys in keys.chunks(VISITED_MAX) {
+            ways.clear();
+            ways.extend(keys.iter().map(|&key| (key, &self.root)));
+            // All leaves are on one level.
+            while let Some((_, Node::Inner(_))) = ways.first() {
+                for (key, node) in &mut ways {
+                    if let Node::Inner(inner) = *node {
+                        *node = &inner.children[upper_bound(&inner.separators, *key)];
+                    }
+                }
+            }
+            for (key, node) in &ways {
+                if let Node::Leaf(leaf) = *node
+                    && let Some(value) = leaf.values.get(lower_bound(&leaf.keys, *key))
+                {
+                    seen(value);
                 }
             }
         }
@@ -508,6 +540,20 @@ mod tests {
             let expected: BTreeSet<_> = values.iter().copied().filter(|value| value / 3 >= from / 3).collect();
             prop_assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn keys_looked_up_at_once_lead_to_their_entries() {
+        let mut tree = BTree::new();
+        (0..5_000u64).for_each(|value| tree.insert(value * 7, value));
+        for count in [0, 1, 15, 16, 17, 100] {
+            let values: Vec<u64> = (0..count).map(|n| n * 48 + 1).collect();
+            let keys: Vec<u64> = values.iter().map(|value| value * 7).collect();
+            let mut seen = Vec::new();
+            tree.visit(&keys, |value| seen.push(*value));
+            assert_eq!(seen, values);
+        }
+        tree.visit(&[u64::MAX], |value| panic!("{value} is of no such key"));
     }
 
     #[test]

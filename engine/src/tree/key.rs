@@ -36,7 +36,7 @@ pub(super) fn append(parent: &str, name: &str, path: &mut String) {
 }
 
 /// The keyed hash of one tree.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Keys {
     hasher: SipHasher13,
     seed: u64,

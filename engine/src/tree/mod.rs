@@ -12,6 +12,7 @@
 mod btree;
 mod cursor;
 mod key;
+mod load;
 mod owner;
 mod walk;
 mod znode;
@@ -19,6 +20,8 @@ mod znode;
 #[cfg(test)]
 mod tests;
 
+pub use load::Misplaced;
+pub(crate) use load::{Loader, Run, RunMaker};
 pub use owner::Owner;
 pub use walk::{Children, Descendants, Nodes};
 pub use znode::{AclId, Znode, ZnodeMeta};
@@ -26,6 +29,7 @@ pub use znode::{AclId, Znode, ZnodeMeta};
 use btree::{BTree, Position};
 use key::Keys;
 use ringkeeper_wire::Zxid;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use znode::Directory;
 
@@ -133,6 +137,16 @@ impl Tree {
         self.nodes.find(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
     }
 
+    /// Has the znodes of `paths` in the processor's cache, for those who are about to need them one after the other.
+    /// Changes nothing.
+    pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>) {
+        let key = |path| key::split(path).map(|(parent, _)| self.keys.of(path, parent));
+        let keys: SmallVec<[u64; 64]> = paths.filter_map(key).collect();
+        self.nodes.visit(&keys, |znode| {
+            std::hint::black_box(znode.acl());
+        });
+    }
+
     /// The children of `path` with their names, in an order that depends on the seed alone. Empty if it does
     /// not exist. Costs a scan of the children, allocates nothing.
     #[must_use]
@@ -238,7 +252,7 @@ impl Tree {
         Ok(removed)
     }
 
-    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch.
+    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. The znode as it is now.
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -249,7 +263,7 @@ impl Tree {
         version: i32,
         zxid: Zxid,
         time: i64,
-    ) -> Result<(), NoNode> {
+    ) -> Result<&Znode, NoNode> {
         self.replace_data(path, data, |meta| {
             meta.version = version;
             meta.mzxid = zxid;
@@ -262,7 +276,7 @@ impl Tree {
     /// # Errors
     /// If the znode does not exist.
     pub fn overwrite_data_quietly(&mut self, path: &str, data: Option<&[u8]>) -> Result<(), NoNode> {
-        self.replace_data(path, data, |_| ())
+        self.replace_data(path, data, |_| ()).map(|_| ())
     }
 
     /// Replaces the ACL; `aversion` is the new one.
@@ -358,7 +372,7 @@ impl Tree {
         path: &str,
         data: Option<&[u8]>,
         change: impl FnOnce(&mut ZnodeMeta),
-    ) -> Result<(), NoNode> {
+    ) -> Result<&Znode, NoNode> {
         let position = self.locate(path).ok_or(NoNode)?;
         let znode = self.nodes.value_mut(&position);
         let before = size_of_contents(znode);
@@ -366,7 +380,7 @@ impl Tree {
         change(&mut meta);
         znode.set_data(&meta, data);
         self.data_size = self.data_size - before + size_of_contents(znode);
-        Ok(())
+        Ok(znode)
     }
 }
 

@@ -191,7 +191,7 @@ fn apply(tree: &mut Tree, model: &mut Model, op: &Op, step: i32) {
                 (meta.version, meta.mzxid, meta.mtime) = (step, zxid, time);
                 old.clone_from(data);
             });
-            assert_eq!(tree.set_data(path, data.as_deref(), step, zxid, time), expected);
+            assert_eq!(tree.set_data(path, data.as_deref(), step, zxid, time).map(|_| ()), expected);
         }
         Op::SetAcl { path, acl } => {
             let expected = model.change(path, |meta, _| (meta.acl, meta.aversion) = (AclId(*acl), step));

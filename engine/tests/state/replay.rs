@@ -24,7 +24,10 @@ pub(crate) fn assert_replays(server: &Server) {
         let known = txn.zxid <= twice.last_zxid();
         assert_eq!(twice.apply(txn) == Outcome::Replayed, known);
     }
+    let mut at_once = State::new(5);
+    at_once.replay(&log);
     assert_same(&once, &server.state);
+    assert_same(&at_once, &server.state);
     assert_same(&twice, &server.state);
     assert_same(&rebuilt(&server.state), &server.state);
     assert_survives_snapshots(&log, &server.state);

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
+use std::rc::Rc;
 use std::task::Waker;
 
 use super::powered_off;
+use crate::storage::{BLOCK, BLOCK_LEN};
 
 /// The unit in which a write survives a power loss: devices write a sector whole or not at all.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 /// Names one operation of a disk, in the order of their beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +34,13 @@ pub enum OpKind {
     Allocate,
 }
 
+impl OpKind {
+    /// Whether it changes what is seen or what is durable.
+    const fn is_change(self) -> bool {
+        !matches!(self, Self::List | Self::Open | Self::Free | Self::Read | Self::Size)
+    }
+}
+
 /// What a [`Fault`] does to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -38,8 +48,20 @@ pub enum Effect {
     Fail(io::ErrorKind),
     /// A write takes half of its bytes.
     Short,
-    /// A sync says that it has worked, and does nothing.
+    /// A write or a sync says that it has worked, and does nothing: a lost write, a lying sync.
     Ignore,
+    /// A write says that it has worked, and lands this many blocks further on in the file, behind its end going on at
+    /// its beginning. Where it belongs, everything is as before.
+    Misdirect {
+        /// How far off.
+        blocks: u64,
+    },
+    /// A file's sync fails, and what it was to make durable is given up: no later sync, although it says that it has
+    /// worked, writes it. Linux does so (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+    Drop {
+        /// Reads go on showing what was given up, until the power fails; if not, they show the medium's.
+        cached: bool,
+    },
 }
 
 /// A planted fault.
@@ -137,47 +159,102 @@ impl Change {
 }
 
 #[derive(Clone)]
-struct Pending {
+pub(super) struct Pending {
     id: OpId,
     done: bool,
-    change: Change,
+    pub(super) change: Change,
+}
+
+impl Pending {
+    /// What is left of this change when a newer one is durable: the parts beside it.
+    fn without(self, newer: &Self) -> Vec<Self> {
+        let (Change::Write { offset, data }, Change::Write { offset: from, .. }) =
+            (&self.change, &newer.change)
+        else {
+            return vec![self];
+        };
+        let (from, to) = (*from, newer.change.end());
+        if self.id > newer.id || self.change.end() <= from || to <= *offset {
+            return vec![self];
+        }
+        let part = |range: Range<u64>| {
+            let bytes = data.get(index(range.start - offset)..index(range.end - offset))?;
+            let change = Change::Write { offset: range.start, data: bytes.to_vec() };
+            (!bytes.is_empty()).then_some(Self { change, ..self })
+        };
+        let before = part(*offset..from.max(*offset));
+        let behind = part(to.min(self.change.end())..self.change.end());
+        before.into_iter().chain(behind).collect()
+    }
 }
 
 #[derive(Clone, Default)]
-struct Node {
-    seen: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<Pending>,
+pub(super) struct Node {
+    /// Shared where they are equal, and between copies of a disk.
+    seen: Rc<Vec<u8>>,
+    pub(super) durable: Rc<Vec<u8>>,
+    pub(super) pending: Vec<Pending>,
 }
 
+impl Node {
+    /// All of it is durable.
+    pub(super) fn settled(contents: Rc<Vec<u8>>) -> Self {
+        Self { seen: Rc::clone(&contents), durable: contents, pending: Vec::new() }
+    }
+
+    /// Splits off the pending changes of these operations.
+    fn take(&mut self, changes: &[OpId]) -> Vec<Pending> {
+        let pending = std::mem::take(&mut self.pending);
+        let (taken, rest) = pending.into_iter().partition(|pending| changes.contains(&pending.id));
+        self.pending = rest;
+        taken
+    }
+
+    /// Shows what the medium holds, under what was written since, and at its old length, which a file keeps.
+    fn look_again(&mut self) {
+        let len = self.seen.len();
+        let mut seen = Vec::clone(&self.durable);
+        for pending in &self.pending {
+            pending.change.apply(&mut seen);
+        }
+        grow(&mut seen, len);
+        self.seen = Rc::new(seen);
+    }
+}
+
+/// Names and the files behind them.
+pub(super) type Names = BTreeMap<String, u64>;
+
 #[derive(Clone)]
-enum NameChange {
+pub(super) enum NameChange {
     Create { name: String, inode: u64 },
-    Rename { from: String, to: String },
-    Remove { name: String },
+    Rename { from: String, to: String, inode: u64 },
+    Remove { name: String, inode: u64 },
 }
 
 impl NameChange {
     fn name(&self) -> &str {
         match self {
-            Self::Create { name, .. } | Self::Remove { name } => name,
+            Self::Create { name, .. } | Self::Remove { name, .. } => name,
             Self::Rename { from, .. } => from,
         }
     }
 
-    /// Does nothing where an earlier change that it builds on was lost.
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+    /// Writes the entries of the folder that it changes. Each stands on its own: a renaming may survive the loss of the
+    /// creation before it, and a removal takes only the file that it was meant for.
+    pub(super) fn apply(&self, names: &mut Names) {
         match self {
             Self::Create { name, inode } => {
-                names.entry(name.clone()).or_insert(*inode);
+                names.insert(name.clone(), *inode);
             }
-            Self::Rename { from, to } => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
+            Self::Rename { from, to, inode } => {
+                names.remove(from);
+                names.insert(to.clone(), *inode);
+            }
+            Self::Remove { name, inode } => {
+                if names.get(name) == Some(inode) {
+                    names.remove(name);
                 }
-            }
-            Self::Remove { name } => {
-                names.remove(name);
             }
         }
     }
@@ -193,14 +270,17 @@ pub(super) struct Disk {
     pub(super) life: u64,
     pub(super) begun: u64,
     pub(super) halt_at: Option<u64>,
+    /// Changes that are still carried out before the power fails in the middle of the next.
+    pub(super) changes_left: Option<u64>,
     pub(super) hold: bool,
     pub(super) faults: Vec<Fault>,
+    pub(super) struck: u64,
     pub(super) capacity: Option<u64>,
     held: BTreeMap<OpId, Held>,
-    nodes: BTreeMap<u64, Node>,
-    names: BTreeMap<String, u64>,
-    durable_names: BTreeMap<String, u64>,
-    pending_names: Vec<(OpId, NameChange)>,
+    pub(super) nodes: BTreeMap<u64, Node>,
+    names: Names,
+    pub(super) durable_names: Names,
+    pub(super) pending_names: Vec<(OpId, NameChange)>,
 }
 
 impl Disk {
@@ -219,10 +299,21 @@ impl Disk {
 
     // The life of an operation.
 
-    pub(super) fn begin(&mut self, life: u64, kind: OpKind, _name: &str) -> io::Result<OpId> {
+    pub(super) fn begin(&mut self, life: u64, kind: OpKind) -> io::Result<OpId> {
         self.check_life(life)?;
         let id = OpId(self.begun);
         self.begun += 1;
+        if let Some(left) = &mut self.changes_left
+            && kind.is_change()
+        {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => {
+                    self.changes_left = None;
+                    self.halt_at = Some(id.0);
+                }
+            }
+        }
         if self.hold {
             self.held.insert(id, Held { kind, waker: None });
         }
@@ -272,13 +363,8 @@ impl Disk {
             return None;
         }
         fault.times -= 1;
+        self.struck += 1;
         Some(fault.effect)
-    }
-
-    /// Whether the next such operation will be struck so.
-    pub(super) fn strikes(&self, kind: OpKind, name: &str, effect: Effect) -> bool {
-        let next = self.faults.iter().find(|fault| fault.times > 0 && fits(fault, kind, name));
-        next.is_some_and(|fault| fault.skip == 0 && fault.effect == effect)
     }
 
     // Names.
@@ -301,14 +387,14 @@ impl Disk {
     }
 
     pub(super) fn rename(&mut self, id: OpId, from: &str, to: &str) -> io::Result<()> {
-        self.lookup(from)?;
-        self.change_name(id, NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
+        let inode = self.lookup(from)?;
+        self.change_name(id, NameChange::Rename { from: from.to_owned(), to: to.to_owned(), inode });
         Ok(())
     }
 
     pub(super) fn remove(&mut self, id: OpId, name: &str) -> io::Result<()> {
-        self.lookup(name)?;
-        self.change_name(id, NameChange::Remove { name: name.to_owned() });
+        let inode = self.lookup(name)?;
+        self.change_name(id, NameChange::Remove { name: name.to_owned(), inode });
         Ok(())
     }
 
@@ -317,13 +403,19 @@ impl Disk {
         self.pending_names.push((id, change));
     }
 
-    pub(super) fn sync_dir(&mut self, issued: OpId) {
-        let (covered, rest) =
+    /// A sync of the folder, begun as operation `issued`, ends.
+    pub(super) fn sync_dir(&mut self, issued: OpId, effect: Option<Effect>) -> io::Result<()> {
+        match effect {
+            Some(Effect::Ignore) => return Ok(()),
+            // Names are journalled: nothing is given up, and nothing known.
+            Some(Effect::Drop { .. }) => return Err(input_output()),
+            _ => {}
+        }
+        let (covered, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.pending_names).into_iter().partition(|(id, _)| *id < issued);
         self.pending_names = rest;
-        for (_, change) in covered as Vec<(OpId, NameChange)> {
-            change.apply(&mut self.durable_names);
-        }
+        covered.iter().for_each(|(_, change)| change.apply(&mut self.durable_names));
+        Ok(())
     }
 
     // Contents.
@@ -336,9 +428,10 @@ impl Disk {
         let free = self.free();
         let node = self.node(inode)?;
         if change.end().saturating_sub(node.seen.len() as u64) > free {
+            self.struck += 1;
             return Err(io::ErrorKind::StorageFull.into());
         }
-        change.apply(&mut node.seen);
+        change.apply(Rc::make_mut(&mut node.seen));
         node.pending.push(Pending { id, done: false, change });
         Ok(())
     }
@@ -360,15 +453,43 @@ impl Disk {
         pending.iter().filter(|pending| pending.done).map(|pending| pending.id).collect()
     }
 
-    pub(super) fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
+    fn make_durable(&mut self, inode: u64, changes: &[OpId]) {
         let Some(node) = self.nodes.get_mut(&inode) else { return };
-        let pending = std::mem::take(&mut node.pending);
-        let (durable, rest): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(|pending| changes.contains(&pending.id));
-        node.pending = rest;
-        for pending in durable {
-            pending.change.apply(&mut node.durable);
+        for newer in node.take(changes) {
+            newer.change.apply(Rc::make_mut(&mut node.durable));
+            // What was written there before cannot come back over it.
+            let older = std::mem::take(&mut node.pending);
+            node.pending = older.into_iter().flat_map(|older| older.without(&newer)).collect();
         }
+    }
+
+    /// A sync of these changes ends.
+    pub(super) fn sync(&mut self, inode: u64, changes: &[OpId], effect: Option<Effect>) -> io::Result<()> {
+        match effect {
+            Some(Effect::Ignore) => {}
+            Some(Effect::Drop { cached }) => {
+                let node = self.node(inode)?;
+                node.take(changes);
+                if !cached {
+                    node.look_again();
+                }
+                return Err(input_output());
+            }
+            _ => self.make_durable(inode, changes),
+        }
+        Ok(())
+    }
+
+    /// Where a write lands that misses its place.
+    pub(super) fn misdirected(
+        &mut self,
+        inode: u64,
+        offset: u64,
+        len: usize,
+        blocks: u64,
+    ) -> io::Result<u64> {
+        let places = (self.len(inode)?.max(offset + len as u64) - len as u64) / BLOCK + 1;
+        Ok((offset / BLOCK + blocks) % places * BLOCK)
     }
 
     pub(super) fn read(&mut self, inode: u64, offset: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -381,17 +502,20 @@ impl Disk {
         Ok(self.node(inode)?.seen.len() as u64)
     }
 
-    pub(super) fn free(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         let used = self.names.values().filter_map(|inode| self.nodes.get(inode));
-        let used: u64 = used.map(|node| node.seen.len() as u64).sum();
-        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used))
+        used.map(|node| node.seen.len() as u64).sum()
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()))
     }
 
     pub(super) fn rot(&mut self, name: &str, offset: u64, mask: u8) -> bool {
         let inode = self.names.get(name).copied();
         let Some(node) = inode.and_then(|inode| self.nodes.get_mut(&inode)) else { return false };
         for bytes in [&mut node.seen, &mut node.durable] {
-            match bytes.get_mut(index(offset)) {
+            match Rc::make_mut(bytes).get_mut(index(offset)) {
                 Some(byte) => *byte ^= mask,
                 None => return false,
             }
@@ -401,7 +525,7 @@ impl Disk {
 
     pub(super) fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let inode = self.names.get(name)?;
-        self.nodes.get(inode).map(|node| node.seen.clone())
+        self.nodes.get(inode).map(|node| Vec::clone(&node.seen))
     }
 
     // Power loss.
@@ -409,7 +533,7 @@ impl Disk {
     pub(super) fn crash(&mut self, survives: &mut dyn FnMut(Unit<'_>) -> bool) {
         for (file, node) in &mut self.nodes {
             for pending in std::mem::take(&mut node.pending) {
-                survive(*file, &pending.change, &mut node.durable, survives);
+                survive(*file, &pending.change, Rc::make_mut(&mut node.durable), survives);
             }
             node.seen.clone_from(&node.durable);
         }
@@ -421,12 +545,39 @@ impl Disk {
         self.names.clone_from(&self.durable_names);
         let reachable: Vec<u64> = self.names.values().copied().collect();
         self.nodes.retain(|inode, _| reachable.contains(inode));
+        self.cut_off();
+    }
+
+    pub(super) fn end_process(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.pending.iter_mut().for_each(|pending| pending.done = true);
+        }
+        self.cut_off();
+    }
+
+    fn cut_off(&mut self) {
         self.life += 1;
-        self.halt_at = None;
+        (self.halt_at, self.changes_left) = (None, None);
         self.hold = false;
         self.faults.clear();
         self.release_all().into_iter().for_each(Waker::wake);
     }
+
+    /// A disk with these names and files, all of them durable.
+    pub(super) fn settled(&self, names: Names, nodes: BTreeMap<u64, Node>) -> Self {
+        Self {
+            begun: self.begun,
+            capacity: self.capacity,
+            nodes,
+            durable_names: names.clone(),
+            names,
+            ..Self::default()
+        }
+    }
+}
+
+fn input_output() -> io::Error {
+    io::Error::other("the simulated medium fails")
 }
 
 fn survive(file: u64, change: &Change, durable: &mut Vec<u8>, survives: &mut dyn FnMut(Unit<'_>) -> bool) {
@@ -438,6 +589,7 @@ fn survive(file: u64, change: &Change, durable: &mut Vec<u8>, survives: &mut dyn
                 let offset = offset + (nth * SECTOR) as u64;
                 if survives(Unit::Sector { file, offset }) {
                     overwrite(durable, index(offset), sector);
+                    grow(durable, durable.len().next_multiple_of(BLOCK_LEN));
                 }
             }
         }
@@ -448,18 +600,18 @@ fn fits(fault: &Fault, kind: OpKind, name: &str) -> bool {
     fault.kind == kind && name.starts_with(&fault.prefix)
 }
 
-fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+pub(super) fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
     grow(bytes, at + data.len());
     bytes[at..at + data.len()].copy_from_slice(data);
 }
 
-fn grow(bytes: &mut Vec<u8>, len: usize) {
+pub(super) fn grow(bytes: &mut Vec<u8>, len: usize) {
     if bytes.len() < len {
         bytes.resize(len, 0);
     }
 }
 
 /// A file offset as an index; the files are in memory, so it fits.
-fn index(offset: u64) -> usize {
+pub(super) fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("a file in memory has no larger offset")
 }

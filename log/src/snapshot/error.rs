@@ -53,6 +53,14 @@ pub enum SnapshotError {
         /// Name of the file.
         file: String,
     },
+    /// A sync failed: what is on the disk is not known any more, and the process has to end.
+    #[error("syncing {file}: {source}")]
+    Sync {
+        /// Name of the file or folder.
+        file: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The disk failed.
     #[error("{action} {file}: {source}")]
     Io {
@@ -71,6 +79,16 @@ impl SnapshotError {
             let file = file.to_owned();
             if is_no_space(&source) { Self::NoSpace { file } } else { Self::Io { action, file, source } }
         }
+    }
+
+    pub(super) fn sync<'a>(file: &'a str) -> impl FnOnce(io::Error) -> Self + use<'a> {
+        move |source| Self::Sync { file: file.to_owned(), source }
+    }
+
+    /// Whether the process has to end.
+    #[must_use]
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self, Self::Sync { .. })
     }
 
     /// Whether the file's contents are to blame: another snapshot may help.

@@ -143,6 +143,6 @@ impl<S: Storage> Snapshots<S> {
 
     async fn sync(&self) -> Result<(), SnapshotError> {
         let synced = self.storage.sync_dir().await;
-        synced.map_err(SnapshotError::io("syncing", "the snapshots' folder"))
+        synced.map_err(SnapshotError::sync("the snapshots' folder"))
     }
 }

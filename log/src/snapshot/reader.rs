@@ -1,6 +1,7 @@
 //! Reading a snapshot, from its end.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::error::SnapshotError;
 use super::layout::{
@@ -8,22 +9,78 @@ use super::layout::{
     block_checksum,
 };
 use crate::frame::AlignedBuf;
+use crate::read_ahead::ReadAhead;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, whole_blocks};
 
 /// Bytes of one read of the index.
 const INDEX_READ_LEN: usize = 64 * BLOCK_LEN;
 
+/// Blocks that are read ahead. A znode may make a long one, so there are bytes to count as well.
+const BLOCKS_AHEAD: usize = 8;
+const BYTES_AHEAD: usize = 4 << 20;
+
 /// A snapshot whose header, index and footer are sound. Its blocks are checked as they are read.
 pub struct SnapshotReader<S: Storage> {
-    name: String,
-    file: Rc<S::File>,
     len: u64,
     head: Head,
     contents: Contents,
     entries: Vec<Entry>,
+    reads: ReadAhead<S::File>,
+    /// The block that is read next, and the one after those that are under way.
     next: usize,
-    /// The payload handed out, aligned as archives need it.
-    payload: AlignedBuf,
+    ahead: usize,
+    /// Bytes under way.
+    bytes_ahead: usize,
+    /// The block handed out by [`Self::next`].
+    block: Block,
+}
+
+/// A block as it was read, not checked yet. It may be checked and used on another thread than the one that reads.
+#[derive(Debug)]
+pub struct Block {
+    /// Name of the file.
+    name: Arc<str>,
+    ordinal: u32,
+    entry: Entry,
+    /// Head, payload and the zeros behind it, so that the payload is aligned as archives need it; less if the file ended.
+    bytes: AlignedBuf,
+}
+
+impl Block {
+    /// Its place among the blocks of the file, counted from 0.
+    #[must_use]
+    pub const fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// Its memory, to be used for another.
+    #[must_use]
+    pub fn into_memory(self) -> AlignedBuf {
+        self.bytes
+    }
+
+    /// What it holds, aligned to 16 bytes.
+    ///
+    /// # Errors
+    /// When it is not what was written.
+    pub fn payload(&self) -> Result<&[u8], SnapshotError> {
+        let len = self.entry.len as usize;
+        let sound = self
+            .bytes
+            .split_first_chunk()
+            .filter(|(head, _)| **head == self.entry.head(self.ordinal))
+            .and_then(|(_, rest)| rest.split_at_checked(len))
+            .filter(|(payload, zeros)| {
+                zeros.len() == len.next_multiple_of(ALIGN) - len
+                    && all_zero(zeros)
+                    && block_checksum(self.ordinal, payload) == self.entry.checksum
+            });
+        sound.map(|(payload, _)| payload).ok_or_else(|| SnapshotError::Damaged {
+            file: self.name.to_string(),
+            offset: self.entry.offset,
+            what: "a block is not as it was written",
+        })
+    }
 }
 
 impl<S: Storage> SnapshotReader<S> {
@@ -54,8 +111,10 @@ impl<S: Storage> SnapshotReader<S> {
         let entries = read_index(&*file, &footer, footer_at).await.map_err(failed("reading"))?;
         let entries = entries.map_err(|what| damaged(footer.index_at, what))?;
         let contents = footer.contents;
-        let payload = AlignedBuf::new();
-        Ok(Self { name: name.to_owned(), file, len, head, contents, entries, next: 0, payload })
+        let nothing = Entry { offset: 0, len: 0, checksum: 0 };
+        let block = Block { name: name.into(), ordinal: 0, entry: nothing, bytes: AlignedBuf::new() };
+        let reads = ReadAhead::new(file);
+        Ok(Self { len, head, contents, entries, reads, next: 0, ahead: 0, bytes_ahead: 0, block })
     }
 
     /// What it is a snapshot of.
@@ -73,7 +132,7 @@ impl<S: Storage> SnapshotReader<S> {
     /// Name of the file.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.block.name
     }
 
     /// Length of the file in bytes.
@@ -94,33 +153,60 @@ impl<S: Storage> SnapshotReader<S> {
         self.entries.len()
     }
 
+    /// Which block comes next, counted from 0.
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        u32::try_from(self.next).expect("the footer counts blocks in 32 bits")
+    }
+
     /// The payload of the next block, aligned to 16 bytes; `None` after the last.
     ///
     /// # Errors
     /// When the block is not what was written, or the disk fails.
     pub async fn next(&mut self) -> Result<Option<&[u8]>, SnapshotError> {
+        let bytes = std::mem::take(&mut self.block.bytes);
+        match self.next_block(bytes).await? {
+            Some(block) => {
+                self.block = block;
+                self.block.payload().map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The next block, not checked yet; `None` after the last. `memory` is used for its bytes.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn next_block(&mut self, memory: AlignedBuf) -> Result<Option<Block>, SnapshotError> {
         let Some(entry) = self.entries.get(self.next).copied() else { return Ok(None) };
-        let ordinal = u32::try_from(self.next).expect("the footer counts blocks in 32 bits");
+        let ordinal = self.position();
+        self.read_ahead();
         self.next += 1;
-        let skip = usize::try_from(entry.offset % BLOCK).expect("less than a block");
-        let padded = (entry.len as usize).next_multiple_of(ALIGN);
-        let wanted = whole_blocks(skip + BLOCK_HEAD_LEN + padded);
-        let read = self.file.read_at(entry.offset - skip as u64, wanted).await;
-        let read = read.map_err(SnapshotError::io("reading", &self.name))?;
-        let sound = read
-            .get(skip..)
-            .and_then(|bytes| bytes.split_first_chunk())
-            .filter(|(head, _)| **head == entry.head(ordinal))
-            .and_then(|(_, rest)| rest.get(..padded))
-            .map(|padded| padded.split_at(entry.len as usize))
-            .filter(|(payload, zeros)| all_zero(zeros) && block_checksum(ordinal, payload) == entry.checksum);
-        let Some((payload, _)) = sound else {
-            let what = "a block is not as it was written";
-            return Err(SnapshotError::Damaged { file: self.name.clone(), offset: entry.offset, what });
-        };
-        self.payload.clear();
-        self.payload.extend_from_slice(payload);
-        Ok(Some(&self.payload))
+        let read = self.reads.next().await;
+        let read = read.map_err(SnapshotError::io("reading", self.name()))?;
+        let (start, len) = span(&entry);
+        self.bytes_ahead -= len;
+        let skip = usize::try_from(entry.offset - start).expect("less than a block");
+        let padded = BLOCK_HEAD_LEN + (entry.len as usize).next_multiple_of(ALIGN);
+        let found = read.get(skip..).unwrap_or_default();
+        let mut bytes = memory;
+        bytes.clear();
+        bytes.extend_from_slice(&found[..found.len().min(padded)]);
+        Ok(Some(Block { name: self.block.name.clone(), ordinal, entry, bytes }))
+    }
+
+    /// Begins as many reads as may be under way at once.
+    fn read_ahead(&mut self) {
+        while let Some(entry) = self.entries.get(self.ahead)
+            && (self.ahead == self.next
+                || self.ahead - self.next < BLOCKS_AHEAD && self.bytes_ahead < BYTES_AHEAD)
+        {
+            let (start, len) = span(entry);
+            self.reads.begin(start, len);
+            self.bytes_ahead += len;
+            self.ahead += 1;
+        }
     }
 
     /// Reads all blocks that were not read yet.
@@ -131,6 +217,13 @@ impl<S: Storage> SnapshotReader<S> {
         while self.next().await?.is_some() {}
         Ok(())
     }
+}
+
+/// What has to be read to have a block: offset and length.
+fn span(entry: &Entry) -> (u64, usize) {
+    let skip = usize::try_from(entry.offset % BLOCK).expect("less than a block");
+    let padded = (entry.len as usize).next_multiple_of(ALIGN);
+    (entry.offset - skip as u64, whole_blocks(skip + BLOCK_HEAD_LEN + padded))
 }
 
 /// The index, if it fits the file: blocks lie one after the other from the header to the index, and behind the index

@@ -46,6 +46,18 @@ impl<S: Storage> Outgoing<S> {
         self.at
     }
 
+    /// Goes on at `offset`, up to where the receiver has the file already.
+    ///
+    /// # Errors
+    /// When that is no place where a piece begins.
+    pub fn skip_to(&mut self, offset: u64) -> Result<(), SnapshotError> {
+        if offset > self.len || !offset.is_multiple_of(BLOCK_LEN as u64) {
+            return Err(SnapshotError::Gap { expected: self.at, found: offset });
+        }
+        self.at = offset;
+        Ok(())
+    }
+
     /// The next piece of at most 256 KiB; `None` after the last.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ impl<S: Storage> Appender<S> {
 
     async fn sync(&mut self) -> Result<(), SnapshotError> {
         self.synced = self.written;
-        self.file.datasync().await.map_err(SnapshotError::io("syncing", self.name))
+        self.file.datasync().await.map_err(SnapshotError::sync(self.name))
     }
 
     /// Writes the rest, which has to be whole blocks, and gives the file its name, all of it durably.
@@ -95,7 +95,7 @@ impl<S: Storage> Appender<S> {
         let Self { storage, file, .. } = self;
         S::File::close(Rc::new(file)).await.map_err(SnapshotError::io("closing", name))?;
         storage.rename(self.name, name).await.map_err(SnapshotError::io("renaming", name))?;
-        storage.sync_dir().await.map_err(SnapshotError::io("syncing the folder of", name))
+        storage.sync_dir().await.map_err(SnapshotError::sync(name))
     }
 
     /// Gives up: the file is removed.

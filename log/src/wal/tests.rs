@@ -452,3 +452,21 @@ fn a_group_inside_of_clients_data_proves_nothing() {
     let (_, _, replayed) = open(&disk).expect("a torn log");
     assert_eq!(replayed, zxids(1..=1));
 }
+
+/// A sync fails, and the process ends. What it was to write is in the system's memory alone, and no sync writes it any
+/// more (<https://wiki.postgresql.org/wiki/Fsync_Errors>). The next process reads it as a sound end of the log, and
+/// says that it is durable: so it has to be.
+#[test]
+fn what_a_start_finds_behind_a_failed_sync_is_durable_afterwards() {
+    let disk = MemoryDisk::new();
+    let (mut wal, ..) = open(&disk).expect("an empty folder");
+    let durable = append(&mut wal, 1, 10);
+    let effect = Effect::Drop { cached: true };
+    disk.inject(Fault { kind: OpKind::Sync, prefix: "log".into(), skip: 0, times: 1, effect });
+    let (frames, end) = batches(durable, 2, 5000);
+    assert!(matches!(block_on(wal.append(&frames)), Err(AppendError::Failed(_))));
+    disk.end_process();
+    assert_eq!(open(&disk).expect("a sound log").0.last(), end);
+    disk.crash(CrashMode::LoseUnsynced);
+    assert_eq!(open(&disk).expect("a sound log").0.last(), end);
+}

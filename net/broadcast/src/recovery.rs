@@ -196,7 +196,10 @@ impl Folder {
             initialized: promises.initialized,
         };
         let reserve = Reserve::open(storage.clone()).await;
-        let reserve = reserve.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let reserve = reserve.map_err(|failed| FolderError::Unusable {
+            folder: folder(),
+            source: std::io::Error::other(failed),
+        })?;
         Ok(Opened {
             log: LogTask { wal, snapshots: snapshots.clone(), storage, reserve, meta, restore: StateBytes },
             snapshots,

@@ -124,6 +124,12 @@ impl CoreHost {
         self.work.raise();
     }
 
+    /// The server cannot go on.
+    pub(crate) fn fail(&self, reason: String) {
+        *self.broken.borrow_mut() = Some(reason);
+        self.work.raise();
+    }
+
     /// Something happened, and what follows from it is done when this returns.
     pub(crate) fn input_now(&self, input: Input) {
         self.input(input);

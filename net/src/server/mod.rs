@@ -2,6 +2,7 @@
 
 mod admission;
 mod core_host;
+mod crew;
 mod inspect;
 mod listener;
 mod recovery;

@@ -199,7 +199,10 @@ impl Folder {
         };
         let durable = Durable { epochs, log: summary };
         let reserve = Reserve::open(storage.clone()).await;
-        let reserve = reserve.map_err(|source| FolderError::Unusable { folder: folder(), source })?;
+        let reserve = reserve.map_err(|failed| FolderError::Unusable {
+            folder: folder(),
+            source: std::io::Error::other(failed),
+        })?;
         let log = LogTask { wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
         Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, durable })
     }

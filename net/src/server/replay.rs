@@ -6,10 +6,13 @@ use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_log::error::ReadError;
+use ringkeeper_log::frame::AlignedBuf;
 use ringkeeper_log::snapshot::{Head, SnapshotError, Snapshots, file_name};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Wal;
 use ringkeeper_wire::Zxid;
+
+use super::crew::{Crew, Unreadable};
 
 /// How often the operator hears how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -206,15 +209,40 @@ async fn decode<S: Storage>(
     let started = Instant::now();
     let mut progress = Progress::start();
     let mut decoder = Decoder::new();
-    let mut block = 0;
-    while let Some(payload) = reader.next().await? {
+    // What the others refer to comes first, and is little.
+    while decoder.reader().is_none()
+        && let Some(payload) = reader.next().await?
+    {
         decoder.block(payload).map_err(unusable)?;
-        block += 1;
-        if progress.is_due() {
-            tracing::info!(file, block, blocks, "reading a snapshot");
-        }
-        // A server that follows goes on answering its leader.
         glommio::yield_if_needed().await;
+    }
+    if let Some(rows) = decoder.reader() {
+        let mut crew = Crew::muster(&rows);
+        let mut memory = AlignedBuf::new();
+        let mut next = reader.position();
+        loop {
+            while crew.has_room()
+                && let Some(block) = reader.next_block(std::mem::take(&mut memory)).await?
+            {
+                crew.read(block);
+            }
+            if next == reader.position() {
+                break;
+            }
+            let read = crew.take(next).await;
+            memory = read.memory;
+            let rows = read.rows.map_err(|error| match error {
+                Unreadable::Damaged(error) => error.into(),
+                Unreadable::Malformed(error) => unusable(error),
+            })?;
+            decoder.take(rows).map_err(unusable)?;
+            next += 1;
+            if progress.is_due() {
+                tracing::info!(file, block = next, blocks, "reading a snapshot");
+            }
+            // A server that follows goes on answering its leader.
+            glommio::yield_if_needed().await;
+        }
     }
     let state = decoder.finish().map_err(unusable)?;
     let took_ms = started.elapsed().as_millis();
@@ -231,10 +259,9 @@ async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, 
         let mut reader = wal.read_from(snapshot.0 + 1)?;
         while let Some(frame) = reader.next().await? {
             bytes += frame.bytes().len() as u64;
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-                txns += 1;
-            }
+            let batch = txn::decode_batch(frame.payload())?;
+            state.replay(&batch);
+            txns += batch.len() as u64;
             if progress.is_due() {
                 let end = Zxid(wal.last().zxid);
                 tracing::info!(zxid = %state.last_zxid(), %end, txns, "replaying the log");

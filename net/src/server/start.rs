@@ -23,6 +23,7 @@ use socket2::Socket;
 use super::admission::{Admission, Admitted};
 use super::clock::Clock;
 use super::core_host::CoreHost;
+use super::crew;
 use super::executor::{executor, keep_awake};
 use super::framing::LogFrames;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
@@ -87,6 +88,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let socket = listener::bind(config.client_socket())?;
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
+    crew::note_cores();
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let placement = Placement::choose(&cores, config.shards);
     tracing::info!(

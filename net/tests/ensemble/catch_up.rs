@@ -130,6 +130,32 @@ fn a_follower_killed_while_a_snapshot_comes_in_is_sent_it_anew() {
 }
 
 #[test]
+fn a_follower_whose_transfer_broke_off_is_sent_the_rest() {
+    // 8 MB at 2 MiB/s: time enough for a part of it, and for it to break off.
+    let mut ensemble = Ensemble::start_with(&format!("{SMALL}\nringkeeper.snapshotKbPerSecond=2048"));
+    let leader = ensemble.leader();
+    let away = ensemble.others(leader)[0];
+    let mut client = ensemble.connect(leader);
+    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    create_large(&mut client, 40);
+    ensemble.kill(away);
+    let zxid = write_until_purged(&ensemble, leader, &mut client);
+    ensemble.run(away);
+    wait_for("a part of the snapshot", || {
+        (ensemble.data_file_len(away, "install.part") > 1 << 20).then_some(())
+    });
+    let disconnected = ensemble.count_in_log(leader, "peer disconnected");
+    ensemble.pause(away);
+    wait_for_one_more(&ensemble, leader, "peer disconnected", disconnected);
+    ensemble.resume(away);
+    wait_for_one_more(&ensemble, away, "receiving the rest of a snapshot", 0);
+    wait_for_one_more(&ensemble, away, "snapshot received", 0);
+    assert_eq!(ensemble.count_in_log(leader, "the peer has a part of it"), 1);
+    ensemble.leader();
+    ensemble.assert_equal_trees(zxid);
+}
+
+#[test]
 fn a_leader_killed_while_it_sends_a_snapshot_leaves_the_sending_to_the_next() {
     let mut ensemble = Ensemble::start_with(SMALL);
     let leader = ensemble.leader();

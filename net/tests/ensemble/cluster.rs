@@ -252,6 +252,11 @@ impl Ensemble {
         }
     }
 
+    /// Length of a file among a server's data; 0 if it is not there.
+    pub(crate) fn data_file_len(&self, server: usize, name: &str) -> u64 {
+        fs::metadata(self.members[server].folder.join("data").join(name)).map_or(0, |file| file.len())
+    }
+
     /// How many lines of a server's log have this text.
     pub(crate) fn count_in_log(&self, server: usize, text: &str) -> usize {
         self.log(server).lines().filter(|line| line.contains(text)).count()

@@ -1,7 +1,7 @@
 //! What goes wrong, when it ends, and what the clients do meanwhile.
 
 use ringkeeper_engine::zab::{Majority, Quorum, ServerSet};
-use ringkeeper_log::memory::{CrashMode, MemoryDisk};
+use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
 use super::ask::Ask;
 use super::client::Phase;
@@ -47,6 +47,27 @@ impl World {
             let jump = self.random.between(0, 20_000).cast_signed() - 10_000;
             self.servers[server].clock_error_ms += jump;
         }
+        if self.random.chance(self.faults.snapshot)
+            && let Some(process) = &self.servers[server].process
+        {
+            process.take_snapshot();
+        }
+        if self.random.chance(self.faults.sync_error) {
+            let kind = [OpKind::Sync, OpKind::Sync, OpKind::SyncDir][self.random.index(3)];
+            let effect = Effect::Drop { cached: self.random.chance(500) };
+            let skip = self.random.below(4);
+            self.servers[peer].disk.inject(Fault { kind, prefix: String::new(), skip, times: 1, effect });
+        }
+        if self.random.chance(self.faults.disk_full) && !self.servers[peer].disk.is_limited() {
+            self.report.disks_full += 1;
+            self.judge.was_full = true;
+            let disk = &self.servers[peer].disk;
+            // Sometimes there is room for a little more, though for no segment.
+            let limit = disk.used_bytes() + self.random.below(3) * 16 * 1024;
+            disk.set_capacity_bytes(Some(limit));
+            let full_us = self.random.between(10_000, 700_000);
+            self.at(full_us, Event::Room { disk: peer });
+        }
         self.trouble_a_client();
         Ok(())
     }
@@ -71,32 +92,71 @@ impl World {
     }
 
     fn crash(&mut self, index: usize) {
-        let Some(process) = self.servers[index].process.take() else { return };
+        if self.servers[index].process.is_none() {
+            return;
+        }
         self.report.crashes += 1;
         self.say(&format!("server {} crashes", index + 1));
-        let server = &mut self.servers[index];
-        server.initialized = process.log.initialized();
-        server.life += 1;
-        drop(process);
-        let mode = match self.random.below(3) {
+        let mode = self.crash_mode();
+        self.fall(index);
+        self.servers[index].disk.crash(mode);
+        if self.random.chance(self.faults.wipe) && self.may_wipe(index) {
+            self.report.wipes += 1;
+            self.servers[index].disk = MemoryDisk::new();
+            self.servers[index].struck = 0;
+            self.servers[index].initialized = false;
+        }
+        self.start_later(index);
+    }
+
+    pub(super) fn crash_mode(&mut self) -> CrashMode {
+        match self.random.below(3) {
             0 => CrashMode::LoseUnsynced,
             1 => CrashMode::KeepAll,
             _ => CrashMode::Tear { seed: self.random.next() },
-        };
-        self.servers[index].disk.crash(mode);
+        }
+    }
+
+    pub(super) fn start_later(&mut self, index: usize) {
+        let down_us = self.random.between(1000, 400_000);
+        self.at(down_us, Event::Start { server: index });
+    }
+
+    /// A server's process ends.
+    fn fall(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        let Some(process) = server.process.take() else { return };
+        server.initialized = process.log.initialized();
+        server.life += 1;
+        self.report.snapshots += process.log.snapshots.taken();
+        self.report.installs += process.installs;
+        drop(process);
         for peer in 0..self.servers.len() {
             if peer != index {
                 self.break_peers(index, peer);
             }
         }
         self.reset_links(index);
-        if self.random.chance(self.faults.wipe) && self.may_wipe(index) {
-            self.report.wipes += 1;
-            self.servers[index].disk = MemoryDisk::new();
-            self.servers[index].initialized = false;
+    }
+
+    /// The log has failed, which is the disk's fault: the process ends, and sometimes the machine with it.
+    pub(super) fn disk_failed(&mut self, index: usize, reason: &str) -> Result<(), Violation> {
+        let struck = self.servers[index].disk.struck();
+        if struck == self.servers[index].struck {
+            return Err(Oracle::Log.broken(format!("the log of server {} fails: {reason}", index + 1)));
         }
-        let down_us = self.random.between(1000, 400_000);
-        self.at(down_us, Event::Start { server: index });
+        self.say(&format!("server {} ends: {reason}", index + 1));
+        self.report.sync_errors += 1;
+        self.servers[index].struck = struck;
+        self.fall(index);
+        if self.random.chance(700) {
+            self.servers[index].disk.end_process();
+        } else {
+            let mode = self.crash_mode();
+            self.servers[index].disk.crash(mode);
+        }
+        self.start_later(index);
+        Ok(())
     }
 
     /// A quorum of disks must be left that remember everything.
@@ -153,6 +213,10 @@ impl World {
     fn heal(&mut self) -> Result<(), Violation> {
         self.say("healed");
         self.healed = true;
+        for server in &self.servers {
+            server.disk.clear_faults();
+            server.disk.set_capacity_bytes(None);
+        }
         for from in 0..self.servers.len() {
             for to in 0..self.servers.len() {
                 if from != to {
@@ -304,9 +368,12 @@ impl World {
     pub(super) fn finish(mut self) -> Result<super::report::Report, Violation> {
         for server in &self.servers {
             if let Some(process) = &server.process {
+                self.report.snapshots += process.log.snapshots.taken();
+                self.report.installs += process.installs;
                 self.judge.compare_all(server.id, process.view())?;
             }
         }
+        self.report.refusals = self.judge.refusals;
         self.report.simulated_us = self.now_us;
         self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;
         self.report.leaderships = self.judge.leaderships();

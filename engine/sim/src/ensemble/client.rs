@@ -359,6 +359,10 @@ impl Client {
             }
             ask if ask.is_write() => {
                 let session = self.session.map_or(0, |session| session.id);
+                if err == ErrorCode::NotReadOnly.to_wire() {
+                    judge.refused(session, pending.xid)?;
+                    return Ok(Heard::Nothing);
+                }
                 judge.answered(session, pending.xid, zxid, err, body)?;
                 if matches!(ask, Ask::Close) {
                     self.end_session();

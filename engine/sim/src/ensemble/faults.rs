@@ -53,6 +53,17 @@ pub struct FaultMix {
     pub pieces: bool,
     /// Messages between servers are encoded and decoded.
     pub codec: bool,
+    /// A server takes a snapshot.
+    pub snapshot: u64,
+    /// Snapshots that are kept; the log goes back to the oldest of them.
+    pub snapshots_kept: usize,
+    pub segment_size_bytes: u64,
+    /// Share of the starts, per mille, in the middle of which the power fails.
+    pub crash_in_recovery: u64,
+    /// A sync fails, and what it was to write is given up.
+    pub sync_error: u64,
+    /// A disk runs full for a while.
+    pub disk_full: u64,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
 }
@@ -63,6 +74,8 @@ impl FaultMix {
         let (crash, pause, disconnect, partition) = (rate(25), rate(15), rate(30), rate(25));
         let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
         let (client_break, client_silence, client_move, impostor) = (rate(40), rate(15), rate(25), rate(100));
+        let (snapshot, crash_in_recovery) = (rate(150), rate(500));
+        let (sync_error, disk_full) = (rate(6), rate(20));
         let write_modes = [WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive];
         Self {
             servers: [1, 3, 3, 3, 3, 5][random.index(6)],
@@ -92,6 +105,12 @@ impl FaultMix {
             short_epochs: random.chance(100),
             pieces: random.chance(300),
             codec: random.chance(300),
+            snapshot,
+            snapshots_kept: [1, 1, 2, 3][random.index(4)],
+            segment_size_bytes: [64 * 1024, 128 * 1024][random.index(2)],
+            crash_in_recovery,
+            sync_error,
+            disk_full,
             linger: random.chance(150),
         }
     }

@@ -32,6 +32,8 @@ struct Sent {
     number: u64,
     /// It was sent on a connection that had lost its session already.
     forbidden: bool,
+    /// A server said that its disk is full, and that it was not carried out.
+    refused: bool,
     /// Its place and its answer, once it is committed.
     committed: Option<(i64, Answer)>,
 }
@@ -49,6 +51,9 @@ pub(crate) struct Judge {
     requests: HashMap<(i64, i32), Sent>,
     /// How many writes of a connection are committed.
     committed_of_link: HashMap<u64, u64>,
+    /// A disk was full at some time: servers may refuse writes.
+    pub(crate) was_full: bool,
+    pub(crate) refusals: u64,
     /// The newest zxid that any client has seen.
     pub(crate) seen: i64,
     pub(crate) writes_checked: u64,
@@ -67,6 +72,8 @@ impl Judge {
             leaders: HashMap::new(),
             requests: HashMap::new(),
             committed_of_link: HashMap::new(),
+            was_full: false,
+            refusals: 0,
             seen: 0,
             writes_checked: 0,
             reads_checked: 0,
@@ -122,7 +129,7 @@ impl Judge {
         number: u64,
         forbidden: bool,
     ) {
-        let sent = Sent { ask: ask.clone(), link, number, forbidden, committed: None };
+        let sent = Sent { ask: ask.clone(), link, number, forbidden, refused: false, committed: None };
         self.requests.insert((session, xid), sent);
     }
 
@@ -152,6 +159,19 @@ impl Judge {
         })
     }
 
+    /// A client reads that a write was not carried out since the disk is full.
+    pub(crate) fn refused(&mut self, session: i64, xid: i32) -> Result<(), Violation> {
+        self.refusals += 1;
+        let Some(sent) = self.requests.get_mut(&(session, xid)).filter(|_| self.was_full) else {
+            return Err(Oracle::Write.broken(format!("write {xid} of session {session:#x} was refused")));
+        };
+        sent.refused = true;
+        let committed = &sent.committed;
+        Oracle::Write.check(committed.is_none(), || {
+            format!("write {xid} of session {session:#x} was refused and is committed: {committed:?}")
+        })
+    }
+
     // What servers do.
 
     /// A batch is on a disk.
@@ -173,6 +193,21 @@ impl Judge {
             }
         }
         Ok(())
+    }
+
+    /// A snapshot has taken the place of a log.
+    pub(crate) fn replaced(
+        &mut self,
+        server: ServerId,
+        batches: &[Batch],
+        last: LogMark,
+    ) -> Result<(), Violation> {
+        let known = self.index_of(last.zxid.to_wire()).is_some();
+        Oracle::Prefix.check(known, || {
+            format!("server {server} takes a snapshot at {}, which is not committed", last.zxid)
+        })?;
+        let kept = batches.partition_point(|batch| batch.last() <= last.zxid);
+        self.cut(server, &batches[kept..])
     }
 
     pub(crate) fn leads(&mut self, server: ServerId, life: u64, epoch: Epoch) -> Result<(), Violation> {
@@ -345,14 +380,17 @@ impl Judge {
         Oracle::Session.check(!sent.forbidden, || {
             format!("committed from a connection that had lost its session: {txn:?}")
         })?;
+        Oracle::Write.check(!sent.refused, || format!("committed after it was refused: {txn:?}"))?;
         let before = self.committed_of_link.entry(sent.link).or_default();
-        Oracle::SessionOrder.check(*before == sent.number, || {
+        // Whoever has no room passes over writes. Any other answer to those is found to be wrong when it is read.
+        let in_order = *before == sent.number || (self.was_full && *before < sent.number);
+        Oracle::SessionOrder.check(in_order, || {
             format!(
                 "{} writes of this connection are committed before its number {}: {txn:?}",
                 before, sent.number
             )
         })?;
-        *before += 1;
+        *before = sent.number + 1;
         Ok(Some(sent.ask.clone()))
     }
 

@@ -13,18 +13,19 @@ use std::task::{Context, Poll, Waker};
 use ringkeeper_engine::node::Framing;
 use ringkeeper_engine::replica::SealedBatch;
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn;
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary, Message};
 use ringkeeper_log::Reader;
+use ringkeeper_log::error::{AppendError, SegmentError, TruncateError};
 use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
 use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-/// Small, so that runs go from segment to segment.
-const SEGMENT_LEN: u64 = 128 * 1024;
+use super::snapshots::{SnapshotDesk, restore};
 
 /// Batches as frames of the log, as the shell makes them.
 pub(crate) struct Frames;
@@ -52,16 +53,32 @@ impl Framing for Frames {
 #[derive(Debug)]
 pub(crate) enum Command {
     Append(Batch),
-    Truncate { after: Zxid },
+    Truncate {
+        after: Zxid,
+    },
     Rebuild,
+    /// Begin anew after a snapshot that was received.
+    Install {
+        last: LogMark,
+    },
+    Purge {
+        upto: Zxid,
+    },
     Promise(Epochs),
-    Read { peer: ServerId, after: Zxid, bytes_max: usize },
+    Read {
+        peer: ServerId,
+        after: Zxid,
+        bytes_max: usize,
+    },
 }
 
 /// What the log answers.
 pub(crate) enum Answer {
     Input(Input),
     Rebuilt(Box<State>),
+    Installed(Box<State>, LogMark),
+    Send(ServerId, Message),
+    Disconnect(ServerId),
 }
 
 type Task = Pin<Box<dyn Future<Output = Result<(), String>>>>;
@@ -76,6 +93,9 @@ pub(crate) struct Queue {
     seal: Cell<bool>,
     spawned: RefCell<Vec<Task>>,
     initialized: Cell<bool>,
+    /// The disk has no room for what is to be appended.
+    full: Cell<bool>,
+    now_us: Cell<u64>,
 }
 
 /// The log of one life of a server.
@@ -83,6 +103,7 @@ pub(crate) struct Log {
     queue: Rc<Queue>,
     tasks: Vec<Task>,
     disk: MemoryDisk,
+    pub(crate) snapshots: Rc<SnapshotDesk>,
     /// The newest operation that the world knows of.
     newest: Option<OpId>,
 }
@@ -95,39 +116,57 @@ pub(crate) struct Recovered {
     pub(crate) batches: Vec<Batch>,
 }
 
-/// A future on a disk that holds nothing back.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+/// How often a full disk is looked at.
+const LOOK_FOR_ROOM_EVERY_US: u64 = 40_000;
+
+/// How a log is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    pub(crate) server: ServerId,
+    pub(crate) write_mode: WriteMode,
+    pub(crate) segment_size_bytes: u64,
+    pub(crate) snapshots_kept: usize,
+    pub(crate) seed: u64,
+}
+
+/// A future on a disk that holds nothing back; `None` if the power fails meanwhile.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("the disk holds nothing back"),
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
     }
 }
 
 impl Log {
-    /// Recovers what a disk holds.
-    pub(crate) fn recover(
-        disk: &MemoryDisk,
-        server: ServerId,
-        write_mode: WriteMode,
-        seed: u64,
-    ) -> Result<Recovered, String> {
+    /// Recovers what a disk holds; `None` if the power fails in the middle of it.
+    pub(crate) fn recover(disk: &MemoryDisk, how: How) -> Result<Option<Recovered>, String> {
         disk.hold(false);
+        let opened = at_once(Self::open(disk, how)).transpose()?;
+        disk.hold(true);
+        Ok(opened)
+    }
+
+    async fn open(disk: &MemoryDisk, how: How) -> Result<Recovered, String> {
         let storage = disk.storage();
-        let meta =
-            at_once(MetaStore::open(storage.clone(), server.0, seed)).map_err(|error| error.to_string())?;
-        let options =
-            Options { segment_size_bytes: SEGMENT_LEN, write_mode, ..Options::new(meta.meta().identity()) };
-        let (mut state, mut batches) = (State::new(seed), Vec::new());
-        let (wal, found) = at_once(Wal::open(storage, options, |frame| {
-            for txn in txn::decode_batch(frame.payload())? {
-                state.apply(&txn);
-            }
+        let meta = MetaStore::open(storage.clone(), how.server.0, how.seed).await;
+        let meta = meta.map_err(|error| error.to_string())?;
+        let options = Options {
+            segment_size_bytes: how.segment_size_bytes,
+            write_mode: how.write_mode,
+            ..Options::new(meta.meta().identity())
+        };
+        let mut batches = Vec::new();
+        let opened = Wal::open(storage.clone(), options, |frame| {
             batches.extend(batch_of(frame));
             Ok(())
-        }))
-        .map_err(|error| error.to_string())?;
-        let mut summary = LogSummary::new(mark(found.after), Zxid::ZERO);
+        });
+        let (wal, found) = opened.await.map_err(|error| error.to_string())?;
+        let snapshots = Snapshots::new(storage.clone());
+        snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
+        let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
+        let reserve = Reserve::open(storage).await.map_err(|error| error.to_string())?;
+        let mut summary = LogSummary::new(mark(found.after), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
         let epochs = Epochs {
@@ -136,21 +175,22 @@ impl Log {
             cluster: promises.cluster,
             initialized: promises.initialized,
         };
-        disk.hold(true);
         let queue = Rc::new(Queue::default());
         queue.initialized.set(epochs.initialized);
         let upkeep = wal.upkeep();
-        let task = LogTask { wal, meta, seed, queue: Rc::clone(&queue) };
+        let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
+        let task = LogTask { wal, meta, snapshots, reserve, seed: how.seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
             Box::pin(task.run()),
             Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
+            Box::pin(Rc::clone(&desk).receive()),
         ];
-        let log = Self { queue, tasks, disk: disk.clone(), newest: None };
+        let log = Self { queue, tasks, disk: disk.clone(), snapshots: desk, newest: None };
         Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
     }
 
     pub(crate) fn push(&self, command: Command) {
-        self.queue.commands.borrow_mut().push_back(command);
+        self.queue.push(command);
     }
 
     /// Whether an append would be carried out at once.
@@ -161,6 +201,11 @@ impl Log {
     /// Whether the disk remembers all that this server has promised.
     pub(crate) fn initialized(&self) -> bool {
         self.queue.initialized.get()
+    }
+
+    /// Whether the disk has room for writes.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.queue.full.get()
     }
 
     pub(crate) fn seal_when_idle(&self) {
@@ -176,7 +221,8 @@ impl Log {
     }
 
     /// Goes on as far as the disk allows; the operations that were begun.
-    pub(crate) fn run(&mut self) -> Result<Vec<(OpId, OpKind)>, String> {
+    pub(crate) fn run(&mut self, now_us: u64) -> Result<Vec<(OpId, OpKind)>, String> {
+        self.queue.now_us.set(now_us);
         let mut context = Context::from_waker(Waker::noop());
         let mut index = 0;
         while index < self.tasks.len() {
@@ -199,6 +245,8 @@ impl Log {
 struct LogTask {
     wal: Wal<MemoryStorage>,
     meta: MetaStore<MemoryStorage>,
+    snapshots: Snapshots<MemoryStorage>,
+    reserve: Reserve<MemoryStorage>,
     seed: u64,
     queue: Rc<Queue>,
 }
@@ -212,8 +260,7 @@ impl LogTask {
             let command = if group.is_empty() { queue.next_command() } else { None };
             if !group.is_empty() {
                 queue.busy.set(true);
-                let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
-                self.wal.append(&frames).await.map_err(|error| error.to_string())?;
+                self.append(&group).await?;
                 if let Some(last) = group.last() {
                     queue.answer(Input::Durable { upto: last.last() });
                 }
@@ -222,24 +269,102 @@ impl LogTask {
                 queue.busy.set(true);
                 self.carry_out(command).await?;
             } else if !queue.wait(sealed).await {
-                self.wal.seal().await.map_err(|error| error.to_string())?;
-                sealed = true;
+                match self.wal.seal().await {
+                    Ok(()) | Err(AppendError::NoSpace { .. }) => sealed = true,
+                    Err(error) => return Err(error.to_string()),
+                }
             }
             queue.busy.set(false);
         }
+    }
+
+    /// Appends, as soon as there is room.
+    async fn append(&mut self, group: &[Batch]) -> Result<(), String> {
+        let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
+        loop {
+            match self.wal.append(&frames).await {
+                Ok(_) => break,
+                Err(AppendError::NoSpace { .. }) => self.wait_for_room().await?,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.found_room().await
+    }
+
+    async fn found_room(&mut self) -> Result<(), String> {
+        if self.queue.full.replace(false) {
+            self.reserve.keep().await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Waits a while, and carries out meanwhile what needs no room.
+    async fn wait_for_room(&mut self) -> Result<(), String> {
+        if !self.queue.full.replace(true) {
+            self.reserve.release().await;
+        }
+        while let Some(command) = self.queue.next_beside_append() {
+            self.carry_out_beside(command).await?;
+        }
+        self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+        Ok(())
+    }
+
+    async fn truncate(&mut self, after: Zxid) -> Result<Position, String> {
+        loop {
+            match self.wal.truncate_after(after.0).await {
+                Ok(last) => {
+                    self.found_room().await?;
+                    return Ok(last);
+                }
+                Err(TruncateError::Segment(SegmentError::NoSpace { .. })) => self.wait_for_room().await?,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    async fn install(&mut self, last: LogMark) -> Result<Answer, String> {
+        match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
+            Ok(()) => {}
+            Err(SegmentError::NoSpace { .. }) => {
+                self.snapshots.withdraw(last.zxid.0).await.map_err(|error| error.to_string())?;
+                return Ok(Answer::Input(Input::SnapshotAborted));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        self.snapshots.install(last.zxid.0).await.map_err(|error| error.to_string())?;
+        let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
+        Ok(Answer::Installed(Box::new(state), last))
     }
 
     async fn carry_out(&mut self, command: Command) -> Result<(), String> {
         match command {
             Command::Append(_) => unreachable!("appends are taken in groups"),
             Command::Truncate { after } => {
-                let last = self.wal.truncate_after(after.0).await.map_err(|error| error.to_string())?;
+                let last = self.truncate(after).await?;
                 self.queue.answer(Input::Truncated { last: mark(last) });
             }
             Command::Rebuild => {
-                let state = self.rebuild().await?;
-                self.queue.answers.borrow_mut().push_back(Answer::Rebuilt(Box::new(state)));
+                let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
+                self.queue.reply(Answer::Rebuilt(Box::new(state)));
             }
+            Command::Install { last } => {
+                let answer = self.install(last).await?;
+                self.queue.reply(answer);
+            }
+            Command::Purge { upto } => {
+                if self.wal.purge_before(upto.0) > 0 {
+                    self.queue.answer(Input::LogPurged { base: mark(self.wal.base()) });
+                }
+            }
+            Command::Promise(_) | Command::Read { .. } => return self.carry_out_beside(command).await,
+        }
+        Ok(())
+    }
+
+    /// Carries out what neither needs the log's end nor changes it.
+    async fn carry_out_beside(&mut self, command: Command) -> Result<(), String> {
+        match command {
             Command::Promise(epochs) => {
                 let promises = Promises {
                     cluster: epochs.cluster,
@@ -262,23 +387,9 @@ impl LogTask {
                 }
                 Err(_) => self.queue.answer(Input::LogRead { peer, after, batches: Vec::new() }),
             },
+            _ => unreachable!("not a command beside others"),
         }
         Ok(())
-    }
-
-    async fn rebuild(&self) -> Result<State, String> {
-        let mut state = State::new(self.seed);
-        if self.wal.last().zxid == 0 {
-            return Ok(state);
-        }
-        let failed = |error: ringkeeper_log::error::ReadError| error.to_string();
-        let mut reader = self.wal.read_from(self.wal.after_zxid() + 1).map_err(failed)?;
-        while let Some(frame) = reader.next().await.map_err(failed)? {
-            for txn in txn::decode_batch(frame.payload()).map_err(|error| error.to_string())? {
-                state.apply(&txn);
-            }
-        }
-        Ok(state)
     }
 }
 
@@ -303,8 +414,26 @@ fn mark(position: Position) -> LogMark {
 }
 
 impl Queue {
-    fn answer(&self, input: Input) {
-        self.answers.borrow_mut().push_back(Answer::Input(input));
+    pub(crate) fn push(&self, command: Command) {
+        self.commands.borrow_mut().push_back(command);
+    }
+
+    pub(crate) fn answer(&self, input: Input) {
+        self.reply(Answer::Input(input));
+    }
+
+    pub(crate) fn reply(&self, answer: Answer) {
+        self.answers.borrow_mut().push_back(answer);
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = Result<(), String>> + 'static) {
+        self.spawned.borrow_mut().push(Box::pin(task));
+    }
+
+    /// Waits for so long, to the next tick.
+    pub(crate) async fn sleep(&self, us: u64) {
+        let until_us = self.now_us.get() + us;
+        poll_fn(|_| if self.now_us.get() >= until_us { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     fn next_group(&self) -> Vec<Batch> {
@@ -316,6 +445,13 @@ impl Queue {
             group.push(batch);
         }
         group
+    }
+
+    fn next_beside_append(&self) -> Option<Command> {
+        let mut commands = self.commands.borrow_mut();
+        let beside = |command: &Command| matches!(command, Command::Promise(_) | Command::Read { .. });
+        let place = commands.iter().position(beside)?;
+        commands.remove(place)
     }
 
     fn next_command(&self) -> Option<Command> {

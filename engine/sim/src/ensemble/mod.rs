@@ -20,6 +20,7 @@ mod log;
 mod model;
 mod report;
 mod server;
+mod snapshots;
 mod violation;
 mod watching;
 mod workload;

@@ -27,6 +27,12 @@ pub struct Report {
     pub impostors: u64,
     pub sessions_expired: u64,
     pub truncations: u64,
+    pub refusals: u64,
+    pub disks_full: u64,
+    pub sync_errors: u64,
+    pub crashes_in_recovery: u64,
+    pub installs: u64,
+    pub snapshots: u64,
     /// The longest time from the end of all faults until everyone was done.
     pub recovery_max_us: u64,
 }
@@ -55,6 +61,12 @@ impl Report {
         self.impostors += other.impostors;
         self.sessions_expired += other.sessions_expired;
         self.truncations += other.truncations;
+        self.refusals += other.refusals;
+        self.disks_full += other.disks_full;
+        self.sync_errors += other.sync_errors;
+        self.crashes_in_recovery += other.crashes_in_recovery;
+        self.installs += other.installs;
+        self.snapshots += other.snapshots;
         self.recovery_max_us = self.recovery_max_us.max(other.recovery_max_us);
     }
 }
@@ -72,8 +84,14 @@ impl fmt::Display for Report {
         writeln!(f, "leaderships           {}", self.leaderships)?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
+        writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;
         writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
-        writeln!(f, "faults: {} crashes ({} disks wiped)", self.crashes, self.wipes)?;
+        writeln!(
+            f,
+            "faults: {} crashes ({} disks wiped), {} in recovery, {} failed syncs",
+            self.crashes, self.wipes, self.crashes_in_recovery, self.sync_errors
+        )?;
+        writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
         writeln!(f, "        {} packets lost", self.packets_lost)?;

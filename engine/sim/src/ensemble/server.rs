@@ -30,6 +30,8 @@ const BATCH_BYTES_MAX: usize = 1 << 12;
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) disk: MemoryDisk,
+    /// Operations of the disk that a fault has struck and that are known.
+    pub(crate) struck: u64,
     /// Whether the disk remembers all that was promised, as of the last crash.
     pub(crate) initialized: bool,
     /// `None` while it is down.
@@ -51,11 +53,15 @@ pub(crate) struct Process {
     pub(crate) batches: Vec<Batch>,
     /// How many of `batches` are durable.
     durable: usize,
+    /// Snapshots that were received and put in the place of everything.
+    pub(crate) installs: u64,
     /// What its shards serve from, once everything said to them has arrived.
     view: Arc<State>,
     /// How many transactions of the committed order that view holds.
     position: usize,
     serving: bool,
+    /// The shards were told that the disk has room.
+    room: bool,
     pub(crate) pump_due: bool,
     pub(crate) appended_us: u64,
 }
@@ -137,9 +143,11 @@ impl Process {
             shards: hosts.collect(),
             log,
             durable: batches.len(),
+            installs: 0,
             batches,
             position: 0,
             serving: false,
+            room: true,
             pump_due: false,
             appended_us: 0,
         }
@@ -162,15 +170,31 @@ impl Process {
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
+        self.log.snapshots.note(self.node.zab().committed(), self.node.zab().durable_epochs().cluster);
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => {
                     if let Input::Durable { upto } = &input {
                         self.note_durable(server, *upto, judge);
                     }
+                    let ready = matches!(input, Input::SnapshotReady { .. });
                     self.node.input(now, input);
+                    if ready {
+                        // The pieces follow what the peer is told of it.
+                        self.carry_out_all(server, life, judge, out)?;
+                    }
                 }
                 Answer::Rebuilt(state) => self.node.rebuilt(now, *state),
+                Answer::Installed(state, last) => {
+                    judge.replaced(server, &self.batches, last)?;
+                    self.batches.clear();
+                    self.durable = 0;
+                    self.installs += 1;
+                    self.node.rebuilt(now, *state);
+                    self.node.input(now, Input::SnapshotInstalled { last });
+                }
+                Answer::Send(to, message) => out.push(Outward::Send { to, message }),
+                Answer::Disconnect(peer) => out.push(Outward::Disconnect(peer)),
             }
         }
         for (id, host) in (0..).map(ShardId).zip(&mut self.shards) {
@@ -185,10 +209,32 @@ impl Process {
             self.node.propose(now);
         }
         self.node.flush(now);
+        let room = self.log.has_room();
+        if std::mem::replace(&mut self.room, room) != room {
+            (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(room), out));
+        }
+        self.carry_out_all(server, life, judge, out)
+    }
+
+    fn carry_out_all(
+        &mut self,
+        server: ServerId,
+        life: u64,
+        judge: &mut Judge,
+        out: &mut Vec<Outward>,
+    ) -> Result<(), Violation> {
         for effect in self.node.take_effects() {
-            self.carry_out(server, life, now, effect, judge, out)?;
+            self.carry_out(server, life, effect, judge, out)?;
         }
         Ok(())
+    }
+
+    /// Takes a snapshot of what is committed, if one may be taken now.
+    pub(crate) fn take_snapshot(&self) {
+        if let Some((state, mark)) = self.node.snapshot() {
+            self.log.snapshots.note(mark.zxid, self.node.zab().durable_epochs().cluster);
+            self.log.snapshots.take(state, mark);
+        }
     }
 
     fn note_durable(&mut self, server: ServerId, upto: Zxid, judge: &mut Judge) {
@@ -202,7 +248,6 @@ impl Process {
         &mut self,
         server: ServerId,
         life: u64,
-        now: Now,
         effect: Effect,
         judge: &mut Judge,
         out: &mut Vec<Outward>,
@@ -213,7 +258,7 @@ impl Process {
                 self.judge_message(server, &message, judge)?;
                 (0..self.shards.len()).for_each(|shard| self.tell(shard, message.clone(), out));
             }
-            Effect::Zab(effect) => self.carry_out_zab(server, life, now, effect, judge, out)?,
+            Effect::Zab(effect) => self.carry_out_zab(server, life, effect, judge, out)?,
             Effect::Rebuild => self.log.push(Command::Rebuild),
             Effect::Distrust { peer, reason } => {
                 return Err(Oracle::Sound.broken(format!("server {server} distrusts {peer}: {reason}")));
@@ -229,7 +274,6 @@ impl Process {
         &mut self,
         server: ServerId,
         life: u64,
-        now: Now,
         effect: zab::Effect,
         judge: &mut Judge,
         out: &mut Vec<Outward>,
@@ -253,14 +297,11 @@ impl Process {
             }
             zab::Effect::Disconnect { peer } => out.push(Outward::Disconnect(peer)),
             zab::Effect::Status(zab::Status::Leading { epoch }) => judge.leads(server, life, epoch)?,
-            // Nothing of the log is ever purged: no learner needs one.
-            zab::Effect::SendSnapshot { to } => {
-                return Err(Oracle::Sound.broken(format!("server {server} has no snapshot for {to}")));
-            }
-            zab::Effect::InstallSnapshot { .. } | zab::Effect::AbortSnapshot => {
-                self.node.input(now, Input::SnapshotAborted);
-                out.push(Outward::WakeCore);
-            }
+            zab::Effect::Reset => self.log.snapshots.cancel_all(),
+            zab::Effect::SendSnapshot { to } => self.log.snapshots.send(to),
+            zab::Effect::InstallSnapshot { from, last } => self.log.snapshots.begin(from, last),
+            zab::Effect::SnapshotChunk { bytes, .. } => self.log.snapshots.piece(bytes),
+            zab::Effect::AbortSnapshot => self.log.snapshots.abort(),
             zab::Effect::Alarm(alarm) => {
                 return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
             }

@@ -19,7 +19,7 @@ use super::client::Client;
 use super::faults::FaultMix;
 use super::judge::Judge;
 use super::links::Link;
-use super::log::{Frames, Log};
+use super::log::{Frames, How, Log};
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
@@ -106,6 +106,10 @@ pub(super) enum Event {
     Act {
         client: usize,
     },
+    /// A disk that was full has room again.
+    Room {
+        disk: usize,
+    },
     Fault,
 }
 
@@ -185,6 +189,7 @@ impl World {
             .map(|id| Server {
                 id: ServerId(id),
                 disk: MemoryDisk::new(),
+                struck: 0,
                 initialized: false,
                 process: None,
                 life: 0,
@@ -304,6 +309,7 @@ impl World {
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
+            Event::Room { disk } => self.servers[disk].disk.set_capacity_bytes(None),
             Event::Fault => self.fault()?,
         }
         Ok(())
@@ -321,10 +327,40 @@ impl World {
         if self.servers[index].process.is_some() {
             return Ok(());
         }
-        let server = &self.servers[index];
-        let (seed, id) = (self.random.next(), server.id);
-        let recovered = Log::recover(&server.disk, id, self.faults.write_mode, seed)
-            .map_err(|error| Oracle::Log.broken(format!("server {id} cannot start: {error}")))?;
+        let (seed, id) = (self.random.next(), self.servers[index].id);
+        if !self.healed && self.random.chance(self.faults.crash_in_recovery) {
+            let changes = self.random.below(12);
+            self.servers[index].disk.halt_after_changes(changes);
+        }
+        let how = How {
+            server: id,
+            write_mode: self.faults.write_mode,
+            segment_size_bytes: self.faults.segment_size_bytes,
+            snapshots_kept: self.faults.snapshots_kept,
+            seed,
+        };
+        let disk = self.servers[index].disk.clone();
+        let recovered = match Log::recover(&disk, how) {
+            Ok(recovered) => recovered,
+            // There is not even room for a first segment, or a sync has failed: it is tried again.
+            Err(reason) if disk.struck() > self.servers[index].struck => {
+                self.say(&format!("server {id} does not start: {reason}"));
+                self.servers[index].struck = disk.struck();
+                disk.end_process();
+                self.start_later(index);
+                return Ok(());
+            }
+            Err(error) => return Err(Oracle::Log.broken(format!("server {id} cannot start: {error}"))),
+        };
+        let Some(recovered) = recovered else {
+            self.say(&format!("server {id} crashes in recovery"));
+            self.report.crashes_in_recovery += 1;
+            let mode = self.crash_mode();
+            self.servers[index].disk.crash(mode);
+            self.start_later(index);
+            return Ok(());
+        };
+        disk.run_on();
         let view = Arc::new(recovered.state.clone());
         let mut random_seed = [0; 32];
         random_seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
@@ -395,6 +431,9 @@ impl World {
         let Some((_, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
         process.node.tick(now);
         process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
+        if process.log.snapshots.is_demanded() {
+            process.take_snapshot();
+        }
         if process.appended_us + SEAL_AFTER_US < now_us && process.log.is_idle() {
             process.log.seal_when_idle();
         }
@@ -407,6 +446,13 @@ impl World {
     pub(super) fn peer_input(&mut self, index: usize, input: Input) {
         let now_us = self.now_us;
         if let Some((_, now, process)) = self.servers[index].running(now_us) {
+            match &input {
+                Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
+                    process.log.snapshots.received(*from, *zxid, *upto);
+                }
+                Input::PeerDisconnected(peer) => process.log.snapshots.cancel(*peer),
+                _ => {}
+            }
             process.node.input(now, input);
             self.wake(index);
         }
@@ -475,13 +521,13 @@ impl World {
 
     /// Lets the log's task go on, and decides when what it has begun is done.
     fn run_log(&mut self, index: usize) -> Result<(), Violation> {
-        let server = &mut self.servers[index];
-        let Some(process) = &mut server.process else { return Ok(()) };
+        let now_us = self.now_us;
+        let Some(process) = &mut self.servers[index].process else { return Ok(()) };
         let idle = process.log.is_idle();
-        let begun = process
-            .log
-            .run()
-            .map_err(|error| Oracle::Log.broken(format!("the log of server {} fails: {error}", server.id)))?;
+        let begun = match process.log.run(now_us) {
+            Ok(begun) => begun,
+            Err(reason) => return self.disk_failed(index, &reason),
+        };
         let wakes = process.log.has_answers() || (process.log.is_idle() && !idle);
         for (operation, kind) in begun {
             let delay = self.operation_us(kind);

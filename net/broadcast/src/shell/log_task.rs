@@ -332,17 +332,18 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.found_room(queue).await;
+        self.found_room(queue).await?;
         queue.record(started.elapsed());
         queue.answer(Answer::Input(Input::Durable { upto: last.last() }));
         Ok(true)
     }
 
-    async fn found_room(&mut self, queue: &LogQueue<R::State>) {
+    async fn found_room(&mut self, queue: &LogQueue<R::State>) -> Result<(), FatalError> {
         if queue.full.replace(false) {
             tracing::info!("the disk has room again, writes go on");
-            self.reserve.keep().await;
+            self.reserve.keep().await?;
         }
+        Ok(())
     }
 
     /// Waits until the disk has that much room, and carries out meanwhile what needs none. False if the server is to
@@ -447,7 +448,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         loop {
             match self.wal.truncate_after(after.0).await {
                 Ok(last) => {
-                    self.found_room(queue).await;
+                    self.found_room(queue).await?;
                     return Ok(Some(last));
                 }
                 Err(TruncateError::Segment(SegmentError::NoSpace { size_bytes })) => {

@@ -2,6 +2,7 @@
 //!
 //! Its pieces go to a file of their own. When all have come, the file is verified and durable under a name that is not
 //! a snapshot's yet; then the log's task resets the log to it, which is the moment that counts, and gives it its name.
+//! What came of a transfer that broke off is kept, and told the leader when it begins to send the same one again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -109,9 +110,13 @@ pub(crate) async fn receive_snapshots<S: Storage>(
     log: Rc<LogQueue<State>>,
 ) {
     let mut current: Option<Current<S>> = None;
+    let mut broken_off: Option<Current<S>> = None;
     loop {
         let result = match core.receiving().next().await {
-            Wanted::Begin { from, last } => begin(&snapshots, from, last).await.map(Some),
+            Wanted::Begin { from, last } => {
+                let begun = begin(&snapshots, from, last, broken_off.take()).await;
+                begun.inspect(|current| current.tell(&core)).map(Some)
+            }
             Wanted::Piece(bytes) => match current.take() {
                 Some(current) => current.piece(&bytes, &core, &log).await,
                 // Of one that was given up.
@@ -120,7 +125,7 @@ pub(crate) async fn receive_snapshots<S: Storage>(
             // Without a current one it is being installed, or has been answered.
             Wanted::Abort => {
                 if let Some(current) = current.take() {
-                    current.file.abandon().await;
+                    broken_off = Some(current);
                     core.input(Input::SnapshotAborted);
                 }
                 Ok(None)
@@ -128,6 +133,7 @@ pub(crate) async fn receive_snapshots<S: Storage>(
         };
         current = match result {
             Ok(current) => current,
+            Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return core.fail(error.to_string()),
             Err(error) => {
                 tracing::error!(%error, "a snapshot was not received");
                 glommio::timer::sleep(AGAIN_AFTER).await;
@@ -138,16 +144,32 @@ pub(crate) async fn receive_snapshots<S: Storage>(
     }
 }
 
+/// Begins to receive a snapshot, or goes on with a part of it that is there already.
 async fn begin<S: Storage>(
     snapshots: &Snapshots<S>,
     from: ServerId,
     last: LogMark,
+    broken_off: Option<Current<S>>,
 ) -> Result<Current<S>, ReceiveError> {
+    if let Some(part) = broken_off {
+        // Another server's file at the same position has other bytes.
+        if (part.from, part.last) == (from, last) {
+            tracing::info!(leader = %from, zxid = %last.zxid, have = part.file.len(), "receiving the rest of a snapshot");
+            return Ok(part);
+        }
+        part.file.abandon().await;
+    }
     tracing::info!(leader = %from, zxid = %last.zxid, "receiving a snapshot");
     Ok(Current { from, last, file: snapshots.receive().await? })
 }
 
 impl<S: Storage> Current<S> {
+    /// Tells the leader how much is here.
+    fn tell(&self, core: &CoreHost) {
+        let (zxid, upto) = (self.last.zxid, self.file.len());
+        core.peers().send(self.from, &Message::SnapshotReceived { zxid, upto });
+    }
+
     /// Takes a piece; `None` after the last one.
     async fn piece(
         mut self,
@@ -169,11 +191,11 @@ impl<S: Storage> Current<S> {
                 return Err(error);
             }
         };
-        let (zxid, upto) = (self.last.zxid, self.file.len());
-        core.peers().send(self.from, &Message::SnapshotReceived { zxid, upto });
-        if upto < total {
+        self.tell(core);
+        if self.file.len() < total {
             return Ok(Some(self));
         }
+        let zxid = self.last.zxid;
         let cluster = core.with_node(|node| node.zab().durable_epochs().cluster);
         let checksum = self.last.checksum;
         let accept = |head: &ringkeeper_log::snapshot::Head| {

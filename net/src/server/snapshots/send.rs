@@ -1,8 +1,9 @@
 //! Sending a snapshot to a peer that is too far behind: the file's own bytes, in pieces, as fast as it writes them.
 //!
 //! At most [`WINDOW_BYTES`] are under way, so heartbeats and proposals on the same link wait for no more than that, and
-//! neither end holds more in memory. A transfer ends with the connection or the leadership, and begins anew when the
-//! peer asks again.
+//! neither end holds more in memory; and no more a second than the server writes of its own snapshots. A transfer ends
+//! with the connection or the leadership. When the peer asks again it says how much it has, and if the file is still
+//! there the transfer goes on from there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,8 @@ pub(crate) struct Sending {
     work: WakeFlag,
     /// What each peer was sent whole, or did not begin to take: when it asks again, that one did not help.
     sent: RefCell<BTreeMap<ServerId, Zxid>>,
+    /// What each peer has a part of.
+    broken_off: RefCell<BTreeMap<ServerId, Zxid>>,
 }
 
 /// One transfer.
@@ -46,8 +49,8 @@ pub(crate) struct Sending {
 struct Flow {
     /// Of the snapshot; zero while none is chosen.
     zxid: Cell<Zxid>,
-    /// Bytes that the peer has written.
-    received: Cell<u64>,
+    /// Bytes that the peer has written; `None` until it says with how many it begins.
+    received: Cell<Option<u64>>,
     cancelled: Cell<bool>,
     news: WakeFlag,
 }
@@ -65,7 +68,7 @@ impl Sending {
     /// A peer has written so much.
     pub(crate) fn received(&self, from: ServerId, zxid: Zxid, upto: u64) {
         if let Some(flow) = self.flows.borrow().get(&from).filter(|flow| flow.zxid.get() == zxid) {
-            flow.received.set(flow.received.get().max(upto));
+            flow.received.set(flow.received.get().max(Some(upto)));
             flow.news.raise();
         }
     }
@@ -148,10 +151,15 @@ impl<S: Storage> Transfer<'_, S> {
     async fn run(&self) -> Result<(), TransferError> {
         let Some(last) = self.choose().await? else { return Ok(()) };
         let ended = self.send(last).await;
-        let (begun, cancelled) = (self.flow.received.get() > 0, self.flow.cancelled.get());
-        if begun && (cancelled || ended.is_err()) {
+        let begun = self.flow.received.get().is_some_and(|upto| upto > 0);
+        let broken_off = begun && (self.flow.cancelled.get() || ended.is_err());
+        let sending = self.core.sending();
+        if broken_off {
             // Nothing is wrong with that one: it may come whole the next time.
-            self.core.sending().sent.borrow_mut().remove(&self.to);
+            sending.sent.borrow_mut().remove(&self.to);
+            sending.broken_off.borrow_mut().insert(self.to, last.zxid);
+        } else {
+            sending.broken_off.borrow_mut().remove(&self.to);
         }
         ended
     }
@@ -168,17 +176,32 @@ impl<S: Storage> Transfer<'_, S> {
         let started = Instant::now();
         self.core.sending().sent.borrow_mut().insert(to, zxid);
         self.core.input_now(Input::SnapshotReady { peer: to, last });
-        while flow.received.get() < total {
+        let stalled = || if flow.cancelled.get() { Ok(()) } else { Err(TransferError::Stalled) };
+        while flow.received.get().is_none() {
+            if !self.wait().await {
+                return stalled();
+            }
+        }
+        let received = || flow.received.get().unwrap_or_default();
+        if received() > 0 {
+            tracing::info!(peer = %to, %zxid, from = received(), "the peer has a part of it");
+            outgoing.skip_to(received())?;
+        }
+        let bytes_per_second = self.trigger.policy().bytes_per_second.max(1);
+        while received() < total {
             let offset = outgoing.offset();
-            if offset < total && offset < flow.received.get() + WINDOW_BYTES {
+            if offset < total && offset < received() + WINDOW_BYTES {
+                let began = Instant::now();
                 let Some(bytes) = outgoing.next().await? else { break };
                 let message = piece::encode(&Piece { zxid, offset, total, bytes: &bytes });
                 if flow.cancelled.get() {
                     return Ok(());
                 }
                 self.core.peers().send(to, &Message::SnapshotChunk(message));
+                let due = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / bytes_per_second);
+                glommio::timer::sleep(due.saturating_sub(began.elapsed())).await;
             } else if !self.wait().await {
-                return if flow.cancelled.get() { Ok(()) } else { Err(TransferError::Stalled) };
+                return stalled();
             }
         }
         tracing::info!(peer = %to, %zxid, took_ms = started.elapsed().as_millis(), "snapshot sent");
@@ -191,8 +214,13 @@ impl<S: Storage> Transfer<'_, S> {
         while !self.flow.cancelled.get() {
             let committed = self.core.with_node(|node| node.zab().committed());
             let had = self.core.sending().sent.borrow().get(&self.to).copied();
-            let newest = self.snapshots.list().await?.first().copied().map(Zxid);
-            match newest.filter(|newest| Some(*newest) != had || *newest >= committed) {
+            let zxids = self.snapshots.list().await?;
+            let broken_off = self.core.sending().broken_off.borrow().get(&self.to).copied();
+            // The log reaches back to each one that is kept.
+            let begun = broken_off.filter(|zxid| zxids.contains(&zxid.0));
+            let newest = zxids.first().copied().map(Zxid);
+            let newest = newest.filter(|newest| Some(*newest) != had || *newest >= committed);
+            match begun.or(newest) {
                 Some(newest) => match self.snapshots.open(newest.0).await {
                     Ok(reader) => {
                         let checksum = reader.head().chain.0;

@@ -33,6 +33,9 @@ pub(crate) async fn take_snapshots<S: Storage>(
     loop {
         trigger.wait(random()).await;
         while let Err(error) = take(&snapshots, &trigger, &core, &log).await {
+            if error.is_fatal() {
+                return core.fail(error.to_string());
+            }
             tracing::error!(%error, "no snapshot was taken; the log keeps everything until one is");
             glommio::timer::sleep(AGAIN_AFTER).await;
         }

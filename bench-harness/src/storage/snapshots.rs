@@ -1,0 +1,107 @@
+//! Snapshots beside a load: what clients notice, and what memory it takes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::host::Host;
+use super::tree::Tree;
+use super::{NO_SNAPSHOTS, SETTLED, StorageArgs};
+use crate::compare::Metric;
+use crate::driver::{Schedule, Tally};
+use crate::interrupt;
+use crate::measure::as_f64;
+use crate::server_cpu::ServerProcesses;
+
+/// Snapshots that a folder has when a start is measured: as many as are kept, so that the log was cut.
+const SNAPSHOTS: usize = 3;
+
+/// How often snapshots are due until there are so many, and how many writes go by between two looks.
+const SETTLING_SNAP_COUNT: u32 = 1000;
+
+/// How long a snapshot must have had its name to be whole: ZooKeeper writes under the last name.
+const WHOLE_AFTER: Duration = Duration::from_secs(3);
+
+const SNAPSHOT_MAX: Duration = Duration::from_secs(300);
+
+const SAMPLED_EVERY: Duration = Duration::from_millis(50);
+
+/// Has the server take snapshots of the whole tree until there are as many as it keeps.
+pub(super) fn settle(host: &mut Host, tree: Tree) -> Result<()> {
+    drop(host.start(SETTLING_SNAP_COUNT)?);
+    let mut seen = host.snapshots()?;
+    for round in 0..SNAPSHOTS {
+        let deadline = Instant::now() + SNAPSHOT_MAX;
+        let mut names = host.snapshots()?;
+        // A server that is still busy with the one before lets a due one pass.
+        while names.is_subset(&seen) {
+            ensure!(Instant::now() < deadline, "no snapshot within {} s", SNAPSHOT_MAX.as_secs());
+            tree.update(host.address(), SETTLING_SNAP_COUNT, round as u64)?;
+            interrupt::sleep_until(Instant::now() + WHOLE_AFTER, || false)?;
+            names = host.snapshots()?;
+        }
+        seen.extend(names);
+        interrupt::sleep_until(Instant::now() + WHOLE_AFTER, || false)?;
+    }
+    Ok(())
+}
+
+/// The same load twice on the same folder: no snapshot is taken, and one after the other.
+pub(super) fn beside_load(host: &mut Host, args: &StorageArgs) -> Result<Vec<Metric>> {
+    let without = window(host, args, NO_SNAPSHOTS)?;
+    host.kill()?;
+    let with = window(host, args, args.snap_count)?;
+    ensure!(with.taking > 0.0, "no snapshot ended in the window: lower --snap-count or raise --seconds");
+    let latency =
+        |window: &Window, percent| as_f64(window.tally.latencies_ns.value_at_percentile(percent)) / 1e3;
+    let rate = |window: &Window| as_f64(window.tally.operations) / args.seconds.as_secs_f64();
+    let mut metrics = vec![
+        Metric::higher("throughput without", "operations/s", rate(&without)),
+        Metric::higher("throughput with", "operations/s", rate(&with)),
+    ];
+    for percent in [50.0, 99.0, 99.9] {
+        let (without, with) = (latency(&without, percent), latency(&with, percent));
+        metrics.push(Metric::lower(format!("latency p{percent} without"), "us", without));
+        metrics.push(Metric::lower(format!("latency p{percent} with"), "us", with));
+        metrics.push(Metric::lower(format!("latency p{percent}, with / without"), "", with / without));
+    }
+    let more = as_f64(with.resident_max) / as_f64(without.resident_max) - 1.0;
+    metrics.push(Metric::lower("resident memory added", "%", more * 100.0));
+    let share = with.taking / args.seconds.as_secs_f64() / 10.0;
+    metrics.push(Metric::context("snapshots took of the window", "%", share));
+    Ok(metrics)
+}
+
+struct Window {
+    tally: Tally,
+    resident_max: u64,
+    /// Milliseconds of the window that snapshots took, those that ended in it.
+    taking: f64,
+}
+
+fn window(host: &mut Host, args: &StorageArgs, snap_count: u32) -> Result<Window> {
+    host.restore(SETTLED)?;
+    drop(host.start(snap_count)?);
+    let from = Instant::now() + args.warmup;
+    let schedule = Schedule { outstanding: args.outstanding, from, to: from + args.seconds };
+    let (processes, address) = (host.processes()?, host.address());
+    thread::scope(|scope| {
+        let load = scope.spawn(|| args.tree().mix(address, args.sessions, args.reads_percent, schedule, 1));
+        interrupt::sleep_until(schedule.from, || load.is_finished())?;
+        let before = host.snapshots_took_ms()?;
+        let resident_max = sample_until(schedule.to, &processes, || load.is_finished())?;
+        let after = host.snapshots_took_ms()?;
+        let tally = load.join().map_err(|_| anyhow!("the load panicked"))?.context("load")?;
+        Ok(Window { tally, resident_max, taking: after - before })
+    })
+}
+
+fn sample_until(end: Instant, processes: &ServerProcesses, ended: impl Fn() -> bool) -> Result<u64> {
+    let mut most = 0;
+    while Instant::now() < end && !ended() {
+        most = most.max(processes.resident_bytes()?);
+        interrupt::sleep_until(Instant::now() + SAMPLED_EVERY, &ended)?;
+    }
+    Ok(most)
+}
