@@ -19,7 +19,7 @@ type Shape = (&'static [(usize, &'static str)], &'static [usize]);
 
 const FULL: Shape =
     (&[(50, "50 clients"), (100, "100 clients"), (200, "200 clients")], &[200, 400, 800, 1600]);
-const QUICK: Shape = (&[(50, "50 clients")], &[25, 50, 100]);
+const QUICK: Shape = (&[(50, "50 clients")], &[25, 50, 200]);
 
 /// Table 3.
 pub(crate) struct Barriers;

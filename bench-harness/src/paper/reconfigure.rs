@@ -20,7 +20,7 @@ pub(crate) const TIME: &str = "time";
 pub(crate) const ONE_BY_ONE: &str = "one after the other";
 pub(crate) const PIPELINED: &str = "pipelined";
 
-const QUICK: [usize; 1] = [1000];
+const QUICK: [usize; 1] = [5000];
 const FULL: [usize; 2] = [1000, 5000];
 
 /// Requests outstanding of those that are pipelined.
