@@ -222,7 +222,8 @@ impl<'t, S: Source> Driver<'t, S> {
             agenda.next_lane = (agenda.next_lane + 1) % lanes.len();
         }
         // One write for each session, however many of its requests were due.
-        for index in (first..first + issued.min(lanes.len())).map(|index| index % lanes.len()) {
+        let count = lanes.len();
+        for index in (first..first + issued.min(count)).map(|index| index % count) {
             lanes[index].flush().with_context(|| format!("session {index}"))?;
         }
         agenda.set_alarm(now)
