@@ -52,6 +52,7 @@ pub mod meta;
 mod reader;
 mod recover;
 pub mod reserve;
+pub mod salvage;
 mod scan;
 mod segment;
 pub mod snapshot;

@@ -68,11 +68,11 @@ pub(crate) struct History<F> {
 }
 
 /// A segment's file as found.
-struct Found<F> {
-    sequence: u64,
-    file: Rc<F>,
-    len: u64,
-    header: Option<SegmentHeader>,
+pub(crate) struct Found<F> {
+    pub(crate) sequence: u64,
+    pub(crate) file: Rc<F>,
+    pub(crate) len: u64,
+    pub(crate) header: Option<SegmentHeader>,
 }
 
 /// Reads the log in `storage`.
@@ -113,7 +113,7 @@ pub(crate) async fn recover<S: Storage>(
 }
 
 impl<F> Found<F> {
-    fn retired(self) -> Retired<F> {
+    pub(crate) fn retired(self) -> Retired<F> {
         Retired { sequence: self.sequence, file: self.file, len: self.len }
     }
 }
@@ -126,12 +126,15 @@ fn start(header: &(SegmentHeader, impl Sized, u64)) -> Tip {
     Tip { zxid: header.0.after_zxid, checksum: header.0.chain, number: header.0.number }
 }
 
-fn io_error(action: &'static str, sequence: u64, source: std::io::Error) -> OpenError {
+pub(crate) fn io_error(action: &'static str, sequence: u64, source: std::io::Error) -> OpenError {
     OpenError::Io { action, file: file_name(sequence), source }
 }
 
 /// The segment files in order of their sequence, each with the header it has.
-async fn survey<S: Storage>(storage: &S, options: &Options) -> Result<Vec<Found<S::File>>, OpenError> {
+pub(crate) async fn survey<S: Storage>(
+    storage: &S,
+    options: &Options,
+) -> Result<Vec<Found<S::File>>, OpenError> {
     let names = storage.list().await;
     let names = names.map_err(|source| OpenError::Io {
         action: "listing",
@@ -263,7 +266,7 @@ where
 }
 
 /// Judges what lies behind the last group, and finds the greatest number that was ever used.
-async fn end<F: StorageFile>(
+pub(crate) async fn end<F: StorageFile>(
     segments: &[Live<F>],
     newest_len: u64,
     others: &[Found<F>],

@@ -83,7 +83,7 @@ impl Learner {
             Phase::Joining if core.connected.contains(self.leader) => {
                 let join = Join {
                     accepted: core.epochs.accepted,
-                    last: core.log.last().zxid,
+                    last: core.claimed(),
                     cluster: core.epochs.cluster,
                     initialized: core.epochs.initialized,
                 };
@@ -274,7 +274,8 @@ impl Learner {
             true => core.log.durable(),
             false => Zxid::ZERO,
         };
-        Ack { epoch, upto, adopted: streaming && core.persisted.current == self.epoch }
+        let adopted = core.persisted.current == self.epoch && core.persisted.claim == Zxid::ZERO;
+        Ack { epoch, upto, adopted: streaming && adopted }
     }
 
     /// Does what the disk allows by now.
@@ -309,6 +310,7 @@ impl Learner {
             epoch: self.epoch,
             promise: self.promised,
             current: core.epochs.current,
+            claim: core.epochs.claim,
             log: core.log.outline(),
             serial: self.serial,
             snapshot: self.snapshot_wanted,
@@ -322,6 +324,11 @@ impl Learner {
             core.epochs.current = self.epoch;
             core.epochs.initialized = true;
             core.epochs.cluster = self.cluster;
+            core.epochs.claim = Zxid::ZERO;
+        }
+        // All that it acknowledged to this very leader is there again.
+        if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
+            core.epochs.claim = Zxid::ZERO;
         }
     }
 }

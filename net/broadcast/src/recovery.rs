@@ -194,6 +194,7 @@ impl Folder {
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
             initialized: promises.initialized,
+            claim: Zxid(promises.claim),
         };
         let reserve = Reserve::open(storage.clone()).await;
         let reserve = reserve.map_err(|source| FolderError::Unusable { folder: folder(), source })?;

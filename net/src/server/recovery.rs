@@ -177,6 +177,7 @@ impl Folder {
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
             initialized: promises.initialized,
+            claim: Zxid(promises.claim),
         };
         let durable = Durable { epochs, log: summary };
         let reserve = Reserve::open(storage.clone()).await;

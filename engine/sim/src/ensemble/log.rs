@@ -135,6 +135,7 @@ impl Log {
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
             initialized: promises.initialized,
+            claim: Zxid(promises.claim),
         };
         disk.hold(true);
         let queue = Rc::new(Queue::default());
@@ -246,6 +247,7 @@ impl LogTask {
                     accepted_epoch: epochs.accepted.0,
                     current_epoch: epochs.current.0,
                     initialized: epochs.initialized,
+                    claim: epochs.claim.0,
                 };
                 self.meta.promise(promises).await.map_err(|error| error.to_string())?;
                 self.queue.initialized.set(epochs.initialized);

@@ -515,6 +515,7 @@ fn promises(epochs: &Epochs) -> Promises {
         accepted_epoch: epochs.accepted.0,
         current_epoch: epochs.current.0,
         initialized: epochs.initialized,
+        claim: epochs.claim.0,
     }
 }
 
