@@ -389,6 +389,7 @@ impl World {
             Effect::Disconnect { peer } => self.break_connection(node, index_of(peer)),
             Effect::Status(_)
             | Effect::Reset
+            | Effect::Repaired { .. }
             | Effect::SnapshotChunk { .. }
             | Effect::Forwarded { .. }
             | Effect::FromLeader { .. }

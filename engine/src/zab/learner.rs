@@ -286,7 +286,7 @@ impl Learner {
         if self.phase != Phase::Streaming {
             return;
         }
-        self.adopt(core);
+        self.adopt(core, out);
         let ack = self.ack(core);
         if self.acked != Some(ack) {
             self.acked = Some(ack);
@@ -318,7 +318,8 @@ impl Learner {
         out.send(self.leader, Message::AckEpoch(ask));
     }
 
-    fn adopt(&self, core: &mut Core) {
+    fn adopt(&self, core: &mut Core, out: &mut Effects) {
+        let claim = core.epochs.claim;
         let early = planted!(core.config, AdoptBeforeHistoryDurable);
         if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
             core.epochs.current = self.epoch;
@@ -329,6 +330,9 @@ impl Learner {
         // All that it acknowledged to this very leader is there again.
         if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
             core.epochs.claim = Zxid::ZERO;
+        }
+        if core.epochs.claim != claim {
+            out.push(Effect::Repaired { from: self.leader, claim });
         }
     }
 }

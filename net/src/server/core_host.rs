@@ -228,6 +228,9 @@ impl CoreHost {
             zab::Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
                 tracing::error!(?alarm, "a peer's history does not fit this server's");
             }
+            zab::Effect::Repaired { from, claim } => {
+                tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
+            }
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to } => self.sending.ask(to),
             zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),

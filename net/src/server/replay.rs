@@ -22,6 +22,8 @@ pub(crate) struct Restored {
     /// Transactions of the log after it, and the bytes of their batches.
     pub(crate) txns: u64,
     pub(crate) bytes: u64,
+    /// Damaged snapshots that were removed.
+    pub(crate) damaged: u64,
 }
 
 /// Why there is no state.
@@ -116,10 +118,11 @@ pub(crate) async fn restore<S: Storage>(
         None if base.zxid == 0 => State::new(seed),
         None => return Err(RestoreError::Gap { log_base: base.zxid }),
     };
-    let restored = replay(wal, state).await?;
+    let mut restored = replay(wal, state).await?;
     for zxid in damaged {
         tracing::warn!(file = file_name(zxid), "removed: the state was restored without it");
         snapshots.remove(zxid).await?;
+        restored.damaged += 1;
     }
     Ok(restored)
 }
@@ -199,5 +202,5 @@ async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, 
             glommio::yield_if_needed().await;
         }
     }
-    Ok(Restored { state, snapshot, txns, bytes })
+    Ok(Restored { state, snapshot, txns, bytes, damaged: 0 })
 }
