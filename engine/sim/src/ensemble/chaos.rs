@@ -5,6 +5,7 @@ use ringkeeper_log::memory::{CrashMode, MemoryDisk};
 
 use super::ask::Ask;
 use super::client::Phase;
+use super::log::Log;
 use super::violation::{Oracle, Violation};
 use super::workload;
 use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, World};
@@ -72,7 +73,7 @@ impl World {
         self.report.crashes += 1;
         self.say(&format!("server {} crashes", index + 1));
         let server = &mut self.servers[index];
-        server.initialized = process.log.initialized();
+        server.remembers = process.log.remembers();
         server.life += 1;
         drop(process);
         let mode = match self.random.below(3) {
@@ -90,16 +91,23 @@ impl World {
         if self.random.chance(self.faults.wipe) && self.may_wipe(index) {
             self.report.wipes += 1;
             self.servers[index].disk = MemoryDisk::new();
-            self.servers[index].initialized = false;
+            self.servers[index].remembers = false;
+        }
+        if self.random.chance(self.faults.rot)
+            && self.may_wipe(index)
+            && Log::rot(&self.servers[index].disk, &mut self.random)
+        {
+            self.report.damaged += 1;
+            self.servers[index].remembers = false;
         }
         let down_us = self.random.between(1000, 400_000);
         self.at(down_us, Event::Start { server: index });
     }
 
-    /// A quorum of disks must be left that remember everything.
+    /// A quorum of disks must be left that remember everything, and have it.
     fn may_wipe(&self, index: usize) -> bool {
         let remembers = |server: &super::server::Server| {
-            server.process.as_ref().map_or(server.initialized, |process| process.log.initialized())
+            server.process.as_ref().map_or(server.remembers, |process| process.log.remembers())
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
         let left: ServerSet =

@@ -19,9 +19,13 @@ use ringkeeper_log::Reader;
 use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
 use ringkeeper_log::meta::{MetaStore, Promises};
-use ringkeeper_log::storage::{StorageFile, WriteMode};
+use ringkeeper_log::salvage;
+use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::storage::{BLOCK, Storage, StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
+
+use crate::random::Random;
 
 /// Small, so that runs go from segment to segment.
 const SEGMENT_LEN: u64 = 128 * 1024;
@@ -75,7 +79,7 @@ pub(crate) struct Queue {
     /// The log has been idle for a while: it is to write down that all of it is durable.
     seal: Cell<bool>,
     spawned: RefCell<Vec<Task>>,
-    initialized: Cell<bool>,
+    remembers: Cell<bool>,
 }
 
 /// The log of one life of a server.
@@ -93,6 +97,10 @@ pub(crate) struct Recovered {
     pub(crate) state: State,
     pub(crate) durable: Durable,
     pub(crate) batches: Vec<Batch>,
+}
+
+fn remembers(epochs: &Epochs) -> bool {
+    epochs.initialized && epochs.claim == Zxid::ZERO
 }
 
 /// A future on a disk that holds nothing back.
@@ -114,10 +122,17 @@ impl Log {
     ) -> Result<Recovered, String> {
         disk.hold(false);
         let storage = disk.storage();
-        let meta =
+        let mut meta =
             at_once(MetaStore::open(storage.clone(), server.0, seed)).map_err(|error| error.to_string())?;
         let options =
             Options { segment_size_bytes: SEGMENT_LEN, write_mode, ..Options::new(meta.meta().identity()) };
+        if let Err(error) = at_once(Wal::open(storage.clone(), options.clone(), |_| Ok(())))
+            && error.is_damage()
+        {
+            let snapshots = Snapshots::new(storage.clone());
+            at_once(salvage::repair(&storage, &options, &snapshots, &mut meta))
+                .map_err(|error| error.to_string())?;
+        }
         let (mut state, mut batches) = (State::new(seed), Vec::new());
         let (wal, found) = at_once(Wal::open(storage, options, |frame| {
             for txn in txn::decode_batch(frame.payload())? {
@@ -139,7 +154,7 @@ impl Log {
         };
         disk.hold(true);
         let queue = Rc::new(Queue::default());
-        queue.initialized.set(epochs.initialized);
+        queue.remembers.set(remembers(&epochs));
         let upkeep = wal.upkeep();
         let task = LogTask { wal, meta, seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
@@ -148,6 +163,43 @@ impl Log {
         ];
         let log = Self { queue, tasks, disk: disk.clone(), newest: None };
         Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
+    }
+
+    /// Flips a bit in a block of the log, one that a start will find: damage to the very last append, with nothing
+    /// written after it, cannot be told from a crash in its middle. Returns whether there was such a block.
+    pub(crate) fn rot(disk: &MemoryDisk, random: &mut Random) -> bool {
+        let Some(options) = Self::options_of(disk) else { return false };
+        let opens = |disk: &MemoryDisk| {
+            let disk = disk.fork();
+            disk.hold(false);
+            at_once(Wal::open(disk.storage(), options.clone(), |_| Ok(())))
+        };
+        let mut names = at_once(disk.fork().storage().list()).unwrap_or_default();
+        names.retain(|name| name.starts_with("log."));
+        names.sort();
+        if names.is_empty() || opens(disk).is_err() {
+            return false;
+        }
+        for _ in 0..8 {
+            let name = &names[random.index(names.len())];
+            let offset = random.below(SEGMENT_LEN / BLOCK) * BLOCK + random.below(200);
+            let mask = 1 << random.below(8);
+            if !disk.rot(name, offset, mask) {
+                continue;
+            }
+            if matches!(opens(disk), Err(error) if error.is_damage()) {
+                return true;
+            }
+            disk.rot(name, offset, mask);
+        }
+        false
+    }
+
+    fn options_of(disk: &MemoryDisk) -> Option<Options> {
+        let disk = disk.fork();
+        disk.hold(false);
+        let meta = at_once(MetaStore::peek(&disk.storage())).ok().flatten()?;
+        Some(Options { segment_size_bytes: SEGMENT_LEN, ..Options::new(meta.identity()) })
     }
 
     pub(crate) fn push(&self, command: Command) {
@@ -159,9 +211,9 @@ impl Log {
         !self.queue.busy.get() && self.queue.commands.borrow().is_empty()
     }
 
-    /// Whether the disk remembers all that this server has promised.
-    pub(crate) fn initialized(&self) -> bool {
-        self.queue.initialized.get()
+    /// Whether the disk has all that this server has promised and acknowledged.
+    pub(crate) fn remembers(&self) -> bool {
+        self.queue.remembers.get()
     }
 
     pub(crate) fn seal_when_idle(&self) {
@@ -250,7 +302,7 @@ impl LogTask {
                     claim: epochs.claim.0,
                 };
                 self.meta.promise(promises).await.map_err(|error| error.to_string())?;
-                self.queue.initialized.set(epochs.initialized);
+                self.queue.remembers.set(remembers(&epochs));
                 self.queue.answer(Input::EpochsDurable);
             }
             Command::Read { peer, after, bytes_max } => match self.wal.read_from(after.0.saturating_add(1)) {

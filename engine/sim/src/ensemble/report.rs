@@ -16,6 +16,7 @@ pub struct Report {
     pub leaderships: u64,
     pub crashes: u64,
     pub wipes: u64,
+    pub damaged: u64,
     pub pauses: u64,
     pub disconnects: u64,
     pub partitions: u64,
@@ -44,6 +45,7 @@ impl Report {
         self.leaderships += other.leaderships;
         self.crashes += other.crashes;
         self.wipes += other.wipes;
+        self.damaged += other.damaged;
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
@@ -73,7 +75,11 @@ impl fmt::Display for Report {
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
-        writeln!(f, "faults: {} crashes ({} disks wiped)", self.crashes, self.wipes)?;
+        writeln!(
+            f,
+            "faults: {} crashes ({} disks wiped, {} logs damaged)",
+            self.crashes, self.wipes, self.damaged
+        )?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
         writeln!(f, "        {} packets lost", self.packets_lost)?;

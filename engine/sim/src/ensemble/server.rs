@@ -30,8 +30,8 @@ const BATCH_BYTES_MAX: usize = 1 << 12;
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) disk: MemoryDisk,
-    /// Whether the disk remembers all that was promised, as of the last crash.
-    pub(crate) initialized: bool,
+    /// Whether the disk has all that was promised and acknowledged, as of the last crash.
+    pub(crate) remembers: bool,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,

@@ -185,7 +185,7 @@ impl World {
             .map(|id| Server {
                 id: ServerId(id),
                 disk: MemoryDisk::new(),
-                initialized: false,
+                remembers: false,
                 process: None,
                 life: 0,
                 paused_until_us: 0,
@@ -385,6 +385,9 @@ impl World {
         }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
+        }
+        if self.mutation == Mutation::DamagedServerVotes {
+            config.mutation = ringkeeper_engine::zab::Mutation::DamagedServerVotes;
         }
         config
     }
