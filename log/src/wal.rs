@@ -312,6 +312,26 @@ impl<S: Storage> Wal<S> {
         self.continue_after(Cut { kept: 0, previous: 0, tip }).await
     }
 
+    /// Goes on in another segment if the current one is `file`, where damage was found: so that a snapshot of everything
+    /// up to here, whose zxid this returns, lets go of it ([`Self::purge_before`]).
+    ///
+    /// # Errors
+    /// When the disk is full or fails. [`FatalError`]s are final.
+    pub async fn leave(&mut self, file: &str) -> Result<u64, SegmentError> {
+        self.check_state()?;
+        let tip = self.tip();
+        if let Some(active) = self.segments.back().filter(|active| active.name() == file) {
+            let cut = Cut { kept: self.segments.len(), previous: active.header.sequence, tip };
+            self.continue_after(cut).await?;
+        }
+        Ok(tip.zxid)
+    }
+
+    /// The segments of the current history, oldest first.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Live<S::File>> {
+        self.segments.iter()
+    }
+
     /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their files are
     /// reused or removed by [`Upkeep::run`]. Returns how many they are.
     pub fn purge_before(&mut self, zxid: u64) -> usize {

@@ -3,6 +3,7 @@
 mod admission;
 mod core_host;
 mod inspect;
+mod integrity;
 mod listener;
 mod recovery;
 mod replay;

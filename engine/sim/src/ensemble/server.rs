@@ -218,6 +218,9 @@ impl Process {
             Effect::Distrust { peer, reason } => {
                 return Err(Oracle::Sound.broken(format!("server {server} distrusts {peer}: {reason}")));
             }
+            Effect::TreesDiffer { peer, zxid } => {
+                return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
+            }
             Effect::Broken(reason) => {
                 return Err(Oracle::Sound.broken(format!("server {server} cannot go on: {reason}")));
             }
