@@ -42,7 +42,7 @@ fn append(wal: &mut Wal<MemoryStorage>, epoch: u32, groups: u32) {
             let first = if (after.zxid >> 32) as u32 == epoch { after.zxid + 1 } else { zxid(epoch, 1) };
             let meta = Meta { epoch, first_zxid: first, last_zxid: first + 1 };
             let mut bytes = AlignedBuf::new();
-            let payload = vec![group as u8; [40, 3000, 9000][(group % 3) as usize]];
+            let payload = vec![7; [40, 3000, 9000][(group % 3) as usize]];
             let checksum = frame::encode(meta, &payload, after.checksum, &mut bytes).expect("fitting zxids");
             after = Position { zxid: first + 1, checksum };
             frames.push(bytes);
