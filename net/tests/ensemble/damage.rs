@@ -14,7 +14,7 @@ const LONG: &str = "RINGKEEPER_LONG_TESTS";
 /// Servers that are stopped and damaged one after the other, if not every block is.
 const SAMPLE: usize = 24;
 
-const BLOCK: u64 = 4096;
+const BLOCK: usize = 4096;
 
 /// Segments of 64 KiB; a snapshot now and then.
 const SMALL: &str = "snapCount=2000\npreAllocSize=64";
@@ -56,7 +56,7 @@ fn blocks(folder: &Path, kinds: &[&str]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for file in files {
         let bytes = std::fs::read(&file).expect("read");
-        let used = (0..).step_by(BLOCK as usize).zip(bytes.chunks(BLOCK as usize));
+        let used = (0..).step_by(BLOCK).zip(bytes.chunks(BLOCK));
         let used = used.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
         blocks.extend(used.map(|(offset, _)| Block { file: file.clone(), offset }));
     }
