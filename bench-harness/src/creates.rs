@@ -2,10 +2,17 @@
 //! session's back if that is wanted, as in the paper's section 5.2.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use ringkeeper_wire::{CreateResponse, Record};
 
+use crate::driver::Schedule;
 use crate::lane::Source;
+use crate::measure::{Measurement, fresh_root, under_load};
+use crate::server_cpu::ServerProcesses;
+use crate::session::{self, Session};
 use crate::{payload, request};
 
 /// One session's creates: `<parent>/n0000000`, `<parent>/n0000001`, and so on.
@@ -88,6 +95,33 @@ impl Source for Creates {
             _ => Err(format!("created {:?} instead of number {expected}", reply.path)),
         }
     }
+}
+
+/// Where clients create, and for how long.
+#[derive(Clone, Copy)]
+pub(crate) struct CreateLoad<'s> {
+    pub(crate) servers: &'s [SocketAddr],
+    pub(crate) processes: Option<&'s ServerProcesses>,
+    pub(crate) warmup: Duration,
+    pub(crate) window: Duration,
+}
+
+/// `clients` sessions, each creating under a parent of its own with one create outstanding; `source` makes the creates
+/// under a given parent.
+pub(crate) fn create_synchronously(
+    load: &CreateLoad<'_>,
+    clients: usize,
+    source: impl Fn(&str) -> Creates,
+) -> Result<Measurement> {
+    let mut sessions = Session::open_all(load.servers, clients)?;
+    let root = fresh_root();
+    sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
+    let parents: Vec<String> = (0..clients).map(|index| format!("{root}/{index:04}")).collect();
+    session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
+    let sources = parents.iter().map(|parent| source(parent)).collect();
+    let from = Instant::now() + load.warmup;
+    let schedule = Schedule { outstanding: 1, from, to: from + load.window, arrivals: None };
+    under_load(sessions, sources, 1, schedule, load.processes)?.finish(schedule)
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use crate::connection;
 use crate::fault::Fault;
 use crate::interrupt;
 use crate::lane::{Lane, Source};
+use crate::open_loop::{ALARM, Agenda, Arrivals, LATE};
 use crate::session::Session;
+use crate::timeline::Timeline;
 
 /// Silence after which outstanding replies count as missing.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -32,6 +34,8 @@ pub(crate) struct Schedule {
     pub(crate) from: Instant,
     /// Replies count, and requests are issued, until here.
     pub(crate) to: Instant,
+    /// Issue requests when they are due and not when replies come: open loop. `outstanding` means nothing then.
+    pub(crate) arrivals: Option<Arrivals>,
 }
 
 /// What one thread, or several together, have counted.
@@ -45,6 +49,10 @@ pub(crate) struct Tally {
     pub(crate) generator_cpu: Duration,
     /// When the last counted reply came.
     pub(crate) last_reply: Option<Instant>,
+    /// Requests of an open loop that left more than a millisecond after they were due.
+    pub(crate) late: u64,
+    /// Replies in each slot of time, where that is wanted.
+    pub(crate) timeline: Option<Timeline>,
 }
 
 impl Tally {
@@ -54,13 +62,23 @@ impl Tally {
             latencies_ns: latency_histogram(),
             generator_cpu: Duration::ZERO,
             last_reply: None,
+            late: 0,
+            timeline: None,
         }
+    }
+
+    /// A tally that counts replies by slots of time too.
+    pub(crate) fn with_timeline(timeline: Timeline) -> Self {
+        Self { timeline: Some(timeline), ..Self::new() }
     }
 
     fn record(&mut self, at: Instant, latency: Duration) {
         self.operations += 1;
         record_latency(&mut self.latencies_ns, latency);
         self.last_reply = Some(at);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.record(at);
+        }
     }
 
     /// Adds what another thread has counted in the same window.
@@ -69,6 +87,10 @@ impl Tally {
         self.latencies_ns.add(&other.latencies_ns).expect("both have the range of `latency_histogram`");
         self.generator_cpu += other.generator_cpu;
         self.last_reply = self.last_reply.max(other.last_reply);
+        self.late += other.late;
+        if let (Some(own), Some(others)) = (&mut self.timeline, &other.timeline) {
+            own.add(others);
+        }
     }
 }
 
@@ -90,32 +112,44 @@ pub(crate) fn drive<S: Source>(
     sessions: Vec<(Session, S)>,
     schedule: Schedule,
 ) -> Result<(Vec<Session>, Tally)> {
-    let mut driver = Driver::new(sessions, schedule)?;
-    driver.run()?;
-    let registry = driver.poll.registry();
-    let sessions = driver.lanes.into_iter().map(|lane| lane.into_session(registry)).collect::<Result<_>>()?;
-    Ok((sessions, driver.tally))
+    let mut tally = Tally::new();
+    let sessions = drive_into(sessions, schedule, &mut tally)?;
+    Ok((sessions, tally))
 }
 
-struct Driver<S: Source> {
+/// As [`drive`], adding to `tally` what it counts, which is there also when it fails.
+pub(crate) fn drive_into<S: Source>(
+    sessions: Vec<(Session, S)>,
+    schedule: Schedule,
+    tally: &mut Tally,
+) -> Result<Vec<Session>> {
+    let mut driver = Driver::new(sessions, schedule, tally)?;
+    driver.run()?;
+    let registry = driver.poll.registry();
+    driver.lanes.into_iter().map(|lane| lane.into_session(registry)).collect()
+}
+
+struct Driver<'t, S: Source> {
     poll: Poll,
     /// Indexed by token.
     lanes: Vec<Lane<S>>,
     scratch: Box<[u8]>,
     schedule: Schedule,
-    tally: Tally,
+    tally: &'t mut Tally,
     last_progress: Instant,
+    agenda: Option<Agenda>,
 }
 
-impl<S: Source> Driver<S> {
-    fn new(sessions: Vec<(Session, S)>, schedule: Schedule) -> Result<Self> {
+impl<'t, S: Source> Driver<'t, S> {
+    fn new(sessions: Vec<(Session, S)>, schedule: Schedule, tally: &'t mut Tally) -> Result<Self> {
         let poll = Poll::new()?;
         let mut lanes = Vec::with_capacity(sessions.len());
         for (index, (session, source)) in sessions.into_iter().enumerate() {
             lanes.push(Lane::new(session, source, poll.registry(), Token(index))?);
         }
         let last_progress = Instant::now();
-        Ok(Self { poll, lanes, scratch: connection::scratch(), schedule, tally: Tally::new(), last_progress })
+        let agenda = schedule.arrivals.map(|arrivals| Agenda::new(arrivals, poll.registry())).transpose()?;
+        Ok(Self { poll, lanes, scratch: connection::scratch(), schedule, tally, last_progress, agenda })
     }
 
     fn run(&mut self) -> Result<()> {
@@ -132,14 +166,17 @@ impl<S: Source> Driver<S> {
                 break;
             }
             self.check_patience(now)?;
+            if issuing {
+                self.issue_due()?;
+            }
             self.wait(&mut events)?;
-            for event in &events {
+            for event in events.iter().filter(|event| event.token() != ALARM) {
                 let Token(index) = event.token();
                 self.turn(index, event.is_read_closed(), issuing)
                     .with_context(|| format!("session {index}"))?;
             }
         }
-        self.tally.generator_cpu = cpu.finish();
+        self.tally.generator_cpu += cpu.finish();
         Ok(())
     }
 
@@ -148,7 +185,9 @@ impl<S: Source> Driver<S> {
         let Self { lanes, scratch, schedule, tally, last_progress, .. } = self;
         lanes[index].receive(scratch, to_end, |at, latency| {
             *last_progress = at;
-            if at >= schedule.from && at < schedule.to {
+            // An open loop counts what was due in the window, however late the reply: else the slowest would be missing.
+            let counted_at = if schedule.arrivals.is_some() { at - latency } else { at };
+            if counted_at >= schedule.from && counted_at < schedule.to {
                 tally.record(at, latency);
             }
         })?;
@@ -157,10 +196,36 @@ impl<S: Source> Driver<S> {
 
     fn push(&mut self, index: usize, issuing: bool) -> Result<(), Fault> {
         let lane = &mut self.lanes[index];
-        if issuing {
+        if issuing && self.agenda.is_none() {
             lane.fill(self.schedule.outstanding);
         }
         lane.flush()
+    }
+
+    /// In an open loop: issues what is due by now, on the sessions in turn, and sets the alarm for what is due next.
+    fn issue_due(&mut self) -> Result<()> {
+        let Self { agenda: Some(agenda), lanes, schedule, tally, last_progress, .. } = self else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let (first, mut issued) = (agenda.next_lane, 0);
+        while let Some(due) = agenda.take_due(now) {
+            let lane = &mut lanes[agenda.next_lane];
+            if due >= schedule.from && now.duration_since(due) > LATE {
+                tally.late += 1;
+            }
+            if lane.outstanding() == 0 {
+                *last_progress = now;
+            }
+            lane.issue(due);
+            issued += 1;
+            agenda.next_lane = (agenda.next_lane + 1) % lanes.len();
+        }
+        // One write for each session, however many of its requests were due.
+        for index in (first..first + issued.min(lanes.len())).map(|index| index % lanes.len()) {
+            lanes[index].flush().with_context(|| format!("session {index}"))?;
+        }
+        agenda.set_alarm(now)
     }
 
     fn is_drained(&self, issuing: bool) -> bool {
@@ -310,7 +375,7 @@ mod tests {
 
     /// Ten requests, four at a time, to be counted from `from` on.
     fn drive_from(server: SocketAddr, from: Instant) -> Result<(Vec<Session>, Tally)> {
-        let schedule = Schedule { outstanding: 4, from, to: from + HOUR };
+        let schedule = Schedule { outstanding: 4, from, to: from + HOUR, arrivals: None };
         drive(vec![(Session::open(server)?, Requests { left: 10 })], schedule)
     }
 

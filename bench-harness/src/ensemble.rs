@@ -103,6 +103,23 @@ impl Ensemble {
         }
     }
 
+    /// Waits until a server says that it leads, whether or not others follow yet; which one.
+    pub(crate) fn leader(&self) -> Result<usize> {
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            let running = self.members.iter().enumerate().filter(|(_, member)| member.child.is_some());
+            let mut leaders =
+                running.filter(|(_, member)| mode(member.client).is_ok_and(|mode| mode == "leader"));
+            if let Some((leader, _)) = leaders.next() {
+                return Ok(leader);
+            }
+            if Instant::now() > deadline {
+                bail!("no server leads within {} s", START_MAX.as_secs());
+            }
+            interrupt::sleep_until(Instant::now() + RETRY_PAUSE, || false)?;
+        }
+    }
+
     /// `kill -9`; the moment just before.
     pub(crate) fn kill(&mut self, server: usize) -> Result<Instant> {
         let mut child = self.members[server].child.take().context("the server runs")?;
@@ -146,7 +163,7 @@ impl Drop for Ensemble {
 }
 
 /// Client, quorum and election port of each of `count` servers.
-fn ports(count: usize, first: Option<u16>) -> Result<Vec<u16>> {
+pub(crate) fn ports(count: usize, first: Option<u16>) -> Result<Vec<u16>> {
     let wanted = (0..3 * u16::try_from(count)?).map(|index| first.map_or(0, |first| first + index));
     let listeners = wanted.map(|port| {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| format!("port {port} is in use"))
@@ -157,7 +174,7 @@ fn ports(count: usize, first: Option<u16>) -> Result<Vec<u16>> {
 }
 
 /// What a server says it is.
-fn mode(server: SocketAddr) -> Result<String> {
+pub(crate) fn mode(server: SocketAddr) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&server, ANSWER_MAX)?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
     stream.write_all(b"srvr")?;

@@ -106,7 +106,8 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<()> {
     Ok(())
 }
 
-fn kill_leaders(ensemble: &mut Ensemble, kills: usize) -> Result<Vec<Duration>> {
+/// Kills the leader so many times under load; the times without acknowledged writes.
+pub(crate) fn kill_leaders(ensemble: &mut Ensemble, kills: usize) -> Result<Vec<Duration>> {
     let writers = Writers::start(&ensemble.addresses())?;
     let mut gaps = Vec::with_capacity(kills);
     for kill in 1..=kills {

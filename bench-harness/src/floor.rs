@@ -229,7 +229,8 @@ mod tests {
         let sessions = Session::open_all(&[for_tests()], 3).unwrap();
         let loaded = sessions.into_iter().map(|session| (session, Creates::new("/p", 1000, 100))).collect();
         let from = Instant::now();
-        let schedule = Schedule { outstanding: 50, from, to: from + Duration::from_secs(3600) };
+        let schedule =
+            Schedule { outstanding: 50, from, to: from + Duration::from_secs(3600), arrivals: None };
         let (sessions, tally) = drive(loaded, schedule).unwrap();
         assert_eq!(tally.operations, 3000);
         session::close_all(sessions).unwrap();
@@ -244,6 +245,7 @@ mod tests {
             payload_len: 1024,
             znodes: 4,
             reads_percent: 50,
+            per_second: None,
             warmup: Duration::ZERO,
             window: Duration::from_millis(50),
             seed: 1,
@@ -262,6 +264,7 @@ mod tests {
             payload_len: 100,
             znodes: 2,
             reads_percent: 100,
+            per_second: None,
             warmup: Duration::ZERO,
             window: Duration::from_secs(3600),
             seed: 1,

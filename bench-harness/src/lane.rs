@@ -88,12 +88,25 @@ impl<S: Source> Lane<S> {
                 self.exhausted = true;
                 return;
             };
-            // As ZooKeeper's own client: negative xids mean something else.
-            self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-            let counts = self.source.counts(&expected);
-            self.counting += usize::from(counts);
-            self.outstanding.push_back(Outstanding { xid, sent_at, counts, expected });
+            self.expect(xid, sent_at, expected);
         }
+    }
+
+    /// Issues one request, whose latency counts from `due`, when it should have left.
+    pub(crate) fn issue(&mut self, due: Instant) {
+        let xid = self.next_xid;
+        match self.source.issue(self.connection.out(), xid) {
+            None => self.exhausted = true,
+            Some(expected) => self.expect(xid, due, expected),
+        }
+    }
+
+    fn expect(&mut self, xid: i32, sent_at: Instant, expected: S::Expected) {
+        // As ZooKeeper's own client: negative xids mean something else.
+        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+        let counts = self.source.counts(&expected);
+        self.counting += usize::from(counts);
+        self.outstanding.push_back(Outstanding { xid, sent_at, counts, expected });
     }
 
     /// Sends what has been issued.

@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod broadcast_member;
 mod compare;
 mod connection;
 mod creates;
 mod descriptors;
+mod double_barrier;
 mod driver;
 mod ensemble;
 mod environment;
@@ -17,16 +19,21 @@ mod fault;
 mod floor;
 mod interrupt;
 mod lane;
+mod machine;
 mod measure;
 mod mix;
+mod open_loop;
+mod paper;
 mod payload;
 mod ratio;
+mod regress;
 mod reply;
 mod request;
 mod server_cpu;
 mod session;
 mod statistics;
 mod supervise;
+mod timeline;
 
 use std::process::ExitCode;
 
@@ -49,8 +56,12 @@ enum Command {
     Compare(compare::CompareArgs),
     Floor(floor::FloorArgs),
     Failover(failover::FailoverArgs),
+    Paper(paper::PaperArgs),
+    Regress(regress::RegressArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
+    #[command(hide = true)]
+    BroadcastMember(broadcast_member::MemberArgs),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +71,9 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Floor(args) => floor::run(&args),
         Command::Failover(args) => failover::run(&args),
+        Command::Paper(args) => paper::run(&args),
+        Command::BroadcastMember(args) => broadcast_member::run(&args),
+        Command::Regress(args) => regress::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {

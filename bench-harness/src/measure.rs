@@ -10,7 +10,9 @@ use anyhow::{Context, Result, anyhow};
 use crate::driver::{Schedule, Tally, drive};
 use crate::interrupt;
 use crate::lane::Source;
+use crate::machine::{Machine, MachineUse};
 use crate::mix::Mix;
+use crate::open_loop::Arrivals;
 use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
 use crate::{payload, request};
@@ -29,11 +31,16 @@ pub(crate) struct Load {
     pub(crate) znodes: usize,
     /// Share of reads; the rest are writes.
     pub(crate) reads_percent: u8,
+    /// Requests a second of an open loop; as many as the servers answer without.
+    pub(crate) per_second: Option<f64>,
     pub(crate) warmup: Duration,
     pub(crate) window: Duration,
     /// Decides the order of reads and writes.
     pub(crate) seed: u64,
 }
+
+/// Share of late requests, in percent, from which on latencies say more of the generator than of the servers.
+const LATE_PERCENT_MAX: f64 = 20.0;
 
 /// What a window has shown.
 #[derive(Clone, Debug)]
@@ -42,6 +49,10 @@ pub(crate) struct Measurement {
     pub(crate) window: Duration,
     /// User and system time of the servers inside the window.
     pub(crate) server_cpu: Option<Duration>,
+    /// What the machine did inside the window.
+    pub(crate) machine: MachineUse,
+    /// Load-generating threads.
+    pub(crate) threads: usize,
 }
 
 impl Measurement {
@@ -59,6 +70,21 @@ impl Measurement {
     /// The latency below which `percent` of the operations stayed, in microseconds.
     pub(crate) fn latency_us(&self, percent: f64) -> f64 {
         as_f64(self.tally.latencies_ns.value_at_percentile(percent)) / 1e3
+    }
+
+    /// Why the window counts for nothing, although every reply was right; empty if it counts.
+    pub(crate) fn objections(&self) -> Vec<String> {
+        let mut objections = self.machine.objections(self.generator_share(), self.threads);
+        let late = self.late_percent();
+        if late > LATE_PERCENT_MAX {
+            objections.push(format!("the load generator was late with {late:.0} % of the requests"));
+        }
+        objections
+    }
+
+    /// Requests of an open loop that left more than a millisecond after they were due, in percent.
+    pub(crate) fn late_percent(&self) -> f64 {
+        as_f64(self.tally.late) * 100.0 / as_f64(self.tally.operations.max(1))
     }
 
     /// Time of the load generator on the CPU as a share of the window; 1 is one core.
@@ -86,40 +112,66 @@ pub(crate) fn measure(
     let layout = Layout::create(&mut sessions, load)?;
     let sources = (0..load.sessions).map(|index| layout.mix(index, load)).collect();
     let from = Instant::now() + load.warmup;
-    let schedule = Schedule { outstanding: load.outstanding, from, to: from + load.window };
-    let (mut sessions, tally, server_cpu) = under_load(sessions, sources, load.threads, schedule, processes)?;
-    layout.remove(&mut sessions)?;
-    session::close_all(sessions)?;
-    Ok(Measurement { tally, window: load.window, server_cpu })
+    let threads = load.threads.min(load.sessions);
+    let arrivals =
+        load.per_second.map(|per_second| Arrivals::new(per_second / as_f64(threads as u64), load.seed));
+    let schedule = Schedule { outstanding: load.outstanding, from, to: from + load.window, arrivals };
+    let mut loaded = under_load(sessions, sources, threads, schedule, processes)?;
+    layout.remove(&mut loaded.sessions)?;
+    loaded.finish(schedule)
 }
 
-/// Puts sessions under load from several threads and reads the servers' CPU time at both ends of the
-/// window.
+/// What [`under_load`] has seen.
+pub(crate) struct Loaded {
+    /// With nothing outstanding.
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) tally: Tally,
+    server_cpu: Option<Duration>,
+    machine: MachineUse,
+    threads: usize,
+}
+
+impl Loaded {
+    /// Closes the sessions; what the window has shown.
+    pub(crate) fn finish(self, schedule: Schedule) -> Result<Measurement> {
+        let Self { sessions, tally, server_cpu, machine, threads } = self;
+        session::close_all(sessions)?;
+        Ok(Measurement { tally, window: schedule.to - schedule.from, server_cpu, machine, threads })
+    }
+}
+
+/// Puts sessions under load from several threads and looks at servers and machine at both ends of the window.
 pub(crate) fn under_load<S: Source + Send>(
     sessions: Vec<Session>,
     sources: Vec<S>,
     threads: usize,
     schedule: Schedule,
     processes: Option<&ServerProcesses>,
-) -> Result<(Vec<Session>, Tally, Option<Duration>)> {
+) -> Result<Loaded> {
     let shares = deal(sessions.into_iter().zip(sources), threads);
     let cpu_time = || processes.map(ServerProcesses::cpu_time).transpose();
     thread::scope(|scope| {
-        let workers: Vec<_> =
-            shares.into_iter().map(|share| scope.spawn(move || drive(share, schedule))).collect();
+        let workers: Vec<_> = (0..)
+            .zip(shares)
+            .map(|(thread, share)| {
+                let arrivals = schedule.arrivals.map(|arrivals| arrivals.of_thread(thread));
+                scope.spawn(move || drive(share, Schedule { arrivals, ..schedule }))
+            })
+            .collect();
         let ended = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
         interrupt::sleep_until(schedule.from, ended)?;
-        let cpu_at_from = cpu_time()?;
+        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now());
         interrupt::sleep_until(schedule.to, ended)?;
-        let cpu_at_to = cpu_time()?;
+        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now());
         let (mut sessions, mut tally) = (Vec::new(), Tally::new());
         for worker in workers {
             let (driven, counted) = worker.join().map_err(|_| anyhow!("a load thread panicked"))??;
             sessions.extend(driven);
             tally.add(&counted);
         }
-        let cpu = cpu_at_to.zip(cpu_at_from).map(|(to, from)| to.saturating_sub(from));
-        Ok((sessions, tally, cpu))
+        let server_cpu = cpu_at_to.zip(cpu_at_from).map(|(to, from)| to.saturating_sub(from));
+        let machine = machine_at_to.since(&machine_at_from);
+        Ok(Loaded { sessions, tally, server_cpu, machine, threads })
     })
 }
 

@@ -65,6 +65,7 @@ impl RatioArgs {
             payload_len: self.payload,
             znodes: self.znodes.unwrap_or(self.sessions),
             reads_percent: self.reads,
+            per_second: None,
             warmup: self.warmup,
             window: self.seconds,
             seed: self.seed,

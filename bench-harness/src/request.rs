@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ringkeeper_wire::frame::{FRAME_HEADER_LEN, begin_frame, end_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest,
-    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, Xid,
+    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, Xid,
 };
 
 /// Any version will do, for setData and delete.
@@ -65,6 +65,21 @@ pub(crate) fn delete(out: &mut Vec<u8>, xid: i32, path: &str) {
 /// Reads a znode, with a one-shot data watch if wanted.
 pub(crate) fn get_data(out: &mut Vec<u8>, xid: i32, path: &str, watch: bool) {
     append(out, xid, &Request::GetData(PathWatchRequest { path: path.into(), watch }));
+}
+
+/// Asks whether a znode exists, leaving a one-shot watch for its creation, change or end.
+pub(crate) fn watch_existence(out: &mut Vec<u8>, xid: i32, path: &str) {
+    append(out, xid, &Request::Exists(PathWatchRequest { path: path.into(), watch: true }));
+}
+
+/// Lists the names of a znode's children.
+pub(crate) fn get_children(out: &mut Vec<u8>, xid: i32, path: &str) {
+    append(out, xid, &Request::GetChildren(PathWatchRequest { path: path.into(), watch: false }));
+}
+
+/// Has the server catch up with everything that was committed before.
+pub(crate) fn sync(out: &mut Vec<u8>, xid: i32, path: &str) {
+    append(out, xid, &Request::Sync(SyncRequest { path: Some(path.into()) }));
 }
 
 /// Replaces a znode's data, whatever its version.

@@ -6,10 +6,14 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+/// This very program, also when it was built anew meanwhile and its path leads to another one.
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Becomes a server that ends with the process that started it.
 #[derive(Debug, clap::Args)]
@@ -24,10 +28,10 @@ pub(crate) struct SuperviseArgs {
 
 /// A command that runs `program` under supervision of this process; add the arguments. Start it from the
 /// main thread: to the kernel, the parent is the thread that started the child.
-pub(crate) fn command(program: &std::path::Path) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("the harness's own path")?);
+pub(crate) fn command(program: &Path) -> Command {
+    let mut command = Command::new(OWN_PROGRAM);
     command.arg("supervise").arg("--parent").arg(std::process::id().to_string()).arg("--").arg(program);
-    Ok(command)
+    command
 }
 
 /// Runs the subcommand; returns only when it fails.

@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -330,6 +332,48 @@ fn a_queue_gives_every_entry_once_in_order() {
     let expected: Vec<_> =
         (0..2).flat_map(|p| (0..ENTRIES).map(move |e| [p, e].map(u32::to_be_bytes).concat())).collect();
     assert_eq!(all, expected);
+}
+
+/// Polls a future until it has been woken `times` times, which is after as many round trips; `false` if it
+/// was ready before.
+fn poll_through<F: Future>(mut future: Pin<&mut F>, times: usize) -> bool {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut pending = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+    for _ in 0..times {
+        if !pending() {
+            return false;
+        }
+        thread::park();
+    }
+    true
+}
+
+#[test]
+fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
+    let Some(servers) = servers() else { return };
+    let (proxy, other) = (Proxy::new(servers.addresses()), servers.client());
+    let client = servers.client_through(&proxy);
+    let mut queue = Queue::new(&client, "/given-up");
+    queue.put(b"entry").wait().expect("put");
+    {
+        let mut take = pin!(queue.take());
+        // The list, and the entry.
+        assert!(poll_through(take.as_mut(), 2));
+        proxy.lose_replies();
+        assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        while !other.get_children("/given-up").wait().expect("read").0.is_empty() {}
+    }
+    // The session ends before the queue can find out what became of it.
+    let resumed = servers.builder().resume(client.session_ticket()).connect().wait().expect("the session");
+    resumed.close().wait().expect("closed");
+    proxy.cut();
+    assert_eq!(queue.take().wait(), Err(Error::ConnectionLoss));
 }
 
 #[test]

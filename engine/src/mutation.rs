@@ -25,9 +25,6 @@ pub enum Mutation {
     /// exists leaves no watch on a znode that is not there.
     #[cfg(feature = "mutations")]
     ForgetExistWatches,
-    /// A client is served that has seen more than this server.
-    #[cfg(feature = "mutations")]
-    ServeClientAhead,
     /// An expired session leaves its ephemerals behind.
     #[cfg(feature = "mutations")]
     KeepEphemerals,
@@ -75,13 +72,12 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         Self::ReorderReplies,
         Self::DropFences,
         Self::ForgetMissedEvents,
         Self::EventAfterReply,
         Self::ForgetExistWatches,
-        Self::ServeClientAhead,
         Self::KeepEphemerals,
         Self::DisownEphemerals,
         Self::IgnoreOwner,

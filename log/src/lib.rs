@@ -15,6 +15,8 @@
 //! | `reserve` | room to let go of, [`reserve::Reserve`] |
 //! | `log.<sequence, 16 hex digits>` | a segment of the log, or a file that waits to become one |
 //! | `snapshot.<zxid, 16 hex digits>` | a state, see [`snapshot`] |
+//! | `aside.<n>.<name>` | what a [`repair`] has set aside: nobody looks at it |
+//! | `repair.<name>` | of a [`repair`] that was interrupted |
 //!
 //! # Torn or corrupt
 //! A crash may lose or tear any block that was written since the last sync, in any order. So a frame that is harmed is
@@ -46,6 +48,7 @@
 
 pub mod dma;
 pub mod error;
+pub mod examine;
 pub mod folder;
 pub mod frame;
 mod group;
@@ -54,6 +57,7 @@ pub mod memory;
 pub mod meta;
 mod reader;
 mod recover;
+pub mod repair;
 pub mod reserve;
 pub mod salvage;
 mod scan;

@@ -23,7 +23,7 @@ use crate::layout::{put, u16_at, u32_at, u64_at};
 use crate::segment::{IDENTITY_LEN, Identity, sequence_of};
 use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
-const NAME: &str = "meta";
+pub(crate) const NAME: &str = "meta";
 const NEW_NAME: &str = "meta.new";
 /// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
 const ZOOKEEPER_NAME: &str = "version-2";
@@ -187,7 +187,7 @@ impl<S: Storage> MetaStore<S> {
             storage.remove(NEW_NAME).await.map_err(failed("removing an unfinished"))?;
         }
         if has(NAME) {
-            let Found { meta, whole } = read(&storage).await?;
+            let Found { meta, whole } = read_copies(&storage, NAME).await?;
             if meta.server_id != server_id {
                 return Err(MetaError::Foreign(meta.server_id));
             }
@@ -214,11 +214,7 @@ impl<S: Storage> MetaStore<S> {
     pub async fn peek(storage: &S) -> Result<Option<Meta>, MetaError> {
         let names = storage.list().await;
         let names = names.map_err(|source| MetaError::Io { action: "looking for", source })?;
-        if names.iter().any(|name| name == NAME) {
-            read(storage).await.map(|found| Some(found.meta))
-        } else {
-            Ok(None)
-        }
+        if names.iter().any(|name| name == NAME) { read(storage, NAME).await.map(Some) } else { Ok(None) }
     }
 
     /// What is durable.
@@ -271,9 +267,14 @@ struct Found {
     whole: bool,
 }
 
-async fn read<S: Storage>(storage: &S) -> Result<Found, MetaError> {
+/// What the meta file `name` says.
+pub(crate) async fn read<S: Storage>(storage: &S, name: &str) -> Result<Meta, MetaError> {
+    read_copies(storage, name).await.map(|found| found.meta)
+}
+
+async fn read_copies<S: Storage>(storage: &S, name: &str) -> Result<Found, MetaError> {
     let failed = |source| MetaError::Io { action: "reading", source };
-    let file = storage.open(NAME, WriteMode::Synced).await.map_err(failed)?;
+    let file = storage.open(name, WriteMode::Synced).await.map_err(failed)?;
     let blocks = file.read_at(0, COPIES * BLOCK_LEN).await.map_err(failed)?;
     let mut copies = blocks.chunks(BLOCK_LEN).map(Meta::decode);
     let first = copies.next().unwrap_or(Err(MetaError::Corrupt));

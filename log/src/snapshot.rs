@@ -42,7 +42,7 @@ pub use transfer::{Incoming, Outgoing};
 pub use writer::SnapshotWriter;
 
 /// Name of a snapshot that is being written.
-const NEW_NAME: &str = "snapshot.new";
+pub const NEW_NAME: &str = "snapshot.new";
 /// Name of a snapshot that is being received.
 const PART_NAME: &str = "install.part";
 

@@ -54,7 +54,7 @@ impl Options {
 
     fn check(&self) -> Result<(), OpenError> {
         let size = self.segment_size_bytes;
-        if !size.is_multiple_of(BLOCK) || !(SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size) {
+        if !is_segment_size(size) {
             return Err(OpenError::SegmentSize(size));
         }
         let size = self.write_size_bytes_max;
@@ -63,6 +63,12 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Whether a segment file can be of this length, in bytes.
+#[must_use]
+pub fn is_segment_size(size_bytes: u64) -> bool {
+    size_bytes.is_multiple_of(BLOCK) && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size_bytes)
 }
 
 /// The end of the log.
@@ -189,6 +195,20 @@ impl<S: Storage> Wal<S> {
             cut_due: false,
             state: State::Ready,
         }
+    }
+
+    /// Begins a log in `storage`, which holds none, as one that goes on after a position, with a segment of this number.
+    pub(crate) async fn begin(
+        storage: S,
+        options: &Options,
+        sequence: u64,
+        after: Position,
+    ) -> Result<Self, OpenError> {
+        options.check()?;
+        let mut wal = Self::assemble(storage, options, Vec::new(), 0, sequence);
+        let tip = Tip { zxid: after.zxid, checksum: after.checksum, number: 0 };
+        wal.begin_segment(0, tip).await?;
+        Ok(wal)
     }
 
     /// The log's end.

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::server::{self, StartError};
+use crate::tools::{self, LogCommand, SnapshotCommand};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
 #[derive(Parser)]
@@ -31,6 +32,12 @@ enum Command {
     Import(ImportArgs),
     /// Makes a data folder for another system out of a stopped server's
     Export(ExportArgs),
+    /// Shows, checks and repairs the log of a stopped server
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// Shows and checks the snapshots of a stopped server
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
     Shell(ringkeeper_shell::ShellArgs),
 }
@@ -80,6 +87,8 @@ impl Cli {
                 return Ok(ExitCode::SUCCESS);
             }
             Some(Command::Shell(args)) => return Ok(ringkeeper_shell::run(args)),
+            Some(Command::Log(command)) => return Ok(tools::exit_code(command.run())),
+            Some(Command::Snapshot(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Import(args)) => {
                 migrate::import(&args)?;
                 return Ok(ExitCode::SUCCESS);

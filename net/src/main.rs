@@ -8,6 +8,7 @@ mod placement;
 mod ring;
 mod server;
 mod signals;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -15,13 +15,14 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
+use glommio::{LocalExecutor, Placement};
 use ringkeeper_apache::{ConvertError, FolderError, LoadError, ReadError};
 use ringkeeper_log::error::{OpenError, SegmentError};
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::snapshot::SnapshotError;
 
 use crate::server;
+use ringkeeper_broadcast::shell::executor;
 use ringkeeper_broadcast::shell::preflight::{self, Unmet};
 
 /// Where both systems have the server's number, in its data folder.
@@ -72,8 +73,10 @@ pub(crate) enum MigrateError {
 /// An executor for what is read and written through io_uring.
 fn executor() -> Result<LocalExecutor, MigrateError> {
     preflight::check()?;
-    let builder = LocalExecutorBuilder::new(Placement::Unbound).io_memory(IO_MEMORY_BYTES);
-    builder.make().map_err(|error| MigrateError::Executor(error.to_string()))
+    let builder = executor::executor("migration", Placement::Unbound, IO_MEMORY_BYTES);
+    let executor = builder.make().map_err(|error| MigrateError::Executor(error.to_string()))?;
+    executor.run(async { executor::keep_awake() });
+    Ok(executor)
 }
 
 fn random() -> Result<u64, getrandom::Error> {

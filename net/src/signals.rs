@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT end the server cleanly.
+//! SIGTERM and SIGINT end the server cleanly, SIGUSR1 asks it for a snapshot.
 
 use std::io;
 use std::sync::Arc;
@@ -6,54 +6,76 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-/// Tells the executors that the server is to end.
+/// What signals ask of the server.
 #[derive(Clone, Default)]
-pub(crate) struct Shutdown(Arc<State>);
-
-#[derive(Default)]
-struct State {
-    requested: AtomicBool,
-    waker: AtomicWaker,
+pub(crate) struct Requests {
+    /// That it ends.
+    pub(crate) stop: Request,
+    /// That it takes a snapshot.
+    pub(crate) snapshot: Request,
 }
 
-impl Shutdown {
+impl Requests {
     /// Listens for signals on a thread of its own, which sleeps until one comes.
     ///
     /// # Errors
     /// The handlers cannot be installed.
     pub(crate) fn on_signals() -> io::Result<Self> {
-        let shutdown = Self::default();
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        let remote = shutdown.clone();
+        let requests = Self::default();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+        let remote = requests.clone();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                tracing::info!(signal = signal_hook::low_level::signal_name(signal), "stopping");
-                if remote.is_requested() {
+                let name = signal_hook::low_level::signal_name(signal);
+                if signal == SIGUSR1 {
+                    tracing::info!(signal = name, "a snapshot is wanted");
+                    remote.snapshot.make();
+                    continue;
+                }
+                tracing::info!(signal = name, "stopping");
+                if remote.stop.is_made() {
                     // A second signal: whoever sends it does not want to wait.
                     std::process::exit(130);
                 }
-                remote.request();
+                remote.stop.make();
             }
         })?;
-        Ok(shutdown)
+        Ok(requests)
     }
+}
 
-    /// Asks the server to end.
-    pub(crate) fn request(&self) {
-        self.0.requested.store(true, Ordering::Release);
+/// Something that is asked of the executors from another thread.
+#[derive(Clone, Default)]
+pub(crate) struct Request(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    made: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Request {
+    fn make(&self) {
+        self.0.made.store(true, Ordering::Release);
         self.0.waker.wake();
     }
 
-    fn is_requested(&self) -> bool {
-        self.0.requested.load(Ordering::Acquire)
+    fn is_made(&self) -> bool {
+        self.0.made.load(Ordering::Acquire)
     }
 
-    /// Ready once the server is to end. One task may wait at a time.
-    pub(crate) fn poll_requested(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready once it was made. One task may wait at a time.
+    pub(crate) fn poll_made(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.waker.register(cx.waker());
-        if self.is_requested() { Poll::Ready(()) } else { Poll::Pending }
+        if self.is_made() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Ready once it was made, and then not before it is made again. One task may wait at a time.
+    pub(crate) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.waker.register(cx.waker());
+        if self.0.made.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

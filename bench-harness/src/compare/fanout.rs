@@ -28,6 +28,9 @@ pub(crate) fn fanout(servers: &[SocketAddr], watchers: usize, changes: u32) -> R
     let path = fresh_root();
     let value = payload::first(0, PAYLOAD_LEN);
     writer.call(|out, xid| request::create(out, xid, &path, &value))?;
+    // Their servers may not have heard of the znode yet.
+    session::call_each(&mut watching, |_, out, xid| request::sync(out, xid, &path))
+        .context("synchronizing")?;
     let mut latencies_ns = latency_histogram();
     for change in 0..WARMUP_CHANGES + changes {
         interrupt::check()?;

@@ -1,6 +1,7 @@
 //! What a znode costs in memory: resident memory of the server before and after many znodes, and for a JVM
 //! also the heap that is still in use after a collection.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use super::metric::Metric;
 use super::server::Server;
 use crate::creates::Creates;
 use crate::driver::Schedule;
-use crate::measure::{as_f64, fresh_root, under_load};
+use crate::measure::{Loaded, as_f64, fresh_root, under_load};
 use crate::session::{self, Session};
 use crate::{interrupt, request};
 
 /// Sessions that create, each under a parent of its own.
-const SESSIONS: u32 = 64;
+pub(crate) const SESSIONS: u32 = 64;
 
 /// Requests outstanding on each.
 const OUTSTANDING: usize = 100;
@@ -34,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub(crate) fn memory(server: &Server, znodes: u32, is_jvm: bool) -> Result<Vec<Metric>> {
     let each = znodes / SESSIONS;
     let before = Footprint::read(server, is_jvm)?;
-    let throughput = create(server, each)?;
+    let throughput = fill(server.addresses(), each)?.throughput;
     let after = Footprint::read(server, is_jvm)?;
     let count = f64::from(each * SESSIONS);
     let per_znode = |bytes: f64| bytes / count;
@@ -49,23 +50,32 @@ pub(crate) fn memory(server: &Server, znodes: u32, is_jvm: bool) -> Result<Vec<M
     Ok(metrics)
 }
 
-/// Returns creates a second.
-fn create(server: &Server, each: u32) -> Result<f64> {
+/// Many znodes that were created.
+pub(crate) struct Filled {
+    /// The path of the one created last under the last parent.
+    pub(crate) last_path: String,
+    /// Creates a second.
+    pub(crate) throughput: f64,
+}
+
+/// Creates `each` znodes of 100 B under each of 64 parents, on 64 sessions.
+pub(crate) fn fill(servers: &[SocketAddr], each: u32) -> Result<Filled> {
     let count = usize::try_from(SESSIONS)?;
-    let mut sessions = Session::open_all(server.addresses(), count)?;
+    let mut sessions = Session::open_all(servers, count)?;
     let root = fresh_root();
     sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
     let parents: Vec<String> = (0..count).map(|index| format!("{root}/{index:02}")).collect();
     session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
     let sources = parents.iter().map(|parent| Creates::new(parent, each, PAYLOAD_LEN)).collect();
     let from = Instant::now();
-    let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE };
-    let (sessions, tally, _) = under_load(sessions, sources, 1, schedule, None)?;
+    let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE, arrivals: None };
+    let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, None)?;
     let created = u64::from(each) * u64::from(SESSIONS);
     ensure!(tally.operations == created, "{} of {created} creates were answered", tally.operations);
     let last_reply = tally.last_reply.context("no creates")?;
     session::close_all(sessions)?;
-    Ok(as_f64(created) / (last_reply - from).as_secs_f64())
+    let throughput = as_f64(created) / (last_reply - from).as_secs_f64();
+    Ok(Filled { last_path: format!("{root}/{:02}/n{:07}", count - 1, each - 1), throughput })
 }
 
 /// Bytes, as numbers to calculate with.

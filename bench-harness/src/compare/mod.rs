@@ -5,10 +5,10 @@
 //! forced writes; only one runs at a time.
 
 mod churn;
-mod fanout;
-mod memory;
-mod metric;
-mod server;
+pub(crate) mod fanout;
+pub(crate) mod memory;
+pub(crate) mod metric;
+pub(crate) mod server;
 mod system;
 mod table;
 mod workload;

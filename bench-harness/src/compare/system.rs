@@ -126,7 +126,7 @@ impl System {
         let cfg = folder.join(CONFIG_NAME);
         match self {
             Self::Ringkeeper { binary, extra } => {
-                let mut command = supervise::command(binary)?;
+                let mut command = supervise::command(binary);
                 command.arg("server").arg("--config").arg(cfg).args(extra);
                 Ok(command)
             }
@@ -145,7 +145,7 @@ impl System {
         fs::create_dir(&data)?;
         match self {
             Self::Ringkeeper { binary, extra } => {
-                let mut command = supervise::command(binary)?;
+                let mut command = supervise::command(binary);
                 command.arg("server").arg("--data-dir").arg(data);
                 command.arg("--client-port").arg(address.port().to_string());
                 command.args(RINGKEEPER_SETTINGS).args(extra);
@@ -162,7 +162,7 @@ impl System {
                 Ok(command)
             }
             Self::Floor => {
-                let mut command = supervise::command(&std::env::current_exe()?)?;
+                let mut command = supervise::command(Path::new(supervise::OWN_PROGRAM));
                 command.arg("floor").arg("--listen").arg(address.to_string());
                 Ok(command)
             }
@@ -173,7 +173,7 @@ impl System {
 /// A JVM with ZooKeeper's classes and a log in `folder`; add the class to run and its arguments.
 fn java(folder: &Path, jars: &Path, heap_max: &str) -> Result<Command> {
     fs::write(folder.join("logback.xml"), LOGBACK_XML)?;
-    let mut command = supervise::command(Path::new("java"))?;
+    let mut command = supervise::command(Path::new("java"));
     command.arg(format!("-Xmx{heap_max}"));
     command.arg("-cp").arg(format!("{}:{}/*", folder.display(), jars.display()));
     Ok(command)

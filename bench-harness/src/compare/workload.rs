@@ -1,6 +1,6 @@
 //! The workloads by name, each measured against a server, or an ensemble, that was started for it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -10,11 +10,8 @@ use super::memory::memory;
 use super::metric::{Metric, metrics_of};
 use super::server::Server;
 use super::system::System;
-use crate::creates::Creates;
-use crate::driver::Schedule;
-use crate::measure::{Load, Measurement, as_f64, fresh_root, measure, under_load};
-use crate::request;
-use crate::session::{self, Session};
+use crate::creates::{CreateLoad, Creates, create_synchronously};
+use crate::measure::{Load, as_f64, measure};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -107,6 +104,7 @@ fn load(reads_percent: u8, warmup: Duration, window: Duration) -> Load {
         payload_len: PAYLOAD_LEN,
         znodes: SATURATING_SESSIONS,
         reads_percent,
+        per_second: None,
         warmup,
         window,
         seed: SEED,
@@ -129,11 +127,16 @@ fn set_one(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     Ok(metrics_of(&measurement, "", &[50.0, 99.0, 99.9]))
 }
 
+fn load_of(server: &Server, lengths: Lengths) -> CreateLoad<'_> {
+    let Lengths { warmup, window, .. } = lengths;
+    CreateLoad { servers: server.addresses(), processes: Some(server.processes()), warmup, window }
+}
+
 fn create_delete(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     let mut metrics = Vec::new();
     for workers in CREATING_WORKERS {
         let source = |parent: &str| Creates::new(parent, u32::MAX, PAYLOAD_LEN).deleting();
-        let measurement = create_synchronously(server, workers, lengths, source)?;
+        let measurement = create_synchronously(&load_of(server, lengths), workers, source)?;
         metrics.extend(metrics_of(&measurement, &format!("{workers} worker(s): "), &[50.0, 99.0]));
     }
     Ok(metrics)
@@ -143,29 +146,10 @@ fn create100(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     let mut metrics = Vec::new();
     for clients in CREATING_CLIENTS {
         let source = |parent: &str| Creates::new(parent, u32::MAX, CREATED_LEN);
-        let measurement = create_synchronously(server, clients, lengths, source)?;
+        let measurement = create_synchronously(&load_of(server, lengths), clients, source)?;
         metrics.extend(metrics_of(&measurement, &format!("{clients} client(s): "), &[50.0, 99.0]));
     }
     Ok(metrics)
-}
-
-fn create_synchronously(
-    server: &Server,
-    clients: usize,
-    lengths: Lengths,
-    source: impl Fn(&str) -> Creates,
-) -> Result<Measurement> {
-    let mut sessions = Session::open_all(server.addresses(), clients)?;
-    let root = fresh_root();
-    sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
-    let parents: Vec<String> = (0..clients).map(|index| format!("{root}/{index:03}")).collect();
-    session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
-    let sources = parents.iter().map(|parent| source(parent)).collect();
-    let from = Instant::now() + lengths.warmup;
-    let schedule = Schedule { outstanding: 1, from, to: from + lengths.window };
-    let (sessions, tally, server_cpu) = under_load(sessions, sources, 1, schedule, Some(server.processes()))?;
-    session::close_all(sessions)?;
-    Ok(Measurement { tally, window: lengths.window, server_cpu })
 }
 
 fn sessions(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {

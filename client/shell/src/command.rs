@@ -93,13 +93,17 @@ pub(crate) enum Command {
     Quit,
 }
 
-/// Words in the form that the parser expects: zkCli has a few long options with one dash.
+/// Words in the form that the parser expects: zkCli has a few long options with one dash, and so has `find`
+/// elsewhere.
 pub(crate) fn normalize(words: Vec<String>) -> Vec<String> {
-    let is_reconfig = words.first().is_some_and(|word| word == "reconfig");
-    let long = ["-add", "-remove", "-members", "-file"];
+    let long: &[&str] = match words.first().map(String::as_str) {
+        Some("reconfig") => &["-add", "-remove", "-members", "-file"],
+        Some("find") => &["-name"],
+        _ => &[],
+    };
     words
         .into_iter()
-        .map(|word| if is_reconfig && long.contains(&word.as_str()) { format!("-{word}") } else { word })
+        .map(|word| if long.contains(&word.as_str()) { format!("-{word}") } else { word })
         .collect()
 }
 
@@ -500,6 +504,7 @@ mod tests {
             "redo 3",
             "getAllChildrenNumber /a",
             "getEphemerals",
+            "find /a -name b*",
             "whoami",
             "version",
             "quit",

@@ -12,7 +12,7 @@ use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::history::{FileHistory, History, SearchDirection};
-use rustyline::{Config, Context, Editor, ExternalPrinter, Helper, Hinter, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper, Hinter, Validator};
 
 use crate::command::{Line, normalize};
 use crate::error::ShellError;
@@ -73,7 +73,9 @@ fn at_terminal(session: &Rc<RefCell<Session>>, json: bool, asks: bool) -> Result
     let config = Config::builder()
         .max_history_size(HISTORY_MAX)
         .map_err(failed("the history"))?
-        .auto_add_history(false);
+        .auto_add_history(false)
+        // As in bash: what all candidates have in common, then the candidates.
+        .completion_type(CompletionType::List);
     let mut editor: Terminal = Editor::with_config(config.build()).map_err(failed("the terminal"))?;
     editor.set_helper(Some(Assistant { session: Rc::clone(session), commands: command_names() }));
     let history = history_file();

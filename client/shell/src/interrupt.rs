@@ -1,17 +1,20 @@
 //! Ctrl-C in the interactive shell: it ends the command, not the shell.
 
-use std::io;
+use std::io::{self, Write};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringkeeper_client::Wait;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::error::ShellError;
 
 /// How long Ctrl-C may take to be noticed.
 const NOTICE: Duration = Duration::from_millis(50);
+const NOTICE_AT_MOST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -52,13 +55,22 @@ pub(crate) fn wait<F: Future>(future: F) -> Result<F::Output, ShellError> {
     }
 }
 
-/// Reads a line of an answer to a question; `None` at the end of the input.
-pub(crate) fn ask(question: &str) -> io::Result<Option<String>> {
-    use io::Write;
+/// Reads a line of an answer to a question; `None` at the end of the input. Ctrl-C ends the wait for it.
+pub(crate) fn ask(question: &str) -> Result<Option<String>, ShellError> {
     let mut stderr = io::stderr();
-    write!(stderr, "{question}")?;
-    stderr.flush()?;
+    write!(stderr, "{question}").and_then(|()| stderr.flush()).map_err(ShellError::io("asking"))?;
+    let stdin = io::stdin();
+    // A read would go on after the signal. A terminal gives a line at a time, so that none is left unread in
+    // the buffer of `stdin` when there is nothing to poll.
+    loop {
+        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut ready, Some(&NOTICE_AT_MOST)) {
+            Ok(0) | Err(Errno::INTR) => check()?,
+            Ok(_) => break,
+            Err(error) => return Err(ShellError::io("waiting for an answer")(error.into())),
+        }
+    }
     let mut answer = String::new();
-    let read = io::stdin().read_line(&mut answer)?;
+    let read = stdin.read_line(&mut answer).map_err(ShellError::io("reading an answer"))?;
     Ok((read > 0).then(|| answer.trim().to_lowercase()))
 }

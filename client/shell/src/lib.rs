@@ -86,7 +86,10 @@ fn try_run(args: ShellArgs) -> Result<(), ShellError> {
     let stdin_is_terminal = std::io::stdin().is_terminal();
     let asks = stdin_is_terminal && !args.yes;
     if args.command.is_empty() {
-        interrupt::install()?;
+        // A script ends by Ctrl-C, at a terminal only its command does.
+        if stdin_is_terminal {
+            interrupt::install()?;
+        }
         return interactive::run(target, args.json, asks, stdin_is_terminal);
     }
     // Usage first: help needs no server.

@@ -37,6 +37,8 @@ pub(super) struct Claim {
     client: Client,
     place: Place,
     node: Option<OwnNode>,
+    /// The names beside a numbered znode just after its creation, if they are known.
+    beside: Option<Vec<String>>,
     /// Whether a create was sent.
     is_made: bool,
 }
@@ -53,7 +55,7 @@ impl Claim {
     }
 
     fn new(client: &Client, place: Place) -> Self {
-        Self { client: client.clone(), place, node: None, is_made: false }
+        Self { client: client.clone(), place, node: None, beside: None, is_made: false }
     }
 
     pub(super) const fn client(&self) -> &Client {
@@ -63,6 +65,12 @@ impl Claim {
     /// The znode, once [`Claim::make`] has succeeded.
     pub(super) const fn node(&self) -> Option<&OwnNode> {
         self.node.as_ref()
+    }
+
+    /// The names of the siblings of a numbered znode when it was created, its own among them, once.
+    /// `None` if a lost connection has taken them.
+    pub(super) const fn take_beside(&mut self) -> Option<Vec<String>> {
+        self.beside.take()
     }
 
     /// Creates the znode, and its parents if need be; `data` is that of a numbered one. `false` if the
@@ -102,11 +110,17 @@ impl Claim {
         }
     }
 
-    async fn create(&self, data: &[u8]) -> Result<OwnNode> {
+    async fn create(&mut self, data: &[u8]) -> Result<OwnNode> {
         let created = match &self.place {
             Place::Numbered { parent, prefix } => {
                 let path = path::join(parent, prefix);
-                self.client.create(&path, data, CreateMode::EphemeralSequential).await?
+                let created = self.client.create(&path, data, CreateMode::EphemeralSequential);
+                // Whoever stands in a line looks at it next: executed after the create, in its round trip.
+                let beside = self.client.get_children(parent);
+                let created = created.await?;
+                // Without it, it is asked for again.
+                self.beside = beside.await.ok().map(|(names, _)| names);
+                created
             }
             Place::Fixed { path, token } => self.client.create(path, token, CreateMode::Ephemeral).await?,
         };

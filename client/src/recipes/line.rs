@@ -104,8 +104,9 @@ impl Line {
     /// Stands in line until it is our turn.
     pub(super) async fn enter(&self, class: Class) -> Result<Holding> {
         loop {
-            let (claim, node) = self.stand(class).await?;
-            if self.wait(class, &node).await?
+            let (mut claim, node) = self.stand(class).await?;
+            let children = claim.take_beside();
+            if self.wait(class, &node, children).await?
                 && let Some(holding) = Holding::new(claim)
             {
                 return Ok(holding);
@@ -122,7 +123,7 @@ impl Line {
             for path in self.ahead(class, node.name()).await? {
                 self.ask(&path, request).await?;
             }
-            if self.wait(class, &node).await?
+            if self.wait(class, &node, None).await?
                 && let Some(holding) = Holding::new(claim)
             {
                 return Ok(holding);
@@ -140,8 +141,11 @@ impl Line {
 
     /// Stands in line, and leaves it again if it is not our turn at once.
     pub(super) async fn try_enter(&self, class: Class) -> Result<Option<Holding>> {
-        let (claim, node) = self.stand(class).await?;
-        let children = self.children().await?;
+        let (mut claim, node) = self.stand(class).await?;
+        let children = match claim.take_beside() {
+            Some(children) => children,
+            None => self.children().await?,
+        };
         if turn(&children, node.name(), class, self.names) == Turn::Ours {
             return Ok(Holding::new(claim));
         }
@@ -162,10 +166,13 @@ impl Line {
         Ok((claim, node))
     }
 
-    /// `false` if our znode is gone from the line.
-    async fn wait(&self, class: Class, node: &OwnNode) -> Result<bool> {
+    /// `false` if our znode is gone from the line. `seen` is the line as it was lately, if that is known.
+    async fn wait(&self, class: Class, node: &OwnNode, mut seen: Option<Vec<String>>) -> Result<bool> {
         loop {
-            let children = self.children().await?;
+            let children = match seen.take() {
+                Some(children) => children,
+                None => self.children().await?,
+            };
             match turn(&children, node.name(), class, self.names) {
                 Turn::Ours => return Ok(true),
                 Turn::Gone => return Ok(false),

@@ -133,10 +133,10 @@ impl Queue {
         self.seen = names.into();
     }
 
-    /// Finds out what became of a take that was dropped.
+    /// Finds out what became of a take that was dropped. If the session has ended since, nobody knows.
     async fn settle(&mut self) -> Result<()> {
         if self.unsettled.is_some() {
-            let was_taken = self.mark.settle().await?;
+            let was_taken = self.mark.settle().await.map_err(|_| Error::ConnectionLoss)?;
             self.undelivered.extend(self.unsettled.take().filter(|_| was_taken));
         }
         Ok(())

@@ -8,7 +8,8 @@
 
 pub(crate) mod proxy;
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -69,6 +70,19 @@ impl Servers {
     /// The test's own subtree.
     pub(crate) fn root(&self) -> &str {
         &self.root
+    }
+
+    /// A number that `mntr` tells, summed over all servers; `None` if one does not tell it.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        let of = |address: &str| {
+            let mut stream = TcpStream::connect(address).expect("the server is there");
+            stream.write_all(b"mntr").expect("asked");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("answered");
+            let value = |line: &str| line.strip_prefix(name)?.strip_prefix('\t')?.trim().parse::<f64>().ok();
+            answer.lines().find_map(value)
+        };
+        self.addresses.split(',').map(of).sum()
     }
 
     /// A client whose connection goes through `proxy`.

@@ -388,6 +388,7 @@ impl World {
             }
             Effect::Disconnect { peer } => self.break_connection(node, index_of(peer)),
             Effect::Status(_)
+            | Effect::Departed(_)
             | Effect::Reset
             | Effect::Repaired { .. }
             | Effect::SnapshotChunk { .. }

@@ -1,4 +1,4 @@
-//! What only the leader does: order requests, own sessions, answer syncs, decide expiry.
+//! What only the leader does: order requests, own sessions, answer what needs no transaction, decide expiry.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,11 +35,26 @@ struct Opening {
     timeout_ms: u32,
 }
 
-/// A sync that waits until everything executed before it is committed and a quorum has confirmed, in a round that
-/// began after it came, that this server still leads.
+/// What the leader says of its own knowledge, without a transaction. A leader may have been deposed without knowing
+/// it: said at once, such an answer could contradict its successor.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Synced,
+    /// The session is this connection's, if it still is when this is said.
+    Attached {
+        session: SessionId,
+        password: [u8; 16],
+        timeout_ms: u32,
+    },
+    Rejected,
+}
+
+/// An answer that waits until a zxid is committed and a quorum has confirmed, in a round that began after the question
+/// came, that this server still leads.
 #[derive(Debug)]
-struct WaitingSync {
+struct Unconfirmed {
     client: Client,
+    answer: Answer,
     upto: Zxid,
     round: u64,
 }
@@ -56,7 +71,7 @@ pub(super) struct Leadership {
     /// The connection that a session may write from.
     owners: BTreeMap<SessionId, Client>,
     opening: BTreeMap<SessionId, Opening>,
-    syncs: VecDeque<WaitingSync>,
+    unconfirmed: VecDeque<Unconfirmed>,
     /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the broadcast may
     /// answer late what the leadership of an earlier epoch has asked, and that says nothing about this one's rounds.
     round_asked: u64,
@@ -92,7 +107,7 @@ impl Leadership {
             cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
-            syncs: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
             round_asked: first_round(epoch),
             round_confirmed: first_round(epoch),
             // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
@@ -162,11 +177,11 @@ impl Replica {
     pub fn leadership_confirmed(&mut self, round: u64) {
         let Role::Leading(leadership) = &mut self.role else { return };
         leadership.round_confirmed = leadership.round_confirmed.max(round);
-        if leadership.syncs.back().is_some_and(|sync| sync.round > leadership.round_asked) {
+        if leadership.unconfirmed.back().is_some_and(|last| last.round > leadership.round_asked) {
             leadership.round_asked += 1;
             self.effects.push(Effect::ConfirmLeadership(leadership.round_asked));
         }
-        self.release_syncs();
+        self.release_confirmed();
     }
 
     pub(super) fn lead_turn(&mut self, now: Now, server: ServerId, shard: ShardId, turn: Turn) {
@@ -269,14 +284,13 @@ impl Replica {
         password: [u8; 16],
         timeout_ms: u32,
     ) {
-        let conn = client.origin.conn;
         let known = match self.pipeline.head().session(session) {
             Some(known) => known.password == password || planted!(self.settings.requests, AcceptAnyPassword),
             None => planted!(self.settings.requests, ReviveSessions),
         };
         let Role::Leading(leadership) = &mut self.role else { return };
         if !known || leadership.opening.contains_key(&session) {
-            return self.direct(client, ToShard::Rejected { conn });
+            return self.answer_when_confirmed(client, Answer::Rejected, self.pipeline.last_executed());
         }
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
         let previous = leadership.owners.insert(session, client).filter(|previous| *previous != client);
@@ -285,7 +299,7 @@ impl Replica {
         {
             self.direct(previous, ToShard::Evict { conn: previous.origin.conn });
         }
-        self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
+        self.answer_when_confirmed(client, Answer::Attached { session, password, timeout_ms }, Zxid::ZERO);
     }
 
     fn detach(&mut self, client: Client, session: SessionId) {
@@ -296,29 +310,51 @@ impl Replica {
     }
 
     fn sync(&mut self, client: Client) {
-        let upto = self.pipeline.last_executed();
-        let Role::Leading(leadership) = &mut self.role else { return };
         if planted!(self.settings.requests, SyncAlone) {
-            leadership.syncs.push_back(WaitingSync { client, upto: Zxid::ZERO, round: 0 });
-            return self.release_syncs();
+            return self.direct(client, ToShard::Synced { conn: client.origin.conn });
         }
+        self.answer_when_confirmed(client, Answer::Synced, self.pipeline.last_executed());
+    }
+
+    fn answer_when_confirmed(&mut self, client: Client, answer: Answer, upto: Zxid) {
+        let Role::Leading(leadership) = &mut self.role else { return };
         let idle = leadership.round_asked == leadership.round_confirmed;
         let round = leadership.round_asked + 1;
-        leadership.syncs.push_back(WaitingSync { client, upto, round });
+        leadership.unconfirmed.push_back(Unconfirmed { client, answer, upto, round });
         if idle {
             leadership.round_asked = round;
             self.effects.push(Effect::ConfirmLeadership(round));
         }
     }
 
-    pub(super) fn release_syncs(&mut self) {
+    pub(super) fn release_confirmed(&mut self) {
         let committed = self.pipeline.committed().last_zxid();
         loop {
             let Role::Leading(leadership) = &mut self.role else { return };
             let confirmed = leadership.round_confirmed;
-            let due = |sync: &mut WaitingSync| sync.round <= confirmed && sync.upto <= committed;
-            let Some(WaitingSync { client, .. }) = leadership.syncs.pop_front_if(due) else { return };
-            self.direct(client, ToShard::Synced { conn: client.origin.conn });
+            let due = |waiting: &mut Unconfirmed| waiting.round <= confirmed && waiting.upto <= committed;
+            let Some(waiting) = leadership.unconfirmed.pop_front_if(due) else { return };
+            let Unconfirmed { client, answer, round, .. } = waiting;
+            let conn = client.origin.conn;
+            match answer {
+                Answer::Synced => self.direct(client, ToShard::Synced { conn }),
+                Answer::Rejected => self.direct(client, ToShard::Rejected { conn }),
+                // It ended meanwhile, which is true for good only when that is committed.
+                Answer::Attached { session, .. }
+                    if self.pipeline.head().session(session).is_none()
+                        && !planted!(self.settings.requests, ReviveSessions) =>
+                {
+                    let upto = self.pipeline.last_executed();
+                    let rejected = Unconfirmed { client, answer: Answer::Rejected, upto, round };
+                    let Role::Leading(leadership) = &mut self.role else { return };
+                    leadership.unconfirmed.push_front(rejected);
+                }
+                Answer::Attached { session, password, timeout_ms } if self.owns(client, session) => {
+                    self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
+                }
+                // Another connection has it by now, and this one was evicted; or it went away by itself.
+                Answer::Attached { .. } => {}
+            }
         }
     }
 

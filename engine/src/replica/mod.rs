@@ -286,7 +286,7 @@ impl Replica {
         if matches!(self.role, Role::Following) {
             self.tell_digest();
         }
-        self.release_syncs();
+        self.release_confirmed();
         self.tell_what_is_due();
     }
 

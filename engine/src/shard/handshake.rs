@@ -8,7 +8,6 @@ use ringkeeper_wire::{ConnectRequest, ConnectResponse, PASSWORD_LEN, Record, Ses
 use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
-use crate::mutation::planted;
 use crate::state::State;
 
 impl Shard {
@@ -50,11 +49,7 @@ impl Shard {
             Serving::ReadOnly | Serving::Yes => {}
         }
         let (seen, ours) = (request.last_zxid_seen, self.zxid.to_wire());
-        if seen > ours && !planted!(self.settings.rules, ServeClientAhead) {
-            Err(CloseReason::ClientAhead { seen, ours })
-        } else {
-            Ok(())
-        }
+        if seen > ours { Err(CloseReason::ClientAhead { seen, ours }) } else { Ok(()) }
     }
 
     fn negotiate(&self, requested_ms: i32) -> u32 {

@@ -6,7 +6,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::batch::Batch;
 use super::config::{Config, Durable, Epochs};
-use super::effects::{Effect, Effects, Status};
+use super::effects::{Departure, Effect, Effects, Status};
 use super::history::History;
 use super::message::{Message, Notification, PeerState, Vote};
 use super::mutation::planted;
@@ -16,8 +16,8 @@ use super::quorum::ServerSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Stay,
-    /// Search a leader, passing this one over for a round.
-    Look(Option<ServerId>),
+    /// Search a leader, passing one over for a round when that makes sense.
+    Look(Departure, Option<ServerId>),
     Follow(ServerId),
     Lead,
 }

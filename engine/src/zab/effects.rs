@@ -1,5 +1,6 @@
 //! What goes into the machine and what comes out of it, as plain data.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
@@ -126,6 +127,47 @@ pub struct Learners {
     pub synced_observers: usize,
 }
 
+/// Why a server gives up the leader that it follows, or its own leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// Nothing came from the leader for the peer timeout.
+    LeaderSilent(ServerId),
+    /// The connection to the leader broke.
+    LeaderGone(ServerId),
+    /// The leader says that it does not lead any more.
+    LeaderResigned(ServerId),
+    /// The leader's epoch is older than one that this server has accepted.
+    EpochPassed(ServerId),
+    /// The leader asked to cut off what is committed here, see [`Alarm::CommittedTruncation`].
+    WouldTruncate(ServerId),
+    /// This server led, and heard of no quorum for the peer timeout.
+    QuorumSilent,
+    /// This server was elected, and no quorum was ready in time.
+    QuorumLate,
+    /// This server was elected, and a voter has accepted a newer epoch.
+    NewerEpoch,
+    /// An election took too long and begins anew.
+    ElectionStuck,
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeaderSilent(id) => {
+                write!(f, "nothing was heard from the leader, server {id}, for ringkeeper.peerTimeoutMs")
+            }
+            Self::LeaderGone(id) => write!(f, "the connection to the leader, server {id}, broke"),
+            Self::LeaderResigned(id) => write!(f, "server {id} does not lead any more"),
+            Self::EpochPassed(id) => write!(f, "the epoch of server {id} has passed"),
+            Self::WouldTruncate(id) => write!(f, "server {id} wanted committed transactions cut off"),
+            Self::QuorumSilent => f.write_str("fewer than a quorum were heard for ringkeeper.peerTimeoutMs"),
+            Self::QuorumLate => f.write_str("no quorum was synchronized within initLimit"),
+            Self::NewerEpoch => f.write_str("another server has accepted a newer epoch"),
+            Self::ElectionStuck => f.write_str("the election came to no end"),
+        }
+    }
+}
+
 /// Something an operator should hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
@@ -205,6 +247,8 @@ pub enum Effect {
     },
     /// Stop receiving the snapshot unless it is installed already; answered like the above.
     AbortSnapshot,
+    /// The server leaves the ensemble it was part of; [`Status::Looking`] follows. For the operator.
+    Departed(Departure),
     /// The server's status changed.
     Status(Status),
     /// Leadership is lost, or the attempt at it: drop what was built on proposals that are not committed, and send no

@@ -7,7 +7,7 @@
 use ringkeeper_wire::ServerId;
 
 use super::core::{Core, Decision, Member, Next};
-use super::effects::Effects;
+use super::effects::{Departure, Effects};
 use super::message::{Notification, PeerState, Vote};
 use super::mutation::planted;
 
@@ -119,7 +119,7 @@ impl Election {
         if core.now_ms >= self.restart_at_ms {
             let favourite = Some(self.vote.leader).filter(|id| *id != core.me());
             let passed_over = favourite.filter(|_| core.random().is_multiple_of(2));
-            return Next::Look(passed_over);
+            return Next::Look(Departure::ElectionStuck, passed_over);
         }
         if core.now_ms >= self.resend_at_ms {
             self.broadcast(core, out);

@@ -18,7 +18,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::batch::{Batch, LogMark};
 use super::core::{Core, Decision, Next};
-use super::effects::{Alarm, Effect, Effects, Learners, Status};
+use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status};
 use super::message::{AckEpoch, Join, Message, Pong};
 use super::mutation::planted;
 use super::peer::{Peer, Session};
@@ -261,10 +261,10 @@ impl Leader {
             alive
         });
         if self.phase != Phase::Active && core.now_ms >= self.deadline_ms {
-            return Next::Look(None);
+            return Next::Look(Departure::QuorumLate, None);
         }
         if self.phase != Phase::Discovery && !self.hears_quorum(core) {
-            return Next::Look(None);
+            return Next::Look(Departure::QuorumSilent, None);
         }
         self.round_wanted |= core.now_ms >= self.ping_at_ms;
         self.flush(core, out);
@@ -333,7 +333,10 @@ impl Leader {
         if decision == Decision::No {
             let all_answered = self.peers.iter().all(|peer| !peer.voter || peer.promised || peer.newer);
             let someone_newer = self.peers.iter().any(|peer| peer.voter && peer.newer);
-            return if all_answered && someone_newer { Next::Look(None) } else { Next::Stay };
+            return match all_answered && someone_newer {
+                true => Next::Look(Departure::NewerEpoch, None),
+                false => Next::Stay,
+            };
         }
         if core.promise_durable() && core.log.operation().is_none() {
             self.complete = decision == Decision::Everyone;

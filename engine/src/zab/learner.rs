@@ -6,7 +6,7 @@
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Next};
-use super::effects::{Alarm, Effect, Effects, Status};
+use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::LogOperation;
 use super::message::{
     Ack, AckEpoch, Join, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan, Vote,
@@ -98,7 +98,8 @@ impl Learner {
     pub(super) fn on_tick(&mut self, core: &Core, out: &mut Effects) -> Next {
         if core.now_ms > self.heard_at_ms + core.config.peer_timeout_ms {
             let never_answered = self.phase == Phase::Joining;
-            return Next::Look(Some(self.leader).filter(|_| never_answered));
+            let passed_over = Some(self.leader).filter(|_| never_answered);
+            return Next::Look(Departure::LeaderSilent(self.leader), passed_over);
         }
         if core.now_ms >= self.retry_at_ms {
             self.retry(core, out);
@@ -120,7 +121,10 @@ impl Learner {
             return Next::Stay;
         }
         let same_election = heard.round <= core.round && heard.vote.leader == self.leader;
-        if self.phase == Phase::Joining && same_election { Next::Stay } else { Next::Look(None) }
+        match self.phase == Phase::Joining && same_election {
+            true => Next::Stay,
+            false => Next::Look(Departure::LeaderResigned(self.leader), None),
+        }
     }
 
     /// A message from the leader.
@@ -153,7 +157,7 @@ impl Learner {
 
     fn on_new_epoch(&mut self, core: &mut Core, epoch: Epoch) -> Next {
         if epoch < core.epochs.accepted && !planted!(core.config, PromiseOlderEpoch) {
-            return Next::Look(None);
+            return Next::Look(Departure::EpochPassed(self.leader), None);
         }
         if epoch == self.epoch {
             return Next::Stay;
@@ -185,7 +189,7 @@ impl Learner {
             SyncPlan::Diff => self.phase = Phase::Streaming,
             SyncPlan::Truncate(after) if after < core.commit || after < core.log.floor() => {
                 out.push(Effect::Alarm(Alarm::CommittedTruncation { after }));
-                return Next::Look(Some(self.leader));
+                return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
             }
             SyncPlan::Truncate(after) if after >= last => self.ask_again(false),
             SyncPlan::Truncate(after) if planted!(core.config, SkipTruncate) => {
@@ -200,7 +204,7 @@ impl Learner {
             }
             SyncPlan::Snapshot(last) if last.zxid < core.commit => {
                 out.push(Effect::Alarm(Alarm::CommittedTruncation { after: last.zxid }));
-                return Next::Look(Some(self.leader));
+                return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
             }
             SyncPlan::Snapshot(last) => {
                 self.phase = Phase::Repairing;

@@ -83,7 +83,7 @@ mod tests;
 
 pub use batch::{Batch, BatchError, LogMark};
 pub use config::{Config, Durable, Epochs, LogSummary};
-pub use effects::{Alarm, Effect, Effects, Input, Learners, Status};
+pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status};
 pub use message::{
     Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
     Vote,
@@ -288,7 +288,9 @@ impl Zab {
         match &mut self.role {
             Role::Resting { .. } => {}
             Role::Looking(election) => election.on_disconnected(&mut self.core, peer, out),
-            Role::Following(learner) if learner.leader() == peer => return Next::Look(None),
+            Role::Following(learner) if learner.leader() == peer => {
+                return Next::Look(Departure::LeaderGone(peer), None);
+            }
             Role::Following(_) => {}
             Role::Leading(leader) => leader.on_disconnected(peer),
         }
@@ -389,7 +391,7 @@ impl Zab {
     fn transition(&mut self, next: Next, out: &mut Effects) {
         match next {
             Next::Stay => {}
-            Next::Look(passed_over) => self.look(passed_over, out),
+            Next::Look(why, passed_over) => self.look(why, passed_over, out),
             Next::Follow(leader) => {
                 self.role = Role::Following(Learner::start(&mut self.core, leader, out));
             }
@@ -403,12 +405,15 @@ impl Zab {
         }
     }
 
-    fn look(&mut self, passed_over: Option<ServerId>, out: &mut Effects) {
+    fn look(&mut self, why: Departure, passed_over: Option<ServerId>, out: &mut Effects) {
         if matches!(self.role, Role::Leading(_)) {
             out.push(Effect::Reset);
         }
         if self.core.log.operation() == Some(LogOperation::Install) {
             out.push(Effect::AbortSnapshot);
+        }
+        if self.core.status != Status::Looking {
+            out.push(Effect::Departed(why));
         }
         self.core.set_status(Status::Looking, out);
         self.role = Role::Resting { passed_over };

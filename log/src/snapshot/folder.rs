@@ -21,7 +21,7 @@ impl<S: Storage> Snapshots<S> {
         Self { storage }
     }
 
-    pub(super) const fn storage(&self) -> &S {
+    pub(crate) const fn storage(&self) -> &S {
         &self.storage
     }
 

@@ -197,6 +197,7 @@ impl<M: StateMachine> Host<M> {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             Effect::Disconnect { peer } => self.peers.disconnect(peer),
+            Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
             // It is found again at each heartbeat.
             Effect::Repaired { from, claim } => {
                 tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");

@@ -234,6 +234,7 @@ impl CoreHost {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             zab::Effect::Disconnect { peer } => self.peers.disconnect(peer),
+            zab::Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
             zab::Effect::Status(status) => {
                 self.counters.changed(self.clock.monotonic_ms(), status);
                 report(status);

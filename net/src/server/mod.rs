@@ -18,4 +18,5 @@ use ringkeeper_broadcast::shell::{
 };
 
 pub(crate) use recovery::{Folder, FolderError};
+pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, run};

@@ -10,6 +10,7 @@ use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
+use ringkeeper_log::repair;
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage::{self, Repair, RepairError};
 use ringkeeper_log::snapshot::Snapshots;
@@ -20,6 +21,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 use super::log_task::{LogTask, Restore, mark};
 use super::replay::{self, RestoreError};
 use crate::config::{Config, PeerRole};
+use crate::tools::command_for;
 
 /// A folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +42,15 @@ pub(crate) enum FolderError {
     Log { folder: PathBuf, source: OpenError },
     #[error("the damaged log in {folder} cannot be repaired: {source}")]
     Repair { folder: PathBuf, source: RepairError },
-    #[error("{folder}: {source}")]
-    State { folder: PathBuf, source: RestoreError },
+    #[error(
+        "the log in {folder} is damaged: {source}; nothing of it was changed: `{command}` shows what can be done about it, \
+         and what that loses"
+    )]
+    LogDamaged { folder: PathBuf, source: OpenError, command: String },
+    #[error("{folder}: {source}; `{command}` shows what can be done about it, and what that loses")]
+    State { folder: PathBuf, source: RestoreError, command: String },
+    #[error("{folder}: a repair of the log was interrupted: `{command}` finishes it")]
+    Interrupted { folder: PathBuf, command: String },
 }
 
 /// The server's folders, locked for this process.
@@ -133,7 +142,11 @@ impl Folder {
     /// The folder is another server's, its contents are damaged, or the disk fails.
     pub(crate) async fn recover(&self, seed: u64, salt: u64) -> Result<Recovered, FolderError> {
         let folder = || self.log_dir.clone();
+        let repair = || command_for("log repair", &self.data_dir, &self.log_dir);
         let storage = open(&self.log_dir).await?;
+        if repair::interrupted(&storage).await.is_ok_and(|guard| guard.is_some()) {
+            return Err(FolderError::Interrupted { folder: folder(), command: repair() });
+        }
         let mut meta =
             MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
                 MetaError::Corrupt | MetaError::Missing { .. } => {
@@ -157,15 +170,21 @@ impl Folder {
             && error.is_damage()
             && self.has_peers
         {
-            let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
-            let repair = repair.map_err(|source| FolderError::Repair { folder: folder(), source })?;
-            damage += repair.damage.len() as u64;
-            report(&repair);
+            let done = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
+            let done = done.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+            damage += done.damage.len() as u64;
+            report(&done);
             opened = read_log(&storage, &options).await;
         }
-        let OpenedLog { mut wal, recovered, mut marks } =
-            opened.map_err(|source| FolderError::Log { folder: folder(), source })?;
-        let damaged = |source| FolderError::State { folder: self.data_dir.clone(), source };
+        let OpenedLog { mut wal, recovered, mut marks } = opened.map_err(|source| {
+            if source.is_damage() {
+                FolderError::LogDamaged { folder: folder(), source, command: repair() }
+            } else {
+                FolderError::Log { folder: folder(), source }
+            }
+        })?;
+        let damaged =
+            |source| FolderError::State { folder: self.data_dir.clone(), source, command: repair() };
         snapshots.settle(wal.base()).await.map_err(RestoreError::from).map_err(damaged)?;
         let cluster = meta.meta().promises.cluster;
         let restored = match replay::restore(&snapshots, &wal, cluster, seed).await {

@@ -6,7 +6,7 @@ use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_log::error::ReadError;
-use ringkeeper_log::snapshot::{SnapshotError, Snapshots, file_name};
+use ringkeeper_log::snapshot::{Head, SnapshotError, Snapshots, file_name};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Wal;
 use ringkeeper_wire::Zxid;
@@ -36,10 +36,15 @@ pub(crate) enum RestoreError {
     #[error("a batch of the log cannot be replayed: {0}")]
     Replay(#[from] txn::BatchError),
     #[error(
-        "the log begins after zxid {log_base:#x}, and no sound snapshot reaches that far: put one back from a copy, or let \
-         an empty folder be filled by the ensemble"
+        "the log begins after zxid {log_base:#x}, and no sound snapshot reaches that far{}: put one back from a copy, or let \
+         an empty folder be filled by the ensemble",
+        .damage.as_ref().map(|damage| format!(" ({damage})")).unwrap_or_default()
     )]
-    Gap { log_base: u64 },
+    Gap {
+        log_base: u64,
+        /// What is wrong with the newest snapshot that would.
+        damage: Option<String>,
+    },
     #[error(
         "{file} ends with a transaction that the log does not have: the log is another one, or was cut short"
     )]
@@ -93,8 +98,36 @@ pub(crate) async fn restore<S: Storage>(
     cluster: u64,
     seed: u64,
 ) -> Result<Restored, RestoreError> {
+    let (mut restored, damaged) = read(snapshots, wal, cluster, seed).await?;
+    for zxid in damaged {
+        tracing::warn!(file = file_name(zxid), "removed: the state was restored without it");
+        snapshots.remove(zxid).await?;
+        restored.damaged += 1;
+    }
+    Ok(restored)
+}
+
+/// The state that a server would start with; nothing is changed.
+///
+/// # Errors
+/// As [`restore`].
+pub(crate) async fn read_state<S: Storage>(
+    snapshots: &Snapshots<S>,
+    wal: &Wal<S>,
+) -> Result<State, RestoreError> {
+    Ok(read(snapshots, wal, 0, 0).await?.0.state)
+}
+
+/// The state, and the zxids of the snapshots that were spoiled and are not needed.
+async fn read<S: Storage>(
+    snapshots: &Snapshots<S>,
+    wal: &Wal<S>,
+    cluster: u64,
+    seed: u64,
+) -> Result<(Restored, Vec<u64>), RestoreError> {
     let base = wal.base();
     let mut damaged = Vec::new();
+    let mut damage = None;
     let mut found = None;
     for zxid in snapshots.list().await? {
         // The log does not go on from an older one.
@@ -109,6 +142,7 @@ pub(crate) async fn restore<S: Storage>(
             Err(Unusable::File(error)) if !error.is_damage() => return Err(error.into()),
             Err(error) => {
                 tracing::error!(%error, "a snapshot cannot be used, trying an older one");
+                damage.get_or_insert_with(|| error.to_string());
                 damaged.extend(error.is_spoiled().then_some(zxid));
             }
         }
@@ -116,15 +150,24 @@ pub(crate) async fn restore<S: Storage>(
     let state = match found {
         Some(state) => state,
         None if base.zxid == 0 => State::new(seed),
-        None => return Err(RestoreError::Gap { log_base: base.zxid }),
+        None => return Err(RestoreError::Gap { log_base: base.zxid, damage }),
     };
-    let mut restored = replay(wal, state).await?;
-    for zxid in damaged {
-        tracing::warn!(file = file_name(zxid), "removed: the state was restored without it");
-        snapshots.remove(zxid).await?;
-        restored.damaged += 1;
+    Ok((replay(wal, state).await?, damaged))
+}
+
+/// Reads all of one snapshot: its state, or what is wrong with it.
+///
+/// # Errors
+/// The medium fails.
+pub(crate) async fn check_snapshot<S: Storage>(
+    snapshots: &Snapshots<S>,
+    zxid: u64,
+) -> Result<Result<(State, Head), String>, SnapshotError> {
+    match decode(snapshots, zxid, 0).await {
+        Ok(read) => Ok(Ok(read)),
+        Err(Unusable::File(error)) if !error.is_damage() => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
     }
-    Ok(restored)
 }
 
 /// Reads one snapshot; what is wrong with it and is not the medium's fault comes back as the inner error.
@@ -135,9 +178,9 @@ async fn load<S: Storage>(
     cluster: u64,
 ) -> Result<Result<State, Unusable>, RestoreError> {
     let state = match decode(snapshots, zxid, cluster).await {
-        Ok((state, chain)) => {
+        Ok((state, head)) => {
             let place = wal.find(zxid).await?;
-            if zxid > wal.last().zxid || place.is_none_or(|place| place.checksum.0 != chain) {
+            if zxid > wal.last().zxid || place.is_none_or(|place| place.checksum != head.chain) {
                 return Err(RestoreError::Foreign { file: file_name(zxid) });
             }
             Ok(state)
@@ -151,7 +194,7 @@ async fn decode<S: Storage>(
     snapshots: &Snapshots<S>,
     zxid: u64,
     cluster: u64,
-) -> Result<(State, u32), Unusable> {
+) -> Result<(State, Head), Unusable> {
     let mut reader = snapshots.open(zxid).await?;
     let file = reader.name().to_owned();
     let head = *reader.head();
@@ -179,7 +222,7 @@ async fn decode<S: Storage>(
     let state = decoder.finish().map_err(unusable)?;
     let took_ms = started.elapsed().as_millis();
     tracing::info!(file, bytes, znodes = state.tree().len(), took_ms, "snapshot read");
-    Ok((state, head.chain.0))
+    Ok((state, head))
 }
 
 /// Applies the log after a state to it.
@@ -204,3 +247,6 @@ async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, 
     }
     Ok(Restored { state, snapshot, txns, bytes, damaged: 0 })
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,8 @@ pub(crate) struct Trigger {
     due: WakeFlag,
     /// One is being taken.
     taking: Cell<bool>,
+    /// The operator wants one.
+    commanded: Cell<bool>,
     taken: Cell<Taken>,
 }
 
@@ -103,6 +105,7 @@ impl Trigger {
             bytes_due: Cell::new(0),
             due: WakeFlag::default(),
             taking: Cell::new(false),
+            commanded: Cell::new(false),
             taken: Cell::default(),
         };
         trigger.begin_anew(random);
@@ -133,6 +136,18 @@ impl Trigger {
         if !self.taking.get() {
             self.due.raise();
         }
+    }
+
+    /// The operator wants one: of what is committed now, also when there is one of that already, or when an earlier one
+    /// is still being taken.
+    pub(crate) fn command(&self) {
+        self.commanded.set(true);
+        self.due.raise();
+    }
+
+    /// Whether the operator wants one, which is about to be taken.
+    fn take_command(&self) -> bool {
+        self.commanded.replace(false)
     }
 
     /// Waits until a snapshot is due, and counts from there.

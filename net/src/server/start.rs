@@ -38,7 +38,7 @@ use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 
 use crate::ring::{Consumer, Producer, ring};
-use crate::signals::Shutdown;
+use crate::signals::{Request, Requests};
 
 /// Why a server did not start, or ended before it was told to: one sentence, with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let folder = recovery::Folder::claim(&config)?;
     let socket = listener::bind(config.client_socket())?;
     let quorum_socket = bind_quorum_port(&config)?;
-    let shutdown = Shutdown::on_signals().map_err(StartError::Signals)?;
+    let requests = Requests::on_signals().map_err(StartError::Signals)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let placement = Placement::choose(&cores, config.shards);
     tracing::info!(
@@ -103,7 +103,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
-    executor.run(Server { config, folder, socket, quorum_socket, shutdown, placement }.serve())
+    executor.run(Server { config, folder, socket, quorum_socket, requests, placement }.serve())
 }
 
 fn init_log() {
@@ -131,7 +131,7 @@ struct Server {
     socket: Socket,
     /// Where peers connect; a server alone has none.
     quorum_socket: Option<Socket>,
-    shutdown: Shutdown,
+    requests: Requests,
     placement: Placement,
 }
 
@@ -159,7 +159,7 @@ struct Accepted {
 impl Server {
     /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { config, folder, socket, quorum_socket, shutdown, placement } = self;
+        let Self { config, folder, socket, quorum_socket, requests, placement } = self;
         let clock = Clock::start();
         let ports = [Some(&socket), quorum_socket.as_ref()].into_iter().flatten();
         let ports = ports.map(|port| listener::handle(port, config.client_socket()));
@@ -240,6 +240,7 @@ impl Server {
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
         let (kept, written) = (snapshots.clone(), Rc::clone(&trigger));
         Scrubber::new(&config, kept, Rc::clone(&log), written, integrity).start();
+        glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&trigger))).detach();
         let sending = snapshots::send_snapshots(snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
         let receiving = snapshots::receive_snapshots(snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
         let taking =
@@ -256,7 +257,7 @@ impl Server {
         tracing::info!(address = %config.client_socket(), "serving clients");
 
         let stop = async {
-            poll_fn(|cx| shutdown.poll_requested(cx)).await;
+            poll_fn(|cx| requests.stop.poll_made(cx)).await;
             log.stop();
             std::future::pending().await
         };
@@ -268,6 +269,14 @@ impl Server {
         ended?;
         tracing::info!(zxid = %core.with_node(|node| node.committed().last_zxid()), "stopped");
         Ok(())
+    }
+}
+
+/// Has a snapshot taken whenever the operator wants one.
+async fn snapshots_by_command(wanted: Request, trigger: Rc<Trigger>) {
+    loop {
+        poll_fn(|cx| wanted.poll_taken(cx)).await;
+        trigger.command();
     }
 }
 

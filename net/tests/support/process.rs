@@ -116,8 +116,21 @@ impl Server {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).expect("signalled");
+        self.signal(Signal::TERM);
+    }
+
+    /// Lets it do nothing until [`Self::resume`]: its connections stay open.
+    pub(crate) fn suspend(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
     /// Waits for the end.

@@ -31,6 +31,9 @@ impl World {
             let until_us = &mut self.servers[server].paused_until_us;
             *until_us = (*until_us).max(self.now_us + pause_us);
             self.report.pauses += 1;
+            if self.random.chance(self.faults.isolation) {
+                self.isolate(server, pause_us);
+            }
         }
         if server != peer && self.random.chance(self.faults.disconnect) {
             self.report.disconnects += 1;
@@ -143,6 +146,18 @@ impl World {
         }
     }
 
+    /// Cuts a server off while it pauses, and for up to a leader's patience longer.
+    fn isolate(&mut self, index: usize, pause_us: u64) {
+        self.report.partitions += 1;
+        let until_us = pause_us + self.random.between(10_000, 600_000);
+        for peer in (0..self.servers.len()).filter(|peer| *peer != index) {
+            for (from, to) in [(index, peer), (peer, index)] {
+                self.network.direction(from, to).blocked = true;
+                self.at(until_us, Event::Unblock { from, to });
+            }
+        }
+    }
+
     fn heal(&mut self) -> Result<(), Violation> {
         self.say("healed");
         self.healed = true;
@@ -217,7 +232,11 @@ impl World {
             }
         } else if client.pending() < PENDING_MAX {
             let burst = self.random.between(0, 4);
-            asks.extend((0..burst).map(|_| workload::draw(&mut self.random)));
+            let draw = match (index as u64) < self.faults.readers {
+                true => workload::draw_read,
+                false => workload::draw,
+            };
+            asks.extend((0..burst).map(|_| draw(&mut self.random)));
             if self.random.chance(3) {
                 asks.push(Ask::Close);
             }

@@ -10,6 +10,8 @@ use crate::random::Random;
 pub struct FaultMix {
     pub servers: u64,
     pub clients: u64,
+    /// Among them, so many that do not write: what they ask waits for no write of their own.
+    pub readers: u64,
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
@@ -18,6 +20,9 @@ pub struct FaultMix {
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
     pub pause_max_us: u64,
+    /// Share of pauses, per mille, in which the server is cut off as well, until a while after it goes on: a leader
+    /// that has been replaced and does not hear of it.
+    pub isolation: u64,
     /// Breaks a connection between two servers.
     pub disconnect: u64,
     pub partition: u64,
@@ -64,10 +69,12 @@ impl FaultMix {
         Self {
             servers: [1, 3, 3, 3, 3, 5][random.index(6)],
             clients: random.between(2, 4),
+            readers: [0, 0, 1, 2][random.index(4)],
             crash,
             wipe: if random.chance(400) { 300 } else { 0 },
             pause,
             pause_max_us: [20_000, 300_000, 2_500_000][random.index(3)],
+            isolation: [0, 500][random.index(2)],
             disconnect,
             partition,
             clock_jump,

@@ -61,18 +61,25 @@ pub(crate) fn draw(random: &mut Random) -> Ask {
             }
             Ask::Multi(parts)
         }
-        46..=63 => Ask::Data { path: any_path(random), watch: random.chance(400) },
-        64..=77 => Ask::Exists { path: any_path(random), watch: random.chance(400) },
-        78..=90 => {
+        46..=97 => draw_read(random),
+        // Something gone whose name is known: keeps the tree small.
+        _ => Ask::Delete { path: any_path(random), version: -1 },
+    }
+}
+
+/// One request that changes nothing.
+pub(crate) fn draw_read(random: &mut Random) -> Ask {
+    match random.below(50) {
+        0..=16 => Ask::Data { path: any_path(random), watch: random.chance(400) },
+        17..=29 => Ask::Exists { path: any_path(random), watch: random.chance(400) },
+        30..=41 => {
             let (path, stat) =
                 if random.chance(150) { ("/".into(), false) } else { (any_path(random), true) };
             Ask::Children { path, watch: random.chance(400), stat }
         }
-        91..=95 => Ask::Sync,
-        96 => Ask::Ping,
-        97 => Ask::AddWatch { path: any_path(random), recursive: random.chance(500) },
-        // Something gone whose name is known: keeps the tree small.
-        _ => Ask::Delete { path: any_path(random), version: -1 },
+        42..=47 => Ask::Sync,
+        48 => Ask::Ping,
+        _ => Ask::AddWatch { path: any_path(random), recursive: random.chance(500) },
     }
 }
 

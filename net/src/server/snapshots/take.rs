@@ -46,6 +46,7 @@ async fn take<S: Storage>(
     core: &CoreHost,
     log: &LogQueue<State>,
 ) -> Result<Zxid, SnapshotError> {
+    let commanded = trigger.take_command();
     let (state, mark) = loop {
         match core.with_node(|node| node.snapshot()) {
             Some(snapshot) => break snapshot,
@@ -53,7 +54,8 @@ async fn take<S: Storage>(
         }
     };
     let zxid = mark.zxid;
-    if snapshots.list().await?.first() == Some(&zxid.0) {
+    // Who waits for one by command waits for a new file.
+    if !commanded && snapshots.list().await?.first() == Some(&zxid.0) {
         return Ok(zxid);
     }
     let started = Instant::now();

@@ -1,0 +1,105 @@
+//! Open-loop load: requests leave when they are due, whether or not earlier ones are answered, as the requests of many
+//! independent clients do. Latency counts from when a request was due, so time that a server keeps everybody waiting
+//! counts for everyone who would have come meanwhile (no coordinated omission).
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+/// The token of the alarm; sessions have small ones.
+pub(crate) const ALARM: Token = Token(usize::MAX);
+
+/// From this on, a request left late: the generator was not there when it should have been.
+pub(crate) const LATE: Duration = Duration::from_millis(1);
+
+/// How often requests come: independently of each other, at an average rate (a Poisson process).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrivals {
+    per_second: f64,
+    seed: u64,
+}
+
+impl Arrivals {
+    /// # Panics
+    /// The rate is not above zero.
+    pub(crate) fn new(per_second: f64, seed: u64) -> Self {
+        assert!(per_second > 0.0, "{per_second} requests a second");
+        Self { per_second, seed }
+    }
+
+    /// The same rate at other moments, for thread number `thread`.
+    pub(crate) const fn of_thread(self, thread: u64) -> Self {
+        Self { seed: self.seed.wrapping_add(thread), ..self }
+    }
+}
+
+/// When the requests of one thread are due, and an alarm for the next of them.
+pub(crate) struct Agenda {
+    /// The session that the next request goes to.
+    pub(crate) next_lane: usize,
+    arrivals: Arrivals,
+    rng: StdRng,
+    next_due: Instant,
+    /// A timer of the kernel: the poll's own time-out counts in milliseconds.
+    alarm: OwnedFd,
+}
+
+impl Agenda {
+    /// The first request is due now.
+    pub(crate) fn new(arrivals: Arrivals, registry: &Registry) -> Result<Self> {
+        let alarm =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        registry.register(&mut SourceFd(&alarm.as_raw_fd()), ALARM, Interest::READABLE)?;
+        let rng = StdRng::seed_from_u64(arrivals.seed);
+        Ok(Self { next_lane: 0, arrivals, rng, next_due: Instant::now(), alarm })
+    }
+
+    /// When the next request should have left, if that is not after `now`.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.next_due;
+        if due > now {
+            return None;
+        }
+        let pause = -(1.0 - self.rng.random::<f64>()).ln() / self.arrivals.per_second;
+        self.next_due = due + Duration::from_secs_f64(pause);
+        Some(due)
+    }
+
+    /// Has the poll wake when the next request is due. Setting it again forgets an alarm that went off.
+    pub(crate) fn set_alarm(&self, now: Instant) -> Result<()> {
+        // Zero would disarm the timer.
+        let left = self.next_due.saturating_duration_since(now).max(Duration::from_nanos(1));
+        let it_value = Timespec { tv_sec: left.as_secs().try_into()?, tv_nsec: left.subsec_nanos().into() };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_at_the_rate_asked_for() {
+        let poll = mio::Poll::new().unwrap();
+        let mut agenda = Agenda::new(Arrivals::new(1000.0, 7), poll.registry()).unwrap();
+        let end = agenda.next_due + Duration::from_secs(10);
+        let mut last = agenda.next_due;
+        let mut count = 0_u32;
+        while let Some(due) = agenda.take_due(end) {
+            assert!(due >= last, "requests are due in order");
+            last = due;
+            count += 1;
+        }
+        assert!((9_500..10_500).contains(&count), "{count}");
+    }
+}

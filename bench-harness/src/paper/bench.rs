@@ -1,0 +1,387 @@
+//! What an experiment measures with: systems in turn, runs repeated, every figure recorded with its objections.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+
+use super::layout;
+use super::progress::Progress;
+use super::record::{ERROR, Record, Sample};
+use super::service::{Service, Subject};
+use crate::interrupt;
+use crate::machine::{Machine, MachineUse};
+use crate::measure::{Load, Measurement, as_f64, measure};
+use crate::server_cpu::ServerProcesses;
+
+/// Figures that several experiments have.
+pub(crate) const THROUGHPUT: &str = "throughput";
+pub(crate) const SERVER_CPU: &str = "server CPU";
+pub(crate) const LATENCY_P50: &str = "latency p50";
+pub(crate) const LATENCY_P99: &str = "latency p99";
+
+/// How long and how often to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Everything smaller, for a look at the shapes.
+    pub(crate) quick: bool,
+    pub(crate) runs: usize,
+    /// Mixed load on fresh servers, so that a JVM has compiled its code.
+    pub(crate) conditioning: Duration,
+    pub(crate) warmup: Duration,
+    pub(crate) window: Duration,
+}
+
+impl Pace {
+    /// One of two values.
+    pub(crate) const fn pick<T: Copy>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// The saturating load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saturation {
+    pub(crate) sessions: usize,
+    /// Requests outstanding on each session, at most.
+    pub(crate) outstanding: usize,
+    /// Requests outstanding in all.
+    pub(crate) outstanding_total: usize,
+    pub(crate) threads: usize,
+}
+
+/// Size of values, in bytes, as in the paper.
+pub(crate) const PAYLOAD_LEN: usize = 1024;
+
+/// Decides the order of reads and writes.
+const SEED: u64 = 1;
+
+impl Saturation {
+    /// Requests outstanding on each of `sessions`.
+    pub(crate) fn outstanding_each(&self) -> usize {
+        self.outstanding.min(self.outstanding_total / self.sessions).max(1)
+    }
+
+    /// A load of `reads_percent` reads.
+    pub(crate) fn load(&self, reads_percent: u8, warmup: Duration, window: Duration) -> Load {
+        Load {
+            sessions: self.sessions,
+            outstanding: self.outstanding_each(),
+            threads: self.threads,
+            payload_len: PAYLOAD_LEN,
+            znodes: self.sessions,
+            reads_percent,
+            per_second: None,
+            warmup,
+            window,
+            seed: SEED,
+        }
+    }
+}
+
+/// What the command line decides for all experiments.
+pub(crate) struct Settings {
+    pub(crate) subjects: Vec<Subject>,
+    /// Sizes of ensembles, and why not more of them.
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) sizes_note: Option<String>,
+    pub(crate) pace: Pace,
+    pub(crate) saturation: Saturation,
+    pub(crate) work_dir: PathBuf,
+    pub(crate) port: Option<u16>,
+}
+
+/// Latencies of one window, to be written as they are.
+pub(crate) struct Latencies {
+    pub(crate) tag: String,
+    pub(crate) nanoseconds: Histogram<u64>,
+    pub(crate) window: Duration,
+}
+
+/// The bench of one experiment.
+pub(crate) struct Bench<'s> {
+    pub(crate) settings: &'s Settings,
+    pub(crate) progress: &'s Progress,
+    pub(crate) record: Record,
+    pub(crate) latencies: Vec<Latencies>,
+}
+
+impl<'s> Bench<'s> {
+    /// An empty record.
+    pub(crate) const fn new(settings: &'s Settings, progress: &'s Progress, record: Record) -> Self {
+        Self { settings, progress, record, latencies: Vec::new() }
+    }
+
+    pub(crate) const fn pace(&self) -> Pace {
+        self.settings.pace
+    }
+
+    /// Says what is left out and why.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        self.progress.line(&note);
+        self.record.notes.push(note);
+    }
+
+    /// The first of the sizes that the machine is fit for: the one to measure where size is not the question.
+    pub(crate) fn first_size(&self) -> usize {
+        self.settings.sizes.first().copied().unwrap_or(3)
+    }
+
+    /// All sizes that the machine is fit for, with a note on the others.
+    pub(crate) fn sizes(&mut self) -> Vec<usize> {
+        if let Some(note) = self.settings.sizes_note.clone() {
+            self.note(note);
+        }
+        self.settings.sizes.clone()
+    }
+
+    /// Has `each` measure every system on fresh ensembles of these sizes, as often as there are runs.
+    ///
+    /// The systems take turns, so that whatever else the machine does falls on both alike. At the quick pace the runs
+    /// of a system follow each other on the same servers.
+    pub(crate) fn turns(
+        &mut self,
+        sizes: &[usize],
+        mut each: impl FnMut(&mut Turn<'_, 's>) -> Result<()>,
+    ) -> Result<()> {
+        let runs = self.pace().runs;
+        let (starts, runs_a_start) = self.pace().pick((1, runs), (runs, 1));
+        for start in 0..starts {
+            for size in sizes {
+                for subject in &self.settings.subjects {
+                    let first_run = start * runs_a_start + 1;
+                    let runs = first_run..first_run + runs_a_start;
+                    self.on_fresh_servers(subject, *size, runs, &mut each)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_fresh_servers(
+        &mut self,
+        subject: &Subject,
+        size: usize,
+        runs: std::ops::Range<usize>,
+        each: &mut impl FnMut(&mut Turn<'_, 's>) -> Result<()>,
+    ) -> Result<()> {
+        let system = subject.name();
+        self.progress.at(&format!("{system}, {size} servers: starting"));
+        let served = subject.serve(size, &self.settings.work_dir, self.settings.port);
+        let mut run = runs.start;
+        let (service, error) = match served {
+            Err(error) => (None, Some(error)),
+            Ok(mut service) => {
+                let servers = service.addresses().len();
+                let conditioned = condition(&service, &self.settings.saturation, self.pace().conditioning);
+                let mut error = conditioned.context("conditioning").err();
+                while error.is_none() && run < runs.end {
+                    let mut turn = Turn { bench: self, service: &mut service, system, servers, run };
+                    error = each(&mut turn).err();
+                    run += 1;
+                }
+                if matches!(subject, Subject::Running(_)) && error.is_none() {
+                    error = layout::sweep(service.addresses()).context("removing what was laid out").err();
+                }
+                (Some(service), error)
+            }
+        };
+        let Some(error) = error else { return Ok(()) };
+        interrupt::check()?;
+        let tails = service.and_then(|service| service.log_tails());
+        self.fail(system, size, run.saturating_sub(1).max(runs.start), &error, tails.as_deref());
+        Ok(())
+    }
+
+    /// Records figures.
+    pub(crate) fn push(
+        &mut self,
+        origin: Origin<'_>,
+        place: Place<'_>,
+        figures: &[Figure<'_>],
+        invalid: &str,
+    ) {
+        let samples = figures.iter().map(|(figure, unit, value)| Sample {
+            system: origin.system.to_owned(),
+            servers: origin.servers,
+            series: place.series.to_owned(),
+            x: place.x,
+            run: origin.run,
+            figure: (*figure).to_owned(),
+            unit: (*unit).to_owned(),
+            value: Some(*value),
+            invalid: invalid.to_owned(),
+        });
+        self.record.samples.extend(samples);
+    }
+
+    /// Records a run that is an error and no result.
+    pub(crate) fn fail(
+        &mut self,
+        system: &str,
+        servers: usize,
+        run: usize,
+        error: &anyhow::Error,
+        tails: Option<&str>,
+    ) {
+        let error = format!("an error, not a result: {error:#}");
+        self.progress.line(&format!("{system}, run {run}: {error}"));
+        if let Some(tails) = tails.filter(|tails| !tails.trim().is_empty()) {
+            self.progress.line(&format!("the servers' outputs end with:\n{tails}"));
+        }
+        self.record.samples.push(Sample {
+            system: system.to_owned(),
+            servers,
+            series: String::new(),
+            x: 0.0,
+            run,
+            figure: ERROR.to_owned(),
+            unit: String::new(),
+            value: None,
+            invalid: error.replace('\n', " / "),
+        });
+    }
+}
+
+/// A mixed load on fresh servers, so that a JVM has compiled its code.
+pub(crate) fn condition(service: &Service, saturation: &Saturation, length: Duration) -> Result<()> {
+    if length.is_zero() {
+        return Ok(());
+    }
+    let load = saturation.load(50, Duration::ZERO, length);
+    measure(service.addresses(), None, &load).map(drop)
+}
+
+/// One run of one system.
+pub(crate) struct Turn<'b, 's> {
+    pub(crate) bench: &'b mut Bench<'s>,
+    pub(crate) service: &'b mut Service,
+    system: &'static str,
+    servers: usize,
+    /// From 1.
+    pub(crate) run: usize,
+}
+
+/// Whose a figure is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin<'o> {
+    pub(crate) system: &'o str,
+    pub(crate) servers: usize,
+    /// From 1.
+    pub(crate) run: usize,
+}
+
+/// What servers and machine did while something was done.
+pub(crate) struct Around {
+    server_cpu: Option<Duration>,
+    machine: MachineUse,
+}
+
+impl Around {
+    /// CPU time of the servers for a million of `operations`, where it can be seen.
+    pub(crate) fn server_cpu_figure(&self, operations: u64) -> Option<Figure<'static>> {
+        let seconds = self.server_cpu?.as_secs_f64() * 1e6 / as_f64(operations.max(1));
+        Some((SERVER_CPU, "s per million operations", seconds))
+    }
+
+    /// Why it counts for nothing; empty if it counts.
+    pub(crate) fn objections(&self, generator_cpu: Duration, elapsed: Duration) -> Vec<String> {
+        self.machine.objections(generator_cpu.as_secs_f64() / elapsed.as_secs_f64(), 1)
+    }
+}
+
+/// Where a figure belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'p> {
+    /// May be empty.
+    pub(crate) series: &'p str,
+    pub(crate) x: f64,
+}
+
+/// A figure's name, unit and value.
+pub(crate) type Figure<'f> = (&'f str, &'f str, f64);
+
+impl Turn<'_, '_> {
+    pub(crate) const fn pace(&self) -> Pace {
+        self.bench.settings.pace
+    }
+
+    pub(crate) const fn saturation(&self) -> Saturation {
+        self.bench.settings.saturation
+    }
+
+    pub(crate) const fn system(&self) -> &'static str {
+        self.system
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        self.service.addresses()
+    }
+
+    pub(crate) const fn processes(&self) -> Option<&ServerProcesses> {
+        self.service.processes()
+    }
+
+    /// What is measured now, for whoever watches.
+    pub(crate) fn at(&self, what: &str) {
+        let (run, runs) = (self.run, self.pace().runs);
+        let Self { system, servers, .. } = self;
+        self.bench.progress.at(&format!("run {run}/{runs}, {system}, {servers} servers, {what}"));
+    }
+
+    /// Does something and looks at servers and machine before and after.
+    pub(crate) fn around<T>(&self, act: impl FnOnce(&[SocketAddr]) -> Result<T>) -> Result<(T, Around)> {
+        let cpu_time = || self.processes().map(ServerProcesses::cpu_time).transpose();
+        let (cpu_before, machine_before) = (cpu_time()?, Machine::now());
+        let done = act(self.addresses())?;
+        let (cpu_after, machine_after) = (cpu_time()?, Machine::now());
+        let server_cpu = cpu_after.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
+        Ok((done, Around { server_cpu, machine: machine_after.since(&machine_before) }))
+    }
+
+    /// Records figures, none of which counts if there are objections.
+    pub(crate) fn record(&mut self, place: Place<'_>, figures: &[Figure<'_>], objections: &[String]) {
+        let invalid = objections.join("; ");
+        if !invalid.is_empty() {
+            let Self { system, servers, run, .. } = self;
+            let line = format!("{system}, {servers} servers, run {run}: does not count: {invalid}");
+            self.bench.progress.line(&line);
+        }
+        let (system, servers, run) = (self.system, self.servers, self.run);
+        self.bench.push(Origin { system, servers, run }, place, figures, &invalid);
+    }
+
+    /// Records throughput, latencies and CPU times of a window, and its latencies as they are.
+    pub(crate) fn record_measurement(&mut self, place: Place<'_>, measured: &Measurement) {
+        let mut figures = vec![
+            (THROUGHPUT, "operations/s", measured.throughput()),
+            (LATENCY_P50, "us", measured.latency_us(50.0)),
+            (LATENCY_P99, "us", measured.latency_us(99.0)),
+            ("latency p99.9", "us", measured.latency_us(99.9)),
+            ("latency p99.99", "us", measured.latency_us(99.99)),
+            ("generator CPU", "% of a core", measured.generator_share() * 100.0),
+        ];
+        if let Some(cpu) = measured.server_cpu_per_million() {
+            figures.push((SERVER_CPU, "s per million operations", cpu));
+        }
+        let mut objections = measured.objections();
+        if measured.tally.operations == 0 {
+            objections.push("no reply came inside the window".to_owned());
+        }
+        self.record(place, &figures, &objections);
+        self.log(place, &measured.tally.latencies_ns, measured.window);
+        let throughput = super::chart::number(measured.throughput());
+        self.bench.progress.result(&format!("{throughput} operations/s"));
+    }
+
+    /// Keeps latencies as they are.
+    pub(crate) fn log(&mut self, place: Place<'_>, nanoseconds: &Histogram<u64>, window: Duration) {
+        let Self { system, servers, run, .. } = self;
+        let series = place.series.replace([' ', ','], "_");
+        let tag = format!("{system}/{servers}/{series}/{}/run{run}", place.x);
+        self.bench.latencies.push(Latencies { tag, nanoseconds: nanoseconds.clone(), window });
+    }
+}

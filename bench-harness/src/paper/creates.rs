@@ -1,0 +1,102 @@
+//! Creates by synchronous clients: table 2 of the paper, and many clients at once.
+
+use anyhow::Result;
+
+use super::bench::{Bench, LATENCY_P50, LATENCY_P99, PAYLOAD_LEN, Place, SERVER_CPU, THROUGHPUT};
+use super::experiment::{Experiment, Plan, View};
+use super::published;
+use super::scale::{Axis, Scale};
+use crate::creates::{CreateLoad, Creates, create_synchronously};
+use crate::measure::as_f64;
+
+const WORKERS: [usize; 3] = [1, 10, 20];
+const CLIENTS: [usize; 6] = [1, 2, 10, 20, 100, 1000];
+const SMALL_LEN: usize = 100;
+
+const THROUGHPUT_VIEW: View =
+    View { figure: THROUGHPUT, suffix: "", y: Axis { label: "creates/s", scale: Scale::Log } };
+
+/// Table 2.
+pub(crate) struct PaperCreates;
+
+impl Experiment for PaperCreates {
+    fn plan(&self) -> Plan {
+        Plan {
+            id: "table2",
+            title: "Creates by 1, 10 and 20 workers",
+            about: "Each worker creates a znode of 1 KiB, waits, asks for its deletion without waiting, and goes on. Only the \
+                    creates count. The paper has each worker do 50,000; here they do what they can in the window.",
+            x: Axis { label: "workers", scale: Scale::Log },
+            views: vec![
+                THROUGHPUT_VIEW,
+                View {
+                    figure: LATENCY_P50,
+                    suffix: "latency",
+                    y: Axis { label: "median latency of a create, us", scale: Scale::Log },
+                },
+            ],
+            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
+            published: published::table2(),
+            over_servers: false,
+            own_servers: false,
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let sizes = bench.sizes();
+        create(bench, &sizes, &WORKERS, |parent| Creates::new(parent, u32::MAX, PAYLOAD_LEN).deleting())
+    }
+}
+
+/// Creates of 100 B by up to a thousand clients.
+pub(crate) struct ManyCreators;
+
+impl Experiment for ManyCreators {
+    fn plan(&self) -> Plan {
+        Plan {
+            id: "creates",
+            title: "Creates of 100 B by 1 to 1,000 synchronous clients",
+            about: "Each client creates znodes of 100 B under a parent of its own, one after the other.",
+            x: Axis { label: "clients", scale: Scale::Log },
+            views: vec![
+                THROUGHPUT_VIEW,
+                View {
+                    figure: LATENCY_P99,
+                    suffix: "latency",
+                    y: Axis { label: "p99 latency of a create, us", scale: Scale::Log },
+                },
+            ],
+            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
+            published: Vec::new(),
+            over_servers: false,
+            own_servers: false,
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let size = bench.first_size();
+        create(bench, &[size], &CLIENTS, |parent| Creates::new(parent, u32::MAX, SMALL_LEN))
+    }
+}
+
+fn create(
+    bench: &mut Bench<'_>,
+    sizes: &[usize],
+    clients: &[usize],
+    source: impl Fn(&str) -> Creates,
+) -> Result<()> {
+    bench.turns(sizes, |turn| {
+        for clients in clients {
+            turn.at(&format!("{clients} client(s)"));
+            let load = CreateLoad {
+                servers: turn.addresses(),
+                processes: turn.processes(),
+                warmup: turn.pace().warmup,
+                window: turn.pace().window,
+            };
+            let measured = create_synchronously(&load, *clients, &source)?;
+            turn.record_measurement(Place { series: "", x: as_f64(*clients as u64) }, &measured);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,168 @@
+//! What an experiment is, and all there are.
+
+use anyhow::Result;
+
+use super::bench::Bench;
+use super::chart::{Chart, Series, Stroke};
+use super::published::Published;
+use super::record::{Curve, Point, Record};
+use super::scale::Axis;
+use super::table::Table;
+
+/// One experiment: what it measures, how, and how its figures are shown.
+pub(crate) trait Experiment {
+    /// What it is and how to read it.
+    fn plan(&self) -> Plan;
+
+    /// Measures; what it measures goes into the bench's record.
+    fn run(&self, bench: &mut Bench) -> Result<()>;
+
+    /// Pictures of its record, with a suffix of the file's name each.
+    fn pictures(&self, record: &Record) -> Vec<(String, Chart)> {
+        let plan = self.plan();
+        let record = &plan.regard(record);
+        let charts = plan.views.iter().map(|view| (view.suffix.to_owned(), plan.chart(view, record)));
+        charts.filter(|(_, chart)| !chart.is_empty()).collect()
+    }
+
+    /// Tables of its record.
+    fn tables(&self, record: &Record) -> Vec<Table> {
+        let plan = self.plan();
+        let record = &plan.regard(record);
+        plan.figures
+            .iter()
+            .map(|figure| Table::of(record, plan.x.label, figure, &plan.published_for(figure)))
+            .filter(|table| !table.is_empty())
+            .collect()
+    }
+}
+
+/// What an experiment says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// On the command line and in names of files.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// What is measured and with what settings, in sentences.
+    pub(crate) about: &'static str,
+    pub(crate) x: Axis,
+    /// One picture for each.
+    pub(crate) views: Vec<View>,
+    /// One table for each.
+    pub(crate) figures: Vec<&'static str>,
+    /// Figures that others have published for it.
+    pub(crate) published: Vec<Published>,
+    /// The axis is that of servers: a curve goes over all sizes.
+    pub(crate) over_servers: bool,
+    /// It starts, kills or looks into servers, so it needs its own.
+    pub(crate) own_servers: bool,
+}
+
+/// One figure as a picture.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) figure: &'static str,
+    /// Of the file's name; empty for the first picture of an experiment.
+    pub(crate) suffix: &'static str,
+    pub(crate) y: Axis,
+}
+
+impl Plan {
+    /// The record as it is shown.
+    fn regard(&self, record: &Record) -> Record {
+        if self.over_servers { record.over_servers() } else { record.clone() }
+    }
+
+    fn published_for(&self, figure: &str) -> Vec<&Published> {
+        self.published.iter().filter(|published| published.figure == figure).collect()
+    }
+
+    fn chart(&self, view: &View, record: &Record) -> Chart {
+        let curves = record.curves(view.figure);
+        let palette = Palette::of(&curves);
+        let mut series: Vec<Series> = Vec::new();
+        for curve in &curves {
+            let points = record.points(curve, view.figure);
+            series.push(Series {
+                name: curve.name(),
+                colour: palette.colour(curve),
+                stroke: stroke(curve),
+                points,
+            });
+        }
+        for published in self.published_for(view.figure) {
+            let beside = |curve: &&Curve| {
+                published.servers.is_none_or(|servers| servers == curve.servers)
+                    && curve.series == published.series
+            };
+            // The sizes that were not measured here would have nothing beside them.
+            let Some(curve) = curves.iter().find(beside) else { continue };
+            let point =
+                |(x, value): &(f64, f64)| Point { x: *x, least: *value, median: *value, greatest: *value };
+            series.push(Series {
+                name: published.name(),
+                colour: palette.published(curve),
+                stroke: Stroke::Published,
+                points: published.points.iter().map(point).collect(),
+            });
+        }
+        Chart { title: self.title.to_owned(), x: self.x, y: view.y, series, marks: Vec::new() }
+    }
+}
+
+/// Colours tell sizes and series apart, strokes systems; with one size and series only, colours tell systems apart.
+struct Palette<'c> {
+    curves: &'c [Curve],
+    kinds: Vec<(usize, &'c str)>,
+}
+
+impl<'c> Palette<'c> {
+    fn of(curves: &'c [Curve]) -> Self {
+        let mut kinds = Vec::new();
+        for curve in curves {
+            let kind = (curve.servers, curve.series.as_str());
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        Self { curves, kinds }
+    }
+
+    fn colour(&self, curve: &Curve) -> usize {
+        if self.kinds.len() > 1 {
+            let kind = (curve.servers, curve.series.as_str());
+            return self.kinds.iter().position(|other| *other == kind).unwrap_or_default();
+        }
+        self.curves.iter().position(|other| other == curve).unwrap_or_default()
+    }
+
+    fn published(&self, curve: &Curve) -> usize {
+        if self.kinds.len() > 1 { self.colour(curve) } else { self.curves.len() }
+    }
+}
+
+fn stroke(curve: &Curve) -> Stroke {
+    if curve.system == "ZooKeeper" { Stroke::Dashed } else { Stroke::Solid }
+}
+
+/// All experiments, those of the paper first.
+pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
+    use super::*;
+    vec![
+        Box::new(ratios::Ratios::SPREAD),
+        Box::new(ratios::Ratios::AT_LEADER),
+        Box::new(broadcast::BroadcastAlone),
+        Box::new(failures::Failures),
+        Box::new(creates::PaperCreates),
+        Box::new(barriers::Barriers),
+        Box::new(reconfigure::Reconfigure),
+        Box::new(mixed::Mixed),
+        Box::new(creates::ManyCreators),
+        Box::new(latency::LatencyUnderLoad),
+        Box::new(storm::SessionStorm),
+        Box::new(fanout::WatchFanout),
+        Box::new(memory::Memory),
+        Box::new(restart::Restart),
+        Box::new(failover::Failover),
+    ]
+}

@@ -1,0 +1,240 @@
+//! The mixed workload that RaftKeeper's authors published: many reads and lists, few writes.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use ringkeeper_wire::{CreateResponse, GetChildrenResponse, GetDataResponse, Record, Stat};
+
+use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
+use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
+use crate::creates::Creates;
+use crate::driver::Schedule;
+use crate::lane::Source;
+use crate::measure::{Measurement, as_f64, fresh_root, under_load};
+use crate::session::{self, Session};
+use crate::{payload, request};
+
+/// Znodes that each session has when it begins.
+const CHILDREN: u32 = 100;
+
+/// Size of a value, in bytes.
+const VALUE_LEN: usize = 50;
+
+/// Few, so that the layout is short; as many are outstanding in all as with more of them.
+const SESSIONS_MAX: usize = 40;
+
+/// The mixed workload.
+pub(crate) struct Mixed;
+
+impl Experiment for Mixed {
+    fn plan(&self) -> Plan {
+        Plan {
+            id: "mixed",
+            title: "Mixed: create 1, set 8, get 45, list 45, delete 1",
+            about: "The workload of RaftKeeper's published benchmark: of a hundred requests, 1 creates, 8 set, 45 get, 45 list and 1 \
+                    deletes, on 100 children of 50 B. Each session has a parent of its own, knows what is below it, and checks every \
+                    value and every list. Closed loop, saturated.",
+            x: Axis { label: "servers", scale: Scale::Whole },
+            views: vec![View {
+                figure: THROUGHPUT,
+                suffix: "",
+                y: Axis { label: "throughput, operations/s", scale: Scale::Log },
+            }],
+            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99],
+            published: Vec::new(),
+            over_servers: true,
+            own_servers: false,
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let sizes = bench.sizes();
+        bench.turns(&sizes, |turn| {
+            turn.at("saturated");
+            let measured = measure(turn)?;
+            let servers = as_f64(turn.addresses().len() as u64);
+            turn.record_measurement(Place { series: "", x: servers }, &measured);
+            Ok(())
+        })
+    }
+}
+
+fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
+    let saturation = turn.saturation();
+    let count = saturation.sessions.min(SESSIONS_MAX);
+    let mut sessions = Session::open_all(turn.addresses(), count)?;
+    let root = fresh_root();
+    sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
+    let parents: Vec<String> = (0..count).map(|index| format!("{root}/{index:04}")).collect();
+    session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
+    let creates = parents.iter().map(|parent| Creates::new(parent, CHILDREN, VALUE_LEN)).collect();
+    let now = Instant::now();
+    let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
+    let sessions = under_load(sessions, creates, 1, layout, None)?.sessions;
+    let sources = (0..).zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
+    let from = Instant::now() + turn.pace().warmup;
+    let outstanding = saturation.outstanding.min(saturation.outstanding_total / count).max(1);
+    let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };
+    under_load(sessions, sources, saturation.threads, schedule, turn.processes())?.finish(schedule)
+}
+
+/// One session's requests to the children of its parent, which nobody else touches. The oldest child is the one to be
+/// deleted, so those that there are have consecutive numbers.
+struct Children {
+    parent: String,
+    /// Those from here on are there.
+    oldest: u32,
+    /// The next one to be created.
+    next: u32,
+    value: Vec<u8>,
+    rng: StdRng,
+}
+
+/// What a reply must say.
+#[derive(Debug)]
+enum Asked {
+    Create(u32),
+    Set,
+    Get,
+    /// The children from the one up to the other, the last one excluded.
+    List(u32, u32),
+    Delete,
+}
+
+impl Children {
+    fn new(parent: &str, seed: u64) -> Self {
+        let value = payload::first(0, VALUE_LEN);
+        Self { parent: parent.to_owned(), oldest: 0, next: CHILDREN, value, rng: StdRng::seed_from_u64(seed) }
+    }
+
+    fn path(&self, number: u32) -> String {
+        format!("{}/n{number:07}", self.parent)
+    }
+
+    fn any(&mut self) -> String {
+        let number = self.rng.random_range(self.oldest..self.next);
+        self.path(number)
+    }
+}
+
+impl Source for Children {
+    type Expected = Asked;
+
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<Asked> {
+        let asked = match self.rng.random_range(0..100) {
+            0 => {
+                self.next += 1;
+                request::create(out, xid, &self.path(self.next - 1), &self.value);
+                Asked::Create(self.next - 1)
+            }
+            // One is always left to be read.
+            1 if self.next - self.oldest > 1 => {
+                self.oldest += 1;
+                request::delete(out, xid, &self.path(self.oldest - 1));
+                Asked::Delete
+            }
+            1..10 => {
+                request::set_data(out, xid, &self.any(), &self.value);
+                Asked::Set
+            }
+            10..55 => {
+                request::get_data(out, xid, &self.any(), false);
+                Asked::Get
+            }
+            _ => {
+                request::get_children(out, xid, &self.parent);
+                Asked::List(self.oldest, self.next)
+            }
+        };
+        Some(asked)
+    }
+
+    fn check(&self, asked: &Asked, body: &[u8]) -> Result<(), String> {
+        let malformed = |error: ringkeeper_wire::jute::DecodeError| error.to_string();
+        match asked {
+            Asked::Create(number) => {
+                let path = CreateResponse::from_bytes(body).map_err(malformed)?.path;
+                right(path == self.path(*number), || format!("created {path:?} instead of number {number}"))
+            }
+            Asked::Set => {
+                let stat = Stat::from_bytes(body).map_err(malformed)?;
+                right(usize::try_from(stat.data_length) == Ok(VALUE_LEN), || format!("{stat:?}"))
+            }
+            Asked::Get => {
+                let data = GetDataResponse::from_bytes(body).map_err(malformed)?.data.unwrap_or_default();
+                // Every child begins with the same marks; creates of the layout carry its number.
+                right(data.len() == VALUE_LEN && payload::sequence_of(data, 0).is_some(), || {
+                    format!("{data:?}")
+                })
+            }
+            Asked::List(oldest, next) => check_list(body, *oldest, *next),
+            Asked::Delete => right(body.is_empty(), || format!("{} bytes after a delete", body.len())),
+        }
+    }
+}
+
+fn right(is_right: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if is_right { Ok(()) } else { Err(why()) }
+}
+
+/// Whether the names are those from `oldest` up to `next`, each once: names are distinct, so their number and range decide.
+fn check_list(body: &[u8], oldest: u32, next: u32) -> Result<(), String> {
+    let children = GetChildrenResponse::from_bytes(body).map_err(|error| error.to_string())?.children;
+    let expected = usize::try_from(next - oldest).expect("a count of znodes");
+    if children.len() != expected {
+        return Err(format!("{} children instead of {expected}", children.len()));
+    }
+    let mut sum = 0;
+    for name in children.iter() {
+        let number = name.strip_prefix('n').and_then(|digits| digits.parse::<u32>().ok());
+        match number {
+            Some(number) if (oldest..next).contains(&number) => sum += u64::from(number),
+            _ => return Err(format!("a child {name:?} that should not be there")),
+        }
+    }
+    right(sum == (oldest..next).map(u64::from).sum::<u64>(), || "a child is there twice".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> Vec<u8> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut body = Vec::new();
+        GetChildrenResponse { children: names.as_slice().into() }.encode(&mut body);
+        body
+    }
+
+    #[test]
+    fn a_list_must_have_every_child_once() {
+        assert_eq!(check_list(&list(&["n0000002", "n0000001"]), 1, 3), Ok(()));
+        for wrong in [&["n0000001"][..], &["n0000001", "n0000003"], &["n0000001", "n0000001"]] {
+            assert!(check_list(&list(wrong), 1, 3).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_requests_are_mixed_as_published() {
+        let mut children = Children::new("/p", 1);
+        let mut out = Vec::new();
+        let mut counts = [0_usize; 5];
+        for xid in 0..100_000 {
+            out.clear();
+            let place = match children.issue(&mut out, xid).unwrap() {
+                Asked::Create(_) => 0,
+                Asked::Set => 1,
+                Asked::Get => 2,
+                Asked::List(..) => 3,
+                Asked::Delete => 4,
+            };
+            counts[place] += 1;
+        }
+        for (count, expected) in counts.into_iter().zip([1000, 8000, 45_000, 45_000, 1000]) {
+            assert!(count.abs_diff(expected) < expected / 5, "{counts:?}");
+        }
+    }
+}

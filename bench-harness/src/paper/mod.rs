@@ -1,0 +1,336 @@
+//! `bench-harness paper`: the experiments of the ZooKeeper paper (USENIX ATC 2010) and more, on ensembles that it starts
+//! and ends itself, ringkeeper beside Apache ZooKeeper in one run, or on a service that runs already.
+//!
+//! An experiment yields a record: every figure of every run, with the machine and the settings. Tables, pictures and the
+//! index are made from records alone, and can be made again with `--draw`.
+
+mod barriers;
+mod bench;
+mod binary;
+mod broadcast;
+mod chart;
+mod creates;
+mod experiment;
+mod failover;
+mod failures;
+mod fanout;
+mod histograms;
+mod index;
+mod latency;
+mod layout;
+mod memory;
+mod mixed;
+mod paths;
+mod progress;
+mod published;
+mod ratios;
+mod reconfigure;
+mod record;
+mod restart;
+mod scale;
+mod service;
+mod storm;
+mod table;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::bench::{Bench, Pace, Saturation, Settings, THROUGHPUT};
+use self::experiment::Experiment;
+use self::progress::Progress;
+use self::record::Record;
+use self::service::Subject;
+use crate::compare::System;
+use crate::ensemble::ports;
+use crate::environment::{Environment, file_system_of};
+use crate::session::Session;
+use crate::{args, descriptors, interrupt};
+
+/// Folder of the records inside the folder of the results.
+const FOLDER: &str = "paper";
+
+/// The paper's sizes of ensembles.
+const SIZES: [usize; 5] = [3, 5, 7, 9, 13];
+
+/// Servers for each core, at most: with more of them the scheduler is measured.
+const SERVERS_A_CORE: usize = 3;
+
+/// The most sessions that an experiment has open at once.
+const SESSIONS_MAX: usize = 1200;
+
+/// Reproduces the paper's experiments: tables, CSV, latencies, pictures, and an index of them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PaperArgs {
+    /// Everything smaller: all of it in less than half an hour
+    #[arg(long)]
+    quick: bool,
+    /// Experiments, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the experiments
+    #[arg(long)]
+    list: bool,
+    /// Measure nothing: make pictures and index again from the records
+    #[arg(long)]
+    draw: bool,
+    /// ringkeeper's server binary [default: the one beside this program, built if it is not there]
+    #[arg(long)]
+    ringkeeper: Option<PathBuf>,
+    /// One more argument for ringkeeper's servers; may be repeated
+    #[arg(long, allow_hyphen_values = true)]
+    ringkeeper_arg: Vec<String>,
+    /// Folder with Apache ZooKeeper's jar and those it needs, to measure it too
+    #[arg(long)]
+    zookeeper: Option<PathBuf>,
+    /// ZooKeeper's greatest heap, as -Xmx takes it
+    #[arg(long, default_value = "1g")]
+    zookeeper_heap: String,
+    /// Measure servers that run, host:port, separated by commas, instead of starting any
+    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = ["ringkeeper", "zookeeper"])]
+    servers: Vec<SocketAddr>,
+    /// Sizes of ensembles [default: 3,5,7,9,13, as far as there are three servers a core at most]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(3..=13))]
+    sizes: Vec<u8>,
+    /// Runs of everything
+    #[arg(long, default_value = "3", value_parser = args::count)]
+    runs: usize,
+    /// Sessions of the saturating load
+    #[arg(long, default_value = "250", value_parser = args::count)]
+    sessions: usize,
+    /// Requests outstanding on each of them, at most
+    #[arg(long, default_value = "100", value_parser = args::count)]
+    outstanding: usize,
+    /// Requests outstanding in all, at most
+    #[arg(long, default_value = "2000", value_parser = args::count)]
+    outstanding_total: usize,
+    /// Load-generating threads [default: half of the cores]
+    #[arg(long, value_parser = args::count)]
+    threads: Option<usize>,
+    /// Folder in which the servers keep their data [default: the system's temporary folder]
+    #[arg(long)]
+    work_dir: Option<PathBuf>,
+    /// First of the ports for the servers, three for each [default: any that are free]
+    #[arg(long)]
+    port: Option<u16>,
+    /// Where the results go
+    #[arg(long, default_value = "results")]
+    out: PathBuf,
+}
+
+/// An end that nothing should come near.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &PaperArgs) -> Result<()> {
+    let all = experiment::all();
+    if args.list {
+        all.iter()
+            .for_each(|experiment| println!("{:<10} {}", experiment.plan().id, experiment.plan().title));
+        return Ok(());
+    }
+    let chosen = args.chosen(&all)?;
+    let folder = args.out.join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("no folder {}", folder.display()))?;
+    if args.draw {
+        for experiment in
+            chosen.iter().filter(|experiment| paths::csv(&args.out, experiment.plan().id).exists())
+        {
+            draw(&args.out, *experiment, &Record::load(&paths::csv(&args.out, experiment.plan().id))?)?;
+        }
+        return index::write(&args.out, &all);
+    }
+    descriptors::reserve(SESSIONS_MAX.max(args.sessions))?;
+    let settings = args.settings()?;
+    let facts = args.facts(&settings)?;
+    let progress = Progress::new();
+    let mut failed = 0;
+    for (index, experiment) in (1..).zip(&chosen) {
+        let plan = experiment.plan();
+        if plan.own_servers && !args.servers.is_empty() {
+            progress.line(&format!(
+                "{}: left out: it starts and ends servers, and those of --servers are not its own",
+                plan.id
+            ));
+            continue;
+        }
+        progress.experiment(plan.id, index, chosen.len());
+        let mut bench =
+            Bench::new(&settings, &progress, Record { facts: facts.clone(), ..Record::default() });
+        let done = experiment.run(&mut bench);
+        keep(&args.out, *experiment, &bench)?;
+        // After each experiment: what is measured is not lost if a later one is interrupted.
+        index::write(&args.out, &all)?;
+        interrupt::check()?;
+        done.with_context(|| format!("experiment {}", plan.id))?;
+        failed += bench.record.samples.iter().filter(|sample| sample.figure == record::ERROR).count();
+    }
+    progress.line(&format!("written: {} and {}", args.out.join("README.md").display(), folder.display()));
+    match failed {
+        0 => Ok(()),
+        failed => bail!("runs that were errors: {failed}"),
+    }
+}
+
+/// Writes and shows what an experiment has yielded.
+fn keep(out: &Path, experiment: &dyn Experiment, bench: &Bench<'_>) -> Result<()> {
+    let id = experiment.plan().id;
+    if bench.record.samples.is_empty() {
+        return Ok(());
+    }
+    bench.record.save(&paths::csv(out, id))?;
+    if !bench.latencies.is_empty() {
+        histograms::write(&paths::histograms(out, id), &bench.latencies)?;
+    }
+    bench.progress.line(&format!("{id}: {}", experiment.plan().title));
+    experiment.tables(&bench.record).iter().for_each(|table| println!("{}", table.text()));
+    draw(out, experiment, &bench.record)
+}
+
+fn draw(out: &Path, experiment: &dyn Experiment, record: &Record) -> Result<()> {
+    for (suffix, chart) in experiment.pictures(record) {
+        chart.draw(&out.join(FOLDER).join(paths::picture_name(experiment.plan().id, &suffix)))?;
+    }
+    Ok(())
+}
+
+impl PaperArgs {
+    fn chosen<'e>(&self, all: &'e [Box<dyn Experiment>]) -> Result<Vec<&'e dyn Experiment>> {
+        let known: Vec<&str> = all.iter().map(|experiment| experiment.plan().id).collect();
+        for id in &self.only {
+            ensure!(known.contains(&id.as_str()), "no experiment {id:?}; there are {}", known.join(", "));
+        }
+        let is_chosen = |id: &str| self.only.is_empty() || self.only.iter().any(|only| only == id);
+        Ok(all.iter().map(AsRef::as_ref).filter(|experiment| is_chosen(experiment.plan().id)).collect())
+    }
+
+    fn subjects(&self) -> Result<Vec<Subject>> {
+        if !self.servers.is_empty() {
+            let sessions = Session::open_all(&self.servers, self.servers.len())?;
+            crate::session::close_all(sessions)?;
+            return Ok(vec![Subject::Running(self.servers.clone())]);
+        }
+        // First what can be wrong on the command line, then what may take a while.
+        let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
+        let zookeeper = zookeeper.transpose()?;
+        let ringkeeper = match &self.ringkeeper {
+            Some(binary) => System::ringkeeper(binary, &self.ringkeeper_arg)?,
+            None => System::ringkeeper(&binary::beside_this_program()?, &self.ringkeeper_arg)?,
+        };
+        Ok(std::iter::once(ringkeeper).chain(zookeeper).map(Subject::Own).collect())
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let cores = std::thread::available_parallelism()?.get();
+        let (sizes, sizes_note) = self.sizes(cores);
+        if self.port.is_some() && self.servers.is_empty() {
+            let most = sizes.iter().copied().max().unwrap_or_default().max(failures::SERVERS);
+            ports(most, self.port).context("choose others with --port, or leave it to the system without")?;
+        }
+        let seconds = Duration::from_secs_f64;
+        let (conditioning, warmup, window) = if self.quick {
+            (seconds(2.0), seconds(0.5), seconds(1.0))
+        } else {
+            (seconds(5.0), seconds(3.0), seconds(10.0))
+        };
+        Ok(Settings {
+            subjects: self.subjects()?,
+            sizes,
+            sizes_note,
+            pace: Pace { quick: self.quick, runs: self.runs, conditioning, warmup, window },
+            saturation: Saturation {
+                sessions: self.sessions,
+                outstanding: self.outstanding,
+                outstanding_total: self.outstanding_total,
+                threads: self.threads.unwrap_or_else(|| (cores / 2).max(1)),
+            },
+            work_dir: self.work_dir.clone().unwrap_or_else(std::env::temp_dir),
+            port: self.port,
+        })
+    }
+
+    fn sizes(&self, cores: usize) -> (Vec<usize>, Option<String>) {
+        if !self.servers.is_empty() {
+            return (vec![self.servers.len()], None);
+        }
+        if !self.sizes.is_empty() {
+            return (self.sizes.iter().map(|size| usize::from(*size)).collect(), None);
+        }
+        let fits = |size: &usize| *size <= (cores * SERVERS_A_CORE).max(SIZES[0]);
+        let (sizes, left_out): (Vec<_>, Vec<_>) = SIZES.into_iter().partition(fits);
+        let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+        let note = (!left_out.is_empty()).then(|| {
+            let left_out = left_out.join(", ");
+            format!("Ensembles of {left_out} servers are left out: on {cores} cores, more than {SERVERS_A_CORE} servers a core would measure the scheduler (--sizes measures them all the same).")
+        });
+        (sizes, note)
+    }
+
+    fn facts(&self, settings: &Settings) -> Result<Vec<(String, String)>> {
+        let mut environment = Environment::of_this_run();
+        for subject in &settings.subjects {
+            match subject.system() {
+                Some(system) => system.describe(&mut environment, "ensembles")?,
+                None => environment.add("servers", format!("{:?}", self.servers)),
+            }
+        }
+        let Pace { runs, conditioning, warmup, window, quick } = settings.pace;
+        environment
+            .add("file system", file_system_of(&settings.work_dir).unwrap_or_else(|| "unknown".into()));
+        environment.add("pace", if quick { "quick" } else { "full" });
+        environment.add("runs", runs);
+        let [window, warmup, conditioning] =
+            [window, warmup, conditioning].map(|length| length.as_secs_f64());
+        environment
+            .add("lengths", format!("window {window} s, warm-up {warmup} s, conditioning {conditioning} s"));
+        let Saturation { sessions, threads, .. } = settings.saturation;
+        let outstanding = settings.saturation.outstanding_each();
+        environment.add(
+            "saturating load",
+            format!("{sessions} sessions with {outstanding} outstanding each, {threads} generator thread(s) on the servers' machine"),
+        );
+        Ok(environment.facts().iter().map(|fact| (fact.name.to_owned(), fact.value.clone())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: PaperArgs,
+    }
+
+    fn args(text: &str) -> PaperArgs {
+        Cli::parse_from(std::iter::once("paper").chain(text.split_whitespace())).args
+    }
+
+    #[test]
+    fn small_machines_leave_large_ensembles_out_and_say_so() {
+        let (sizes, note) = args("").sizes(2);
+        assert_eq!(sizes, [3, 5]);
+        assert!(note.unwrap().starts_with("Ensembles of 7, 9, 13 servers are left out: on 2 cores"));
+        assert_eq!(args("").sizes(16), (SIZES.to_vec(), None));
+        assert_eq!(args("--sizes 7").sizes(2), (vec![7], None));
+    }
+
+    #[test]
+    fn an_unknown_experiment_is_refused_with_those_there_are() {
+        let error = args("--only fig5,fig99").chosen(&experiment::all()).err().unwrap().to_string();
+        assert!(error.contains("\"fig99\"") && error.contains("table2"), "{error}");
+    }
+
+    #[test]
+    fn experiments_have_ids_of_their_own() {
+        let mut ids: Vec<_> = experiment::all().iter().map(|experiment| experiment.plan().id).collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+    }
+}

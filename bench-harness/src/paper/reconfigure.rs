@@ -1,0 +1,218 @@
+//! Section 2.3: a new leader of some application changes its configuration behind a ready znode.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use ringkeeper_wire::{EventType, GetDataResponse, Record, Stat};
+
+use super::bench::{Bench, PAYLOAD_LEN, Place, Turn};
+use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
+use super::{layout, published};
+use crate::fault::Fault;
+use crate::lane::Source;
+use crate::measure::{as_f64, fresh_root};
+use crate::session::{self, Session};
+use crate::{payload, request};
+
+/// The figure of the paper.
+pub(crate) const TIME: &str = "time";
+pub(crate) const ONE_BY_ONE: &str = "one after the other";
+pub(crate) const PIPELINED: &str = "pipelined";
+
+const QUICK: [usize; 1] = [1000];
+const FULL: [usize; 2] = [1000, 5000];
+
+/// Requests outstanding of those that are pipelined.
+const OUTSTANDING: usize = 1000;
+
+/// The error of a read where no znode is.
+const NO_NODE: i32 = -101;
+
+/// Section 2.3.
+pub(crate) struct Reconfigure;
+
+impl Experiment for Reconfigure {
+    fn plan(&self) -> Plan {
+        Plan {
+            id: "sec2.3",
+            title: "Changing a configuration behind a ready znode",
+            about: "A client deletes the ready znode, sets the data of all configuration znodes (1 KiB each), one after the other or \
+                    with 1,000 outstanding, and creates ready again. A second client, at another server, watches ready; when it is \
+                    there again, it reads every znode and must find the new value. The paper expects about 10 s for 5,000 changes one \
+                    after the other, at 2 ms each, and less than a second when they are pipelined.",
+            x: Axis { label: "configuration znodes", scale: Scale::Log },
+            views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
+            figures: vec![TIME, "server CPU"],
+            published: published::section23(),
+            over_servers: false,
+            own_servers: false,
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let size = bench.first_size();
+        bench.turns(&[size], |turn| {
+            let counts: &[usize] = turn.pace().pick(&QUICK, &FULL);
+            for count in counts {
+                let root = fresh_root();
+                layout::create_many(turn.addresses(), &root, *count)?;
+                let mut change = Change::begin(turn, &root, *count)?;
+                for (series, outstanding) in [(ONE_BY_ONE, 1), (PIPELINED, OUTSTANDING)] {
+                    turn.at(&format!("{count} znodes, {series}"));
+                    change = change.carry_out(turn, series, outstanding)?;
+                }
+                change.end()?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Two clients and the configuration between them.
+struct Change {
+    root: String,
+    count: usize,
+    /// Of the values written last.
+    sequence: u64,
+    writer: Session,
+    reader: Session,
+}
+
+impl Change {
+    fn begin(turn: &Turn<'_, '_>, root: &str, count: usize) -> Result<Self> {
+        let addresses = turn.addresses();
+        let mut writer = Session::open(*addresses.first().context("no servers")?)?;
+        let reader = Session::open(*addresses.last().context("no servers")?)?;
+        writer.call(|out, xid| request::create(out, xid, &format!("{root}/ready"), b""))?;
+        Ok(Self { root: root.to_owned(), count, sequence: 0, writer, reader })
+    }
+
+    /// One change of everything; the time of the writer's part.
+    fn carry_out(self, turn: &mut Turn<'_, '_>, series: &str, outstanding: usize) -> Result<Self> {
+        let Self { root, count, sequence, mut writer, mut reader } = self;
+        let (ready, sequence) = (format!("{root}/ready"), sequence + 1);
+        // The writer's earlier create may not have reached the reader's server yet.
+        await_ready(&mut reader, &ready)?;
+        let ((writer, elapsed), around) = turn.around(|_| {
+            let began = Instant::now();
+            writer.call(|out, xid| request::delete(out, xid, &ready))?;
+            let deleted = began.elapsed();
+            expect_event(&mut reader, EventType::NodeDeleted, &ready)?;
+            let there = exists(&mut reader, &ready)?;
+            if there {
+                bail!("{ready} is there although it was deleted");
+            }
+            let went_on = Instant::now();
+            let (mut writer, _) = layout::pipeline(writer, Values::of(&root, count, sequence), outstanding)?;
+            writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
+            Ok((writer, deleted + went_on.elapsed()))
+        })?;
+        expect_event(&mut reader, EventType::NodeCreated, &ready)?;
+        let values = ReadBack(Values::of(&root, count, sequence));
+        let (reader, _) =
+            layout::pipeline(reader, values, OUTSTANDING).context("reading what was changed")?;
+        let mut figures = vec![(TIME, "s", elapsed.as_secs_f64())];
+        figures.extend(around.server_cpu_figure(count as u64));
+        let objections = around.objections(Duration::ZERO, elapsed);
+        turn.record(Place { series, x: as_f64(count as u64) }, &figures, &objections);
+        Ok(Self { root, count, sequence, writer, reader })
+    }
+
+    fn end(self) -> Result<()> {
+        session::close_all(vec![self.writer, self.reader])
+    }
+}
+
+/// Leaves a watch on the ready znode, which is there or about to be.
+fn await_ready(reader: &mut Session, ready: &str) -> Result<()> {
+    if !exists(reader, ready)? {
+        expect_event(reader, EventType::NodeCreated, ready)?;
+        if !exists(reader, ready)? {
+            bail!("{ready} went away again");
+        }
+    }
+    Ok(())
+}
+
+fn exists(session: &mut Session, path: &str) -> Result<bool> {
+    match session.call(|out, xid| request::watch_existence(out, xid, path)) {
+        Ok(_) => Ok(true),
+        Err(Fault::Refused { err: NO_NODE, .. }) => Ok(false),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+fn expect_event(session: &mut Session, wanted: EventType, path: &str) -> Result<()> {
+    let event = session.receive_event()?;
+    if event.event_type != wanted.to_wire() || event.path != path {
+        bail!("{event:?} where {wanted:?} of {path} was due");
+    }
+    Ok(())
+}
+
+/// setData of every znode, to its value of one sequence.
+struct Values {
+    root: String,
+    count: usize,
+    next: usize,
+    sequence: u64,
+    value: Vec<u8>,
+}
+
+impl Values {
+    fn of(root: &str, count: usize, sequence: u64) -> Self {
+        let mut value = payload::first(0, PAYLOAD_LEN);
+        payload::stamp(&mut value, sequence);
+        Self { root: root.to_owned(), count, next: 0, sequence, value }
+    }
+
+    fn next_path(&mut self) -> Option<String> {
+        (self.next < self.count).then(|| {
+            self.next += 1;
+            format!("{}/n{:07}", self.root, self.next - 1)
+        })
+    }
+}
+
+impl Source for Values {
+    type Expected = ();
+
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<()> {
+        let path = self.next_path()?;
+        request::set_data(out, xid, &path, &self.value);
+        Some(())
+    }
+
+    fn check(&self, (): &(), body: &[u8]) -> Result<(), String> {
+        let stat = Stat::from_bytes(body).map_err(|error| error.to_string())?;
+        if usize::try_from(stat.data_length) == Ok(PAYLOAD_LEN) {
+            Ok(())
+        } else {
+            Err(format!("a Stat with dataLength {}", stat.data_length))
+        }
+    }
+}
+
+/// Reads of every znode, each of which must have the value.
+struct ReadBack(Values);
+
+impl Source for ReadBack {
+    type Expected = ();
+
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<()> {
+        let path = self.0.next_path()?;
+        request::get_data(out, xid, &path, false);
+        Some(())
+    }
+
+    fn check(&self, (): &(), body: &[u8]) -> Result<(), String> {
+        let reply = GetDataResponse::from_bytes(body).map_err(|error| error.to_string())?;
+        let found = reply.data.and_then(|data| payload::sequence_of(data, 0));
+        if found == Some(self.0.sequence) {
+            Ok(())
+        } else {
+            Err(format!("value {found:?} behind a ready znode that promises {}", self.0.sequence))
+        }
+    }
+}

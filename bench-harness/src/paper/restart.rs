@@ -1,0 +1,99 @@
+//! Restart: every server is killed, all are started again, and a client wants its data.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::bench::{Bench, Place, Turn};
+use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
+use crate::compare::memory::{SESSIONS, fill};
+use crate::interrupt;
+use crate::request;
+use crate::session::{self, Session};
+
+const TIME: &str = "time until all servers serve";
+
+const FULL: [u32; 3] = [10_000, 100_000, 1_000_000];
+const QUICK: [u32; 2] = [1_000, 30_000];
+
+/// After this, servers do not come back any more.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// Restart.
+pub(crate) struct Restart;
+
+impl Experiment for Restart {
+    fn plan(&self) -> Plan {
+        Plan {
+            id: "restart",
+            title: "Restart of all servers, by the number of znodes",
+            about: "Znodes of 100 B are created, every server is killed (SIGKILL), and all are started again: from starting the first \
+                    until every server has opened a session and answered a read of the znode created last. What the servers read is \
+                    their logs and whatever snapshots they have taken by their own rules.",
+            x: Axis { label: "znodes", scale: Scale::Log },
+            views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
+            figures: vec![TIME],
+            published: Vec::new(),
+            over_servers: false,
+            own_servers: true,
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let size = bench.first_size();
+        bench.turns(&[size], |turn| {
+            let counts: &[u32] = turn.pace().pick(&QUICK, &FULL);
+            let mut there = 0;
+            for count in counts {
+                turn.at(&format!("{count} znodes"));
+                let filled = fill(turn.addresses(), (count - there) / SESSIONS)?;
+                there = *count;
+                let elapsed = restart(turn, &filled.last_path)?;
+                turn.record(
+                    Place { series: "", x: f64::from(*count) },
+                    &[(TIME, "s", elapsed.as_secs_f64())],
+                    &[],
+                );
+            }
+            Ok(())
+        })
+    }
+}
+
+fn restart(turn: &mut Turn<'_, '_>, path: &str) -> Result<Duration> {
+    let ensemble = turn.service.ensemble()?;
+    let count = ensemble.addresses().len();
+    (0..count).try_for_each(|server| ensemble.kill(server).map(drop))?;
+    let began = Instant::now();
+    (0..count).try_for_each(|server| ensemble.restart(server))?;
+    for address in ensemble.addresses() {
+        wait_for(address, path).with_context(|| format!("after the restart, {address}"))?;
+    }
+    let elapsed = began.elapsed();
+    turn.service.renew()?;
+    Ok(elapsed)
+}
+
+/// Waits until a session on `server` can read `path`.
+fn wait_for(server: SocketAddr, path: &str) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Session::open(server) {
+            Ok(mut session) => {
+                session
+                    .call(|out, xid| request::get_data(out, xid, path, false))
+                    .context("reading what was there")?;
+                return session::close_all(vec![session]);
+            }
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => interrupt::sleep_until(Instant::now() + RETRY_PAUSE, || false)?,
+        }
+        if Instant::now() > deadline {
+            bail!("no session within {} s", PATIENCE.as_secs());
+        }
+    }
+}

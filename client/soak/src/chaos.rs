@@ -1,0 +1,113 @@
+//! What goes wrong: servers are killed and suspended, holders are pushed out, sessions are ended.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use ringkeeper_client::{Client, Result, Wait, path};
+
+use crate::ensemble::SERVERS;
+use crate::soak::Soak;
+use crate::{elections, locks};
+
+/// How long a fault of ours may wait for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Lets things go wrong until the deadline; then everything runs again.
+pub(crate) fn run(soak: &Soak, deadline: Instant, fault_every: Duration, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    while soak.sleep_until(deadline.min(Instant::now() + fault_every.mul_f64(rng.random_range(0.5..1.5)))) {
+        match rng.random_range(0..100) {
+            0..50 => kill(soak, &mut rng),
+            50..70 => suspend(soak, &mut rng),
+            70..85 => push_out(soak, &mut rng),
+            _ => end_session(soak, &mut rng),
+        }
+        for server in (0..SERVERS).filter(|server| soak.servers.has_died(*server)) {
+            let logs = soak.servers.log_tails();
+            soak.verdict.violation(format!("server {server} has ended by itself:\n{logs}"));
+        }
+        if Instant::now() >= deadline || soak.is_over() {
+            break;
+        }
+    }
+}
+
+/// Mostly one, sometimes the quorum, seldom all. The leader as often as a follower.
+fn victims(soak: &Soak, rng: &mut StdRng) -> Vec<usize> {
+    let mut servers: Vec<_> = (0..SERVERS).collect();
+    servers.shuffle(rng);
+    if rng.random_bool(0.5)
+        && let Some(leader) = servers.iter().position(|server| soak.servers.leads(*server))
+    {
+        servers.swap(0, leader);
+    }
+    let count = match rng.random_range(0..20) {
+        0 => SERVERS,
+        1 | 2 => 2,
+        _ => 1,
+    };
+    servers.truncate(count);
+    servers
+}
+
+fn kill(soak: &Soak, rng: &mut StdRng) {
+    let victims = victims(soak, rng);
+    for server in &victims {
+        soak.servers.kill(*server);
+        soak.verdict.count("kill -9 of a server");
+    }
+    thread::sleep(Duration::from_millis(rng.random_range(0..2500)));
+    for server in victims {
+        if let Err(error) = soak.servers.launch(server) {
+            soak.verdict.violation(format!("server {server} does not start again: {error}"));
+        }
+    }
+}
+
+fn suspend(soak: &Soak, rng: &mut StdRng) {
+    let victims = victims(soak, rng);
+    for server in &victims {
+        soak.servers.suspend(*server);
+        soak.verdict.count("suspensions of a server");
+    }
+    // Up to longer than a session lives.
+    thread::sleep(Duration::from_millis(rng.random_range(100..7000)));
+    for server in victims {
+        soak.servers.resume(server);
+    }
+}
+
+/// Deletes the znode of a holder: a leader, or who has a lock.
+fn push_out(soak: &Soak, rng: &mut StdRng) {
+    let paths = [elections::PATHS[0], elections::PATHS[1], locks::PATHS[0], locks::PATHS[3]];
+    let Some(path) = paths.choose(rng) else { return };
+    if let Some(Ok(())) = delete_first(soak, path).wait_timeout(ANSWER_MAX) {
+        soak.verdict.count("holders pushed out");
+    }
+}
+
+async fn delete_first(soak: &Soak, parent: &str) -> Result<()> {
+    let client = Client::connect(&soak.connect_string).await?;
+    let (mut names, _) = client.get_children(parent).await?;
+    // The ten digits at the end tell the order.
+    names.sort_unstable_by_key(|name| name.get(name.len().saturating_sub(10)..).map(ToOwned::to_owned));
+    if let Some(first) = names.first() {
+        client.delete(&path::join(parent, first), None).await?;
+    }
+    client.close().await
+}
+
+/// Ends a worker's session behind its back.
+fn end_session(soak: &Soak, rng: &mut StdRng) {
+    let Some(victim) = soak.board.client(rng.random_range(0..1000)) else { return };
+    let ended = async {
+        let builder = Client::builder(&soak.connect_string).resume(victim.session_ticket());
+        builder.connect().await?.close().await
+    };
+    if let Some(Ok(())) = ended.wait_timeout(ANSWER_MAX) {
+        soak.verdict.count("sessions ended behind their owner's back");
+    }
+}

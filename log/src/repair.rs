@@ -1,0 +1,281 @@
+//! Making a sound log out of a damaged one, by an operator's choice.
+//!
+//! The frames that are to stay are written to a new log beside the old one; then the two change places. Nothing is
+//! removed: the files of the old log, and snapshots that the new one does not reach, keep their contents under the name
+//! `aside.<n>.<name>`.
+//!
+//! ```text
+//! 1  repair.log.<sequence>, higher ones than the old log has, are written, verified, durable    server: refuses, damage
+//! 2  meta becomes repair.<first sequence>.meta                                                   server: refuses, no meta
+//! 3  repair.log.<sequence> become log.<sequence>; lower ones, and snapshots behind the new end,
+//!    are set aside                                                                               server: refuses, no meta
+//! 4  repair.<first sequence>.meta becomes meta                                                   server: starts
+//! ```
+//!
+//! A crash before the second step leaves the log as it was; after one behind it [`finish`] does the rest. In between no
+//! server starts, since there is a log and no meta file.
+
+mod beside;
+
+use std::io;
+use std::ops::ControlFlow;
+
+use thiserror::Error;
+
+use crate::error::{AppendError, OpenError};
+use crate::examine::{Damage, Observer, Place, examine};
+use crate::frame::{AlignedBuf, Frame};
+use crate::meta::{self, Meta, MetaError};
+use crate::recover;
+use crate::segment::{Identity, sequence_of};
+use crate::snapshot::{self, SnapshotError, Snapshots};
+use crate::storage::Storage;
+use crate::wal::{Options, Position, Wal};
+use beside::{Beside, PREFIX};
+
+/// Bytes of frames that are written in one append.
+const COPY_LEN: usize = 1024 * 1024;
+
+/// Why a log was not repaired.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The log cannot be read, or the new one cannot be begun.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The new log cannot be written.
+    #[error("writing the new log: {0}")]
+    Append(#[from] AppendError),
+    /// A snapshot cannot be set aside.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// Fewer frames could be read than are to stay.
+    #[error("the log can be read up to zxid {found:#x}, and not up to {wanted:#x}")]
+    Unreached {
+        /// The last zxid that is to stay.
+        wanted: u64,
+        /// The last one that was read.
+        found: u64,
+    },
+    /// A repair was begun and not finished.
+    #[error("an earlier repair was interrupted")]
+    Interrupted,
+    /// The disk failed, or is full.
+    #[error("{action} {file}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Name of the file.
+        file: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// What a repair has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// The end of the log now.
+    pub last: Position,
+    /// Names of the files that were set aside, as they are now: of the log, then of the snapshots.
+    pub set_aside: (Vec<String>, Vec<String>),
+}
+
+/// Writes the log anew, from what comes after `after` up to `until_zxid`, the end of a batch, and nothing else. The
+/// frames between have to be sound and a part of one history. Snapshots after `until_zxid` are set aside as well.
+///
+/// # Errors
+/// Nothing has changed then, or [`finish`] has to be called ([`interrupted`] says so).
+pub async fn rewrite<S: Storage>(
+    log: &S,
+    snapshots: &Snapshots<S>,
+    options: Options,
+    after: Position,
+    until_zxid: u64,
+) -> Result<Repaired, RepairError> {
+    if interrupted(log).await?.is_some() {
+        return Err(RepairError::Interrupted);
+    }
+    let beside = Beside(log.clone());
+    for name in list(&beside).await?.iter().filter(|name| sequence_of(name).is_some()) {
+        beside.remove(name).await.map_err(failed("removing an unfinished", name))?;
+    }
+    let newest = list(log).await?.iter().filter_map(|name| sequence_of(name)).max();
+    let first = newest.unwrap_or(0) + 1;
+    let wal = Wal::begin(beside.clone(), &options, first, after).await?;
+    let mut copying =
+        Copying { wal, after_zxid: after.zxid, until_zxid, frames: Vec::new(), len: 0, failed: None };
+    examine(log, options.identity, &mut copying).await?;
+    let last = copying.finish().await?;
+    if last.zxid != until_zxid {
+        return Err(RepairError::Unreached { wanted: until_zxid, found: last.zxid });
+    }
+    recover::recover(&beside, &options, &mut |_| Ok(())).await?;
+    let guard = guard_name(first);
+    log.rename(meta::NAME, &guard).await.map_err(failed("renaming", meta::NAME))?;
+    sync(log).await?;
+    finish(log, snapshots, options.identity).await
+}
+
+/// The file that an interrupted repair has left in the place of `meta`, if one was.
+///
+/// # Errors
+/// The folder cannot be read.
+pub async fn interrupted<S: Storage>(log: &S) -> Result<Option<String>, RepairError> {
+    Ok(list(log).await?.into_iter().find(|name| guarded(name).is_some()))
+}
+
+/// What the folder's meta file says that an interrupted repair has taken away; `None` if none did.
+///
+/// # Errors
+/// The file is damaged, or the disk fails.
+pub async fn guarded_meta<S: Storage>(log: &S) -> Result<Option<Meta>, MetaError> {
+    let names = log.list().await.map_err(|source| MetaError::Io { action: "looking for", source })?;
+    match names.iter().find(|name| guarded(name).is_some()) {
+        Some(guard) => meta::read(log, guard).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Finishes a repair behind its second step. Does nothing if there is none.
+///
+/// # Errors
+/// The disk fails; it may be tried again.
+pub async fn finish<S: Storage>(
+    log: &S,
+    snapshots: &Snapshots<S>,
+    identity: Identity,
+) -> Result<Repaired, RepairError> {
+    let names = list(log).await?;
+    let guard = names.iter().find_map(|name| Some((name, guarded(name)?)));
+    if let Some((_, first)) = guard {
+        let beside = Beside(log.clone());
+        for name in list(&beside).await?.iter().filter(|name| sequence_of(name).is_some()) {
+            beside.reveal(name).await.map_err(failed("renaming", name))?;
+        }
+        sync(log).await?;
+        for name in names.iter().filter(|name| sequence_of(name).is_some_and(|sequence| sequence < first)) {
+            set_aside(log, name).await?;
+        }
+        sync(log).await?;
+    }
+    let history = recover::recover(log, &Options::new(identity), &mut |_| Ok(())).await?;
+    let last = history.recovered.last;
+    let mut snapshots_aside = Vec::new();
+    if let Some((guard, _)) = guard {
+        for zxid in snapshots.list().await?.into_iter().filter(|zxid| *zxid > last.zxid) {
+            snapshots_aside.push(snapshots.set_aside(zxid).await?);
+        }
+        log.rename(guard, meta::NAME).await.map_err(failed("renaming", guard))?;
+        sync(log).await?;
+    }
+    let now = list(log).await?;
+    let aside = now.into_iter().filter(|name| is_aside_of(name, "log."));
+    let mut aside: Vec<_> = aside.collect();
+    aside.sort_unstable();
+    Ok(Repaired { last, set_aside: (aside, snapshots_aside) })
+}
+
+/// Gives a file a name that nobody looks for; returns it. Not durable before the folder is synced.
+pub(crate) async fn set_aside<S: Storage>(storage: &S, name: &str) -> Result<String, RepairError> {
+    let names = list(storage).await?;
+    let aside = (1_u64..).map(|number| format!("aside.{number}.{name}"));
+    let aside = aside.into_iter().find(|aside| !names.contains(aside)).expect("numbers do not end");
+    storage.rename(name, &aside).await.map_err(failed("renaming", name))?;
+    Ok(aside)
+}
+
+/// Whether a name is that of a file that was set aside and began with `prefix` before.
+fn is_aside_of(name: &str, prefix: &str) -> bool {
+    let rest = name.strip_prefix("aside.").and_then(|rest| rest.split_once('.'));
+    rest.is_some_and(|(number, name)| number.parse::<u64>().is_ok() && name.starts_with(prefix))
+}
+
+fn guard_name(first: u64) -> String {
+    format!("{PREFIX}{first:016x}.{}", meta::NAME)
+}
+
+/// The first sequence of the new log, in the name of the file that guards its way into the old one's place.
+fn guarded(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?.strip_suffix(meta::NAME)?.strip_suffix('.')?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+async fn list<S: Storage>(storage: &S) -> Result<Vec<String>, RepairError> {
+    storage.list().await.map_err(failed("listing", "the log's folder"))
+}
+
+async fn sync<S: Storage>(storage: &S) -> Result<(), RepairError> {
+    storage.sync_dir().await.map_err(failed("syncing", "the log's folder"))
+}
+
+fn failed<'a>(action: &'static str, file: &'a str) -> impl FnOnce(io::Error) -> RepairError + use<'a> {
+    move |source| RepairError::Io { action, file: file.to_owned(), source }
+}
+
+/// Appends what it sees of the old log to the new one.
+struct Copying<S: Storage> {
+    wal: Wal<Beside<S>>,
+    after_zxid: u64,
+    until_zxid: u64,
+    frames: Vec<AlignedBuf>,
+    len: usize,
+    failed: Option<AppendError>,
+}
+
+impl<S: Storage> Copying<S> {
+    async fn write(&mut self) -> ControlFlow<()> {
+        let frames = std::mem::take(&mut self.frames);
+        self.len = 0;
+        self.failed = self.wal.append(&frames).await.err();
+        if self.failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The end of the new log, which is durable and sealed.
+    async fn finish(mut self) -> Result<Position, RepairError> {
+        if self.failed.is_none() {
+            let _ = self.write().await;
+        }
+        match self.failed {
+            Some(error) => Err(error.into()),
+            None => {
+                self.wal.seal().await?;
+                Ok(self.wal.last())
+            }
+        }
+    }
+}
+
+impl<S: Storage> Observer for Copying<S> {
+    async fn frame(&mut self, _: Place<'_>, frame: Frame<'_>) -> ControlFlow<()> {
+        let meta = frame.meta();
+        if meta.first_zxid <= self.after_zxid {
+            return ControlFlow::Continue(());
+        }
+        if meta.last_zxid > self.until_zxid {
+            return ControlFlow::Break(());
+        }
+        let mut bytes = AlignedBuf::with_capacity(frame.bytes().len());
+        bytes.extend_from_slice(frame.bytes());
+        self.len += bytes.len();
+        self.frames.push(bytes);
+        if self.len < COPY_LEN { ControlFlow::Continue(()) } else { self.write().await }
+    }
+
+    fn damage(&mut self, _: &Damage) {}
+}
+
+impl<S: Storage> Snapshots<S> {
+    /// Gives a snapshot a name that no server looks for, durably; returns it.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn set_aside(&self, zxid: u64) -> Result<String, RepairError> {
+        let aside = set_aside(self.storage(), &snapshot::file_name(zxid)).await?;
+        sync(self.storage()).await?;
+        Ok(aside)
+    }
+}
+
+#[cfg(test)]
+mod tests;

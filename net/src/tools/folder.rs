@@ -1,0 +1,158 @@
+//! A stopped server's folder, locked.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::folder::{FolderLock, LockError};
+use ringkeeper_log::meta::{Meta, MetaStore};
+use ringkeeper_log::repair;
+use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::wal::Options;
+
+use super::ToolError;
+use crate::config::Config;
+
+/// Which folder, and how to speak of it.
+#[derive(Args)]
+pub(crate) struct FolderArgs {
+    /// The server's zoo.cfg, which names its folders; the flags below override it
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The server's data folder [default: ringkeeper-data]
+    #[arg(short, long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// Its log folder, if it has one
+    #[arg(long, value_name = "FOLDER")]
+    data_log_dir: Option<PathBuf>,
+    /// Answers as JSON, one object a line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl FolderArgs {
+    pub(super) fn config(&self) -> Result<Config, ToolError> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?.0,
+            None => Config::default(),
+        };
+        if let Some(folder) = &self.data_dir {
+            config.data_dir.clone_from(folder);
+            config.data_log_dir = None;
+        }
+        config.data_log_dir = self.data_log_dir.clone().or(config.data_log_dir);
+        Ok(config)
+    }
+}
+
+/// The folders of a stopped server, which no server can use meanwhile.
+pub(super) struct Folder {
+    pub(super) data_dir: PathBuf,
+    pub(super) log_dir: PathBuf,
+    pub(super) log: DmaStorage,
+    pub(super) snapshots: Snapshots<DmaStorage>,
+    pub(super) options: Options,
+    /// The configuration names other servers of the ensemble.
+    pub(super) has_peers: bool,
+    /// A repair was begun and not finished.
+    pub(super) interrupted: bool,
+    _locks: Vec<FolderLock>,
+}
+
+impl Folder {
+    /// Locks the folders, which have to be there.
+    ///
+    /// # Errors
+    /// They are not ours, or are in use.
+    pub(super) async fn open(args: &FolderArgs) -> Result<Self, ToolError> {
+        let config = args.config()?;
+        let log = open(config.log_dir())?;
+        let snapshots = Snapshots::new(open(&config.data_dir)?);
+        let log_dir = canonical(config.log_dir())?;
+        let data_dir = canonical(&config.data_dir)?;
+        // Nothing is made in a folder that is not ours, not even a lock.
+        let interrupted = is_interrupted(&log, &log_dir).await?;
+        let meta = meta(&log, &log_dir).await?;
+        let mut folders = vec![&data_dir];
+        folders.extend((data_dir != log_dir).then_some(&log_dir));
+        let locks = folders.into_iter().map(|folder| {
+            FolderLock::take(folder).map_err(|error| match error {
+                LockError::InUse { .. } => ToolError::InUse(error),
+                error => ToolError::Lock(error),
+            })
+        });
+        let locks = locks.collect::<Result<_, _>>()?;
+        let options =
+            Options { segment_size_bytes: config.segment_size_bytes, ..Options::new(meta.identity()) };
+        let has_peers = config.servers.len() > 1;
+        Ok(Self { data_dir, log_dir, log, snapshots, options, has_peers, interrupted, _locks: locks })
+    }
+
+    /// As [`Self::open`], and no repair is under way.
+    ///
+    /// # Errors
+    /// As there, and when a repair was interrupted.
+    pub(super) async fn open_settled(args: &FolderArgs) -> Result<Self, ToolError> {
+        let folder = Self::open(args).await?;
+        if folder.interrupted {
+            return Err(ToolError::Interrupted { folder: folder.log_dir });
+        }
+        Ok(folder)
+    }
+
+    /// The command line of a tool for this folder.
+    pub(super) fn command(&self, tool: &str) -> String {
+        command_for(tool, &self.data_dir, &self.log_dir)
+    }
+}
+
+/// The command line of a tool for these folders, to be typed into a shell.
+pub(crate) fn command_for(tool: &str, data_dir: &Path, log_dir: &Path) -> String {
+    let data = format!("ringkeeper {tool} --data-dir {}", quoted(data_dir));
+    if data_dir == log_dir { data } else { format!("{data} --data-log-dir {}", quoted(log_dir)) }
+}
+
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+fn open(folder: &Path) -> Result<DmaStorage, ToolError> {
+    DmaStorage::open_buffered(folder).map_err(|_| ToolError::NotOurs(folder.to_owned()))
+}
+
+fn canonical(folder: &Path) -> Result<PathBuf, ToolError> {
+    folder.canonicalize().map_err(|_| ToolError::NotOurs(folder.to_owned()))
+}
+
+async fn is_interrupted(log: &DmaStorage, folder: &Path) -> Result<bool, ToolError> {
+    let guard = repair::interrupted(log).await;
+    let guard = guard.map_err(|source| ToolError::Repair { folder: folder.to_owned(), source })?;
+    Ok(guard.is_some())
+}
+
+/// Whose folder it is; also while a repair has taken the file away.
+async fn meta(log: &DmaStorage, folder: &Path) -> Result<Meta, ToolError> {
+    let failed = |source| ToolError::Meta { folder: folder.to_owned(), source };
+    let meta = match MetaStore::peek(log).await.map_err(failed)? {
+        None => repair::guarded_meta(log).await.map_err(failed)?,
+        meta => meta,
+    };
+    meta.ok_or_else(|| ToolError::NotOurs(folder.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_named_so_that_a_shell_takes_them() {
+        let command = |data: &str, log: &str| command_for("log verify", Path::new(data), Path::new(log));
+        assert_eq!(command("/a/b", "/a/b"), "ringkeeper log verify --data-dir /a/b");
+        assert_eq!(
+            command("/a/it's", "/b"),
+            r"ringkeeper log verify --data-dir '/a/it'\''s' --data-log-dir /b"
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! A damaged folder: what the server says, and what the tools do about it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ringkeeper_wire::CreateMode;
+use serde_json::Value;
+
+use crate::support::{Client, Server, run_to_end, wait_for};
+
+const TIMEOUT_MS: i32 = 30_000;
+const BLOCK: u64 = 4096;
+
+/// Segments of 1 MiB.
+const SMALL: [&str; 2] = ["-o", "preAllocSize=1024"];
+
+/// A shell's command, with the `ringkeeper` of this test.
+fn shell(folder: &Path, command: &str) -> Output {
+    let bin = Path::new(env!("CARGO_BIN_EXE_ringkeeper")).parent().expect("a folder");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("sh");
+    shell.current_dir(folder).args(["-c", command]).env("PATH", path).env("RUST_LOG", "off");
+    shell.output().expect("the command runs")
+}
+
+/// What it says, and its exit code.
+fn says(folder: &Path, command: &str) -> (i32, String) {
+    let Output { status, stdout, stderr } = shell(folder, command);
+    let said = [stdout, stderr].concat();
+    (status.code().expect("an exit code"), String::from_utf8(said).expect("UTF-8"))
+}
+
+fn json_lines(folder: &Path, command: &str) -> Vec<Value> {
+    let output = shell(folder, command);
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    lines.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+/// What stands between back-ticks.
+fn quoted_command(said: &str) -> String {
+    said.split('`').nth(1).unwrap_or_else(|| panic!("no command in {said}")).to_owned()
+}
+
+fn flip(file: &Path, offset: u64) {
+    let mut file = OpenOptions::new().read(true).write(true).open(file).expect("opened");
+    let mut byte = [0];
+    file.seek(SeekFrom::Start(offset)).expect("sought");
+    file.read_exact(&mut byte).expect("read");
+    byte[0] ^= 1;
+    file.seek(SeekFrom::Start(offset)).expect("sought");
+    file.write_all(&byte).expect("written");
+}
+
+fn log_file(server: &Server) -> PathBuf {
+    server.data_dir().join("log.0000000000000001")
+}
+
+/// `count` znodes of 3000 bytes below `/n`, each of them in a group of its own.
+fn fill(server: &Server, count: usize) {
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    client.create("/n", b"", CreateMode::Persistent);
+    for number in 0..count {
+        client.create(&format!("/n/{number:03}"), &[b'x'; 3000], CreateMode::Persistent);
+    }
+    client.close();
+}
+
+fn stop(server: &mut Server) {
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+/// Where the log holds this znode's creation: the file and the offset of the frame.
+fn place_of(server: &Server, path: &str) -> (PathBuf, u64, String) {
+    let dump = json_lines(server.folder(), "ringkeeper log dump --json");
+    let txn = dump.iter().find(|txn| txn["path"] == path).unwrap_or_else(|| panic!("no {path}"));
+    let file = server.data_dir().join(txn["file"].as_str().expect("a name"));
+    (file, txn["offset"].as_u64().expect("a number"), txn["zxid"].as_str().expect("a zxid").to_owned())
+}
+
+fn children(server: &Server) -> Vec<String> {
+    Client::connect(server.address(), TIMEOUT_MS).children("/n", false)
+}
+
+#[test]
+fn a_damaged_log_is_refused_by_its_place_and_the_command_that_is_named_repairs_it() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 40);
+    stop(&mut server);
+    let (file, offset, zxid) = place_of(&server, "/n/025");
+    flip(&file, offset + 700);
+    let damaged = fs::read(&file).expect("read");
+
+    let output = run_to_end(server.folder(), server.spec());
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(said.contains("log.0000000000000001 is damaged at offset"), "{said}");
+    assert!(said.contains("transactions after zxid 0x"), "{said}");
+
+    let folder = server.folder().to_owned();
+    let (code, verified) = says(&folder, "ringkeeper log verify");
+    assert_eq!(code, 1, "{verified}");
+    let place = format!("log.0000000000000001 at offset {offset}, after zxid");
+    assert!(
+        verified.contains(&place) && verified.contains(&format!("up to {zxid} are lost here")),
+        "{verified}"
+    );
+
+    let (code, offered) = says(&folder, &quoted_command(&said));
+    assert_eq!(code, 1, "{offered}");
+    assert!(offered.contains("LOST: every transaction after zxid"), "{offered}");
+    assert!(!offered.contains("--from-snapshot"), "there is no snapshot: {offered}");
+    assert_eq!(fs::read(&file).expect("read"), damaged, "showing changes nothing");
+    let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
+    let (code, shown) = says(&folder, &command.replace(" --yes", ""));
+    assert_eq!((code, shown.contains("LOST")), (1, true), "{shown}");
+    assert_eq!(fs::read(&file).expect("read"), damaged, "without --yes nothing changes");
+    let (code, repaired) = says(&folder, command);
+    assert_eq!(code, 0, "{repaired}");
+    let aside = server.data_dir().join("aside.1.log.0000000000000001");
+    assert_eq!(fs::read(&aside).expect("set aside"), damaged);
+    assert_eq!(says(&folder, "ringkeeper log verify").0, 0);
+
+    let mut server = server.restart();
+    let expected: Vec<_> = (0..25).map(|number| format!("{number:03}")).collect();
+    assert_eq!(children(&server), expected, "everything before the damage");
+    Client::connect(server.address(), TIMEOUT_MS).create("/n/new", b"", CreateMode::Persistent);
+    server.kill();
+    let server = server.restart();
+    assert_eq!(children(&server).len(), 26, "it goes on from there");
+}
+
+#[test]
+fn with_a_snapshot_behind_the_damage_nothing_is_lost() {
+    let mut server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=40"]);
+    fill(&server, 60);
+    wait_for("a snapshot", || (server.metric("zk_cnt_snapshottime") >= 1.0).then_some(()));
+    stop(&mut server);
+    let (file, offset, _) = place_of(&server, "/n/003");
+    flip(&file, offset + 700);
+    let output = run_to_end(server.folder(), server.spec());
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    let folder = server.folder().to_owned();
+    let (_, offered) = says(&folder, &quoted_command(&said));
+    assert!(offered.contains("no transaction is lost"), "{offered}");
+    let first = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
+    assert!(first.contains("--from-snapshot"), "what loses least comes first: {offered}");
+    let (code, repaired) = says(&folder, first);
+    assert_eq!(code, 0, "{repaired}");
+    let server = server.restart();
+    assert_eq!(children(&server).len(), 60);
+}
+
+#[test]
+fn a_harmed_group_header_costs_no_transaction() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 10);
+    stop(&mut server);
+    let (file, offset, _) = place_of(&server, "/n/004");
+    flip(&file, offset / BLOCK * BLOCK + 20);
+    assert!(!run_to_end(server.folder(), server.spec()).status.success());
+    let (_, offered) = says(server.folder(), "ringkeeper log repair");
+    assert!(offered.contains("no transaction is lost"), "{offered}");
+    let (code, said) = says(server.folder(), "ringkeeper log repair --cut --yes");
+    assert_eq!(code, 0, "{said}");
+    let server = server.restart();
+    assert_eq!(children(&server).len(), 10);
+}
+
+#[test]
+fn flipped_bits_all_over_a_log_are_refused_repaired_and_keep_what_is_before_them() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 12);
+    stop(&mut server);
+    let sound = fs::read(log_file(&server)).expect("read");
+    let end =
+        json_lines(server.folder(), "ringkeeper log ls --json")[0]["used_bytes"].as_u64().expect("bytes");
+    for block in 0..end / BLOCK {
+        fs::write(log_file(&server), &sound).expect("restored");
+        flip(&log_file(&server), block * BLOCK + (block * 37) % 400);
+        let (code, verified) = says(server.folder(), "ringkeeper log verify --json");
+        let verdict: Value =
+            serde_json::from_str(verified.lines().last().expect("a verdict")).expect("an object");
+        assert_eq!(verdict["sound"], code == 0, "{verified}");
+        if code == 0 {
+            // The last block alone holds nothing but a seal, and much of a block nothing at all.
+            assert_eq!(verdict["last_zxid"], verdict["last_known_zxid"], "{verified}");
+            continue;
+        }
+        assert!(verified.contains("log.0000000000000001"), "{verified}");
+        let (code, repaired) = says(server.folder(), "ringkeeper log repair --cut --yes --json");
+        assert_eq!(code, 0, "block {block}: {repaired}");
+        assert_eq!(says(server.folder(), "ringkeeper log verify").0, 0, "block {block}");
+        for entry in fs::read_dir(server.data_dir()).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            if name.starts_with("log.") || name.starts_with("aside.") {
+                fs::remove_file(path).expect("removed");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tools_leave_a_running_server_alone_and_name_it() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 3);
+    for tool in ["log ls", "log dump", "log verify", "log repair", "snapshot ls", "snapshot verify"] {
+        let (code, said) = says(server.folder(), &format!("ringkeeper {tool}"));
+        assert_eq!(code, 2, "{tool}: {said}");
+        assert!(said.contains("is in use by another server (process "), "{tool}: {said}");
+        assert!(said.contains("stop it first"), "{tool}: {said}");
+    }
+    stop(&mut server);
+    assert_eq!(says(server.folder(), "ringkeeper log ls").0, 0);
+    let (code, said) = says(server.folder(), "ringkeeper log ls --data-dir nowhere");
+    assert!(code == 2 && said.contains("not a data folder of ringkeeper"), "{said}");
+    assert!(!server.folder().join("nowhere").exists(), "nothing is made");
+}
+
+#[test]
+fn a_dump_shows_the_transactions_of_a_range() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 5);
+    stop(&mut server);
+    let all = json_lines(server.folder(), "ringkeeper log dump --json");
+    let ops: Vec<_> = all.iter().map(|txn| txn["op"].as_str().expect("an op")).collect();
+    let creates = ["create"; 6];
+    assert_eq!(ops, [&["createSession"][..], &creates, &["closeSession"]].concat());
+    let created = all.iter().find(|txn| txn["path"] == "/n/002").expect("created");
+    assert_eq!((created["bytes"].as_u64(), created["xid"].as_i64()), (Some(3000), Some(4)));
+    let zxid = created["zxid"].as_str().expect("a zxid");
+    let range = format!("ringkeeper log dump --from {zxid} --to {zxid}");
+    let (code, text) = says(server.folder(), &range);
+    assert_eq!((code, text.lines().count()), (0, 1), "{text}");
+    assert!(text.contains("create /n/002 3000 bytes") && text.starts_with(zxid), "{text}");
+}
+
+#[test]
+fn an_interrupted_repair_keeps_the_server_from_starting_until_it_is_finished() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 3);
+    stop(&mut server);
+    // As a repair leaves it that was cut off before its last step.
+    let guard = server.data_dir().join("repair.0000000000000001.meta");
+    fs::rename(server.data_dir().join("meta"), &guard).expect("renamed");
+    let output = run_to_end(server.folder(), server.spec());
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(said.contains("a repair of the log was interrupted"), "{said}");
+    let (code, verified) = says(server.folder(), "ringkeeper log verify");
+    assert!(code == 2 && verified.contains("an earlier repair was interrupted"), "{verified}");
+    let (code, offered) = says(server.folder(), &quoted_command(&said));
+    assert_eq!(code, 1, "{offered}");
+    let (code, finished) = says(server.folder(), &format!("{} --yes", quoted_command(&said)));
+    assert!(code == 0 && finished.contains("repaired: a server starts"), "{finished}");
+    assert!(!guard.exists());
+    assert_eq!(children(&server.restart()).len(), 3);
+}
+
+#[test]
+fn a_member_of_an_ensemble_loses_nothing_by_a_tool() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 10);
+    stop(&mut server);
+    let (file, offset, _) = place_of(&server, "/n/004");
+    flip(&file, offset + 700);
+    let folder = server.folder();
+    fs::write(server.data_dir().join("myid"), "1\n").expect("written");
+    let ensemble: String =
+        (1..=3).map(|id| format!("server.{id}=127.0.0.1:{}:{}\n", 31_000 + id, 31_100 + id)).collect();
+    fs::write(
+        folder.join("zoo.cfg"),
+        format!("dataDir=ringkeeper-data\nclientPort=31200\ninitLimit=10\nsyncLimit=5\n{ensemble}"),
+    )
+    .expect("written");
+    let damaged = fs::read(&file).expect("read");
+    let (code, said) = says(folder, "ringkeeper log repair --config zoo.cfg --cut --yes");
+    assert!(code == 2 && said.contains("this server has peers"), "{said}");
+    assert_eq!(fs::read(&file).expect("read"), damaged);
+}
+
+#[test]
+fn a_running_server_takes_a_snapshot_by_command() {
+    let mut server = Server::start_with(&SMALL);
+    fill(&server, 5);
+    let (code, said) = says(server.folder(), "ringkeeper snapshot take");
+    assert!(code == 0 && said.starts_with("snapshot.000000010000000"), "{said}");
+    let taken = json_lines(server.folder(), "ringkeeper snapshot take --json");
+    assert!(
+        server.data_dir().join(taken[0]["file"].as_str().expect("a name")).exists(),
+        "once more, the same"
+    );
+    assert_eq!(children(&server).len(), 5, "the server goes on");
+    stop(&mut server);
+    let (code, said) = says(server.folder(), "ringkeeper snapshot take");
+    assert!(code == 2 && said.contains("no server uses"), "{said}");
+    assert_eq!(says(server.folder(), "ringkeeper snapshot verify").0, 0);
+}
+
+#[test]
+fn a_snapshot_is_listed_checked_inspected_and_exported() {
+    let mut server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=20"]);
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    client.create("/mine", &[0xff, 0xfe], CreateMode::Ephemeral);
+    fill(&server, 30);
+    wait_for("a snapshot", || (server.metric("zk_cnt_snapshottime") >= 1.0).then_some(()));
+    server.kill();
+    let folder = server.folder().to_owned();
+    let listed = json_lines(&folder, "ringkeeper snapshot ls --json");
+    let newest = &listed[0];
+    let (code, said) = says(&folder, "ringkeeper snapshot verify");
+    assert!(code == 0 && said.contains(": sound, "), "{said}");
+    let inspected = json_lines(&folder, "ringkeeper snapshot inspect --json");
+    assert_eq!((&inspected[0]["znodes"], &inspected[0]["zxid"]), (&newest["znodes"], &newest["zxid"]));
+    assert!(inspected.iter().any(|line| line["subtree"] == "/n"));
+    let mine = inspected.iter().find(|line| line["ephemerals"].is_array()).expect("a session");
+    assert_eq!(mine["ephemerals"][0], "/mine");
+    let exported = json_lines(&folder, "ringkeeper snapshot export");
+    assert_eq!(Some(exported.len() as u64), newest["znodes"].as_u64());
+    let mine = exported.iter().find(|znode| znode["path"] == "/mine").expect("exported");
+    assert_eq!((&mine["data_base64"], &mine["stat"]["data_length"]), (&"//4=".into(), &2.into()));
+    assert_eq!(mine["acl"][0]["perms"], "cdrwa");
+
+    let file = server.data_dir().join(newest["file"].as_str().expect("a name"));
+    flip(&file, BLOCK + 50);
+    let (code, said) = says(&folder, "ringkeeper snapshot verify");
+    assert!(code == 1 && said.contains("is damaged at offset 4096"), "{said}");
+    let (code, said) = says(&folder, "ringkeeper log repair");
+    assert!(code == 1 && said.contains("--set-aside-snapshots --yes"), "{said}");
+    let (code, said) = says(&folder, "ringkeeper log repair --set-aside-snapshots --yes");
+    assert_eq!(code, 0, "{said}");
+    assert!(!file.exists());
+    let server = server.restart();
+    assert_eq!(children(&server).len(), 30);
+}
