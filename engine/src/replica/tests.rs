@@ -86,7 +86,7 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
             match effect {
                 Effect::ConfirmLeadership(round) => replica.leadership_confirmed(round),
                 Effect::Shard(_, message) | Effect::AllShards(message) => messages.push(message),
-                Effect::ToLeader(_) | Effect::ToLearner(..) => {}
+                Effect::ToLeader(_) | Effect::ToLearner(..) | Effect::TreesDiffer { .. } => {}
             }
         }
     }
