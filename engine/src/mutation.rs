@@ -64,12 +64,15 @@ pub enum Mutation {
     /// The state is not rebuilt when transactions were cut off that it holds.
     #[cfg(feature = "mutations")]
     KeepCutState,
+    /// [`crate::zab::Mutation::DamagedServerVotes`], which only a log that rots can show.
+    #[cfg(feature = "mutations")]
+    DamagedServerVotes,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::ReorderReplies,
         Self::DropFences,
         Self::ForgetMissedEvents,
@@ -88,6 +91,7 @@ impl Mutation {
         Self::TimeRunsBackwards,
         Self::ForwardTwice,
         Self::KeepCutState,
+        Self::DamagedServerVotes,
     ];
 }
 

@@ -47,6 +47,13 @@ pub enum Effect {
         /// What was wrong.
         reason: String,
     },
+    /// A learner has another state than this server, the leader, after the same transaction.
+    TreesDiffer {
+        /// The learner.
+        peer: ringkeeper_wire::ServerId,
+        /// The transaction.
+        zxid: Zxid,
+    },
     /// This server cannot go on: what is in its log is not what it wrote.
     Broken(String),
 }
@@ -221,6 +228,9 @@ impl Node {
                 return self.effects.push(Effect::Shard(shard, message));
             }
             replica::Effect::AllShards(message) => return self.effects.push(Effect::AllShards(message)),
+            replica::Effect::TreesDiffer { peer, zxid } => {
+                return self.effects.push(Effect::TreesDiffer { peer, zxid });
+            }
             replica::Effect::ToLeader(bytes) => Input::Forward(bytes.into()),
             replica::Effect::ToLearner(to, bytes) => {
                 // What a learner is told may rest on commits that it has not heard of yet.

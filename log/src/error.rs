@@ -252,5 +252,13 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether what was durable is damaged or gone: [`crate::salvage`] may help.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt(_) | Self::MissingSegment { .. })
+    }
+}
+
 /// A caller's reason to refuse a frame at recovery.
 pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;

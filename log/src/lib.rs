@@ -29,6 +29,9 @@
 //!   that a number above `n` had been durable, something durable is missing: corruption. If none does, everything
 //!   behind `n` was written after the last sync: a torn tail.
 //!
+//! A log with corruption is not opened. A server whose peers have everything may have the damage cut off, see
+//! [`salvage`].
+//!
 //! What remains undecidable is damage to the very last append while nothing was written after it: it looks like a
 //! crash in its middle. [`wal::Wal::seal`] closes that gap; call it when the log has been idle for a moment, and at a
 //! clean stop.
@@ -57,7 +60,9 @@ mod reader;
 mod recover;
 pub mod repair;
 pub mod reserve;
+pub mod salvage;
 mod scan;
+mod scrub;
 mod segment;
 pub mod snapshot;
 pub mod storage;
@@ -66,5 +71,6 @@ pub mod wal;
 
 pub use reader::Reader;
 pub use recover::{Recovered, Tail};
+pub use scrub::Scrub;
 pub use segment::{IDENTITY_LEN, Identity};
 pub use upkeep::Upkeep;

@@ -1,16 +1,16 @@
 //! The small things a server must never forget: who it is, and the epochs it has promised.
 //!
-//! One file, `meta`, of one block; replaced as a whole (written under another name, synced, renamed, folder synced),
-//! so that a crash leaves the old or the new one. Epochs are durable before they are answered for (Zab, discovery and
-//! synchronization phases).
+//! One file, `meta`; replaced as a whole (written under another name, synced, renamed, folder synced), so that a crash
+//! leaves the old or the new one. Epochs are durable before they are answered for (Zab, discovery and synchronization
+//! phases). Its two blocks say the same, so that one of them may rot.
 //!
 //! ```text
-//!  0        4        8    10   12        16        20       21     24         32          40      48     64
-//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+------+-------+
-//!  | magic  | CRC32C |ver |len | accepted| current | init-  | zeros| cluster  | server id | salt | zeros |
-//!  | "RKME" |        |    | 64 | epoch   | epoch   | ialized|      | id       |           |      |       |
-//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+------+-------+
-//!                    |<--------------------------- covered by the CRC32C --------------------------------->|
+//!  0        4        8    10   12        16        20       21     24         32          40      48      56      64
+//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+-------+-------+-------+
+//!  | magic  | CRC32C |ver |len | accepted| current | init-  | zeros| cluster  | server id | salt  | claim | zeros |
+//!  | "RKME" |        |    | 64 | epoch   | epoch   | ialized|      | id       |           |       |       |       |
+//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+-------+-------+-------+
+//!                    |<------------------------------- covered by the CRC32C ------------------------------------>|
 //! ```
 
 use std::io;
@@ -40,9 +40,13 @@ const INITIALIZED_AT: usize = CURRENT_AT + 4;
 const CLUSTER_AT: usize = INITIALIZED_AT + 4;
 const SERVER_AT: usize = CLUSTER_AT + 8;
 const SALT_AT: usize = SERVER_AT + 8;
-const LEN: usize = SALT_AT + 24;
+const CLAIM_AT: usize = SALT_AT + 8;
+const LEN: usize = CLAIM_AT + 16;
 const LEN_FIELD: u16 = 64;
 const COVERED_AT: usize = VERSION_AT;
+
+/// How often the file says it, each time in a block of its own.
+const COPIES: usize = 2;
 
 const _: () = assert!(LEN == LEN_FIELD as usize);
 const _: () = assert!(IDENTITY_NAME.len() + 8 <= IDENTITY_LEN);
@@ -61,6 +65,8 @@ pub struct Promises {
     pub current_epoch: u32,
     /// Whether this folder remembers all that the server has ever promised.
     pub initialized: bool,
+    /// Where the log ended before a damaged part of it was cut off, see [`crate::salvage`]; 0 if all of it is there.
+    pub claim: u64,
 }
 
 /// What the file says.
@@ -95,6 +101,7 @@ impl Meta {
         put(&mut out, CLUSTER_AT, self.promises.cluster.to_le_bytes());
         put(&mut out, SERVER_AT, self.server_id.to_le_bytes());
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
+        put(&mut out, CLAIM_AT, self.promises.claim.to_le_bytes());
         let checksum = crc32c::crc32c(&out[COVERED_AT..]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
         out
@@ -119,6 +126,7 @@ impl Meta {
                 accepted_epoch: u32_at(bytes, ACCEPTED_AT),
                 current_epoch: u32_at(bytes, CURRENT_AT),
                 initialized: bytes[INITIALIZED_AT] != 0,
+                claim: u64_at(bytes, CLAIM_AT),
             },
         })
     }
@@ -179,14 +187,17 @@ impl<S: Storage> MetaStore<S> {
             storage.remove(NEW_NAME).await.map_err(failed("removing an unfinished"))?;
         }
         if has(NAME) {
-            let meta = read(&storage, NAME).await?;
+            let Found { meta, whole } = read_copies(&storage, NAME).await?;
+            if meta.server_id != server_id {
+                return Err(MetaError::Foreign(meta.server_id));
+            }
             // What was read may be a renaming that is not durable yet.
             storage.sync_dir().await.map_err(failed("syncing"))?;
-            return if meta.server_id == server_id {
-                Ok(Self { storage, meta, failed: None })
-            } else {
-                Err(MetaError::Foreign(meta.server_id))
-            };
+            if !whole {
+                tracing::warn!("one of the two copies in meta is damaged, it is written anew from the other");
+                write(&storage, &meta).await.map_err(failed("writing"))?;
+            }
+            return Ok(Self { storage, meta, failed: None });
         }
         if let Some(log) = names.iter().find(|name| sequence_of(name).is_some()) {
             return Err(MetaError::Missing { log: log.clone() });
@@ -249,22 +260,40 @@ impl<S: Storage> MetaStore<S> {
     }
 }
 
+/// What a meta file says.
+struct Found {
+    meta: Meta,
+    /// Both blocks say so.
+    whole: bool,
+}
+
+/// What the meta file `name` says.
 pub(crate) async fn read<S: Storage>(storage: &S, name: &str) -> Result<Meta, MetaError> {
+    read_copies(storage, name).await.map(|found| found.meta)
+}
+
+async fn read_copies<S: Storage>(storage: &S, name: &str) -> Result<Found, MetaError> {
     let failed = |source| MetaError::Io { action: "reading", source };
     let file = storage.open(name, WriteMode::Synced).await.map_err(failed)?;
-    let block = file.read_at(0, BLOCK_LEN).await.map_err(failed)?;
-    let meta = Meta::decode(&block);
-    drop(block);
+    let blocks = file.read_at(0, COPIES * BLOCK_LEN).await.map_err(failed)?;
+    let mut copies = blocks.chunks(BLOCK_LEN).map(Meta::decode);
+    let first = copies.next().unwrap_or(Err(MetaError::Corrupt));
+    let second = copies.next().unwrap_or(Err(MetaError::Corrupt));
+    let whole = first.is_ok() && second.is_ok();
+    let meta = if matches!(first, Err(MetaError::Corrupt)) { second } else { first };
+    drop(blocks);
     S::File::close(Rc::new(file)).await.map_err(failed)?;
-    meta
+    Ok(Found { meta: meta?, whole })
 }
 
 async fn write<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
     let file = storage.create(NEW_NAME, WriteMode::Synced).await?;
-    let mut block = file.buffer(BLOCK_LEN);
-    block.as_mut().fill(0);
-    put(block.as_mut(), 0, meta.encode());
-    if file.write_at(block, 0).await? != BLOCK_LEN {
+    let mut blocks = file.buffer(COPIES * BLOCK_LEN);
+    blocks.as_mut().fill(0);
+    for copy in 0..COPIES {
+        put(blocks.as_mut(), copy * BLOCK_LEN, meta.encode());
+    }
+    if file.write_at(blocks, 0).await? != COPIES * BLOCK_LEN {
         return Err(io::ErrorKind::WriteZero.into());
     }
     file.datasync().await?;

@@ -19,6 +19,8 @@ pub struct Reader<F: StorageFile> {
     current: Option<Current<F>>,
     /// Frames that end before this zxid are skipped.
     from_zxid: u64,
+    /// Bytes of groups read in the segments before the current one.
+    scanned: u64,
 }
 
 /// The part of a segment that is to be read.
@@ -42,6 +44,8 @@ struct Current<F: StorageFile> {
     at: usize,
     /// Offset in the file of the next group.
     next: u64,
+    /// Bytes of groups read here.
+    scanned: u64,
 }
 
 impl<F: StorageFile> Reader<F> {
@@ -51,7 +55,13 @@ impl<F: StorageFile> Reader<F> {
         F: 'a,
     {
         let segments = segments.map(|segment| Source::new(segment, from_zxid)).collect();
-        Self { segments, current: None, from_zxid }
+        Self { segments, current: None, from_zxid, scanned: 0 }
+    }
+
+    /// Bytes of the medium that were read and verified so far.
+    #[must_use]
+    pub fn scanned_bytes(&self) -> u64 {
+        self.scanned + self.current.as_ref().map_or(0, |current| current.scanned)
     }
 
     /// The next frame, or `None` at the end that the log had when the reader was made.
@@ -76,7 +86,7 @@ impl<F: StorageFile> Reader<F> {
                     return Ok(frame::parse_trusted(&group[at..at + len]).ok());
                 }
                 Step::Again => self.current = Some(current),
-                Step::End => {}
+                Step::End => self.scanned += current.scanned,
             }
         }
     }
@@ -110,6 +120,7 @@ impl<F: StorageFile> Source<F> {
             group: (self.start.offset, 0),
             at: 0,
             next: self.start.offset,
+            scanned: 0,
         }
     }
 }
@@ -144,6 +155,7 @@ impl<F: StorageFile> Current<F> {
         })?;
         self.group = (offset, group.len);
         self.at = 0;
+        self.scanned += group.end - offset;
         self.next = group.end;
         self.tip = group.tip;
         Ok(())

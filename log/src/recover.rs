@@ -118,7 +118,7 @@ pub(crate) async fn recover<S: Storage>(
 }
 
 impl<F> Found<F> {
-    fn retired(self) -> Retired<F> {
+    pub(crate) fn retired(self) -> Retired<F> {
         Retired { sequence: self.sequence, file: self.file, len: self.len }
     }
 }
@@ -131,7 +131,7 @@ fn start(header: &(SegmentHeader, impl Sized, u64)) -> Tip {
     Tip { zxid: header.0.after_zxid, checksum: header.0.chain, number: header.0.number }
 }
 
-fn io_error(action: &'static str, sequence: u64, source: std::io::Error) -> OpenError {
+pub(crate) fn io_error(action: &'static str, sequence: u64, source: std::io::Error) -> OpenError {
     OpenError::Io { action, file: file_name(sequence), source }
 }
 
@@ -294,7 +294,7 @@ async fn write_again<F: StorageFile>(file: &F, part: Range<u64>, len_max: usize)
 }
 
 /// Judges what lies behind the last group, and finds the greatest number that was ever used.
-async fn end<F: StorageFile>(
+pub(crate) async fn end<F: StorageFile>(
     segments: &[Live<F>],
     newest_len: u64,
     others: &[Found<F>],

@@ -164,24 +164,37 @@ impl<S: Storage> Wal<S> {
     ) -> Result<(Self, Recovered), OpenError> {
         options.check()?;
         let history = recover::recover(&storage, &options, &mut replay).await?;
-        let upkeep =
-            Upkeep::new(storage, options.segment_size_bytes, options.write_mode, history.next_sequence);
-        let mut wal = Self {
-            upkeep,
-            identity: options.identity,
-            write_len_max: options.write_size_bytes_max,
-            segments: history.segments.into(),
-            number: history.number,
-            durable: history.number,
-            sealed: 0,
-            cut_due: history.recovered.tail.is_torn(),
-            state: State::Ready,
-        };
+        let mut wal =
+            Self::assemble(storage, &options, history.segments, history.number, history.next_sequence);
+        wal.cut_due = history.recovered.tail.is_torn();
         history.leftover.into_iter().for_each(|file| wal.upkeep.retire(file));
         if wal.segments.is_empty() {
             wal.begin_segment(0, Tip::default()).await?;
         }
         Ok((wal, history.recovered))
+    }
+
+    /// A log of these segments, with the greatest number that was ever given to a group or segment header, and the
+    /// sequence of the next segment.
+    pub(crate) fn assemble(
+        storage: S,
+        options: &Options,
+        segments: Vec<Live<S::File>>,
+        number: u64,
+        next_sequence: u64,
+    ) -> Self {
+        let upkeep = Upkeep::new(storage, options.segment_size_bytes, options.write_mode, next_sequence);
+        Self {
+            upkeep,
+            identity: options.identity,
+            write_len_max: options.write_size_bytes_max,
+            segments: segments.into(),
+            number,
+            durable: number,
+            sealed: 0,
+            cut_due: false,
+            state: State::Ready,
+        }
     }
 
     /// Begins a log in `storage`, which holds none, as one that goes on after a position, with a segment of this number.
@@ -192,18 +205,7 @@ impl<S: Storage> Wal<S> {
         after: Position,
     ) -> Result<Self, OpenError> {
         options.check()?;
-        let upkeep = Upkeep::new(storage, options.segment_size_bytes, options.write_mode, sequence);
-        let mut wal = Self {
-            upkeep,
-            identity: options.identity,
-            write_len_max: options.write_size_bytes_max,
-            segments: VecDeque::new(),
-            number: 0,
-            durable: 0,
-            sealed: 0,
-            cut_due: false,
-            state: State::Ready,
-        };
+        let mut wal = Self::assemble(storage, options, Vec::new(), 0, sequence);
         let tip = Tip { zxid: after.zxid, checksum: after.checksum, number: 0 };
         wal.begin_segment(0, tip).await?;
         Ok(wal)
@@ -293,23 +295,30 @@ impl<S: Storage> Wal<S> {
         if zxid < after_zxid {
             return Err(TruncateError::Purged { zxid, after_zxid });
         }
-        // Segments that begin at the cut or behind it are void as a whole.
+        let mut cut = self.place_of_cut(zxid);
+        if cut.kept > 0 {
+            let found = self.find(zxid).await.map_err(TruncateError::Read)?;
+            cut.tip.checksum = found.ok_or(TruncateError::NotABoundary { zxid })?.checksum;
+        }
+        self.continue_after(cut).await?;
+        Ok(self.last())
+    }
+
+    /// Where the history is cut to end with `zxid`; the checksum there is known only if nothing is kept. Segments that
+    /// begin at the cut or behind it are void as a whole.
+    pub(crate) fn place_of_cut(&self, zxid: u64) -> Cut {
         let kept = self.segments.iter().take_while(|segment| segment.header.after_zxid < zxid).count();
-        let cut = match kept.checked_sub(1).and_then(|last| self.segments.get(last)) {
+        match kept.checked_sub(1).and_then(|last| self.segments.get(last)) {
             Some(segment) => {
-                let found = self.find(zxid).await.map_err(TruncateError::Read)?;
-                let Position { checksum, .. } = found.ok_or(TruncateError::NotABoundary { zxid })?;
-                let tip = Tip { zxid, checksum, number: segment.header.number };
+                let tip = Tip { zxid, checksum: Checksum::NONE, number: segment.header.number };
                 Cut { kept, previous: segment.header.sequence, tip }
             }
             None => Cut {
                 kept,
                 previous: self.segments.front().map_or(0, |first| first.header.previous),
-                tip: self.segments.front().map_or_else(Tip::default, |first| first.start()),
+                tip: self.segments.front().map_or_else(Tip::default, Live::start),
             },
-        };
-        self.continue_after(cut).await?;
-        Ok(self.last())
+        }
     }
 
     /// Empties the log and goes on after a state that was received whole (Zab, synchronization phase: SNAP). The
@@ -321,6 +330,26 @@ impl<S: Storage> Wal<S> {
         self.check_state()?;
         let tip = Tip { zxid, checksum, number: self.number };
         self.continue_after(Cut { kept: 0, previous: 0, tip }).await
+    }
+
+    /// Goes on in another segment if the current one is `file`, where damage was found: so that a snapshot of everything
+    /// up to here, whose zxid this returns, lets go of it ([`Self::purge_before`]).
+    ///
+    /// # Errors
+    /// When the disk is full or fails. [`FatalError`]s are final.
+    pub async fn leave(&mut self, file: &str) -> Result<u64, SegmentError> {
+        self.check_state()?;
+        let tip = self.tip();
+        if let Some(active) = self.segments.back().filter(|active| active.name() == file) {
+            let cut = Cut { kept: self.segments.len(), previous: active.header.sequence, tip };
+            self.continue_after(cut).await?;
+        }
+        Ok(tip.zxid)
+    }
+
+    /// The segments of the current history, oldest first.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Live<S::File>> {
+        self.segments.iter()
     }
 
     /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their files are
@@ -423,18 +452,18 @@ impl<F> Live<F> {
     }
 }
 
-fn retired<F>(segment: Live<F>) -> Retired<F> {
+pub(crate) fn retired<F>(segment: Live<F>) -> Retired<F> {
     Retired { sequence: segment.header.sequence, file: segment.file, len: segment.header.size_bytes }
 }
 
 /// Where a history is cut.
-struct Cut {
+pub(crate) struct Cut {
     /// How many segments stay.
-    kept: usize,
+    pub(crate) kept: usize,
     /// Sequence of the one that the history goes on from.
-    previous: u64,
+    pub(crate) previous: u64,
     /// The history there.
-    tip: Tip,
+    pub(crate) tip: Tip,
 }
 
 /// Frames that make a group.

@@ -94,6 +94,27 @@ impl Disk {
         done
     }
 
+    /// Whether the disk has everything that the server has promised and acknowledged.
+    pub(crate) fn remembers(&self) -> bool {
+        self.epochs.initialized && self.epochs.claim == Zxid::ZERO
+    }
+
+    /// A part of the log is damaged, and sometimes the snapshot as well, which a start will find: it keeps what is
+    /// before the damage, and the claim on what is behind. Returns whether there was anything to damage.
+    pub(crate) fn rot(&mut self, random: &mut Random) -> bool {
+        let last = self.last().zxid;
+        let sound = random.index(self.log.len() + 1);
+        if sound == self.log.len() {
+            return false;
+        }
+        self.log.truncate(sound);
+        if random.chance(200) {
+            (self.log, self.base, self.snapshot) = (Vec::new(), LogMark::START, Snapshot::default());
+        }
+        self.epochs.claim = self.epochs.claim.max(last);
+        true
+    }
+
     /// Removes batches that the snapshot covers, up to `upto`, and returns the new base.
     pub(crate) fn purge(&mut self, upto: Zxid) -> LogMark {
         let upto = upto.min(self.snapshot.last().zxid);

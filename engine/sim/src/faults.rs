@@ -13,6 +13,8 @@ pub struct Faults {
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
+    /// Share of crashes, per mille, after which a part of the log is found damaged.
+    pub rot: u64,
     pub pause: u64,
     pub disconnect: u64,
     pub partition: u64,
@@ -52,6 +54,7 @@ impl Faults {
             known_new: random.chance(300),
             crash,
             wipe: if random.chance(400) { 400 } else { 0 },
+            rot: if random.chance(300) { 400 } else { 0 },
             pause,
             disconnect,
             partition,

@@ -35,6 +35,8 @@ pub struct Outcome {
     pub crashes: u64,
     /// Disks that were lost.
     pub wipes: u64,
+    /// Logs that were found damaged at a start.
+    pub damaged: u64,
     /// Snapshots installed from a leader.
     pub installs: u64,
     /// Logs cut.
@@ -210,7 +212,8 @@ impl World {
             let epoch = Epoch(if node == b { 1 } else { 2 });
             let id = self.nodes[node].id;
             let disk = &mut self.nodes[node].disk;
-            disk.epochs = Epochs { accepted: epoch, current: epoch, cluster: 7, initialized: true };
+            disk.epochs =
+                Epochs { accepted: epoch, current: epoch, cluster: 7, initialized: true, claim: Zxid::ZERO };
             for batch in log[..kept].iter().cloned().chain(extra) {
                 self.checker.durable(id, batch.end());
                 disk.push(Operation::Append(batch));
@@ -387,6 +390,7 @@ impl World {
             Effect::Status(_)
             | Effect::Departed(_)
             | Effect::Reset
+            | Effect::Repaired { .. }
             | Effect::SnapshotChunk { .. }
             | Effect::Forwarded { .. }
             | Effect::FromLeader { .. }
@@ -534,14 +538,17 @@ impl World {
             self.nodes[node].disk = Disk::default();
             self.checker.wiped(self.nodes[node].id);
         }
+        if self.random.chance(self.faults.rot) && self.may_wipe(node) {
+            self.outcome.damaged += u64::from(self.nodes[node].disk.rot(&mut self.random));
+        }
         let down_us = self.random.between(1000, 400_000);
         self.at(down_us, Event::Start { node });
     }
 
-    /// A quorum of disks must be left that remember everything.
+    /// A quorum of disks must be left that remember everything, and have it.
     fn may_wipe(&self, node: usize) -> bool {
         let others = self.nodes.iter().filter(|other| other.id != self.nodes[node].id);
-        let left: ServerSet = others.filter(|other| other.disk.epochs.initialized).map(|n| n.id).collect();
+        let left: ServerSet = others.filter(|other| other.disk.remembers()).map(|n| n.id).collect();
         ringkeeper_engine::zab::Quorum::is_quorum(&self.quorum, &left)
     }
 

@@ -34,6 +34,7 @@ fn ensembles_stay_correct_whatever_fails() {
                 total.leaderships += outcome.leaderships;
                 total.crashes += outcome.crashes;
                 total.wipes += outcome.wipes;
+                total.damaged += outcome.damaged;
                 total.installs += outcome.installs;
                 total.truncations += outcome.truncations;
                 total.recovery_us = total.recovery_us.max(outcome.recovery_us);

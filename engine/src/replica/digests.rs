@@ -1,4 +1,5 @@
 //! The fingerprints that the word `hash` shows: servers of an ensemble that list the same zxid list the same digest.
+//! Learners tell theirs to the leader, which compares.
 
 use std::collections::VecDeque;
 
@@ -31,6 +32,11 @@ impl DigestHistory {
         while self.0.pop_back_if(|(noted, _)| *noted > zxid).is_some() {}
     }
 
+    /// The newest digest up to `zxid`.
+    pub(super) fn newest_up_to(&self, zxid: Zxid) -> Option<(Zxid, u64)> {
+        self.0.iter().rev().copied().find(|(noted, _)| *noted <= zxid)
+    }
+
     /// The digests up to `zxid`, oldest first.
     pub(super) fn up_to(&self, zxid: Zxid) -> impl Iterator<Item = (Zxid, u64)> {
         self.0.iter().copied().take_while(move |(noted, _)| *noted <= zxid)
@@ -61,5 +67,6 @@ mod tests {
         history.forget_after(Zxid(3 * INTERVAL));
         assert_eq!(noted(&history, u64::MAX), [128, 256, 384]);
         assert_eq!(noted(&history, 383), [128, 256]);
+        assert_eq!(history.newest_up_to(Zxid(383)), Some((Zxid(256), 2)));
     }
 }

@@ -19,6 +19,13 @@ pub enum ForwardError {
     Opcode(i32),
 }
 
+/// What a learner's replica says to the leader's.
+#[derive(Archive, Serialize, Deserialize)]
+enum FromLearner {
+    Turn(ForwardedTurn),
+    Digest { zxid: u64, digest: u64 },
+}
+
 #[derive(Archive, Serialize, Deserialize)]
 struct ForwardedTurn {
     shard: u16,
@@ -67,15 +74,31 @@ pub(super) fn encode_turn(shard: ShardId, turn: Turn) -> Vec<u8> {
         submissions: turn.submissions.into_iter().map(ForwardedSubmission::from).collect(),
         touched: turn.touched.into_iter().map(|session| session.0).collect(),
     };
-    to_bytes(&forwarded)
+    to_bytes(&FromLearner::Turn(forwarded))
 }
 
-pub(super) fn decode_turn(bytes: &[u8]) -> Result<(ShardId, Turn), ForwardError> {
-    let forwarded: ForwardedTurn = from_bytes(bytes)?;
+/// The digest of a learner's committed state after `zxid`, for the leader to compare.
+pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Vec<u8> {
+    to_bytes(&FromLearner::Digest { zxid: zxid.0, digest })
+}
+
+/// What came from a learner's replica.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Turn(ShardId, Turn),
+    Digest(Zxid, u64),
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
+    let forwarded = match from_bytes(bytes)? {
+        FromLearner::Turn(forwarded) => forwarded,
+        FromLearner::Digest { zxid, digest } => return Ok(Heard::Digest(Zxid(zxid), digest)),
+    };
     let submissions =
         forwarded.submissions.into_iter().map(Submission::try_from).collect::<Result<_, _>>()?;
     let touched = forwarded.touched.into_iter().map(SessionId).collect();
-    Ok((ShardId(forwarded.shard), Turn { bytes: forwarded.bytes, submissions, touched }))
+    let turn = Turn { bytes: forwarded.bytes, submissions, touched };
+    Ok(Heard::Turn(ShardId(forwarded.shard), turn))
 }
 
 /// A leader's answer for one connection of a learner, to be given once the learner has published everything up to
@@ -197,7 +220,9 @@ mod tests {
         ];
         let turn = Turn { bytes: b"abc".to_vec(), submissions, touched: vec![SessionId(2)] };
         let expected = format!("{turn:?}");
-        let (shard, decoded) = decode_turn(&encode_turn(ShardId(5), turn)).expect("a turn");
+        let Ok(Heard::Turn(shard, decoded)) = decode(&encode_turn(ShardId(5), turn)) else {
+            panic!("not a turn");
+        };
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));
     }
 
@@ -205,7 +230,7 @@ mod tests {
     fn bytes_of_a_stranger_are_refused() {
         for len in 0..200_usize {
             let bytes: Vec<u8> = (0..len).map(|i| u8::try_from(i * 37 % 256).unwrap_or(0)).collect();
-            let _ = decode_turn(&bytes);
+            let _ = decode(&bytes);
             let _ = decode_directed(&bytes);
         }
         let good = encode_directed(Zxid::ZERO, ShardId(1), &ToShard::Synced { conn: ConnId(9) });

@@ -29,6 +29,7 @@ use crate::txn::{self, BatchError, TxnOp};
 
 pub use cleaner::CleanerSettings;
 pub use forward::ForwardError;
+use forward::Heard;
 use leading::Leadership;
 use pipeline::Pipeline;
 
@@ -71,6 +72,13 @@ pub enum Effect {
     ToLearner(ServerId, Vec<u8>),
     /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this number.
     ConfirmLeadership(u64),
+    /// A learner has another state than this server after the same transaction: one of them is wrong.
+    TreesDiffer {
+        /// The learner.
+        peer: ServerId,
+        /// The transaction.
+        zxid: Zxid,
+    },
 }
 
 /// Transactions that became a batch: the bytes to be logged and proposed.
@@ -110,6 +118,8 @@ pub struct Replica {
     /// Answers of the leader that rest on transactions which are not published here yet. The leader's commits come
     /// before its answers, but on a learner that lags they may still wait for their proposals.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
+    /// The newest digest that the leader was told.
+    digest_told: Zxid,
     effects: Vec<Effect>,
 }
 
@@ -123,6 +133,7 @@ impl Replica {
             role: Role::Looking,
             attached: BTreeMap::new(),
             held: VecDeque::new(),
+            digest_told: Zxid::ZERO,
             effects: Vec::new(),
         }
     }
@@ -209,11 +220,28 @@ impl Replica {
     /// # Errors
     /// The bytes are none of ours: the peer is to be cut off.
     pub fn forwarded(&mut self, now: Now, from: ServerId, bytes: &[u8]) -> Result<(), ForwardError> {
-        let (shard, turn) = forward::decode_turn(bytes)?;
-        if matches!(self.role, Role::Leading(_)) {
-            self.lead_turn(now, from, shard, turn);
+        match forward::decode(bytes)? {
+            Heard::Turn(shard, turn) if matches!(self.role, Role::Leading(_)) => {
+                self.lead_turn(now, from, shard, turn);
+            }
+            Heard::Turn(..) => {}
+            Heard::Digest(zxid, digest) => {
+                if self.digests().any(|(known, own)| known == zxid && own != digest) {
+                    self.effects.push(Effect::TreesDiffer { peer: from, zxid });
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Tells the leader the newest digest of a committed state, once.
+    fn tell_digest(&mut self) {
+        if let Some((zxid, digest)) =
+            self.pipeline.newest_digest().filter(|(zxid, _)| *zxid > self.digest_told)
+        {
+            self.digest_told = zxid;
+            self.effects.push(Effect::ToLeader(forward::encode_digest(zxid, digest)));
+        }
     }
 
     /// The leader's [`Effect::ToLearner`].
@@ -254,6 +282,9 @@ impl Replica {
                 TxnOp::CloseSession(_) => self.session_closed(committed),
                 _ => {}
             }
+        }
+        if matches!(self.role, Role::Following) {
+            self.tell_digest();
         }
         self.release_confirmed();
         self.tell_what_is_due();

@@ -73,6 +73,11 @@ impl Pipeline {
         self.digests.up_to(self.committed.last_zxid())
     }
 
+    /// The newest of them.
+    pub(crate) fn newest_digest(&self) -> Option<(Zxid, u64)> {
+        self.digests.newest_up_to(self.committed.last_zxid())
+    }
+
     /// Whether nothing waits to be sealed.
     pub(crate) fn is_open_empty(&self) -> bool {
         self.step.is_empty() && self.open.is_empty()

@@ -86,7 +86,7 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
             match effect {
                 Effect::ConfirmLeadership(round) => replica.leadership_confirmed(round),
                 Effect::Shard(_, message) | Effect::AllShards(message) => messages.push(message),
-                Effect::ToLeader(_) | Effect::ToLearner(..) => {}
+                Effect::ToLeader(_) | Effect::ToLearner(..) | Effect::TreesDiffer { .. } => {}
             }
         }
     }
@@ -437,4 +437,39 @@ fn a_truncated_batch_is_forgotten_and_one_that_recovery_took_for_committed_asks_
     assert!(replica.truncate(kept), "the committed state is still good");
     assert_eq!(replica.last_executed(), kept);
     assert!(!replica.truncate(Zxid::ZERO), "what is committed here reaches further");
+}
+
+#[test]
+fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
+    let mut leader = leader();
+    let mut follower = Replica::new(settings(2), State::new(2));
+    follower.follow();
+    let mut told_digests = Vec::new();
+    let mut both = |leader: &mut Replica, turn: Turn| {
+        leader.turn(now(0), SHARD, turn);
+        let batch = leader.seal().expect("a batch");
+        follower.append(&batch.payload).expect("a batch");
+        leader.commit(now(0), batch.last);
+        follower.commit(now(0), batch.last);
+        told_digests.extend(follower.take_effects().filter_map(|effect| match effect {
+            Effect::ToLeader(bytes) => Some(bytes),
+            _ => None,
+        }));
+    };
+    both(&mut leader, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    let session = leader.committed().sessions().next().expect("a session").0;
+    for xid in 1..300 {
+        both(&mut leader, write(1, session, xid, create(&format!("/{xid}"), 0), false));
+    }
+    assert_eq!(told_digests.len(), 2, "at every 128th zxid");
+    leader.take_effects();
+    for bytes in &told_digests {
+        leader.forwarded(now(0), ServerId(2), bytes).expect("a digest");
+    }
+    assert!(leader.take_effects().next().is_none(), "the trees are equal");
+    let (zxid, digest) = leader.digests().last().expect("a digest");
+    let wrong = forward::encode_digest(zxid, digest ^ 1);
+    leader.forwarded(now(0), ServerId(3), &wrong).expect("a digest");
+    let effects: Vec<_> = leader.take_effects().collect();
+    assert!(matches!(effects[..], [Effect::TreesDiffer { peer: ServerId(3), zxid: at }] if at == zxid));
 }

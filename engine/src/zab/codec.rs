@@ -219,7 +219,7 @@ impl Writer<'_> {
     }
 
     fn ack_epoch(&mut self, ask: &AckEpoch) {
-        self.u8(kind::ACK_EPOCH).epoch(ask.epoch).flag(ask.promise).epoch(ask.current);
+        self.u8(kind::ACK_EPOCH).epoch(ask.epoch).flag(ask.promise).epoch(ask.current).zxid(ask.claim);
         self.u64(ask.serial).flag(ask.snapshot).zxid(ask.log.floor);
         let newest = ask.log.ends.len().saturating_sub(LogOutline::ENDS_MAX);
         for end in ask.log.ends.iter().skip(newest) {
@@ -314,6 +314,7 @@ impl Reader<'_> {
             epoch: self.epoch()?,
             promise: self.flag("promise")?,
             current: self.epoch()?,
+            claim: self.zxid()?,
             serial: self.u64()?,
             snapshot: self.flag("snapshot")?,
             log: self.outline()?,
@@ -428,11 +429,12 @@ mod tests {
                 ends: ends.into_iter().map(|(z, checksum)| LogMark { zxid: Zxid(z), checksum }).collect(),
             },
         );
-        (epoch(), any::<bool>(), epoch(), log, any::<u64>(), any::<bool>()).prop_map(
-            |(epoch, promise, current, log, serial, snapshot)| AckEpoch {
+        (epoch(), any::<bool>(), epoch(), zxid(), log, any::<u64>(), any::<bool>()).prop_map(
+            |(epoch, promise, current, claim, log, serial, snapshot)| AckEpoch {
                 epoch,
                 promise,
                 current,
+                claim,
                 log,
                 serial,
                 snapshot,

@@ -93,6 +93,12 @@ pub struct Epochs {
     /// *other* servers confirms has synchronized it, or until a new ensemble forms: see [`super`]. The
     /// shell may set it before the first start when the operator says that the server is new.
     pub initialized: bool,
+    /// Where the log ended before a damaged part of it was cut off; [`Zxid::ZERO`] if all of it is there.
+    ///
+    /// The server may have acknowledged everything up to here, so its history counts as this long in all
+    /// comparisons, while it can show less: see "Damaged logs" in [`super`]. The shell sets it, durably, before
+    /// it cuts a damaged log.
+    pub claim: Zxid,
 }
 
 /// What recovery found in the log: enough to compare two logs without reading them.

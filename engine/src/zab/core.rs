@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use ringkeeper_wire::{ServerId, Zxid};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::batch::Batch;
 use super::config::{Config, Durable, Epochs};
@@ -61,6 +61,9 @@ impl Core {
     pub(super) fn new(config: Config, durable: Durable, seed: u64) -> Self {
         let mut epochs = durable.epochs;
         epochs.initialized |= planted!(config, WipedServerVotes);
+        if planted!(config, DamagedServerVotes) {
+            epochs.claim = Zxid::ZERO;
+        }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         Self {
             log: History::new(durable.log, config.tail_bytes_max),
@@ -144,9 +147,27 @@ impl Core {
         }
     }
 
-    /// The server's own history, as a candidate.
+    /// The server's own history. One that has lost a part of it stands for nothing: see "Damaged logs" in [`super`].
     pub(super) fn own_vote(&self) -> Vote {
+        if self.is_damaged() {
+            return Vote { epoch: Epoch(0), zxid: Zxid::ZERO, leader: self.me() };
+        }
         Vote { epoch: self.epochs.current, zxid: self.log.last().zxid, leader: self.me() }
+    }
+
+    /// Whether a part of the log was lost that this server may have acknowledged.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.epochs.claim > Zxid::ZERO
+    }
+
+    /// The end of what this server has ever logged and not cut on a leader's word, whether it still has it or not.
+    pub(super) fn claimed(&self) -> Zxid {
+        self.log.last().zxid.max(self.epochs.claim)
+    }
+
+    /// Nothing has ever been logged here.
+    pub(super) fn is_blank(&self) -> bool {
+        self.claimed() == Zxid::ZERO
     }
 
     pub(super) fn notification(&self, state: PeerState, vote: Vote) -> Message {
@@ -154,7 +175,7 @@ impl Core {
             state,
             round: self.round,
             vote,
-            own: self.own_vote(),
+            own: Vote { epoch: self.epochs.current, zxid: self.claimed(), leader: self.me() },
             cluster: self.epochs.cluster,
             initialized: self.epochs.initialized,
         })
@@ -162,14 +183,14 @@ impl Core {
 
     /// This server's own part in a decision.
     pub(super) fn member(&self) -> Member {
-        Member { id: self.me(), initialized: self.epochs.initialized, blank: self.log.is_blank() }
+        Member { id: self.me(), initialized: self.epochs.initialized, blank: self.is_blank() }
     }
 
     /// Whether a peer of ensemble `cluster` belongs to another one. Identities are compared only between
     /// servers that have data: a first election that was interrupted may leave several behind.
     pub(super) fn is_foreign(&self, cluster: u64, blank: bool) -> bool {
         let known = cluster != 0 && self.epochs.cluster != 0 && cluster != self.epochs.cluster;
-        known && !blank && !self.log.is_blank()
+        known && !blank && !self.is_blank()
     }
 
     /// Whether these voters may decide on a leader and its history; see "New disks" in [`super`].

@@ -278,6 +278,13 @@ pub enum Effect {
         /// The peer.
         peer: ServerId,
     },
+    /// What a damaged log had lost is there again, or was never part of the history: the server's claim is met.
+    Repaired {
+        /// The leader that had it.
+        from: ServerId,
+        /// The claim.
+        claim: Zxid,
+    },
     /// Tell the operator.
     Alarm(Alarm),
 }

@@ -65,11 +65,6 @@ impl History {
         self.summary.snapshot().max(self.base())
     }
 
-    /// Nothing has ever been logged here.
-    pub(super) fn is_blank(&self) -> bool {
-        self.last().zxid == Zxid::ZERO
-    }
-
     pub(super) const fn operation(&self) -> Option<LogOperation> {
         self.operation
     }

@@ -179,9 +179,12 @@ impl Leader {
         peer.accepted = ask.epoch;
         peer.newer = match planted!(core.config, IgnoreHistory) {
             true => false,
-            false if planted!(core.config, CompareWithoutEpoch) => ask.log.last() > own.zxid,
-            false => (ask.current, ask.log.last()) > (own.epoch, own.zxid),
+            false if planted!(core.config, CompareWithoutEpoch) => ask.last() > own.zxid,
+            false => (ask.current, ask.last()) > (own.epoch, own.zxid),
         };
+        // It cannot lead in our place, so it is no reason to look for another leader.
+        peer.forgetful = peer.newer && ask.claim > Zxid::ZERO;
+        peer.newer &= !peer.forgetful;
         // Once established, a newer history is one that no quorum has: it will be cut.
         peer.promised = ask.promise && (established || !peer.newer);
         peer.asks(ask);
@@ -306,6 +309,9 @@ impl Leader {
     }
 
     fn decide(&self, core: &Core, taking_part: impl Fn(&Peer) -> bool) -> Decision {
+        if core.is_damaged() {
+            return Decision::No;
+        }
         let peers = self.peers.iter().filter(|peer| peer.voter && taking_part(peer));
         core.may_decide(peers.map(Peer::member).chain([core.member()]))
     }

@@ -83,7 +83,7 @@ impl Learner {
             Phase::Joining if core.connected.contains(self.leader) => {
                 let join = Join {
                     accepted: core.epochs.accepted,
-                    last: core.log.last().zxid,
+                    last: core.claimed(),
                     cluster: core.epochs.cluster,
                     initialized: core.epochs.initialized,
                 };
@@ -278,7 +278,8 @@ impl Learner {
             true => core.log.durable(),
             false => Zxid::ZERO,
         };
-        Ack { epoch, upto, adopted: streaming && core.persisted.current == self.epoch }
+        let adopted = core.persisted.current == self.epoch && core.persisted.claim == Zxid::ZERO;
+        Ack { epoch, upto, adopted: streaming && adopted }
     }
 
     /// Does what the disk allows by now.
@@ -289,7 +290,7 @@ impl Learner {
         if self.phase != Phase::Streaming {
             return;
         }
-        self.adopt(core);
+        self.adopt(core, out);
         let ack = self.ack(core);
         if self.acked != Some(ack) {
             self.acked = Some(ack);
@@ -313,6 +314,7 @@ impl Learner {
             epoch: self.epoch,
             promise: self.promised,
             current: core.epochs.current,
+            claim: core.epochs.claim,
             log: core.log.outline(),
             serial: self.serial,
             snapshot: self.snapshot_wanted,
@@ -320,12 +322,21 @@ impl Learner {
         out.send(self.leader, Message::AckEpoch(ask));
     }
 
-    fn adopt(&self, core: &mut Core) {
+    fn adopt(&self, core: &mut Core, out: &mut Effects) {
+        let claim = core.epochs.claim;
         let early = planted!(core.config, AdoptBeforeHistoryDurable);
         if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
             core.epochs.current = self.epoch;
             core.epochs.initialized = true;
             core.epochs.cluster = self.cluster;
+            core.epochs.claim = Zxid::ZERO;
+        }
+        // All that it acknowledged to this very leader is there again.
+        if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
+            core.epochs.claim = Zxid::ZERO;
+        }
+        if core.epochs.claim != claim {
+            out.push(Effect::Repaired { from: self.leader, claim });
         }
     }
 }

@@ -38,7 +38,7 @@ pub struct Notification {
     pub round: u64,
     /// Whom it votes for, or follows.
     pub vote: Vote,
-    /// The sender's own history.
+    /// The sender's own history, with what it has lost of it.
     pub own: Vote,
     /// The sender's ensemble, 0 while not known.
     pub cluster: u64,
@@ -51,7 +51,7 @@ pub struct Notification {
 pub struct Join {
     /// `acceptedEpoch`.
     pub accepted: Epoch,
-    /// End of the learner's log.
+    /// End of the learner's log, or of what it was before it was damaged.
     pub last: Zxid,
     /// The learner's ensemble, 0 while not known.
     pub cluster: u64,
@@ -88,12 +88,21 @@ pub struct AckEpoch {
     pub promise: bool,
     /// `currentEpoch`.
     pub current: Epoch,
+    /// See [`super::Epochs::claim`].
+    pub claim: Zxid,
     /// The learner's log.
     pub log: LogOutline,
     /// Chosen anew by the learner each time; the answer repeats it.
     pub serial: u64,
     /// The log is not to be trusted: only a snapshot helps.
     pub snapshot: bool,
+}
+
+impl AckEpoch {
+    /// The end of the learner's history, whether it still has all of it or not.
+    pub(super) fn last(&self) -> Zxid {
+        self.log.last().max(self.claim)
+    }
 }
 
 /// How a learner's log becomes a prefix of the leader's.

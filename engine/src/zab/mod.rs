@@ -39,6 +39,30 @@
 //!   has confirmed the leader, since it may have promised itself to a newer one. It adopts the epoch, and is
 //!   initialized, once it has everything that was proposed until then, since it may have acked that.
 //!
+//! # Damaged logs
+//!
+//! A server that finds a part of its log damaged when it starts cuts the log there, so that what is left is sound.
+//! It keeps its promises, and it knows how far its log went: later groups of the log, which are sound or at least
+//! begin soundly, tell. Before it cuts, it writes that down as its [`Epochs::claim`]. Until the claim is met:
+//!
+//! - In all comparisons of histories it stands where the log ended before the damage. So its promise counts for a
+//!   leader whose history goes at least that far, and for no other: just as if its log were whole. A history that
+//!   is as new as one's own, by epoch adopted and by length, holds everything committed that one's own holds, so it
+//!   does not matter to an election that the server cannot show its own. Rule 2 stands, and with it: nothing
+//!   committed is lost because someone voted who had forgotten it.
+//! - It never leads, and nobody votes for it, since it can show less than it stands for.
+//! - It acknowledges what is durable, but adopts nothing (rule 3), so its acks commit nothing.
+//! - It is a learner like any other: it asks from where its log ends, and is sent what it lacks (or a snapshot, if
+//!   the leader's log does not reach back that far).
+//! - The claim is met when the server adopts an epoch newer than its current one, whose history was chosen by a
+//!   quorum and replaces the server's own; or when it has, from the leader of its current epoch, everything up to
+//!   the claim, since all that it ever acknowledged in that epoch came from that leader.
+//! - To a leader whose history does not reach its claim, it is a server with a new disk: a quorum of others
+//!   decides, or all voters (two servers: the one that is left has everything committed).
+//!
+//! So with a damaged minority the others go on as they would with those servers down, and one damaged server does
+//! not keep the rest from electing someone up to date with its help.
+//!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
 
 mod batch;

@@ -49,6 +49,9 @@ pub enum Mutation {
     /// A server with a new disk votes as if it remembered (ZOOKEEPER-2832, 1549).
     #[cfg(feature = "mutations")]
     WipedServerVotes,
+    /// A server whose damaged log was cut votes as if that were all it ever had.
+    #[cfg(feature = "mutations")]
+    DamagedServerVotes,
     /// Leadership is confirmed to a reader without asking anyone.
     #[cfg(feature = "mutations")]
     ConfirmWithoutQuorum,
@@ -63,7 +66,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -77,6 +80,7 @@ impl Mutation {
         Self::PromiseOlderEpoch,
         Self::IgnoreHistory,
         Self::WipedServerVotes,
+        Self::DamagedServerVotes,
         Self::ConfirmWithoutQuorum,
         Self::CountAcksBeforeAdoption,
         Self::DeliverOnAppend,

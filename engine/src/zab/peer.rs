@@ -33,6 +33,8 @@ pub(super) struct Peer {
     pub(super) promised: bool,
     /// Its history is newer than ours.
     pub(super) newer: bool,
+    /// A part of its log is lost that is newer than our history: here, its disk does not remember.
+    pub(super) forgetful: bool,
     /// It may be synchronized, see "New disks" in [`super`].
     pub(super) vouched: bool,
     /// The confirmation round that must succeed without it before it is vouched for.
@@ -67,6 +69,7 @@ impl Peer {
             accepted: join.accepted,
             promised: false,
             newer: false,
+            forgetful: false,
             vouched: !voter || join.initialized,
             vouch_round: None,
             ask: None,
@@ -85,13 +88,15 @@ impl Peer {
     }
 
     pub(super) const fn member(&self) -> Member {
-        Member { id: self.id, initialized: self.initialized, blank: self.blank }
+        let initialized = self.initialized && !self.forgetful;
+        Member { id: self.id, initialized, blank: self.blank }
     }
 
     /// Forgets everything that belongs to the epoch before.
     pub(super) fn begin_epoch(&mut self) {
         self.promised = false;
         self.newer = false;
+        self.forgetful = false;
         self.adopted = false;
         self.acked = Zxid::ZERO;
         self.ask = None;

@@ -30,7 +30,7 @@ fn log(ends: &[(u32, u32)]) -> LogSummary {
 
 fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
     let epoch = Epoch(epoch);
-    let epochs = Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true };
+    let epochs = Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true, claim: Zxid::ZERO };
     Durable { epochs, log: log(ends) }
 }
 
@@ -131,7 +131,8 @@ impl Server {
         let epoch = Epoch(accepted.0 + 1);
         server.input(Input::EpochsDurable);
         let log = LogOutline { floor: Zxid::ZERO, ends: vec![last] };
-        let ask = AckEpoch { epoch, promise: true, current, log, serial: 5, snapshot: false };
+        let ask =
+            AckEpoch { epoch, promise: true, current, claim: Zxid::ZERO, log, serial: 5, snapshot: false };
         server.hear(1, Message::AckEpoch(ask));
         server.hear(1, pong(epoch, 1, Zxid::ZERO, false));
         server.input(Input::EpochsDurable);
@@ -342,7 +343,15 @@ fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
     server
         .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
-    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    let ask = AckEpoch {
+        epoch,
+        promise: true,
+        current: Epoch(1),
+        claim: Zxid::ZERO,
+        log,
+        serial: 8,
+        snapshot: false,
+    };
     server.hear(2, Message::AckEpoch(ask));
     let effects = server.input(Input::Propose(batch(epoch.0, 1)));
     let reached =
@@ -385,7 +394,15 @@ fn a_hole_in_the_leaders_log_is_not_sent_on() {
     server
         .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
-    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    let ask = AckEpoch {
+        epoch,
+        promise: true,
+        current: Epoch(1),
+        claim: Zxid::ZERO,
+        log,
+        serial: 8,
+        snapshot: false,
+    };
     let effects = server.hear(2, Message::AckEpoch(ask));
     let read = |effect: &&Effect| matches!(effect, Effect::ReadLog { after, .. } if *after == zxid(1, 4));
     assert!(effects.iter().find(read).is_some());
@@ -477,7 +494,15 @@ fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let join = Join { accepted: Epoch(1), last: zxid(1, 9), cluster: 9, initialized: true };
     server.hear(2, Message::Join(join));
     let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
-    let ask = AckEpoch { epoch, promise: true, current: Epoch(1), log, serial: 8, snapshot: false };
+    let ask = AckEpoch {
+        epoch,
+        promise: true,
+        current: Epoch(1),
+        claim: Zxid::ZERO,
+        log,
+        serial: 8,
+        snapshot: false,
+    };
     let effects = server.hear(2, Message::AckEpoch(ask));
     assert!(effects.contains(&Effect::SendSnapshot { to: ServerId(2) }));
 }
@@ -538,7 +563,8 @@ fn a_commit_rides_on_the_next_proposal_and_leaves_alone_when_there_is_none() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     let lone = |effects: &[Effect]| messages(effects).any(|m| matches!(m, Message::Commit { .. }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
-    let ask = AckEpoch { epoch, promise: true, current: epoch, log, serial: 6, snapshot: false };
+    let ask =
+        AckEpoch { epoch, promise: true, current: epoch, claim: Zxid::ZERO, log, serial: 6, snapshot: false };
     server.hear(1, Message::AckEpoch(ask));
     for counter in 1..=2 {
         let effects = server.input(Input::Propose(batch(epoch.0, counter)));
@@ -581,7 +607,15 @@ fn a_leader_whose_epoch_is_used_up_begins_the_next_in_place() {
     server.input(Input::Durable { upto: zxid(epoch.0, 1) });
     server.input(Input::EpochsDurable);
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4), mark(epoch.0, 1)] };
-    let ask = AckEpoch { epoch: next, promise: true, current: epoch, log, serial: 6, snapshot: false };
+    let ask = AckEpoch {
+        epoch: next,
+        promise: true,
+        current: epoch,
+        claim: Zxid::ZERO,
+        log,
+        serial: 6,
+        snapshot: false,
+    };
     let effects = server.hear(1, Message::AckEpoch(ask));
     let round = messages(&effects).find_map(|message| match message {
         Message::Ping(ping) => Some(ping.round),
@@ -810,4 +844,90 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
     }
     server.input(Input::Durable { upto: zxid(epoch.0, 5000) });
     assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 5000), true))), [zxid(epoch.0, 5000)]);
+}
+
+// Damaged logs.
+
+/// Server 1, whose log was cut to `ends` and had gone up to `claim`.
+fn damaged(epoch: u32, ends: &[(u32, u32)], claim: Zxid) -> Durable {
+    let mut durable = remembers(epoch, ends);
+    durable.epochs.claim = claim;
+    durable
+}
+
+#[test]
+fn a_damaged_server_stands_for_nothing_and_says_how_far_its_log_went() {
+    let mut server = Server::start(1, damaged(1, &[(1, 4)], zxid(1, 9)));
+    let said = server.tick_at(1000);
+    let notified = messages(&said).find_map(|message| match message {
+        Message::Notification(notification) => Some(*notification),
+        _ => None,
+    });
+    let notified = notified.expect("it asks for a leader");
+    assert_eq!(notified.own.zxid, zxid(1, 9));
+    assert_eq!((notified.vote.epoch, notified.vote.zxid), (Epoch(0), Zxid::ZERO));
+    // A peer with less than this server still has is a better candidate all the same.
+    let less = Server::notification(2, PeerState::Looking, 2, 1, zxid(1, 2));
+    let voted = server.hear(2, less);
+    assert!(messages(&voted).any(|message| {
+        matches!(message, Message::Notification(Notification { vote, .. }) if vote.leader == ServerId(2))
+    }));
+}
+
+#[test]
+fn a_damaged_server_acknowledges_but_adopts_nothing_until_its_claim_is_met() {
+    let (mut server, ask) = Server::learner(damaged(1, &[(1, 4)], zxid(1, 6)), 2);
+    assert_eq!((ask.claim, ask.log.last()), (zxid(1, 6), zxid(1, 4)));
+    let history = zxid(1, 6);
+    server.sync(&ask, SyncPlan::Diff, history);
+    server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
+    let acked = server.input(Input::Durable { upto: zxid(1, 5) });
+    assert!(messages(&acked).any(|message| *message == ack(Epoch(2), zxid(1, 5), false)));
+    server.propose(2, mark(1, 5), Zxid::ZERO, batch(1, 6));
+    let adopts = server.input(Input::Durable { upto: zxid(1, 6) });
+    assert!(adopts.iter().any(|effect| {
+        matches!(effect, Effect::PersistEpochs(Epochs { current: Epoch(2), claim: Zxid::ZERO, .. }))
+    }));
+    let adopted = server.input(Input::EpochsDurable);
+    assert!(messages(&adopted).any(|message| *message == ack(Epoch(2), zxid(1, 6), true)));
+}
+
+#[test]
+fn a_server_damaged_in_its_leaders_epoch_adopts_it_again_only_with_all_it_acknowledged() {
+    let mut server = Server::start(1, damaged(2, &[(1, 4)], zxid(2, 2)));
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(2)))).expect("nothing is to be promised");
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 4));
+    server.propose(2, mark(1, 4), Zxid::ZERO, batch(2, 1));
+    let acked = server.input(Input::Durable { upto: zxid(2, 1) });
+    assert!(messages(&acked).any(|message| *message == ack(Epoch(2), zxid(2, 1), false)));
+    server.propose(2, mark(2, 1), Zxid::ZERO, batch(2, 2));
+    server.input(Input::Durable { upto: zxid(2, 2) });
+    let whole = server.input(Input::EpochsDurable);
+    assert!(messages(&whole).any(|message| *message == ack(Epoch(2), zxid(2, 2), true)));
+}
+
+/// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an epoch.
+fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
+    let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
+    let vote = Vote { epoch: Epoch(1), zxid: last, leader: ServerId(3) };
+    let own = Vote { epoch: Epoch(1), zxid: claim, leader: ServerId(1) };
+    let (state, cluster) = (PeerState::Looking, 9);
+    let agrees = Notification { state, round: 1, vote, own, cluster, initialized: true };
+    server.hear(1, Message::Notification(agrees));
+    server.tick_at(200);
+    server.hear(1, Message::Join(Join { accepted: Epoch(1), last: claim, cluster: 9, initialized: true }));
+    server.input(Input::EpochsDurable);
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 1)] };
+    let (epoch, current) = (Epoch(2), Epoch(1));
+    let ask = AckEpoch { epoch, promise: true, current, claim, log, serial: 5, snapshot: false };
+    server.hear(1, Message::AckEpoch(ask));
+    let verified = server.hear(1, pong(Epoch(2), 99, Zxid::ZERO, false));
+    messages(&verified).any(|message| matches!(message, Message::Sync(_)))
+}
+
+#[test]
+fn the_promise_of_a_damaged_server_counts_for_a_history_that_reaches_its_claim_alone() {
+    assert!(leads_with_damaged(zxid(1, 9), zxid(1, 9)));
+    assert!(!leads_with_damaged(zxid(1, 8), zxid(1, 9)));
 }

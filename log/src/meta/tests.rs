@@ -17,7 +17,7 @@ fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, Me
 fn epochs_survive_a_crash() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
-    let promises = Promises { cluster: 7, accepted_epoch: 5, current_epoch: 4, initialized: true };
+    let promises = Promises { cluster: 7, accepted_epoch: 5, current_epoch: 4, initialized: true, claim: 9 };
     block_on(store.promise(accepted(5))).expect("a healthy disk");
     block_on(store.promise(promises)).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
@@ -69,10 +69,24 @@ fn a_log_without_its_meta_file_is_refused() {
 }
 
 #[test]
-fn a_damaged_file_is_refused() {
+fn one_damaged_copy_is_restored_from_the_other() {
+    for damaged in [0, BLOCK_LEN as u64] {
+        let disk = MemoryDisk::new();
+        let meta = *open(&disk).expect("an empty folder").meta();
+        let written = disk.contents(NAME);
+        assert!(disk.rot(NAME, damaged + 13, 1));
+        assert_eq!(*open(&disk).expect("a folder of ours").meta(), meta);
+        disk.crash(CrashMode::LoseUnsynced);
+        assert_eq!(disk.contents(NAME), written);
+    }
+}
+
+#[test]
+fn two_damaged_copies_are_refused() {
     let disk = MemoryDisk::new();
     open(&disk).expect("an empty folder");
     assert!(disk.rot(NAME, 13, 1));
+    assert!(disk.rot(NAME, BLOCK_LEN as u64 + 13, 1));
     assert!(matches!(open(&disk), Err(MetaError::Corrupt)));
 }
 

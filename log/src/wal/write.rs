@@ -110,7 +110,7 @@ impl<S: Storage> Wal<S> {
     /// Cuts the history and goes on in a new segment. Its header, once durable, is the cut. A seal follows in a
     /// write of its own: if the header rots later, the seal proves that there was one, and the frames that were cut
     /// off are not taken for the log's end.
-    pub(super) async fn continue_after(&mut self, cut: Cut) -> Result<(), SegmentError> {
+    pub(crate) async fn continue_after(&mut self, cut: Cut) -> Result<(), SegmentError> {
         let active = self.active_sequence();
         let spare = self.upkeep.take(active).await?;
         let dropped = self.segments.split_off(cut.kept);

@@ -131,6 +131,11 @@ impl Config {
         }
     }
 
+    /// Whether there are voters besides this server, which have what it may have lost.
+    pub(crate) fn has_voting_peers(&self) -> bool {
+        self.members.iter().any(|(id, _, observer)| *id != self.id && !observer)
+    }
+
     /// Names a voter: where it takes the connections of the others, as `host:port` (`[address]:port` for IPv6). A name
     /// is resolved at each dial.
     #[must_use]

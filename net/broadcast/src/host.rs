@@ -199,6 +199,9 @@ impl<M: StateMachine> Host<M> {
             Effect::Disconnect { peer } => self.peers.disconnect(peer),
             Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
             // It is found again at each heartbeat.
+            Effect::Repaired { from, claim } => {
+                tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
+            }
             Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
                 tracing::error!(?alarm, "a peer's history does not fit this server's");
             }

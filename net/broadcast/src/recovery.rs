@@ -10,6 +10,7 @@ use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::salvage::{self, RepairError};
 use ringkeeper_log::snapshot::{SnapshotError, SnapshotReader, Snapshots};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
@@ -59,6 +60,14 @@ pub enum FolderError {
         folder: PathBuf,
         /// What is wrong.
         source: OpenError,
+    },
+    /// The log is damaged.
+    #[error("the damaged log in {folder} cannot be repaired: {source}")]
+    Repair {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        source: RepairError,
     },
     /// The log cannot be read.
     #[error("the log in {folder} cannot be read: {source}")]
@@ -140,7 +149,7 @@ impl Folder {
         let storage = DmaStorage::open(&self.path)
             .await
             .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let meta =
+        let mut meta =
             MetaStore::open(storage.clone(), config.id, salt).await.map_err(|source| match source {
                 MetaError::Corrupt | MetaError::Missing { .. } => {
                     FolderError::Damaged { folder: folder(), source }
@@ -153,20 +162,34 @@ impl Folder {
             write_mode: WriteMode::Adaptive,
             ..Options::new(meta.meta().identity())
         };
-        let mut ends = Vec::new();
-        let (mut wal, replayed) = Wal::open(storage.clone(), options, |frame| {
-            let end = LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 };
-            note_end(&mut ends, end);
-            Ok(())
-        })
-        .await
-        .map_err(|source| FolderError::Log { folder: folder(), source })?;
+        let snapshots = Snapshots::new(storage.clone());
+        let not_repaired = |source| FolderError::Repair { folder: folder(), source };
+        let mut opened = read_log(&storage, &options).await;
+        if let Err(error) = &opened
+            && error.is_damage()
+            && config.has_voting_peers()
+        {
+            tracing::error!(%error, "the log is damaged");
+            let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
+            let repair = repair.map_err(not_repaired)?;
+            let (remedy, last, lost) = (repair.remedy, Zxid(repair.last_zxid), repair.lost);
+            tracing::warn!(%remedy, %last, lost, "the log was repaired: what is lost has to come from the other members");
+            opened = read_log(&storage, &options).await;
+        }
+        let (mut wal, replayed, mut ends) =
+            opened.map_err(|source| FolderError::Log { folder: folder(), source })?;
 
         let failed = |source| FolderError::Snapshot { folder: folder(), source };
-        let snapshots = Snapshots::new(storage.clone());
         snapshots.settle(replayed.after).await.map_err(failed)?;
-        let base = mark(replayed.after);
-        let (snapshot, state) = self.newest(&snapshots, base).await?;
+        let (snapshot, state) = match self.newest(&snapshots, mark(replayed.after)).await {
+            Err(error @ FolderError::Gap { .. }) if config.has_voting_peers() => {
+                tracing::error!(%error, "all of it has to come from the other members");
+                salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
+                ends.clear();
+                (LogMark::START, None)
+            }
+            newest => newest?,
+        };
         if wal.last().zxid < snapshot.zxid.0 {
             // What is committed may be delivered, and be in a snapshot, before this server's own log holds it.
             let reset = wal.reset(snapshot.zxid.0, Checksum(snapshot.checksum)).await;
@@ -194,6 +217,7 @@ impl Folder {
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
             initialized: promises.initialized,
+            claim: Zxid(promises.claim),
         };
         let reserve = Reserve::open(storage.clone()).await;
         let reserve = reserve.map_err(|failed| FolderError::Unusable {
@@ -233,6 +257,20 @@ impl Folder {
         }
         Err(FolderError::Gap { folder: self.path.clone(), base: base.zxid })
     }
+}
+
+type OpenedLog = (Wal<DmaStorage>, ringkeeper_log::Recovered, Vec<LogMark>);
+
+/// Reads a log to its end, and notes the last position of each epoch.
+async fn read_log(storage: &DmaStorage, options: &Options) -> Result<OpenedLog, OpenError> {
+    let mut ends = Vec::new();
+    let (wal, replayed) = Wal::open(storage.clone(), options.clone(), |frame| {
+        let end = LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 };
+        note_end(&mut ends, end);
+        Ok(())
+    })
+    .await?;
+    Ok((wal, replayed, ends))
 }
 
 /// The state that the newest snapshot holds: the machine hears of the log after it as of anything else.

@@ -106,6 +106,14 @@ const KEYS: &[(&str, Treatment)] = &[
         "ringkeeper.snapshotKbPerSecond",
         Honoured(|c, v| number(v, 64, 1 << 32).map(|n: u64| c.snapshot_bytes_per_second = n * 1024)),
     ),
+    (
+        "ringkeeper.scrubKbPerSecond",
+        Honoured(|c, v| number(v, 64, 1 << 32).map(|n: u64| c.scrub_bytes_per_second = n * 1024)),
+    ),
+    (
+        "ringkeeper.scrubIntervalSeconds",
+        Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.scrub_interval_s = n)),
+    ),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),

@@ -156,6 +156,7 @@ impl Target<'_> {
             accepted_epoch: epochs.accepted,
             current_epoch: epochs.current,
             initialized: true,
+            claim: 0,
         };
         let failed = |source| MigrateError::Reset { folder: self.log.to_owned(), source };
         meta.promise(promises).await.map_err(|error| failed(error.into()))

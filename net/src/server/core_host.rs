@@ -11,9 +11,10 @@ use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Input, Message, Status};
-use ringkeeper_wire::ServerId;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
+use super::integrity::Integrity;
 use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
@@ -35,6 +36,7 @@ pub(crate) struct CoreHost {
     counters: CoreCounters,
     /// Hears what goes into the log.
     trigger: Rc<Trigger>,
+    integrity: Rc<Integrity>,
     sending: Sending,
     receiving: Receiving,
     /// The disk has room for writes, as the shards were told.
@@ -60,6 +62,7 @@ impl CoreHost {
         log: Rc<LogQueue<State>>,
         peers: Peers,
         trigger: Rc<Trigger>,
+        integrity: Rc<Integrity>,
         clock: Clock,
     ) -> Rc<Self> {
         let shards = shards.into_iter().map(|ring| ShardLink { ring, waiting: RefCell::default() }).collect();
@@ -70,6 +73,7 @@ impl CoreHost {
             peers,
             clock,
             trigger,
+            integrity,
             sending: Sending::default(),
             receiving: Receiving::default(),
             room: Cell::new(true),
@@ -102,6 +106,7 @@ impl CoreHost {
             forced: self.log.forced(),
             snapshots: self.trigger.taken(),
             has_room: self.log.has_room(),
+            integrity: self.integrity.metrics(node.zab().durable_epochs().claim > Zxid::ZERO),
             proposals: self.counters.proposals(),
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
@@ -203,6 +208,15 @@ impl CoreHost {
                     tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
                     self.peers.disconnect(peer);
                 }
+                Effect::TreesDiffer { peer, zxid } => {
+                    self.integrity.tree_differs();
+                    tracing::error!(
+                        %peer,
+                        %zxid,
+                        "the peer's tree is not this one's after the same transactions: stop it, keep its folder, and let \
+                         an empty one be filled by the ensemble; compare the word hash on all servers to see who is alone"
+                    );
+                }
                 Effect::Broken(reason) => *self.broken.borrow_mut() = Some(reason),
             }
         }
@@ -234,6 +248,9 @@ impl CoreHost {
             // It is found again at each heartbeat.
             zab::Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
                 tracing::error!(?alarm, "a peer's history does not fit this server's");
+            }
+            zab::Effect::Repaired { from, claim } => {
+                tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
             }
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to } => self.sending.ask(to),

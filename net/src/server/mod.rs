@@ -4,6 +4,7 @@ mod admission;
 mod core_host;
 mod crew;
 mod inspect;
+mod integrity;
 mod listener;
 mod recovery;
 mod replay;

@@ -12,6 +12,7 @@ use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::repair;
 use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::salvage::{self, Repair, RepairError};
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
@@ -19,7 +20,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 
 use super::log_task::{LogTask, Restore, mark};
 use super::replay::{self, RestoreError};
-use crate::config::Config;
+use crate::config::{Config, PeerRole};
 use crate::tools::command_for;
 
 /// A folder that cannot be used.
@@ -39,6 +40,8 @@ pub(crate) enum FolderError {
     Damaged { folder: PathBuf, source: MetaError },
     #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
     Log { folder: PathBuf, source: OpenError },
+    #[error("the damaged log in {folder} cannot be repaired: {source}")]
+    Repair { folder: PathBuf, source: RepairError },
     #[error(
         "the log in {folder} is damaged: {source}; nothing of it was changed: `{command}` shows what can be done about it, \
          and what that loses"
@@ -57,6 +60,8 @@ pub(crate) struct Folder {
     segment_size_bytes: u64,
     write_mode: WriteMode,
     server_id: u64,
+    /// Other voters have what this server may have lost.
+    has_peers: bool,
     /// Held for as long as the process lives.
     _locks: Vec<FolderLock>,
 }
@@ -87,6 +92,8 @@ pub(crate) struct Recovered {
     /// Transactions after the newest snapshot, and the bytes of their batches.
     pub(crate) txns: u64,
     pub(crate) bytes: u64,
+    /// Damaged files and places that were found.
+    pub(crate) damage: u64,
     /// What the broadcast has to know of the folder.
     pub(crate) durable: Durable,
 }
@@ -115,6 +122,7 @@ impl Folder {
             segment_size_bytes: config.segment_size_bytes,
             write_mode: config.log_write_mode,
             server_id: config.server_id(),
+            has_peers: has_voting_peers(config),
         })
     }
 
@@ -139,7 +147,7 @@ impl Folder {
         if repair::interrupted(&storage).await.is_ok_and(|guard| guard.is_some()) {
             return Err(FolderError::Interrupted { folder: folder(), command: repair() });
         }
-        let meta =
+        let mut meta =
             MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
                 MetaError::Corrupt | MetaError::Missing { .. } => {
                     FolderError::Damaged { folder: folder(), source }
@@ -156,26 +164,42 @@ impl Folder {
             if self.data_dir == self.log_dir { storage.clone() } else { open(&self.data_dir).await? };
         let snapshots = Snapshots::new(snapshots);
         let started = Instant::now();
-        let mut marks = Vec::new();
-        let (wal, recovered) = Wal::open(storage.clone(), options, |frame| {
-            note_end(
-                &mut marks,
-                LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 },
-            );
-            Ok(())
-        })
-        .await
-        .map_err(|source| match source {
-            OpenError::Corrupt(_) | OpenError::MissingSegment { .. } => {
+        let mut damage = 0;
+        let mut opened = read_log(&storage, &options).await;
+        if let Err(error) = &opened
+            && error.is_damage()
+            && self.has_peers
+        {
+            let done = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
+            let done = done.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+            damage += done.damage.len() as u64;
+            report(&done);
+            opened = read_log(&storage, &options).await;
+        }
+        let OpenedLog { mut wal, recovered, mut marks } = opened.map_err(|source| {
+            if source.is_damage() {
                 FolderError::LogDamaged { folder: folder(), source, command: repair() }
+            } else {
+                FolderError::Log { folder: folder(), source }
             }
-            source => FolderError::Log { folder: folder(), source },
         })?;
         let damaged =
             |source| FolderError::State { folder: self.data_dir.clone(), source, command: repair() };
         snapshots.settle(wal.base()).await.map_err(RestoreError::from).map_err(damaged)?;
         let cluster = meta.meta().promises.cluster;
-        let restored = replay::restore(&snapshots, &wal, cluster, seed).await.map_err(damaged)?;
+        let restored = match replay::restore(&snapshots, &wal, cluster, seed).await {
+            Err(error @ RestoreError::Gap { .. }) if self.has_peers => {
+                tracing::error!(%error, last = %Zxid(wal.last().zxid), "all of it has to come from the other servers");
+                damage += 1;
+                let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
+                begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+                marks.clear();
+                replay::restore(&snapshots, &wal, cluster, seed).await
+            }
+            restored => restored,
+        };
+        let restored = restored.map_err(damaged)?;
+        damage += restored.damaged;
         let state = restored.state;
         tracing::info!(
             zxid = %state.last_zxid(),
@@ -188,7 +212,7 @@ impl Folder {
             took_ms = started.elapsed().as_millis(),
             "state restored"
         );
-        let mut summary = LogSummary::new(mark(recovered.after), restored.snapshot);
+        let mut summary = LogSummary::new(mark(wal.base()), restored.snapshot);
         marks.into_iter().for_each(|mark| summary.push(mark));
         let promises = meta.meta().promises;
         let epochs = Epochs {
@@ -196,6 +220,7 @@ impl Folder {
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
             initialized: promises.initialized,
+            claim: Zxid(promises.claim),
         };
         let durable = Durable { epochs, log: summary };
         let reserve = Reserve::open(storage.clone()).await;
@@ -204,7 +229,51 @@ impl Folder {
             source: std::io::Error::other(failed),
         })?;
         let log = LogTask { wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
-        Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, durable })
+        Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, damage, durable })
+    }
+}
+
+/// A log that was read to its end.
+struct OpenedLog {
+    wal: Wal<DmaStorage>,
+    recovered: ringkeeper_log::Recovered,
+    /// The last position of each epoch.
+    marks: Vec<LogMark>,
+}
+
+async fn read_log(storage: &DmaStorage, options: &Options) -> Result<OpenedLog, OpenError> {
+    let mut marks = Vec::new();
+    let (wal, recovered) = Wal::open(storage.clone(), options.clone(), |frame| {
+        let end = LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 };
+        note_end(&mut marks, end);
+        Ok(())
+    })
+    .await?;
+    Ok(OpenedLog { wal, recovered, marks })
+}
+
+/// Whether there are voters besides this server.
+fn has_voting_peers(config: &Config) -> bool {
+    let own = config.server_id();
+    config.servers.iter().any(|server| server.role == PeerRole::Participant && server.id != own)
+}
+
+/// Tells the operator what was damaged, and what follows from it.
+fn report(repair: &Repair) {
+    for damage in &repair.damage {
+        let (file, offset) = (&damage.file, damage.offset);
+        let (after, until) = (Zxid(damage.after_zxid), Zxid(damage.until_zxid));
+        tracing::error!(file, offset, %after, %until, "the log is damaged");
+    }
+    let (remedy, claim) = (repair.remedy, Zxid(repair.last_zxid));
+    if repair.lost {
+        tracing::warn!(
+            %remedy,
+            %claim,
+            "the log was repaired: what it lacks has to come from the other servers, and this one leads nobody before"
+        );
+    } else {
+        tracing::warn!(%remedy, "the log was repaired, nothing is missing");
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Restored {
     /// Transactions of the log after it, and the bytes of their batches.
     pub(crate) txns: u64,
     pub(crate) bytes: u64,
+    /// Damaged snapshots that were removed.
+    pub(crate) damaged: u64,
 }
 
 /// Why there is no state.
@@ -99,10 +101,11 @@ pub(crate) async fn restore<S: Storage>(
     cluster: u64,
     seed: u64,
 ) -> Result<Restored, RestoreError> {
-    let (restored, damaged) = read(snapshots, wal, cluster, seed).await?;
+    let (mut restored, damaged) = read(snapshots, wal, cluster, seed).await?;
     for zxid in damaged {
         tracing::warn!(file = file_name(zxid), "removed: the state was restored without it");
         snapshots.remove(zxid).await?;
+        restored.damaged += 1;
     }
     Ok(restored)
 }
@@ -269,7 +272,7 @@ async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, 
             glommio::yield_if_needed().await;
         }
     }
-    Ok(Restored { state, snapshot, txns, bytes })
+    Ok(Restored { state, snapshot, txns, bytes, damaged: 0 })
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub(crate) struct CoreReport {
     pub(crate) forced: Forced,
     /// The disk has room for writes.
     pub(crate) has_room: bool,
+    /// What is known of damage, by the names of `mntr`.
+    pub(crate) integrity: [(&'static str, f64); 6],
     /// The snapshots written so far.
     pub(crate) snapshots: Taken,
     pub(crate) proposals: Proposals,
@@ -183,6 +185,7 @@ impl Facts {
             ("disk_full", f64::from(u8::from(!core.has_room))),
         ];
         metrics.extend(snapshot_metrics(&core.snapshots));
+        metrics.extend(core.integrity);
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));
         if !self.config.servers.is_empty() {
             let voters = self.config.servers.iter().filter(|server| server.role == PeerRole::Participant);

@@ -132,7 +132,7 @@ impl Trigger {
     }
 
     /// One is wanted now, unless it is being taken already.
-    fn demand(&self) {
+    pub(crate) fn demand(&self) {
         if !self.taking.get() {
             self.due.raise();
         }

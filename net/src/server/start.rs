@@ -27,6 +27,7 @@ use super::crew;
 use super::executor::{executor, keep_awake};
 use super::framing::LogFrames;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
+use super::integrity::{Integrity, Scrubber};
 use super::log_quota::LogQuota;
 use super::log_task::{LogFailure, LogQueue};
 use super::peers::{PeerAddress, Peers};
@@ -222,7 +223,16 @@ impl Server {
         let (txns, bytes) = (recovered.txns, recovered.bytes);
         let trigger = Trigger::new(Policy::of(&config), txns, bytes, u64::from_le_bytes(random()?));
         let peers = peers(&config);
-        let core = CoreHost::new(node, to_shards, Rc::clone(&log), peers, Rc::clone(&trigger), clock);
+        let integrity = Integrity::new(recovered.damage);
+        let core = CoreHost::new(
+            node,
+            to_shards,
+            Rc::clone(&log),
+            peers,
+            Rc::clone(&trigger),
+            Rc::clone(&integrity),
+            clock,
+        );
         let upkeep = recovered.log.wal.upkeep();
         let snapshots = recovered.log.snapshots.clone();
         let log_task = glommio::spawn_local(recovered.log.run(Rc::clone(&log), Rc::clone(&core)));
@@ -230,6 +240,8 @@ impl Server {
         let _threads = start_shards(&placement, seeds)?;
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
+        let (kept, written) = (snapshots.clone(), Rc::clone(&trigger));
+        Scrubber::new(&config, kept, Rc::clone(&log), written, integrity).start();
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&trigger))).detach();
         let sending = snapshots::send_snapshots(snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
         let receiving = snapshots::receive_snapshots(snapshots.clone(), Rc::clone(&core), Rc::clone(&log));

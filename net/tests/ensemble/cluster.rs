@@ -144,6 +144,18 @@ impl Ensemble {
         *member.child.get_mut() = Some(command.spawn().expect("the server starts"));
     }
 
+    /// Stops a server as its operator does, and waits for the end.
+    pub(crate) fn stop(&mut self, server: usize) {
+        self.signal(server, Signal::TERM);
+        let ended = self.members[server].child.get_mut().take().map(|mut child| child.wait().expect("ends"));
+        assert!(ended.is_some_and(|status| status.success()), "server {} stops cleanly", server + 1);
+    }
+
+    /// A server's folder of log and snapshots.
+    pub(crate) fn data(&self, server: usize) -> PathBuf {
+        self.members[server].folder.join("data")
+    }
+
     /// `kill -9`, and waits for the end.
     pub(crate) fn kill(&mut self, server: usize) {
         self.members[server].kill();
@@ -218,10 +230,15 @@ impl Ensemble {
 
     /// All servers have the same tree at the newest zxid whose digest all of them keep, one not before `zxid`.
     pub(crate) fn assert_equal_trees(&self, zxid: i64) {
-        let zxid = u64::try_from(zxid).expect("a zxid");
         // Every 128th zxid has a digest: the next one has to be written.
         let mut client = self.connect(self.leader());
         (0..130).for_each(|_| client.set("/", b""));
+        self.assert_digests_agree(zxid);
+    }
+
+    /// All servers have, or get, the same digest at a zxid not before `zxid`.
+    pub(crate) fn assert_digests_agree(&self, zxid: i64) {
+        let zxid = u64::try_from(zxid).expect("a zxid");
         let (at, digests) = wait_for("digests of one zxid on all servers", || {
             let known: Option<Vec<_>> = self.servers().map(|server| self.digests(server)).collect();
             let known = known?;

@@ -8,6 +8,7 @@ mod support;
 mod catch_up;
 mod cluster;
 mod command;
+mod damage;
 mod failover;
 mod hostile;
 mod load;

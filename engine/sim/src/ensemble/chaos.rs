@@ -5,6 +5,7 @@ use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
 use super::ask::Ask;
 use super::client::Phase;
+use super::log::Log;
 use super::violation::{Oracle, Violation};
 use super::workload;
 use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, World};
@@ -104,7 +105,15 @@ impl World {
             self.report.wipes += 1;
             self.servers[index].disk = MemoryDisk::new();
             self.servers[index].struck = 0;
-            self.servers[index].initialized = false;
+            self.servers[index].remembers = false;
+        }
+        let segment_size_bytes = self.faults.segment_size_bytes;
+        if self.random.chance(self.faults.rot)
+            && self.may_wipe(index)
+            && Log::rot(&self.servers[index].disk, segment_size_bytes, &mut self.random)
+        {
+            self.report.damaged += 1;
+            self.servers[index].remembers = false;
         }
         self.start_later(index);
     }
@@ -126,7 +135,7 @@ impl World {
     fn fall(&mut self, index: usize) {
         let server = &mut self.servers[index];
         let Some(process) = server.process.take() else { return };
-        server.initialized = process.log.initialized();
+        server.remembers = process.log.remembers();
         server.life += 1;
         self.report.snapshots += process.log.snapshots.taken();
         self.report.installs += process.installs;
@@ -159,10 +168,10 @@ impl World {
         Ok(())
     }
 
-    /// A quorum of disks must be left that remember everything.
+    /// A quorum of disks must be left that remember everything, and have it.
     fn may_wipe(&self, index: usize) -> bool {
         let remembers = |server: &super::server::Server| {
-            server.process.as_ref().map_or(server.initialized, |process| process.log.initialized())
+            server.process.as_ref().map_or(server.remembers, |process| process.log.remembers())
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
         let left: ServerSet =

@@ -15,6 +15,8 @@ pub struct FaultMix {
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
+    /// Share of crashes, per mille, after which a bit in a block of the log is found flipped.
+    pub rot: u64,
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
     pub pause_max_us: u64,
@@ -112,6 +114,7 @@ impl FaultMix {
             sync_error,
             disk_full,
             linger: random.chance(150),
+            rot: if random.chance(300) { 400 } else { 0 },
         }
     }
 }

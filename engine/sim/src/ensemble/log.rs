@@ -20,12 +20,14 @@ use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::{StorageFile, WriteMode};
+use ringkeeper_log::storage::{BLOCK, StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::snapshots::{SnapshotDesk, restore};
+use crate::random::Random;
 
 /// Batches as frames of the log, as the shell makes them.
 pub(crate) struct Frames;
@@ -92,7 +94,7 @@ pub(crate) struct Queue {
     /// The log has been idle for a while: it is to write down that all of it is durable.
     seal: Cell<bool>,
     spawned: RefCell<Vec<Task>>,
-    initialized: Cell<bool>,
+    remembers: Cell<bool>,
     /// The disk has no room for what is to be appended.
     full: Cell<bool>,
     now_us: Cell<u64>,
@@ -129,6 +131,10 @@ pub(crate) struct How {
     pub(crate) seed: u64,
 }
 
+fn remembers(epochs: &Epochs) -> bool {
+    epochs.initialized && epochs.claim == Zxid::ZERO
+}
+
 /// A future on a disk that holds nothing back; `None` if the power fails meanwhile.
 fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
@@ -150,12 +156,19 @@ impl Log {
     async fn open(disk: &MemoryDisk, how: How) -> Result<Recovered, String> {
         let storage = disk.storage();
         let meta = MetaStore::open(storage.clone(), how.server.0, how.seed).await;
-        let meta = meta.map_err(|error| error.to_string())?;
+        let mut meta = meta.map_err(|error| error.to_string())?;
         let options = Options {
             segment_size_bytes: how.segment_size_bytes,
             write_mode: how.write_mode,
             ..Options::new(meta.meta().identity())
         };
+        if let Err(error) = Wal::open(storage.clone(), options.clone(), |_| Ok(())).await
+            && error.is_damage()
+        {
+            let snapshots = Snapshots::new(storage.clone());
+            let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
+            repair.map_err(|error| error.to_string())?;
+        }
         let mut batches = Vec::new();
         let opened = Wal::open(storage.clone(), options, |frame| {
             batches.extend(batch_of(frame));
@@ -174,9 +187,10 @@ impl Log {
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
             initialized: promises.initialized,
+            claim: Zxid(promises.claim),
         };
         let queue = Rc::new(Queue::default());
-        queue.initialized.set(epochs.initialized);
+        queue.remembers.set(remembers(&epochs));
         let upkeep = wal.upkeep();
         let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
         let task = LogTask { wal, meta, snapshots, reserve, seed: how.seed, queue: Rc::clone(&queue) };
@@ -189,6 +203,42 @@ impl Log {
         Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
     }
 
+    /// Flips a bit in a block of the log, one that a start will find: damage to the very last append, with nothing
+    /// written after it, cannot be told from a crash in its middle. Returns whether there was such a block.
+    pub(crate) fn rot(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> bool {
+        let Some(options) = Self::options_of(disk, segment_size_bytes) else { return false };
+        let opens = |disk: &MemoryDisk| {
+            let disk = disk.fork();
+            disk.hold(false);
+            at_once(Wal::open(disk.storage(), options.clone(), |_| Ok(())))
+        };
+        let mut names = disk.names();
+        names.retain(|name| name.starts_with("log."));
+        if names.is_empty() || !matches!(opens(disk), Some(Ok(_))) {
+            return false;
+        }
+        for _ in 0..8 {
+            let name = &names[random.index(names.len())];
+            let offset = random.below(segment_size_bytes / BLOCK) * BLOCK + random.below(200);
+            let mask = 1 << random.below(8);
+            if !disk.rot(name, offset, mask) {
+                continue;
+            }
+            if matches!(opens(disk), Some(Err(error)) if error.is_damage()) {
+                return true;
+            }
+            disk.rot(name, offset, mask);
+        }
+        false
+    }
+
+    fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
+        let disk = disk.fork();
+        disk.hold(false);
+        let meta = at_once(MetaStore::peek(&disk.storage()))?.ok().flatten()?;
+        Some(Options { segment_size_bytes, ..Options::new(meta.identity()) })
+    }
+
     pub(crate) fn push(&self, command: Command) {
         self.queue.push(command);
     }
@@ -198,9 +248,9 @@ impl Log {
         !self.queue.busy.get() && self.queue.commands.borrow().is_empty()
     }
 
-    /// Whether the disk remembers all that this server has promised.
-    pub(crate) fn initialized(&self) -> bool {
-        self.queue.initialized.get()
+    /// Whether the disk has all that this server has promised and acknowledged.
+    pub(crate) fn remembers(&self) -> bool {
+        self.queue.remembers.get()
     }
 
     /// Whether the disk has room for writes.
@@ -371,9 +421,10 @@ impl LogTask {
                     accepted_epoch: epochs.accepted.0,
                     current_epoch: epochs.current.0,
                     initialized: epochs.initialized,
+                    claim: epochs.claim.0,
                 };
                 self.meta.promise(promises).await.map_err(|error| error.to_string())?;
-                self.queue.initialized.set(epochs.initialized);
+                self.queue.remembers.set(remembers(&epochs));
                 self.queue.answer(Input::EpochsDurable);
             }
             Command::Read { peer, after, bytes_max } => match self.wal.read_from(after.0.saturating_add(1)) {

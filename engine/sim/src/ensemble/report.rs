@@ -16,6 +16,7 @@ pub struct Report {
     pub leaderships: u64,
     pub crashes: u64,
     pub wipes: u64,
+    pub damaged: u64,
     pub pauses: u64,
     pub disconnects: u64,
     pub partitions: u64,
@@ -50,6 +51,7 @@ impl Report {
         self.leaderships += other.leaderships;
         self.crashes += other.crashes;
         self.wipes += other.wipes;
+        self.damaged += other.damaged;
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
@@ -88,8 +90,8 @@ impl fmt::Display for Report {
         writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
         writeln!(
             f,
-            "faults: {} crashes ({} disks wiped), {} in recovery, {} failed syncs",
-            self.crashes, self.wipes, self.crashes_in_recovery, self.sync_errors
+            "faults: {} crashes ({} disks wiped, {} logs damaged), {} in recovery, {} failed syncs",
+            self.crashes, self.wipes, self.damaged, self.crashes_in_recovery, self.sync_errors
         )?;
         writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;

@@ -32,8 +32,8 @@ pub(crate) struct Server {
     pub(crate) disk: MemoryDisk,
     /// Operations of the disk that a fault has struck and that are known.
     pub(crate) struck: u64,
-    /// Whether the disk remembers all that was promised, as of the last crash.
-    pub(crate) initialized: bool,
+    /// Whether the disk has all that was promised and acknowledged, as of the last crash.
+    pub(crate) remembers: bool,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
@@ -262,6 +262,9 @@ impl Process {
             Effect::Rebuild => self.log.push(Command::Rebuild),
             Effect::Distrust { peer, reason } => {
                 return Err(Oracle::Sound.broken(format!("server {server} distrusts {peer}: {reason}")));
+            }
+            Effect::TreesDiffer { peer, zxid } => {
+                return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
             }
             Effect::Broken(reason) => {
                 return Err(Oracle::Sound.broken(format!("server {server} cannot go on: {reason}")));

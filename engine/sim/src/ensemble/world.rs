@@ -190,7 +190,7 @@ impl World {
                 id: ServerId(id),
                 disk: MemoryDisk::new(),
                 struck: 0,
-                initialized: false,
+                remembers: false,
                 process: None,
                 life: 0,
                 paused_until_us: 0,
@@ -421,6 +421,9 @@ impl World {
         }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
+        }
+        if self.mutation == Mutation::DamagedServerVotes {
+            config.mutation = ringkeeper_engine::zab::Mutation::DamagedServerVotes;
         }
         config
     }

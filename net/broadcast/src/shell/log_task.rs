@@ -5,17 +5,19 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use glommio::TaskQueueHandle;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
-use ringkeeper_log::Reader;
-use ringkeeper_log::error::{AppendError, FatalError, ReplayError, SegmentError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
+use ringkeeper_log::{Reader, Scrub};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::wake::WakeFlag;
@@ -105,6 +107,69 @@ pub enum Command {
         /// About how much.
         bytes_max: usize,
     },
+    /// Read all of the log again, beside everything else.
+    Verify(Rc<Verification>),
+    /// Go on in another segment if the current one is this file.
+    Leave {
+        /// Where damage was found.
+        file: String,
+        /// Set to the end of the log when that is done.
+        end: Rc<Cell<Option<Zxid>>>,
+    },
+}
+
+/// A pass over the log that verifies it at a bounded rate.
+#[derive(Debug)]
+pub struct Verification {
+    queue: TaskQueueHandle,
+    bytes_per_second: u64,
+    read_bytes: Rc<Cell<u64>>,
+    outcome: RefCell<Option<Result<(), ReadError>>>,
+    done: WakeFlag,
+}
+
+impl Verification {
+    /// One that runs in `queue` and counts in `read_bytes` what it has read.
+    #[must_use]
+    pub fn new(queue: TaskQueueHandle, bytes_per_second: u64, read_bytes: Rc<Cell<u64>>) -> Rc<Self> {
+        let (outcome, done) = (RefCell::default(), WakeFlag::default());
+        Rc::new(Self { queue, bytes_per_second, read_bytes, outcome, done })
+    }
+
+    /// Ready when the pass is over; with the damage that ended it, if there was any.
+    pub fn poll_done(&self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
+        match self.outcome.borrow_mut().take() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => self.done.poll_lower(cx).map(|()| self.outcome.borrow_mut().take().unwrap_or(Ok(()))),
+        }
+    }
+
+    async fn run<F: StorageFile>(&self, mut scrub: Scrub<F>) {
+        let outcome = loop {
+            let began = Instant::now();
+            match scrub.step().await {
+                Ok(Some(bytes)) => {
+                    self.read_bytes.set(self.read_bytes.get() + bytes);
+                    self.rest(bytes, began).await;
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.outcome.replace(Some(outcome));
+        self.done.raise();
+    }
+
+    /// Waits for as long as the rate asks after so many bytes.
+    async fn rest(&self, bytes: u64, began: Instant) {
+        let due = Duration::from_nanos(bytes * 1_000_000_000 / self.bytes_per_second.max(1));
+        let due = due.saturating_sub(began.elapsed());
+        if due > Duration::ZERO {
+            glommio::timer::sleep(due).await;
+        } else {
+            glommio::yield_if_needed().await;
+        }
+    }
 }
 
 /// What the log answers.
@@ -223,9 +288,9 @@ impl<T> LogQueue<T> {
     /// Takes the oldest command that can be carried out in front of an append that finds no room.
     fn next_beside_append(&self) -> Option<Command> {
         let mut commands = self.commands.borrow_mut();
-        let place = commands
-            .iter()
-            .position(|command| matches!(command, Command::Promise(_) | Command::Read { .. }))?;
+        let place = commands.iter().position(|command| {
+            matches!(command, Command::Promise(_) | Command::Read { .. } | Command::Verify(_))
+        })?;
         commands.remove(place)
     }
 
@@ -399,12 +464,38 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 tracing::info!(segments, base = %base.zxid, "the log begins later now");
                 Answer::Input(Input::LogPurged { base })
             }
-            Command::Promise(_) | Command::Read { .. } => {
+            Command::Promise(_) | Command::Read { .. } | Command::Verify(_) => {
                 return self.carry_out_beside(command, queue, core).await;
             }
+            Command::Leave { file, end } => return self.leave(&file, &end, queue, core).await,
         };
         queue.answer(answer);
         Ok(())
+    }
+
+    /// Goes on in another segment, as soon as there is room for it.
+    async fn leave(
+        &mut self,
+        file: &str,
+        end: &Cell<Option<Zxid>>,
+        queue: &Rc<LogQueue<R::State>>,
+        core: &Rc<impl LogHost>,
+    ) -> Result<(), LogFailure> {
+        loop {
+            match self.wal.leave(file).await {
+                Ok(zxid) => {
+                    self.found_room(queue).await?;
+                    end.set(Some(Zxid(zxid)));
+                    return Ok(());
+                }
+                Err(SegmentError::NoSpace { size_bytes }) => {
+                    if !self.wait_for_room(size_bytes, queue, core).await? {
+                        return Ok(());
+                    }
+                }
+                Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
+            }
+        }
     }
 
     /// Carries out what neither needs the log's end nor changes it.
@@ -432,6 +523,16 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                     core.wake();
                 })
                 .detach();
+            }
+            Command::Verify(verification) => {
+                let (scrub, queue) = (self.wal.scrub(), verification.queue);
+                let run = async move { verification.run(scrub).await };
+                match glommio::spawn_local_into(run, queue) {
+                    Ok(task) => {
+                        task.detach();
+                    }
+                    Err(error) => tracing::error!(%error, "the log is not verified"),
+                }
             }
             _ => unreachable!("not a command beside others"),
         }
@@ -516,6 +617,7 @@ fn promises(epochs: &Epochs) -> Promises {
         accepted_epoch: epochs.accepted.0,
         current_epoch: epochs.current.0,
         initialized: epochs.initialized,
+        claim: epochs.claim.0,
     }
 }
 

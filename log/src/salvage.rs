@@ -1,0 +1,471 @@
+//! A damaged log: what of it is sound, how far it went, and how a server that has peers goes on.
+//!
+//! Segments are sound or damaged each on its own, since a segment's header says what the segment continues. So a
+//! damaged log has a sound beginning, which ends at the first damage, and a sound end, which begins with the segment
+//! after the last damage. One of three things is kept of it:
+//!
+//! 1. **The end**, if a sound snapshot reaches as far as where it begins. Then nothing is lost: what is damaged is what
+//!    a purge would have removed.
+//! 2. **The beginning**, if it goes at least as far as the newest sound snapshot.
+//! 3. **Nothing**, and the log begins anew after the newest sound snapshot, or at the very start.
+//!
+//! In the last two cases the server has acknowledged what it does not have any more. How far its log went is written
+//! down as its claim ([`crate::meta::Promises::claim`]) before anything is cut: what is behind the damage tells, since
+//! only a sound group there, which names the zxid before it, proves that something durable is damaged. The broadcast
+//! answers for the rest: it fetches what is missing, and lets the server decide nothing before, that it would not have
+//! decided with its whole log.
+//!
+//! Everything here may be interrupted by a crash at any point, and then begins anew: the cut is one durable header, as
+//! in [`Wal::truncate_after`].
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::error::{Corruption, FatalError, OpenError, SegmentError};
+use crate::frame;
+use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
+use crate::meta::{MetaStore, Promises};
+use crate::recover::{self, Found, io_error};
+use crate::scan::{self, Window};
+use crate::segment::{SegmentHeader, file_name};
+use crate::snapshot::{SnapshotError, Snapshots};
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
+use crate::wal::{Cut, Live, Options, Position, Wal, retired};
+
+/// Why a log could not be repaired.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The log cannot be read, or is not ours.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The snapshots cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The claim could not be written.
+    #[error(transparent)]
+    Claim(#[from] FatalError),
+    /// There is no room for the segment to go on in, or the disk fails.
+    #[error("going on after the damage: {0}")]
+    Cut(#[from] SegmentError),
+}
+
+/// What is kept of a damaged log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// What begins after this zxid: a snapshot covers what was before.
+    DropUpto(u64),
+    /// What goes up to here.
+    CutAfter(Position),
+    /// Nothing; the log begins anew after a snapshot, or at the very start.
+    BeginAfter(Position),
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DropUpto(zxid) => write!(f, "dropped up to zxid {zxid:#x}, a snapshot covers that"),
+            Self::CutAfter(last) => write!(f, "cut after zxid {:#x}", last.zxid),
+            Self::BeginAfter(Position { zxid: 0, .. }) => f.write_str("begun anew"),
+            Self::BeginAfter(last) => write!(f, "begun anew after the snapshot at zxid {:#x}", last.zxid),
+        }
+    }
+}
+
+/// What was done about a damaged log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The damage, oldest first.
+    pub damage: Vec<Corruption>,
+    /// What was kept.
+    pub remedy: Remedy,
+    /// Where the log ended.
+    pub last_zxid: u64,
+    /// Whether a part of it is missing now, which the server may have acknowledged.
+    pub lost: bool,
+}
+
+/// Cuts what is damaged off a log that [`Wal::open`] has refused, so that it can be opened. `meta` gets a claim first if
+/// something is lost by that. For a server with peers: alone, nothing would bring it back.
+///
+/// # Errors
+/// When the disk is full or fails; nothing may be concluded from the log then.
+pub async fn repair<S: Storage>(
+    storage: &S,
+    options: &Options,
+    snapshots: &Snapshots<S>,
+    meta: &mut MetaStore<S>,
+) -> Result<Repair, RepairError> {
+    let wreck = Wreck::survey(storage, options).await?;
+    let remedy = wreck.remedy(newest_sound(snapshots).await?);
+    let kept = match remedy {
+        Remedy::DropUpto(_) => wreck.last_zxid,
+        Remedy::CutAfter(last) | Remedy::BeginAfter(last) => last.zxid,
+    };
+    let lost = kept < wreck.last_zxid;
+    let repair = Repair { damage: wreck.damage.clone(), remedy, last_zxid: wreck.last_zxid, lost };
+    if lost {
+        claim(meta, wreck.last_zxid).await?;
+    }
+    wreck.mend(storage.clone(), options, remedy).await?;
+    Ok(repair)
+}
+
+/// Empties a log that begins after all sound snapshots, and the snapshots' folder: all of it has to come from the peers.
+/// `meta` gets a claim first.
+///
+/// # Errors
+/// When the disk is full or fails.
+pub async fn begin_anew<S: Storage>(
+    wal: &mut Wal<S>,
+    snapshots: &Snapshots<S>,
+    meta: &mut MetaStore<S>,
+) -> Result<(), RepairError> {
+    claim(meta, wal.last().zxid).await?;
+    wal.reset(0, frame::Checksum::NONE).await?;
+    for zxid in snapshots.list().await? {
+        snapshots.remove(zxid).await?;
+    }
+    Ok(())
+}
+
+async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: u64) -> Result<(), FatalError> {
+    let promises = meta.meta().promises;
+    meta.promise(Promises { claim: promises.claim.max(last_zxid), ..promises }).await
+}
+
+/// The position of the newest snapshot that is sound; the start of all history if there is none.
+async fn newest_sound<S: Storage>(snapshots: &Snapshots<S>) -> Result<Position, SnapshotError> {
+    for zxid in snapshots.list().await? {
+        match verified(snapshots, zxid).await {
+            Ok(position) => return Ok(position),
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Position::default())
+}
+
+async fn verified<S: Storage>(snapshots: &Snapshots<S>, zxid: u64) -> Result<Position, SnapshotError> {
+    let mut reader = snapshots.open(zxid).await?;
+    let checksum = reader.head().chain;
+    reader.verify().await?;
+    Ok(Position { zxid, checksum })
+}
+
+/// A damaged log, read as far as it can be.
+struct Wreck<F> {
+    damage: Vec<Corruption>,
+    /// Every segment with a sound header that is not void, oldest first.
+    segments: Vec<Live<F>>,
+    /// How many of them make the sound beginning, the last of them up to its first damage.
+    beginning: usize,
+    /// Index of the first segment of the sound end.
+    end: usize,
+    /// All other files.
+    others: Vec<Found<F>>,
+    last_zxid: u64,
+    /// The greatest number of a group or segment header.
+    number: u64,
+    next_sequence: u64,
+}
+
+impl<F: StorageFile + 'static> Wreck<F> {
+    async fn survey<S: Storage<File = F>>(storage: &S, options: &Options) -> Result<Self, OpenError> {
+        let mut others = recover::survey(storage, options).await?;
+        let next_sequence = others.last().map_or(1, |file| file.sequence + 1);
+        let runs = runs(&mut others);
+        let mut wreck = Self {
+            damage: Vec::new(),
+            segments: Vec::new(),
+            beginning: 0,
+            end: 0,
+            others,
+            last_zxid: 0,
+            number: 0,
+            next_sequence,
+        };
+        let mut newest_len = 0;
+        let breaks: Vec<_> =
+            runs.iter().skip(1).flat_map(|run| run.first()).map(|first| Some(first.header)).collect();
+        for (run, after) in runs.into_iter().zip(breaks.into_iter().chain([None])) {
+            newest_len = run.last().map_or(0, |last| last.len);
+            wreck.read_run(run, after, options).await?;
+        }
+        wreck.read_tail(newest_len, options).await?;
+        Ok(wreck)
+    }
+
+    /// Reads segments that continue one another. `after` is the next sound header, behind a segment without one.
+    async fn read_run(
+        &mut self,
+        run: Vec<Segment<F>>,
+        after: Option<SegmentHeader>,
+        options: &Options,
+    ) -> Result<(), OpenError> {
+        if let Some(first) = run.first().map(|first| first.header)
+            && self.segments.is_empty()
+            && self.has_file(first.previous)
+        {
+            self.note_lost(first.previous, 0, Tip::default(), first.after_zxid);
+        }
+        let limits: Vec<_> = run.iter().skip(1).map(|next| next.header).collect();
+        let mut limits = limits.into_iter();
+        for Segment { header, file, len } in run {
+            let limit = limits.next();
+            let until = limit.map(|next| next.after_zxid);
+            let mut live = Live::new(header, file, true);
+            read_groups(&mut live, len, until).await?;
+            let (tip, offset) = (live.tip, live.end);
+            self.segments.push(live);
+            if self.beginning + 1 == self.segments.len() && self.damage.is_empty() {
+                self.beginning = self.segments.len();
+            }
+            if limit.is_some_and(|next| (next.after_zxid, next.chain) != (tip.zxid, tip.checksum)) {
+                self.note_lost(header.sequence, offset, tip, until.unwrap_or(tip.zxid));
+            }
+        }
+        if let Some(after) = after {
+            let tip = self.segments.last().map_or_else(Tip::default, |last| last.tip);
+            let whole = self.damage.is_empty();
+            self.note_lost(after.previous, 0, tip, after.after_zxid);
+            if whole {
+                self.end_beginning_before(after.previous, options).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment whose header is lost may have cut the log before the end of the one before it.
+    async fn end_beginning_before(&mut self, sequence: u64, options: &Options) -> Result<(), OpenError> {
+        let Some(cut) = self.begins_after(sequence, options).await? else { return Ok(()) };
+        while self.beginning > 1
+            && self.segments.get(self.beginning - 1).is_some_and(|last| last.header.after_zxid >= cut)
+        {
+            self.beginning -= 1;
+        }
+        let last = self.beginning.checked_sub(1).and_then(|last| self.segments.get_mut(last));
+        if let Some(last) = last.filter(|last| last.tip.zxid > cut) {
+            let header = last.header;
+            *last = Live::new(header, last.file.clone(), true);
+            read_groups(last, header.size_bytes, Some(cut)).await?;
+        }
+        Ok(())
+    }
+
+    /// Judges the newest segment, and what lies behind the last sound header.
+    async fn read_tail(&mut self, newest_len: u64, options: &Options) -> Result<(), OpenError> {
+        let (sequence, offset, tip) = self
+            .segments
+            .last()
+            .map_or_else(|| (0, BLOCK, Tip::default()), |last| (last.header.sequence, last.end, last.tip));
+        let corruption = match recover::end(&self.segments, newest_len, &self.others, options).await {
+            Ok((_, number)) => {
+                (self.last_zxid, self.number) = (tip.zxid, number);
+                return Ok(());
+            }
+            Err(OpenError::Corrupt(corruption)) => corruption,
+            Err(error) => return Err(error),
+        };
+        let mut reach = Reach { zxid: tip.zxid, number: tip.number };
+        if let Some(newest) = self.segments.last() {
+            let window = Window::new(newest.file.clone(), newest_len);
+            reach = reach.join(Reach::of(window, newest.header.home(), offset).await?);
+        }
+        let mut damaged = (sequence, offset);
+        for other in self.others.iter().filter(|other| other.sequence > sequence && other.header.is_none()) {
+            let home = Home { segment: other.sequence, salt: options.identity.salt };
+            let window = Window::new(other.file.clone(), other.len);
+            reach = reach.join(Reach::of(window, home, 0).await?);
+            if file_name(other.sequence) == corruption.file {
+                damaged = (other.sequence, 0);
+            }
+        }
+        (self.last_zxid, self.number) = (reach.zxid, reach.number);
+        let whole = self.damage.is_empty();
+        self.note_lost(damaged.0, damaged.1, tip, reach.zxid);
+        if whole && damaged.0 != sequence {
+            self.end_beginning_before(damaged.0, options).await?;
+        }
+        Ok(())
+    }
+
+    fn note_lost(&mut self, sequence: u64, offset: u64, tip: Tip, until_zxid: u64) {
+        let until_zxid = until_zxid.max(tip.zxid);
+        self.damage.push(Corruption { file: file_name(sequence), offset, after_zxid: tip.zxid, until_zxid });
+        self.end = self.segments.len();
+    }
+
+    fn has_file(&self, sequence: u64) -> bool {
+        self.others.iter().any(|other| other.sequence == sequence)
+    }
+
+    /// What a segment without a header continues, as its first group says.
+    async fn begins_after(&self, sequence: u64, options: &Options) -> Result<Option<u64>, OpenError> {
+        let Some(file) = self.others.iter().find(|other| other.sequence == sequence) else { return Ok(None) };
+        if file.len < 2 * BLOCK {
+            return Ok(None);
+        }
+        let block = file.file.read_at(BLOCK, BLOCK_LEN).await;
+        let block = block.map_err(|source| io_error("reading", sequence, source))?;
+        let home = Home { segment: sequence, salt: options.identity.salt };
+        Ok(GroupHeader::decode(&block, home).map(|header| header.after_zxid))
+    }
+
+    /// What is kept, beside the newest sound snapshot.
+    fn remedy(&self, snapshot: Position) -> Remedy {
+        if let Some(end) = self.segments.get(self.end).map(Live::start)
+            && (end.zxid..=self.last_zxid).contains(&snapshot.zxid)
+        {
+            return Remedy::DropUpto(end.zxid);
+        }
+        let beginning = self.segments.get(..self.beginning).unwrap_or_default();
+        if let (Some(first), Some(last)) = (beginning.first(), beginning.last())
+            && first.start().zxid <= snapshot.zxid
+            && last.tip.zxid >= snapshot.zxid
+        {
+            return Remedy::CutAfter(Position { zxid: last.tip.zxid, checksum: last.tip.checksum });
+        }
+        Remedy::BeginAfter(snapshot)
+    }
+
+    /// Keeps what `remedy` says.
+    async fn mend<S: Storage<File = F>>(
+        mut self,
+        storage: S,
+        options: &Options,
+        remedy: Remedy,
+    ) -> Result<(), SegmentError> {
+        let mut dropped = self.segments;
+        let kept = match remedy {
+            Remedy::DropUpto(_) => dropped.split_off(self.end),
+            Remedy::CutAfter(_) => {
+                let rest = dropped.split_off(self.beginning);
+                std::mem::replace(&mut dropped, rest)
+            }
+            Remedy::BeginAfter(_) => Vec::new(),
+        };
+        let mut wal = Wal::assemble(storage, options, kept, self.number, self.next_sequence);
+        match remedy {
+            Remedy::DropUpto(_) => {}
+            Remedy::CutAfter(last) => wal.cut_at_end(last).await?,
+            Remedy::BeginAfter(last) => wal.reset(last.zxid, last.checksum).await?,
+        }
+        let mut files: Vec<_> = dropped.into_iter().map(retired).collect();
+        files.extend(self.others.drain(..).map(Found::retired));
+        files.sort_by_key(|file| file.sequence);
+        files.into_iter().for_each(|file| wal.upkeep().retire(file));
+        match wal.upkeep().settle().await {
+            // The cut is made; the rest is tidied up when there is room.
+            Err(SegmentError::NoSpace { .. }) => Ok(()),
+            settled => settled,
+        }
+    }
+}
+
+impl<S: Storage> Wal<S> {
+    /// Goes on in a new segment after the end that the log has, so that nothing behind it counts.
+    async fn cut_at_end(&mut self, last: Position) -> Result<(), SegmentError> {
+        let Position { zxid, checksum } = last;
+        let cut = self.place_of_cut(zxid);
+        self.continue_after(Cut { tip: Tip { zxid, checksum, ..cut.tip }, ..cut }).await
+    }
+}
+
+/// A segment with a sound header.
+struct Segment<F> {
+    header: SegmentHeader,
+    file: std::rc::Rc<F>,
+    len: u64,
+}
+
+/// Takes the segments with sound headers that are not void out of `files`: lists of which each continues the one before,
+/// oldest first. Between two lists, a segment is missing or has lost its header.
+fn runs<F>(files: &mut Vec<Found<F>>) -> Vec<Vec<Segment<F>>> {
+    let mut runs = Vec::new();
+    let mut below = u64::MAX;
+    let newest = |files: &[Found<F>], below| {
+        files.iter().rposition(|file| file.header.is_some() && file.sequence < below)
+    };
+    while let Some(index) = newest(files, below) {
+        let mut run = Vec::new();
+        let mut next = Some(index);
+        while let Some(index) = next {
+            let Found { file, len, header, .. } = files.remove(index);
+            let Some(header) = header else { break };
+            below = header.previous;
+            next = files.iter().position(|file| file.sequence == below && file.header.is_some());
+            run.push(Segment { header, file, len });
+        }
+        run.reverse();
+        runs.push(run);
+    }
+    runs.reverse();
+    runs
+}
+
+/// Reads groups while they continue the segment, up to zxid `until`.
+async fn read_groups<F: StorageFile>(
+    segment: &mut Live<F>,
+    len: u64,
+    until: Option<u64>,
+) -> Result<(), OpenError> {
+    let home = segment.header.home();
+    let mut window = Window::new(segment.file.clone(), len);
+    while until.is_none_or(|until| segment.tip.zxid < until) {
+        let read = scan::read_group(&mut window, home, segment.end, segment.tip, until).await;
+        match read.map_err(|source| io_error("reading", home.segment, source))? {
+            Ok(group) => segment.grow(group.end, group.tip),
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// How far a log went, by what groups behind the damage say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reach {
+    zxid: u64,
+    number: u64,
+}
+
+impl Reach {
+    fn join(self, other: Self) -> Self {
+        Self { zxid: self.zxid.max(other.zxid), number: self.number.max(other.number) }
+    }
+
+    /// Looks at every block from `offset` on.
+    async fn of<F: StorageFile>(mut window: Window<F>, home: Home, offset: u64) -> Result<Self, OpenError> {
+        let failed = |source| io_error("reading", home.segment, source);
+        let mut reach = Self::default();
+        let mut at = offset;
+        loop {
+            let block = window.get(at, BLOCK_LEN).await.map_err(failed)?;
+            if block.len() < BLOCK_LEN {
+                return Ok(reach);
+            }
+            at += BLOCK;
+            let Some(header) = GroupHeader::decode(block, home) else { continue };
+            let len = usize::try_from(header.len()).unwrap_or(usize::MAX);
+            let group = window.get(at - BLOCK, len).await.map_err(failed)?;
+            let last = last_frame(group.get(HEADER_LEN..).unwrap_or_default(), header.frames);
+            let zxid = header.after_zxid.max(last.unwrap_or_default());
+            reach = reach.join(Self { zxid, number: header.number });
+        }
+    }
+}
+
+/// The last zxid of the sound frames at the beginning of a group's body.
+fn last_frame(mut body: &[u8], frames: u32) -> Option<u64> {
+    let mut last = None;
+    for _ in 0..frames {
+        let Ok(frame) = frame::parse(body) else { break };
+        last = Some(frame.meta().last_zxid);
+        body = body.get(padded(frame.bytes().len())..).unwrap_or_default();
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests;

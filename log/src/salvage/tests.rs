@@ -1,0 +1,226 @@
+use std::collections::BTreeMap;
+
+use futures_lite::future::{block_on, poll_once};
+
+use super::*;
+use crate::frame::{AlignedBuf, Checksum, Meta};
+use crate::memory::{CrashMode, MemoryDisk, MemoryStorage};
+use crate::segment::sequence_of;
+use crate::snapshot::{Contents, Head};
+use crate::storage::WriteMode;
+
+type Disk = MemoryDisk;
+type Frames = BTreeMap<u64, Checksum>;
+
+fn zxid(epoch: u32, counter: u32) -> u64 {
+    u64::from(epoch) << 32 | u64::from(counter)
+}
+
+fn meta(disk: &Disk) -> MetaStore<MemoryStorage> {
+    block_on(MetaStore::open(disk.storage(), 1, 77)).expect("a folder of ours")
+}
+
+fn options(disk: &Disk) -> Options {
+    let identity = meta(disk).meta().identity();
+    Options { segment_size_bytes: 64 * 1024, write_mode: WriteMode::Synced, ..Options::new(identity) }
+}
+
+fn open(disk: &Disk) -> Result<(Wal<MemoryStorage>, Frames), OpenError> {
+    let mut frames = Frames::new();
+    let opened = block_on(Wal::open(disk.storage(), options(disk), |frame| {
+        frames.insert(frame.meta().last_zxid, frame.checksum());
+        Ok(())
+    }));
+    opened.map(|(wal, _)| (wal, frames))
+}
+
+fn append(wal: &mut Wal<MemoryStorage>, epoch: u32, groups: u32) {
+    for group in 0..groups {
+        let mut after = wal.last();
+        let mut frames = Vec::new();
+        for _ in 0..=group % 3 {
+            let first = if (after.zxid >> 32) as u32 == epoch { after.zxid + 1 } else { zxid(epoch, 1) };
+            let meta = Meta { epoch, first_zxid: first, last_zxid: first + 1 };
+            let mut bytes = AlignedBuf::new();
+            let payload = vec![7; [40, 3000, 9000][(group % 3) as usize]];
+            let checksum = frame::encode(meta, &payload, after.checksum, &mut bytes).expect("fitting zxids");
+            after = Position { zxid: first + 1, checksum };
+            frames.push(bytes);
+        }
+        block_on(wal.append(&frames)).expect("a healthy disk");
+    }
+}
+
+/// A sealed log of several segments, of which two were begun by cutting the one before.
+fn log() -> (Disk, Frames) {
+    let disk = Disk::new();
+    let (mut wal, _) = open(&disk).expect("an empty folder");
+    append(&mut wal, 1, 24);
+    let cut = wal.last().zxid - 12;
+    append(&mut wal, 1, 2);
+    block_on(wal.truncate_after(cut)).expect("a position of the log");
+    append(&mut wal, 2, 20);
+    let cut = wal.last().zxid - 2;
+    block_on(wal.truncate_after(cut)).expect("a position of the log");
+    append(&mut wal, 3, 30);
+    block_on(wal.upkeep().settle()).expect("a healthy disk");
+    block_on(wal.seal()).expect("a healthy disk");
+    drop(wal);
+    disk.crash(CrashMode::LoseUnsynced);
+    let (_, frames) = open(&disk).expect("a sound log");
+    (disk, frames)
+}
+
+fn snapshot(disk: &Disk, zxid: u64, chain: Checksum) {
+    let head = Head { zxid, chain, cluster: 0, state_version: 1 };
+    block_on(async {
+        let mut writer = Snapshots::new(disk.storage()).begin(head).await.expect("a healthy disk");
+        writer.block(&[1; 100]).await.expect("a healthy disk");
+        writer.finish(Contents { items: 1, digest: 0 }).await.expect("a healthy disk");
+    });
+}
+
+/// Every block of every segment's file.
+fn blocks(disk: &Disk) -> Vec<(String, u64)> {
+    let mut names = block_on(disk.storage().list()).expect("a healthy disk");
+    names.retain(|name| sequence_of(name).is_some());
+    names.sort();
+    let len = |name: &str| disk.contents(name).expect("is there").len() as u64;
+    names
+        .into_iter()
+        .flat_map(|name| (0..len(&name) / BLOCK).map(move |block| (name.clone(), block)))
+        .collect()
+}
+
+fn try_repair(disk: &Disk) -> impl Future<Output = Result<Repair, RepairError>> {
+    let (storage, options, mut meta) = (disk.storage(), options(disk), meta(disk));
+    async move { repair(&storage, &options, &Snapshots::new(storage.clone()), &mut meta).await }
+}
+
+/// What is left is what was there, goes on from the snapshot, and nothing is missing without a claim.
+fn check(disk: &Disk, whole: &Frames, snapshot: u64, place: &str) -> bool {
+    let last = *whole.keys().next_back().expect("a log");
+    let (mut wal, frames) = open(disk).unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert!(frames.iter().all(|(zxid, checksum)| whole.get(zxid) == Some(checksum)), "{place}");
+    assert!(wal.after_zxid() <= snapshot && wal.last().zxid >= snapshot, "{place}: a gap to the snapshot");
+    let after = wal.after_zxid();
+    let end = wal.last().zxid;
+    let kept = whole.range(after + 1..).take_while(|(zxid, _)| **zxid <= end);
+    assert!(frames.iter().eq(kept), "{place}: a hole");
+    let lost = wal.last().zxid < last;
+    assert_eq!(meta(disk).meta().promises.claim, if lost { last } else { 0 }, "{place}");
+    append(&mut wal, 4, 3);
+    let end = wal.last();
+    drop(wal);
+    disk.crash(CrashMode::LoseUnsynced);
+    assert_eq!(open(disk).expect("a sound log").0.last(), end, "{place}");
+    lost
+}
+
+#[test]
+fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
+    let (disk, whole) = log();
+    let zxids: Vec<u64> = whole.keys().copied().collect();
+    let (mut damaged, mut lost) = (0, 0);
+    for covered in [None, Some(zxids.len() / 3), Some(zxids.len() * 2 / 3), Some(zxids.len() - 1)] {
+        let disk = disk.fork();
+        let newest = covered.map_or(0, |index| zxids[index]);
+        if newest > 0 {
+            snapshot(&disk, newest, whole[&newest]);
+        }
+        for (index, (name, block)) in blocks(&disk).into_iter().enumerate() {
+            let disk = disk.fork();
+            let place = format!("{name} block {block}, snapshot {newest:#x}");
+            // Headers, bodies and padding, each in its turn.
+            let offset = block * BLOCK + [9, 30, 50, 70, 800][index % 5];
+            assert!(disk.rot(&name, offset, 1 << (index % 8)));
+            if let Err(error) = open(&disk) {
+                assert!(error.is_damage(), "{place}: {error}");
+                damaged += 1;
+                let repair = block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert!(!repair.damage.is_empty(), "{place}");
+                assert_eq!(repair.last_zxid, zxids[zxids.len() - 1], "{place}");
+                lost += u32::from(repair.lost);
+            }
+            check(&disk, &whole, newest, &place);
+        }
+    }
+    println!("{damaged} damaged blocks, {lost} of them with something lost");
+    assert!(damaged > 100 && lost > 50 && damaged > lost);
+}
+
+#[test]
+fn two_damaged_places_leave_a_sound_log_too() {
+    let (disk, whole) = log();
+    let blocks = blocks(&disk);
+    let last = *whole.keys().next_back().expect("a log");
+    for (index, (name, block)) in blocks.iter().enumerate().step_by(3) {
+        for (other, other_block) in blocks.iter().skip(index + 1).step_by(5) {
+            let disk = disk.fork();
+            let place = format!("{name} block {block} and {other} block {other_block}");
+            assert!(disk.rot(name, block * BLOCK + 9, 4));
+            assert!(disk.rot(other, other_block * BLOCK + 70, 1));
+            if open(&disk).is_err() {
+                let repair = block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
+                // The seal that told how far the log went may be one of them; its last group is then taken for torn.
+                assert!(repair.last_zxid <= last, "{place}");
+            }
+            let (wal, frames) = open(&disk).unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert!(frames.iter().eq(whole.range(..=wal.last().zxid)), "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
+    let (disk, whole) = log();
+    let zxids: Vec<u64> = whole.keys().copied().collect();
+    let middle = zxids[zxids.len() / 2];
+    for covered in [None, Some(middle)] {
+        if let Some(zxid) = covered {
+            snapshot(&disk, zxid, whole[&zxid]);
+        }
+        // One in the first segment, which the snapshot covers, and one behind it.
+        for (name, block) in [&blocks(&disk)[3], &blocks(&disk)[60]] {
+            let damaged = disk.fork();
+            assert!(damaged.rot(name, block * BLOCK + 70, 1));
+            if open(&damaged).is_ok() {
+                panic!("{name} block {block} is not in use");
+            }
+            for halt in 0.. {
+                let disk = damaged.fork();
+                let repair = try_repair(&disk);
+                disk.halt_after(halt);
+                let done = block_on(poll_once(repair)).is_some();
+                for seed in 0..5 {
+                    let disk = disk.fork();
+                    disk.crash(CrashMode::Tear { seed });
+                    let place = format!("{name} block {block}, {halt} operations, seed {seed}");
+                    if open(&disk).is_err() {
+                        block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
+                    }
+                    check(&disk, &whole, covered.unwrap_or(0), &place);
+                }
+                if done {
+                    assert!(halt > 3, "{halt} operations");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
+    let (disk, whole) = log();
+    let last = *whole.keys().next_back().expect("a log");
+    let newest = *whole.keys().nth(40).expect("a log");
+    snapshot(&disk, newest, whole[&newest]);
+    let (mut wal, _) = open(&disk).expect("a sound log");
+    assert!(wal.purge_before(newest) > 0);
+    let snapshots = Snapshots::new(disk.storage());
+    block_on(begin_anew(&mut wal, &snapshots, &mut meta(&disk))).expect("a healthy disk");
+    assert_eq!(wal.last(), Position::default());
+    assert_eq!(meta(&disk).meta().promises.claim, last);
+    assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty());
+}

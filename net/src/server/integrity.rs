@@ -1,0 +1,245 @@
+//! The damage that a server finds in its own files, and the background scrub that looks for it.
+//!
+//! A pass reads everything that the log and the snapshots hold, at a bounded rate, in a task queue of few shares: it
+//! takes what nobody else wants. What it finds while the server runs has been lost on the medium alone: the state in
+//! memory holds it. So nothing has to be fetched from anyone, by a server alone either. The log goes on in another
+//! segment if the damaged one is in use, a snapshot of the committed state is written, and the log lets go of everything
+//! before it, the damage included. If the server ends before that, its next start finds the damage again (see
+//! `ringkeeper_log::salvage`).
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use glommio::{Latency, Shares, TaskQueueHandle};
+use ringkeeper_engine::state::State;
+use ringkeeper_log::error::{Corruption, ReadError};
+use ringkeeper_log::snapshot::{SnapshotError, Snapshots, file_name};
+use ringkeeper_log::storage::Storage;
+use ringkeeper_wire::Zxid;
+
+use super::log_task::{Command, LogQueue, Verification};
+use super::snapshots::Trigger;
+use crate::config::Config;
+
+/// Of the thousand that everything else has.
+const SHARES: usize = 10;
+
+/// How often it is looked whether a snapshot that was asked for is there.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// After a pass that the medium has interrupted.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Integrity {
+    scrubbed_bytes: Rc<Cell<u64>>,
+    passes: Cell<u64>,
+    /// When the last whole pass ended.
+    last_pass: Cell<Option<Instant>>,
+    damage: Cell<u64>,
+    /// Damage that was found and is not repaired yet.
+    pending: Cell<u64>,
+    /// Digests of peers that were not this server's.
+    mismatches: Cell<u64>,
+}
+
+impl Integrity {
+    /// After a start that has found so much damage.
+    pub(crate) fn new(damage: u64) -> Rc<Self> {
+        Rc::new(Self { damage: Cell::new(damage), ..Self::default() })
+    }
+
+    fn found(&self) {
+        self.damage.set(self.damage.get() + 1);
+        self.pending.set(self.pending.get() + 1);
+    }
+
+    fn repaired(&self) {
+        self.pending.set(self.pending.get().saturating_sub(1));
+    }
+
+    /// A peer's tree is not this one's.
+    pub(crate) fn tree_differs(&self) {
+        self.mismatches.set(self.mismatches.get() + 1);
+    }
+
+    /// As `mntr` shows it. `claimed`: the start has cut off what is not there again.
+    #[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]
+    pub(crate) fn metrics(&self, claimed: bool) -> [(&'static str, f64); 6] {
+        let ago = self.last_pass.get().map_or(-1.0, |ended| ended.elapsed().as_secs() as f64);
+        [
+            ("scrubbed_bytes", self.scrubbed_bytes.get() as f64),
+            ("scrub_passes", self.passes.get() as f64),
+            ("scrub_last_pass_seconds_ago", ago),
+            ("digest_mismatches", self.mismatches.get() as f64),
+            ("damage_found", self.damage.get() as f64),
+            ("repairs_pending", (self.pending.get() + u64::from(claimed)) as f64),
+        ]
+    }
+}
+
+/// How often and how fast everything is read.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    bytes_per_second: u64,
+    /// From the end of a pass to the next; none at all if it is zero.
+    rest: Duration,
+}
+
+/// The background scrub of one server.
+pub(crate) struct Scrubber<S: Storage> {
+    pace: Pace,
+    snapshots: Snapshots<S>,
+    log: Rc<LogQueue<State>>,
+    trigger: Rc<Trigger>,
+    integrity: Rc<Integrity>,
+}
+
+/// Why a pass did not reach its end.
+#[derive(Debug, thiserror::Error)]
+enum PassError {
+    #[error(transparent)]
+    Log(#[from] ReadError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+impl<S: Storage> Scrubber<S> {
+    pub(crate) fn new(
+        config: &Config,
+        snapshots: Snapshots<S>,
+        log: Rc<LogQueue<State>>,
+        trigger: Rc<Trigger>,
+        integrity: Rc<Integrity>,
+    ) -> Self {
+        let bytes_per_second = config.scrub_bytes_per_second;
+        let pace = Pace { bytes_per_second, rest: Duration::from_secs(config.scrub_interval_s) };
+        Self { pace, snapshots, log, trigger, integrity }
+    }
+
+    /// Starts it, in a task queue of its own.
+    pub(crate) fn start(self) {
+        if self.pace.rest.is_zero() {
+            return;
+        }
+        let latency = Latency::NotImportant;
+        let queue = glommio::executor().create_task_queue(Shares::Static(SHARES), latency, "scrub");
+        match glommio::spawn_local_into(self.run(queue), queue) {
+            Ok(task) => {
+                task.detach();
+            }
+            Err(error) => tracing::error!(%error, "no background scrub"),
+        }
+    }
+
+    async fn run(self, queue: TaskQueueHandle) {
+        loop {
+            glommio::timer::sleep(self.pace.rest).await;
+            loop {
+                match self.pass(queue).await {
+                    Ok(true) => break,
+                    // What was repaired is looked at again at once, with what lies behind it.
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::error!(%error, "the scrub could not go on");
+                        glommio::timer::sleep(AGAIN_AFTER).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads everything once, or up to the first damage, and repairs that. Whether there was none.
+    async fn pass(&self, queue: TaskQueueHandle) -> Result<bool, PassError> {
+        let started = Instant::now();
+        let before = self.integrity.scrubbed_bytes.get();
+        let verification =
+            Verification::new(queue, self.pace.bytes_per_second, Rc::clone(&self.integrity.scrubbed_bytes));
+        self.log.push(Command::Verify(Rc::clone(&verification)));
+        match poll_fn(|cx| verification.poll_done(cx)).await {
+            Ok(()) => {}
+            Err(ReadError::Corrupt(damage)) => {
+                self.repair_log(&damage).await?;
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        for zxid in self.snapshots.list().await? {
+            if let Err(error) = self.read_snapshot(zxid).await {
+                let gone = !self.snapshots.list().await?.contains(&zxid);
+                if gone {
+                    // Displaced by newer ones meanwhile.
+                    continue;
+                }
+                if !error.is_damage() {
+                    return Err(error.into());
+                }
+                self.repair_snapshot(zxid, &error).await?;
+                return Ok(false);
+            }
+        }
+        self.integrity.passes.set(self.integrity.passes.get() + 1);
+        self.integrity.last_pass.set(Some(Instant::now()));
+        let bytes = self.integrity.scrubbed_bytes.get() - before;
+        tracing::debug!(bytes, took_ms = started.elapsed().as_millis(), "log and snapshots are sound");
+        Ok(true)
+    }
+
+    async fn read_snapshot(&self, zxid: u64) -> Result<(), SnapshotError> {
+        let mut reader = self.snapshots.open(zxid).await?;
+        loop {
+            let began = Instant::now();
+            let Some(bytes) = reader.next().await?.map(|block| block.len() as u64) else { return Ok(()) };
+            self.integrity.scrubbed_bytes.set(self.integrity.scrubbed_bytes.get() + bytes);
+            let due = Duration::from_nanos(bytes * 1_000_000_000 / self.pace.bytes_per_second.max(1));
+            glommio::timer::sleep(due.saturating_sub(began.elapsed())).await;
+        }
+    }
+
+    /// Has a snapshot written that covers the damage, and everything before it let go of.
+    async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
+        self.integrity.found();
+        let (file, offset) = (&damage.file, damage.offset);
+        let (after, until) = (Zxid(damage.after_zxid), Zxid(damage.until_zxid));
+        tracing::error!(file, offset, %after, %until, "the log is damaged: a snapshot of what is in memory replaces it");
+        let left = Rc::new(Cell::new(None));
+        self.log.push(Command::Leave { file: file.clone(), end: Rc::clone(&left) });
+        let end = loop {
+            if let Some(end) = left.get() {
+                break end;
+            }
+            glommio::timer::sleep(LOOK_EVERY).await;
+        };
+        let snapshot = self.wait_for_snapshot(end).await?;
+        // Older snapshots are of no use without the log between; they go when newer ones displace them.
+        self.log.push(Command::Purge { upto: snapshot });
+        tracing::info!(file, snapshot = %snapshot, "the damaged part of the log is repaired");
+        self.integrity.repaired();
+        Ok(())
+    }
+
+    /// Replaces a damaged snapshot.
+    async fn repair_snapshot(&self, zxid: u64, error: &SnapshotError) -> Result<(), SnapshotError> {
+        self.integrity.found();
+        tracing::error!(%error, "a snapshot is damaged: it is removed, and another one written");
+        self.snapshots.remove(zxid).await?;
+        let snapshot = self.wait_for_snapshot(Zxid(zxid)).await?;
+        tracing::info!(file = file_name(zxid), snapshot = %snapshot, "a damaged snapshot is replaced");
+        self.integrity.repaired();
+        Ok(())
+    }
+
+    /// Asks for a snapshot of at least `zxid` until there is one.
+    async fn wait_for_snapshot(&self, zxid: Zxid) -> Result<Zxid, SnapshotError> {
+        loop {
+            match self.snapshots.list().await?.first() {
+                Some(newest) if Zxid(*newest) >= zxid => return Ok(Zxid(*newest)),
+                _ => self.trigger.demand(),
+            }
+            glommio::timer::sleep(LOOK_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Bits that flip in the files of one server of three: it is whole again, from the others, and says what it repaired.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ringkeeper_wire::{CreateMode, Request, SetDataRequest};
+
+use crate::cluster::Ensemble;
+use crate::support::{Client, wait_for};
+
+/// Set to damage every block in its turn; otherwise it is a sample of them.
+const LONG: &str = "RINGKEEPER_LONG_TESTS";
+
+/// Servers that are stopped and damaged one after the other, if not every block is.
+const SAMPLE: usize = 24;
+
+const BLOCK: usize = 4096;
+
+/// Segments of 64 KiB; a snapshot now and then.
+const SMALL: &str = "snapCount=2000\npreAllocSize=64";
+
+/// A block of one of a server's files that has something in it.
+struct Block {
+    file: PathBuf,
+    offset: u64,
+}
+
+impl Block {
+    /// Flips one bit, which one and in which byte `number` decides.
+    fn rot(&self, number: usize) {
+        let file = std::fs::File::options().read(true).write(true).open(&self.file).expect("a file");
+        let at = self.offset + [9, 21, 40, 70, 900, 3000][number % 6];
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("read");
+        file.write_all_at(&[byte[0] ^ 1 << (number % 8)], at).expect("written");
+        file.sync_all().expect("synced");
+    }
+
+    fn name(&self) -> String {
+        let name = self.file.file_name().expect("a name").to_string_lossy();
+        format!("{name} at {:#x}", self.offset)
+    }
+}
+
+/// The blocks in use of log and snapshots, or of files whose names begin so.
+fn blocks(folder: &Path, kinds: &[&str]) -> Vec<Block> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            kinds.iter().any(|kind| name.starts_with(kind))
+        })
+        .collect();
+    files.sort();
+    let mut blocks = Vec::new();
+    for file in files {
+        let bytes = std::fs::read(&file).expect("read");
+        let used = (0..).step_by(BLOCK).zip(bytes.chunks(BLOCK));
+        let used = used.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+        blocks.extend(used.map(|(offset, _)| Block { file: file.clone(), offset }));
+    }
+    blocks
+}
+
+/// Changes 100 znodes in turn, `outstanding` at a time; the zxid of the last change.
+fn write(client: &mut Client, txns: usize, outstanding: usize) -> i64 {
+    let (mut sent, mut zxid) = (0, 0);
+    for answered in 0..txns {
+        while sent < txns.min(answered + outstanding) {
+            let path = format!("/{}", sent % 100).into();
+            let data = sent.to_string().repeat(20);
+            client.send(&Request::SetData(SetDataRequest { path, data: Some(data.as_bytes()), version: -1 }));
+            sent += 1;
+        }
+        let reply = client.reply().expect("a reply");
+        assert_eq!(reply.error, 0);
+        zxid = reply.zxid;
+    }
+    zxid
+}
+
+fn prepare(ensemble: &Ensemble) {
+    let mut client = ensemble.connect(ensemble.leader());
+    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    client.create("/large", b"", CreateMode::Persistent);
+    (0..10).for_each(|number| {
+        client.create(&format!("/large/{number}"), &[7; 10_000], CreateMode::Persistent);
+    });
+    wait_for("a snapshot on every server", || {
+        write(&mut client, 500, 50);
+        let written = |server| blocks(&ensemble.data(server), &["snapshot.0"]).len() > 10;
+        ensemble.servers().all(written).then_some(())
+    });
+    write(&mut client, 40, 1);
+}
+
+/// What a server says when it finds damage at its start.
+const FOUND: [&str; 4] = [
+    "the log is damaged",
+    "a snapshot cannot be used",
+    "one of the two copies in meta is damaged",
+    "all of it has to come from the other servers",
+];
+
+fn count(ensemble: &Ensemble, server: usize, texts: &[&str]) -> usize {
+    texts.iter().map(|text| ensemble.count_in_log(server, text)).sum()
+}
+
+#[test]
+fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
+    let mut ensemble = Ensemble::start_with(SMALL);
+    prepare(&ensemble);
+    let kinds = ["log.", "snapshot.0", "meta"];
+    let all = blocks(&ensemble.data(0), &kinds).len();
+    let rounds = if std::env::var_os(LONG).is_some() { all } else { SAMPLE };
+    let (mut found, mut cut, mut snapshots) = (0, 0, 0);
+    for round in 0..rounds {
+        let server = round % 3;
+        ensemble.stop(server);
+        let blocks = blocks(&ensemble.data(server), &kinds);
+        let block = &blocks[round * blocks.len() / rounds];
+        block.rot(round);
+        let before = count(&ensemble, server, &FOUND);
+        let mut client = ensemble.connect(ensemble.leader());
+        write(&mut client, 10, 1);
+        ensemble.run(server);
+        write(&mut client, 10, 1);
+        ensemble.leader();
+        let zxid = write(&mut client, 140, 140);
+        ensemble.assert_digests_agree(zxid - 140);
+        let reported = count(&ensemble, server, &FOUND) > before;
+        println!("{}: {}", block.name(), if reported { "found" } else { "not in use" });
+        found += usize::from(reported);
+        cut += usize::from(ensemble.count_in_log(server, "what it lacks has to come from") > 0);
+        snapshots += usize::from(reported && block.name().starts_with("snapshot"));
+        // Whoever has lost something says from whom it has it again.
+        let lost = count(&ensemble, server, &["what it lacks has to come from", FOUND[3]]);
+        let again = ensemble.count_in_log(server, "what was damaged here is repaired from the leader");
+        assert!(lost == 0 || again > 0, "{}: {lost} lost, {again} repaired", block.name());
+    }
+    println!(
+        "{rounds} of {all} blocks damaged, {found} found at the start, {snapshots} of them in snapshots"
+    );
+    // The rest was void, or not in use yet, or in a snapshot that was not needed.
+    assert!(found * 4 > rounds && cut > 0, "{found} of {rounds} found");
+}
+
+/// Everything is read once a second.
+const SCRUBBED: &str =
+    "snapCount=2000\npreAllocSize=64\nringkeeper.scrubIntervalSeconds=1\nringkeeper.scrubKbPerSecond=65536";
+
+fn metric(ensemble: &Ensemble, server: usize, name: &str) -> Option<f64> {
+    let answer = ensemble.ask(server, "mntr").ok()?;
+    let value = answer.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")).map(str::to_owned));
+    value?.trim().parse().ok()
+}
+
+/// Waits until a server has read everything once more, and nothing of it is damaged.
+fn wait_for_a_sound_pass(ensemble: &Ensemble, server: usize) {
+    let passes = metric(ensemble, server, "scrub_passes").expect("a metric");
+    wait_for("a pass that finds nothing", || {
+        let sound = metric(ensemble, server, "repairs_pending")? == 0.0;
+        (sound && metric(ensemble, server, "scrub_passes")? >= passes + 2.0).then_some(())
+    });
+}
+
+#[test]
+fn a_flipped_bit_in_the_files_of_a_running_server_is_found_by_the_scrub_and_repaired() {
+    let mut ensemble = Ensemble::start_with(SCRUBBED);
+    prepare(&ensemble);
+    let mut client = ensemble.connect(ensemble.leader());
+    for (round, kind) in ["log.", "snapshot.0", "log.", "snapshot.0", "log.", "log."].into_iter().enumerate()
+    {
+        let server = round % 3;
+        wait_for_a_sound_pass(&ensemble, server);
+        let found = metric(&ensemble, server, "damage_found").expect("a metric");
+        let mut blocks = blocks(&ensemble.data(server), &[kind]);
+        if kind == "log." {
+            // The oldest segment is in use; a newer file may wait for its use, and is not read.
+            let oldest = blocks[0].file.clone();
+            blocks.retain(|block| block.file == oldest);
+        }
+        let offsets = (0..blocks.len()).map(|index| (index * 7 + round * 3) % blocks.len());
+        let places: Vec<_> = offsets.take(if kind == "log." { 3 } else { 1 }).collect();
+        places.iter().for_each(|&place| blocks[place].rot(round % 4));
+        println!("{}: {} blocks damaged, first {}", server + 1, places.len(), blocks[places[0]].name());
+        wait_for("damage found", || (metric(&ensemble, server, "damage_found")? > found).then_some(()));
+        write(&mut client, 20, 1);
+        wait_for_a_sound_pass(&ensemble, server);
+        assert!(metric(&ensemble, server, "scrubbed_bytes").expect("a metric") > 0.0);
+    }
+    // What is on the media is sound: everyone starts again from it, and nothing has to be fetched.
+    let zxid = write(&mut client, 300, 50);
+    for server in ensemble.servers() {
+        ensemble.stop(server);
+        ensemble.run(server);
+        ensemble.leader();
+        assert_eq!(ensemble.count_in_log(server, "what it lacks has to come from"), 0);
+    }
+    let mut client = ensemble.connect(ensemble.leader());
+    write(&mut client, 140, 140);
+    ensemble.assert_digests_agree(zxid);
+}
