@@ -84,7 +84,7 @@ fn window(host: &mut Host, args: &StorageArgs, snap_count: u32) -> Result<Window
     host.restore(SETTLED)?;
     drop(host.start(snap_count)?);
     let from = Instant::now() + args.warmup;
-    let schedule = Schedule { outstanding: args.outstanding, from, to: from + args.seconds };
+    let schedule = Schedule { outstanding: args.outstanding, from, to: from + args.seconds, arrivals: None };
     let (processes, address) = (host.processes()?, host.address());
     thread::scope(|scope| {
         let load = scope.spawn(|| args.tree().mix(address, args.sessions, args.reads_percent, schedule, 1));

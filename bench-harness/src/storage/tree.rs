@@ -13,7 +13,7 @@ use ringkeeper_wire::{GetDataResponse, Record, Stat};
 use crate::creates::Creates;
 use crate::driver::{Schedule, Tally};
 use crate::lane::Source;
-use crate::measure::under_load;
+use crate::measure::{Loaded, under_load};
 use crate::session::{self, Session};
 use crate::{payload, request};
 
@@ -75,8 +75,8 @@ impl Tree {
 
     fn exhaust<S: Source + Send>(&self, sessions: Vec<Session>, sources: Vec<S>, count: u64) -> Result<()> {
         let from = Instant::now();
-        let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE };
-        let (sessions, tally, _) = under_load(sessions, sources, 1, schedule, None)?;
+        let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE, arrivals: None };
+        let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, None)?;
         ensure!(tally.operations == count, "{} of {count} writes were answered", tally.operations);
         session::close_all(sessions)
     }
@@ -92,7 +92,7 @@ impl Tree {
     ) -> Result<Tally> {
         let sources = (0..sessions).map(|index| self.load(index, reads_percent, seed)).collect();
         let sessions = Session::open_all(&[server], sessions)?;
-        let (sessions, tally, _) = under_load(sessions, sources, 1, schedule, None)?;
+        let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, None)?;
         session::close_all(sessions)?;
         Ok(tally)
     }
