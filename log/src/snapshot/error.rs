@@ -21,7 +21,10 @@ pub enum SnapshotError {
         what: &'static str,
     },
     /// Written by another version of the format.
-    #[error("{file} has snapshot format version {version}, this build reads {}", super::layout::VERSION)]
+    #[error(
+        "{file} has snapshot format version {version}, this build reads up to {}",
+        super::layout::COMPRESSED
+    )]
     Version {
         /// Name of the file.
         file: String,

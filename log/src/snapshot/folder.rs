@@ -74,7 +74,15 @@ impl<S: Storage> Snapshots<S> {
     /// # Errors
     /// When the disk is full or fails.
     pub async fn begin(&self, head: Head) -> Result<SnapshotWriter<S>, SnapshotError> {
-        SnapshotWriter::begin(self.storage.clone(), head).await
+        SnapshotWriter::begin(self.storage.clone(), head, false).await
+    }
+
+    /// Begins a snapshot whose blocks are compressed where that makes them shorter.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub async fn begin_compressed(&self, head: Head) -> Result<SnapshotWriter<S>, SnapshotError> {
+        SnapshotWriter::begin(self.storage.clone(), head, true).await
     }
 
     /// Opens a snapshot.

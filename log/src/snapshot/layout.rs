@@ -7,10 +7,10 @@
 //!         | "RKSN" |        |    |128 |       |      |         |version       |
 //!         +--------+--------+----+----+-------+------+---------+------+-------+
 //!
-//! block   0     4        8         12      16
-//!         +-----+--------+---------+-------+---------+-------+
-//!         | len | CRC32C | ordinal | zero  | payload | zeros |   CRC32C over ordinal, zero and payload
-//!         +-----+--------+---------+-------+---------+-------+
+//! block   0     4        8         12         16
+//!         +-----+--------+---------+----------+---------+-------+
+//!         | len | CRC32C | ordinal | inflated | payload | zeros |   CRC32C over ordinal, inflated and payload
+//!         +-----+--------+---------+----------+---------+-------+
 //!
 //! index   offset u64, len u32, CRC32C u32 of each block
 //!
@@ -20,13 +20,18 @@
 //!         | "RKSE" |        |    |128 |        |          |       |        | CRC32C | CRC32C |      |       |
 //!         +--------+--------+----+----+--------+----------+-------+--------+--------+--------+------+-------+
 //! ```
+//!
+//! `inflated` is 0 where the payload is as it was given, else the length that it has when the LZ4 block in the file is
+//! decompressed. Files with such blocks have version 2 in their header, so that older builds name what they miss.
 
 use crate::frame::Checksum;
 use crate::layout::{put, u16_at, u32_at, u64_at};
 use crate::storage::BLOCK_LEN;
 
-/// The format this build writes and reads.
-pub(super) const VERSION: u16 = 1;
+/// Blocks as they were given; what all builds read.
+const PLAIN: u16 = 1;
+/// Some blocks are compressed; the newest format that this build knows.
+pub(super) const COMPRESSED: u16 = 2;
 
 const MAGIC_AT: usize = 0;
 const CHECKSUM_AT: usize = MAGIC_AT + 4;
@@ -55,6 +60,7 @@ const FOOTER_ZXID_AT: usize = INDEX_CHECKSUM_AT + 4;
 
 /// Bytes before a block's payload.
 pub(super) const BLOCK_HEAD_LEN: usize = 16;
+const INFLATED_AT: usize = 12;
 /// Blocks, and therefore payloads, begin at a multiple of this many bytes.
 pub(super) const ALIGN: usize = 16;
 /// Bytes of a block in the index.
@@ -89,9 +95,9 @@ pub(super) enum Unsound {
     Version(u16),
 }
 
-fn seal(out: &mut [u8], magic: [u8; 4]) -> u32 {
+fn seal(out: &mut [u8], magic: [u8; 4], version: u16) -> u32 {
     put(out, MAGIC_AT, magic);
-    put(out, VERSION_AT, VERSION.to_le_bytes());
+    put(out, VERSION_AT, version.to_le_bytes());
     put(out, LEN_AT, LEN_FIELD.to_le_bytes());
     let checksum = crc32c::crc32c(&out[COVERED_AT..]);
     put(out, CHECKSUM_AT, checksum.to_le_bytes());
@@ -104,7 +110,7 @@ fn check(bytes: &[u8], magic: [u8; 4]) -> Result<u32, Unsound> {
         return Err(Unsound::Damaged);
     }
     let version = u16_at(bytes, VERSION_AT);
-    if version != VERSION || u16_at(bytes, LEN_AT) != LEN_FIELD {
+    if !(PLAIN..=COMPRESSED).contains(&version) || u16_at(bytes, LEN_AT) != LEN_FIELD {
         return Err(Unsound::Version(version));
     }
     Ok(checksum)
@@ -112,13 +118,14 @@ fn check(bytes: &[u8], magic: [u8; 4]) -> Result<u32, Unsound> {
 
 impl Head {
     /// The file's first block, and its checksum.
-    pub(super) fn encode(&self) -> ([u8; BLOCK_LEN], u32) {
+    pub(super) fn encode(&self, compressed: bool) -> ([u8; BLOCK_LEN], u32) {
         let mut out = [0; BLOCK_LEN];
         put(&mut out, CHAIN_AT, self.chain.0.to_le_bytes());
         put(&mut out, ZXID_AT, self.zxid.to_le_bytes());
         put(&mut out, CLUSTER_AT, self.cluster.to_le_bytes());
         put(&mut out, STATE_VERSION_AT, self.state_version.to_le_bytes());
-        let checksum = seal(&mut out[..HEADER_LEN], HEADER_MAGIC);
+        let checksum =
+            seal(&mut out[..HEADER_LEN], HEADER_MAGIC, if compressed { COMPRESSED } else { PLAIN });
         (out, checksum)
     }
 
@@ -159,7 +166,7 @@ impl Footer {
         put(&mut out, HEADER_CHECKSUM_AT, self.header_checksum.to_le_bytes());
         put(&mut out, INDEX_CHECKSUM_AT, self.index_checksum.to_le_bytes());
         put(&mut out, FOOTER_ZXID_AT, self.zxid.to_le_bytes());
-        seal(&mut out, FOOTER_MAGIC);
+        seal(&mut out, FOOTER_MAGIC, PLAIN);
         out
     }
 
@@ -205,19 +212,26 @@ impl Entry {
     }
 
     /// The block's head.
-    pub(super) fn head(&self, ordinal: u32) -> [u8; BLOCK_HEAD_LEN] {
+    pub(super) fn head(&self, ordinal: u32, inflated: u32) -> [u8; BLOCK_HEAD_LEN] {
         let mut out = [0; BLOCK_HEAD_LEN];
         put(&mut out, 0, self.len.to_le_bytes());
         put(&mut out, 4, self.checksum.to_le_bytes());
         put(&mut out, 8, ordinal.to_le_bytes());
+        put(&mut out, INFLATED_AT, inflated.to_le_bytes());
         out
     }
 }
 
+/// What a block's head says of the length of its payload when it is decompressed; 0 for a payload as it was given.
+pub(super) fn inflated_len(head: &[u8; BLOCK_HEAD_LEN]) -> u32 {
+    u32_at(head, INFLATED_AT)
+}
+
 /// The checksum of a block.
-pub(super) fn block_checksum(ordinal: u32, payload: &[u8]) -> u32 {
+pub(super) fn block_checksum(ordinal: u32, inflated: u32, payload: &[u8]) -> u32 {
     let mut head = [0; 8];
     put(&mut head, 0, ordinal.to_le_bytes());
+    put(&mut head, 4, inflated.to_le_bytes());
     crc32c::crc32c_append(crc32c::crc32c(&head), payload)
 }
 

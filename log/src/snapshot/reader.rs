@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::SnapshotError;
 use super::layout::{
     ALIGN, BLOCK_HEAD_LEN, Contents, ENTRY_LEN, Entry, FOOTER_LEN, Footer, Head, Unsound, all_zero,
-    block_checksum,
+    block_checksum, inflated_len,
 };
 use crate::frame::AlignedBuf;
 use crate::read_ahead::ReadAhead;
@@ -18,6 +18,9 @@ const INDEX_READ_LEN: usize = 64 * BLOCK_LEN;
 /// Blocks that are read ahead. A znode may make a long one, so there are bytes to count as well.
 const BLOCKS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 4 << 20;
+
+/// How many bytes an LZ4 block can make of one.
+const INFLATION_MAX: usize = 255;
 
 /// A snapshot whose header, index and footer are sound. Its blocks are checked as they are read.
 pub struct SnapshotReader<S: Storage> {
@@ -44,6 +47,8 @@ pub struct Block {
     entry: Entry,
     /// Head, payload and the zeros behind it, so that the payload is aligned as archives need it; less if the file ended.
     bytes: AlignedBuf,
+    /// The payload, if it was compressed.
+    inflated: AlignedBuf,
 }
 
 impl Block {
@@ -63,24 +68,38 @@ impl Block {
     ///
     /// # Errors
     /// When it is not what was written.
-    pub fn payload(&self) -> Result<&[u8], SnapshotError> {
-        let len = self.entry.len as usize;
-        let sound = self
-            .bytes
-            .split_first_chunk()
-            .filter(|(head, _)| **head == self.entry.head(self.ordinal))
-            .and_then(|(_, rest)| rest.split_at_checked(len))
-            .filter(|(payload, zeros)| {
-                zeros.len() == len.next_multiple_of(ALIGN) - len
-                    && all_zero(zeros)
-                    && block_checksum(self.ordinal, payload) == self.entry.checksum
-            });
-        sound.map(|(payload, _)| payload).ok_or_else(|| SnapshotError::Damaged {
-            file: self.name.to_string(),
-            offset: self.entry.offset,
-            what: "a block is not as it was written",
-        })
+    pub fn payload(&mut self) -> Result<&[u8], SnapshotError> {
+        let Self { name, ordinal, entry, bytes, inflated } = self;
+        let damaged = |what| SnapshotError::Damaged { file: name.to_string(), offset: entry.offset, what };
+        let (stored, len) =
+            stored(*ordinal, entry, bytes).ok_or_else(|| damaged("a block is not as it was written"))?;
+        if len == 0 {
+            return Ok(stored);
+        }
+        // So much memory for so few bytes is not of our making.
+        if len > stored.len().saturating_mul(INFLATION_MAX) {
+            return Err(damaged("a compressed block says that it is longer than it can be"));
+        }
+        inflated.resize(len, 0);
+        match lz4_flex::block::decompress_into(stored, inflated) {
+            Ok(found) if found == len => Ok(inflated),
+            _ => Err(damaged("a compressed block cannot be decompressed")),
+        }
     }
+}
+
+/// The payload of a block as it is in the file, and how long it is when it is decompressed, 0 if it is not compressed;
+/// `None` if that is not what was written.
+fn stored<'a>(ordinal: u32, entry: &Entry, bytes: &'a [u8]) -> Option<(&'a [u8], usize)> {
+    let len = entry.len as usize;
+    let (head, rest) = bytes.split_first_chunk()?;
+    let inflated = inflated_len(head);
+    let (payload, zeros) = rest.split_at_checked(len)?;
+    let sound = *head == entry.head(ordinal, inflated)
+        && zeros.len() == len.next_multiple_of(ALIGN) - len
+        && all_zero(zeros)
+        && block_checksum(ordinal, inflated, payload) == entry.checksum;
+    sound.then_some((payload, inflated as usize))
 }
 
 impl<S: Storage> SnapshotReader<S> {
@@ -112,7 +131,13 @@ impl<S: Storage> SnapshotReader<S> {
         let entries = entries.map_err(|what| damaged(footer.index_at, what))?;
         let contents = footer.contents;
         let nothing = Entry { offset: 0, len: 0, checksum: 0 };
-        let block = Block { name: name.into(), ordinal: 0, entry: nothing, bytes: AlignedBuf::new() };
+        let block = Block {
+            name: name.into(),
+            ordinal: 0,
+            entry: nothing,
+            bytes: AlignedBuf::new(),
+            inflated: AlignedBuf::new(),
+        };
         let reads = ReadAhead::new(file);
         Ok(Self { len, head, contents, entries, reads, next: 0, ahead: 0, bytes_ahead: 0, block })
     }
@@ -193,7 +218,7 @@ impl<S: Storage> SnapshotReader<S> {
         let mut bytes = memory;
         bytes.clear();
         bytes.extend_from_slice(&found[..found.len().min(padded)]);
-        Ok(Some(Block { name: self.block.name.clone(), ordinal, entry, bytes }))
+        Ok(Some(Block { name: self.block.name.clone(), ordinal, entry, bytes, inflated: AlignedBuf::new() }))
     }
 
     /// Begins as many reads as may be under way at once.
@@ -272,4 +297,31 @@ async fn read_index<F: StorageFile>(
         end = entry.end();
     }
     Ok(if end == Some(index_at) { Ok(entries) } else { Err("the index leaves a gap behind the last block") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(inflated: u32, payload: &[u8]) -> Block {
+        let len = u32::try_from(payload.len()).expect("short");
+        let entry = Entry { offset: 4096, len, checksum: block_checksum(3, inflated, payload) };
+        let mut bytes = AlignedBuf::new();
+        bytes.extend_from_slice(&entry.head(3, inflated));
+        bytes.extend_from_slice(payload);
+        bytes.resize(BLOCK_HEAD_LEN + payload.len().next_multiple_of(ALIGN), 0);
+        Block { name: "snapshot".into(), ordinal: 3, entry, bytes, inflated: AlignedBuf::new() }
+    }
+
+    #[test]
+    fn a_block_that_would_fill_the_memory_is_refused_with_its_place() {
+        for (inflated, payload) in [(u32::MAX, &b"few bytes"[..]), (9, b"no LZ4 at all"), (4, b"\x40abcd")] {
+            let mut block = block(inflated, payload);
+            match block.payload() {
+                Err(SnapshotError::Damaged { offset: 4096, .. }) => {}
+                other => assert_eq!((inflated, other.ok()), (4, Some(&b"abcd"[..]))),
+            }
+            assert!(block.inflated.len() < 100);
+        }
+    }
 }

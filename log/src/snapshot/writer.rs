@@ -113,14 +113,17 @@ pub struct SnapshotWriter<S: Storage> {
     head: Head,
     header_checksum: u32,
     entries: Vec<Entry>,
+    compressed: bool,
+    /// Memory for a block that is being compressed.
+    packed: Vec<u8>,
 }
 
 impl<S: Storage> SnapshotWriter<S> {
-    pub(super) async fn begin(storage: S, head: Head) -> Result<Self, SnapshotError> {
+    pub(super) async fn begin(storage: S, head: Head, compressed: bool) -> Result<Self, SnapshotError> {
         let mut out = Appender::create(storage, NEW_NAME).await?;
-        let (header, header_checksum) = head.encode();
+        let (header, header_checksum) = head.encode(compressed);
         out.push(&header);
-        Ok(Self { out, head, header_checksum, entries: Vec::new() })
+        Ok(Self { out, head, header_checksum, entries: Vec::new(), compressed, packed: Vec::new() })
     }
 
     /// Adds a block and writes what has gathered.
@@ -129,10 +132,17 @@ impl<S: Storage> SnapshotWriter<S> {
     /// When the disk is full or fails; the writer is to be abandoned then.
     pub async fn block(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
         let too_long = |_| SnapshotError::BlockLen(payload.len());
-        let len = u32::try_from(payload.len()).map_err(too_long)?;
+        let given = u32::try_from(payload.len()).map_err(too_long)?;
         let ordinal = u32::try_from(self.entries.len()).map_err(too_long)?;
-        let entry = Entry { offset: self.out.len(), len, checksum: block_checksum(ordinal, payload) };
-        self.out.push(&entry.head(ordinal));
+        let (len, inflated, payload) = match self.compressed.then(|| pack(payload, &mut self.packed)) {
+            Some(len) if len < payload.len() => {
+                (u32::try_from(len).map_err(too_long)?, given, &self.packed[..len])
+            }
+            _ => (given, 0, payload),
+        };
+        let checksum = block_checksum(ordinal, inflated, payload);
+        let entry = Entry { offset: self.out.len(), len, checksum };
+        self.out.push(&entry.head(ordinal, inflated));
         self.out.push(payload);
         self.out.pad(ALIGN, 0);
         self.entries.push(entry);
@@ -179,4 +189,10 @@ impl<S: Storage> SnapshotWriter<S> {
     pub async fn abandon(self) {
         self.out.abandon().await;
     }
+}
+
+/// Compresses a payload; how many bytes of `packed` that takes.
+fn pack(payload: &[u8], packed: &mut Vec<u8>) -> usize {
+    packed.resize(lz4_flex::block::get_maximum_output_size(payload.len()), 0);
+    lz4_flex::block::compress_into(payload, packed).expect("as much room as it may take")
 }

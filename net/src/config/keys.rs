@@ -106,6 +106,7 @@ const KEYS: &[(&str, Treatment)] = &[
         "ringkeeper.snapshotKbPerSecond",
         Honoured(|c, v| number(v, 64, 1 << 32).map(|n: u64| c.snapshot_bytes_per_second = n * 1024)),
     ),
+    ("ringkeeper.snapshotCompression", Honoured(|c, v| compression(v).map(|on| c.snapshot_compressed = on))),
     (
         "ringkeeper.scrubKbPerSecond",
         Honoured(|c, v| number(v, 64, 1 << 32).map(|n: u64| c.scrub_bytes_per_second = n * 1024)),
@@ -163,7 +164,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("maxWriteQueuePollTime", NoEffect(GROUP_COMMIT)),
     ("maxBatchSize", NoEffect(GROUP_COMMIT)),
     ("autopurge.purgeInterval", NoEffect(PURGE)),
-    ("snapshot.compression.method", NoEffect("snapshots are not compressed")),
+    ("snapshot.compression.method", NoEffect("ringkeeper.snapshotCompression=lz4 compresses snapshots")),
     ("snapshot.trust.empty", NoEffect("a folder without snapshots is trusted when its log is whole")),
     ("datadir.autocreate", NoEffect("a missing data folder is created")),
     ("db.autocreate", NoEffect(OFF)),
@@ -285,6 +286,14 @@ fn address(value: &str) -> Result<std::net::IpAddr, String> {
     let resolved =
         (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
     resolved.map(|socket| socket.ip()).next().ok_or_else(|| format!("{value:?} has no address"))
+}
+
+fn compression(value: &str) -> Result<bool, String> {
+    match value {
+        "none" => Ok(false),
+        "lz4" => Ok(true),
+        _ => Err(format!("{value:?} is neither none nor lz4")),
+    }
 }
 
 fn write_mode(value: &str) -> Result<WriteMode, String> {

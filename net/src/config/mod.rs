@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) snap_size_limit_kib: u64,
     /// Bytes of a snapshot that are written a second, at most.
     pub(crate) snapshot_bytes_per_second: u64,
+    /// Whether the blocks of snapshots are compressed.
+    pub(crate) snapshot_compressed: bool,
     /// Bytes of log and snapshots that the background scrub reads a second, at most.
     pub(crate) scrub_bytes_per_second: u64,
     /// From the end of a pass of the scrub to the next, seconds; 0 means none.
@@ -110,6 +112,7 @@ impl Default for Config {
             snap_count: 100_000,
             snap_size_limit_kib: 4 * 1024 * 1024,
             snapshot_bytes_per_second: 64 * 1024 * 1024,
+            snapshot_compressed: false,
             scrub_bytes_per_second: 8 * 1024 * 1024,
             scrub_interval_s: 3600,
             segment_size_bytes: 64 * 1024 * 1024,

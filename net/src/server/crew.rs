@@ -99,7 +99,7 @@ impl Crew {
 }
 
 fn read_all(work: &Receiver<Block>, done: &Sender<(u32, Read)>, reader: &BlockReader) {
-    while let Ok(block) = work.recv_blocking() {
+    while let Ok(mut block) = work.recv_blocking() {
         let rows = match block.payload() {
             Ok(payload) => reader.read(payload).map_err(Unreadable::Malformed),
             Err(error) => Err(Unreadable::Damaged(error)),

@@ -41,6 +41,8 @@ pub(crate) struct Policy {
     pub(crate) kept: usize,
     /// Bytes that are written a second, at most.
     pub(crate) bytes_per_second: u64,
+    /// Whether their blocks are compressed.
+    pub(crate) compressed: bool,
 }
 
 impl Policy {
@@ -50,6 +52,7 @@ impl Policy {
             bytes_max: config.snap_size_limit_kib.saturating_mul(1024),
             kept: config.snap_retain_count as usize,
             bytes_per_second: config.snapshot_bytes_per_second,
+            compressed: config.snapshot_compressed,
         }
     }
 }

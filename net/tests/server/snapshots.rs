@@ -77,6 +77,33 @@ fn a_server_goes_on_from_its_newest_snapshot_and_keeps_three() {
 }
 
 #[test]
+fn compressed_snapshots_are_shorter_and_read_whatever_the_setting_says_then() {
+    let sizes = ["none", "lz4"].map(|compression| {
+        let setting = format!("ringkeeper.snapshotCompression={compression}");
+        let options = [&SMALL[..], &["-o", &setting]].concat();
+        let mut server = Server::start_with(&options);
+        let mut client = Client::connect(server.address(), TIMEOUT_MS);
+        for index in 0..100 {
+            client.create(&format!("/n{index}"), &[7; 1000], CreateMode::Persistent);
+        }
+        let snapshot = wait_for("a snapshot of all", || {
+            client.set("/n0", &[7; 1000]);
+            let newest = files(&server.data_dir(), "snapshot.0").pop_last()?;
+            (server.metric("zk_cnt_snapshottime") >= 2.0).then_some(newest)
+        });
+        let size = fs::metadata(&snapshot).expect("is there").len();
+        client.set("/n0", b"the last");
+        server.kill();
+        let server = server.restart();
+        let mut client = Client::resume(server.address(), TIMEOUT_MS, client.credentials).expect("alive");
+        assert_eq!(client.get("/n99", false).as_deref(), Some(&[7; 1000][..]));
+        assert_eq!(client.get("/n0", false).as_deref(), Some(&b"the last"[..]));
+        size
+    });
+    assert!(sizes[1] * 3 < sizes[0], "{sizes:?}");
+}
+
+#[test]
 fn a_damaged_snapshot_is_told_of_and_the_one_before_it_does() {
     let mut server = Server::start_with(&SMALL);
     let mut client = Client::connect(server.address(), TIMEOUT_MS);

@@ -71,7 +71,10 @@ async fn take<S: Storage>(
     let encoder = Encoder::new(state);
     let contents = encoder.contents();
     let contents = Contents { items: contents.znodes, digest: contents.digest };
-    let mut writer = snapshots.begin(head).await?;
+    let mut writer = match trigger.policy().compressed {
+        true => snapshots.begin_compressed(head).await?,
+        false => snapshots.begin(head).await?,
+    };
     if let Err(error) = write(&mut writer, encoder, trigger.policy().bytes_per_second).await {
         writer.abandon().await;
         return Err(error);
