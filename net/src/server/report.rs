@@ -170,7 +170,7 @@ impl Facts {
     /// Times are milliseconds, as in ZooKeeper.
     #[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]
     fn metrics(&self, shards: &ShardAnswer, core: &CoreReport, now_ms: u64) -> Vec<Metric> {
-        let Forced { count, sum_us, min_us, max_us, slow } = core.forced;
+        let Forced { count, sum_us, min_us, max_us, slow, percentiles_us } = core.forced;
         let average_ms =
             if count == 0 { 0.0 } else { (sum_us as f64 / count as f64 * 10.0).round() / 10_000.0 };
         let mut metrics = vec![
@@ -184,6 +184,8 @@ impl Facts {
             ("shards", f64::from(self.shards)),
             ("disk_full", f64::from(u8::from(!core.has_room))),
         ];
+        let names = ["p50_fsynctime", "p95_fsynctime", "p99_fsynctime", "p999_fsynctime"];
+        metrics.extend(names.into_iter().zip(percentiles_us.map(|us| us as f64 / 1000.0)));
         metrics.extend(snapshot_metrics(&core.snapshots));
         metrics.extend(core.integrity);
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use glommio::TaskQueueHandle;
+use hdrhistogram::Histogram;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
 use ringkeeper_log::frame::Checksum;
@@ -195,7 +196,12 @@ pub struct LogQueue<T> {
     work: WakeFlag,
     force_warning: Duration,
     forced: Cell<Forced>,
+    /// Their times, microseconds.
+    forced_us: RefCell<Histogram<u64>>,
 }
+
+/// Times longer than this count as this long in percentiles, microseconds.
+const FORCED_US_MAX: u64 = 60_000_000;
 
 /// How long the medium took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -210,6 +216,8 @@ pub struct Forced {
     pub max_us: u64,
     /// How many took longer than the warning threshold.
     pub slow: u64,
+    /// Times that 50, 95, 99 and 99.9 % of them did not exceed, microseconds, to two digits.
+    pub percentiles_us: [u64; 4],
 }
 
 impl<T> LogQueue<T> {
@@ -225,6 +233,9 @@ impl<T> LogQueue<T> {
             work: WakeFlag::default(),
             force_warning,
             forced: Cell::default(),
+            forced_us: RefCell::new(
+                Histogram::new_with_bounds(1, FORCED_US_MAX, 2).expect("bounds that the library takes"),
+            ),
         })
     }
 
@@ -255,7 +266,9 @@ impl<T> LogQueue<T> {
     /// How long the medium took so far.
     #[must_use]
     pub fn forced(&self) -> Forced {
-        self.forced.get()
+        let times = self.forced_us.borrow();
+        let percentiles_us = [0.5, 0.95, 0.99, 0.999].map(|quantile| times.value_at_quantile(quantile));
+        Forced { percentiles_us, ..self.forced.get() }
     }
 
     /// Ends the task once everything is carried out.
@@ -309,6 +322,7 @@ impl<T> LogQueue<T> {
             );
         }
         self.forced.set(forced);
+        self.forced_us.borrow_mut().saturating_record(us);
     }
 }
 
