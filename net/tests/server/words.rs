@@ -129,7 +129,8 @@ fn mntr_counts_what_happened() {
     assert_eq!(server.metric("zk_num_alive_connections"), 2.0);
     assert_eq!(server.metric("zk_shards"), 3.0);
     assert!(server.metric("zk_cnt_fsynctime") >= 2.0);
-    let percentiles = ["p50", "p95", "p99", "p999"].map(|name| server.metric(&format!("zk_{name}_fsynctime")));
+    let percentiles =
+        ["p50", "p95", "p99", "p999"].map(|name| server.metric(&format!("zk_{name}_fsynctime")));
     assert!(percentiles.iter().all(|time_ms| *time_ms > 0.0), "{percentiles:?}");
     assert!(server.metric("zk_open_file_descriptor_count") <= server.metric("zk_max_file_descriptor_count"));
     client.close();
