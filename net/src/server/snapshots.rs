@@ -184,7 +184,8 @@ mod tests {
     use super::*;
 
     fn trigger(txns: u64, bytes: u64, random: u64) -> Rc<Trigger> {
-        let policy = Policy { txns_max: 100, bytes_max: 1000, kept: 3, bytes_per_second: 1 };
+        let policy =
+            Policy { txns_max: 100, bytes_max: 1000, kept: 3, bytes_per_second: 1, compressed: false };
         Trigger::new(policy, txns, bytes, random)
     }
 
