@@ -28,6 +28,11 @@ fn log(ends: &[(u32, u32)]) -> LogSummary {
     log
 }
 
+/// What a whole server says to a new leader's epoch.
+fn promise(epoch: Epoch, current: Epoch, log: LogOutline, serial: u64) -> AckEpoch {
+    AckEpoch { epoch, promise: true, current, claim: Zxid::ZERO, log, serial, snapshot: false }
+}
+
 fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
     let epoch = Epoch(epoch);
     let epochs = Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true, claim: Zxid::ZERO };
@@ -131,8 +136,7 @@ impl Server {
         let epoch = Epoch(accepted.0 + 1);
         server.input(Input::EpochsDurable);
         let log = LogOutline { floor: Zxid::ZERO, ends: vec![last] };
-        let ask =
-            AckEpoch { epoch, promise: true, current, claim: Zxid::ZERO, log, serial: 5, snapshot: false };
+        let ask = promise(epoch, current, log, 5);
         server.hear(1, Message::AckEpoch(ask));
         server.hear(1, pong(epoch, 1, Zxid::ZERO, false));
         server.input(Input::EpochsDurable);
@@ -343,15 +347,7 @@ fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
     server
         .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
-    let ask = AckEpoch {
-        epoch,
-        promise: true,
-        current: Epoch(1),
-        claim: Zxid::ZERO,
-        log,
-        serial: 8,
-        snapshot: false,
-    };
+    let ask = promise(epoch, Epoch(1), log, 8);
     server.hear(2, Message::AckEpoch(ask));
     let effects = server.input(Input::Propose(batch(epoch.0, 1)));
     let reached =
@@ -394,15 +390,7 @@ fn a_hole_in_the_leaders_log_is_not_sent_on() {
     server
         .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
-    let ask = AckEpoch {
-        epoch,
-        promise: true,
-        current: Epoch(1),
-        claim: Zxid::ZERO,
-        log,
-        serial: 8,
-        snapshot: false,
-    };
+    let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
     let read = |effect: &&Effect| matches!(effect, Effect::ReadLog { after, .. } if *after == zxid(1, 4));
     assert!(effects.iter().find(read).is_some());
@@ -494,15 +482,7 @@ fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let join = Join { accepted: Epoch(1), last: zxid(1, 9), cluster: 9, initialized: true };
     server.hear(2, Message::Join(join));
     let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
-    let ask = AckEpoch {
-        epoch,
-        promise: true,
-        current: Epoch(1),
-        claim: Zxid::ZERO,
-        log,
-        serial: 8,
-        snapshot: false,
-    };
+    let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
     assert!(effects.contains(&Effect::SendSnapshot { to: ServerId(2) }));
 }
@@ -563,8 +543,7 @@ fn a_commit_rides_on_the_next_proposal_and_leaves_alone_when_there_is_none() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     let lone = |effects: &[Effect]| messages(effects).any(|m| matches!(m, Message::Commit { .. }));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
-    let ask =
-        AckEpoch { epoch, promise: true, current: epoch, claim: Zxid::ZERO, log, serial: 6, snapshot: false };
+    let ask = promise(epoch, epoch, log, 6);
     server.hear(1, Message::AckEpoch(ask));
     for counter in 1..=2 {
         let effects = server.input(Input::Propose(batch(epoch.0, counter)));
@@ -607,15 +586,7 @@ fn a_leader_whose_epoch_is_used_up_begins_the_next_in_place() {
     server.input(Input::Durable { upto: zxid(epoch.0, 1) });
     server.input(Input::EpochsDurable);
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4), mark(epoch.0, 1)] };
-    let ask = AckEpoch {
-        epoch: next,
-        promise: true,
-        current: epoch,
-        claim: Zxid::ZERO,
-        log,
-        serial: 6,
-        snapshot: false,
-    };
+    let ask = promise(next, epoch, log, 6);
     let effects = server.hear(1, Message::AckEpoch(ask));
     let round = messages(&effects).find_map(|message| match message {
         Message::Ping(ping) => Some(ping.round),
