@@ -65,7 +65,7 @@ const SESSIONS_MAX: usize = 1200;
 /// Reproduces the paper's experiments: tables, CSV, latencies, pictures, and an index of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PaperArgs {
-    /// Everything smaller: all of it in less than half an hour
+    /// Everything smaller: fewer points, shorter windows
     #[arg(long)]
     quick: bool,
     /// Experiments, separated by commas [default: all]
