@@ -130,7 +130,8 @@ pub async fn begin_anew<S: Storage>(
     Ok(())
 }
 
-async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: u64) -> Result<(), FatalError> {
+/// Writes down that the server's log went as far as `last_zxid`, unless a claim says more already.
+pub(crate) async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: u64) -> Result<(), FatalError> {
     let promises = meta.meta().promises;
     meta.promise(Promises { claim: promises.claim.max(last_zxid), ..promises }).await
 }

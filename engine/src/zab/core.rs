@@ -64,6 +64,11 @@ impl Core {
         if planted!(config, DamagedServerVotes) {
             epochs.claim = Zxid::ZERO;
         }
+        let persisted = epochs;
+        // A claim speaks to the other voters. Where there are none, nobody has what it stands for.
+        if config.quorum.voters().iter().eq([config.id]) {
+            epochs.claim = Zxid::ZERO;
+        }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         Self {
             log: History::new(durable.log, config.tail_bytes_max),
@@ -73,7 +78,7 @@ impl Core {
             rng: ChaCha8Rng::seed_from_u64(seed),
             connected: ServerSet::EMPTY,
             epochs,
-            persisted: epochs,
+            persisted,
             persisting: None,
             commit,
             recovered,

@@ -59,6 +59,7 @@
 //!   the claim, since all that it ever acknowledged in that epoch came from that leader.
 //! - To a leader whose history does not reach its claim, it is a server with a new disk: a quorum of others
 //!   decides, or all voters (two servers: the one that is left has everything committed).
+//! - A server that is the only voter has nobody to be answerable to: it drops its claim when it starts.
 //!
 //! So with a damaged minority the others go on as they would with those servers down, and one damaged server does
 //! not keep the rest from electing someone up to date with its help.

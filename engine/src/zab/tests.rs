@@ -878,6 +878,21 @@ fn a_server_damaged_in_its_leaders_epoch_adopts_it_again_only_with_all_it_acknow
     assert!(messages(&whole).any(|message| *message == ack(Epoch(2), zxid(2, 2), true)));
 }
 
+#[test]
+fn a_claim_does_not_keep_the_only_voter_from_leading() {
+    let voters = [ServerId(1)].into_iter().collect();
+    let config = Config::new(ServerId(1), voters, ServerSet::EMPTY);
+    let durable = damaged(1, &[(1, 4)], zxid(1, 9));
+    let mut server = Server { zab: Zab::new(config, durable, 1), now_ms: 0 };
+    let started = server.input(Input::Start);
+    assert!(started.iter().any(|effect| {
+        matches!(effect, Effect::PersistEpochs(Epochs { accepted: Epoch(2), claim: Zxid::ZERO, .. }))
+    }));
+    server.input(Input::EpochsDurable);
+    server.input(Input::EpochsDurable);
+    assert_eq!(server.zab.status(), Status::Leading { epoch: Epoch(2) });
+}
+
 /// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an epoch.
 fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
