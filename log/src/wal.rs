@@ -453,7 +453,7 @@ impl<F> Live<F> {
 }
 
 pub(crate) fn retired<F>(segment: Live<F>) -> Retired<F> {
-    Retired { sequence: segment.header.sequence, file: segment.file, len: segment.header.size_bytes }
+    Retired::new(segment.header.sequence, segment.file, segment.header.size_bytes)
 }
 
 /// Where a history is cut.

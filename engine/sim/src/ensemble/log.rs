@@ -178,7 +178,7 @@ impl Log {
         let snapshots = Snapshots::new(storage.clone());
         snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
         let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
-        let reserve = Reserve::open(storage).await.map_err(|error| error.to_string())?;
+        let reserve = Reserve::open(storage.clone()).await.map_err(|error| error.to_string())?;
         let mut summary = LogSummary::new(mark(found.after), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
@@ -193,7 +193,8 @@ impl Log {
         queue.remembers.set(remembers(&epochs));
         let upkeep = wal.upkeep();
         let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
-        let task = LogTask { wal, meta, snapshots, reserve, seed: how.seed, queue: Rc::clone(&queue) };
+        let task =
+            LogTask { wal, meta, snapshots, storage, reserve, seed: how.seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
             Box::pin(task.run()),
             Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
@@ -296,6 +297,7 @@ struct LogTask {
     wal: Wal<MemoryStorage>,
     meta: MetaStore<MemoryStorage>,
     snapshots: Snapshots<MemoryStorage>,
+    storage: MemoryStorage,
     reserve: Reserve<MemoryStorage>,
     seed: u64,
     queue: Rc<Queue>,
@@ -350,6 +352,9 @@ impl LogTask {
 
     /// Waits a while, and carries out meanwhile what needs no room.
     async fn wait_for_room(&mut self) -> Result<(), String> {
+        if salvage::let_go(&self.storage).await.map_err(|error| error.to_string())? > 0 {
+            return Ok(());
+        }
         if !self.queue.full.replace(true) {
             self.reserve.release().await;
         }

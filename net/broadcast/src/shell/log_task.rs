@@ -15,6 +15,7 @@ use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, Seg
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
@@ -433,6 +434,9 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         queue: &Rc<LogQueue<R::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
+        if self.let_go_of_salvaged().await {
+            return Ok(true);
+        }
         if !queue.full.replace(true) {
             tracing::error!(needed_bytes, "the disk is full: writes are refused until there is room");
             self.reserve.release().await;
@@ -452,6 +456,21 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 continue;
             }
             return Ok(true);
+        }
+    }
+
+    /// Removes what salvages have kept; whether there was anything.
+    async fn let_go_of_salvaged(&self) -> bool {
+        match salvage::let_go(&self.storage).await {
+            Ok(0) => false,
+            Ok(files) => {
+                tracing::warn!(files, "the disk is full: what was kept of a damaged log is removed");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what was kept of a damaged log cannot be removed");
+                false
+            }
         }
     }
 
