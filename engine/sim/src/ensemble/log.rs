@@ -336,7 +336,7 @@ impl LogTask {
         loop {
             match self.wal.append(&frames).await {
                 Ok(_) => break,
-                Err(AppendError::NoSpace { .. }) => self.wait_for_room().await?,
+                Err(AppendError::NoSpace { needed_bytes }) => self.wait_for_room(needed_bytes).await?,
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -350,19 +350,39 @@ impl LogTask {
         Ok(())
     }
 
-    /// Waits a while, and carries out meanwhile what needs no room.
-    async fn wait_for_room(&mut self) -> Result<(), String> {
+    /// Waits until the disk has that much room, and carries out meanwhile what needs none.
+    async fn wait_for_room(&mut self, needed_bytes: u64) -> Result<(), String> {
         if salvage::let_go(&self.storage).await.map_err(|error| error.to_string())? > 0 {
             return Ok(());
         }
         if !self.queue.full.replace(true) {
             self.reserve.release().await;
         }
-        while let Some(command) = self.queue.next_beside_append() {
-            self.carry_out_beside(command).await?;
+        loop {
+            while let Some(command) = self.queue.next_beside_append() {
+                self.carry_out_beside(command).await?;
+            }
+            self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+            let free = self.storage.free_bytes().await.map_err(|error| error.to_string())?;
+            if free >= needed_bytes + self.reserve.missing_bytes() {
+                return Ok(());
+            }
         }
-        self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
-        Ok(())
+    }
+
+    async fn promise(&mut self, promises: Promises) -> Result<(), String> {
+        let mut waits = false;
+        while let Err(error) = self.meta.promise(promises).await {
+            if !error.is_no_space() {
+                return Err(error.to_string());
+            }
+            if std::mem::replace(&mut waits, true) {
+                self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+            } else {
+                self.reserve.release().await;
+            }
+        }
+        if waits { self.reserve.keep().await.map_err(|error| error.to_string()) } else { Ok(()) }
     }
 
     async fn truncate(&mut self, after: Zxid) -> Result<Position, String> {
@@ -372,7 +392,9 @@ impl LogTask {
                     self.found_room().await?;
                     return Ok(last);
                 }
-                Err(TruncateError::Segment(SegmentError::NoSpace { .. })) => self.wait_for_room().await?,
+                Err(TruncateError::Segment(SegmentError::NoSpace { size_bytes })) => {
+                    self.wait_for_room(size_bytes).await?;
+                }
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -428,7 +450,7 @@ impl LogTask {
                     initialized: epochs.initialized,
                     claim: epochs.claim.0,
                 };
-                self.meta.promise(promises).await.map_err(|error| error.to_string())?;
+                self.promise(promises).await?;
                 self.queue.remembers.set(remembers(&epochs));
                 self.queue.answer(Input::EpochsDurable);
             }

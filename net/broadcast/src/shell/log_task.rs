@@ -451,8 +451,9 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 return Ok(false);
             }
             glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
-            // What cannot be asked is tried.
-            if self.storage.free_bytes().await.is_ok_and(|free| free < needed_bytes) {
+            // What the reserve has let go of is not for the log. What cannot be asked is tried.
+            let wanted_bytes = needed_bytes + self.reserve.missing_bytes();
+            if self.storage.free_bytes().await.is_ok_and(|free| free < wanted_bytes) {
                 continue;
             }
             return Ok(true);
@@ -540,8 +541,9 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
     ) -> Result<(), LogFailure> {
         match command {
             Command::Promise(epochs) => {
-                self.meta.promise(promises(&epochs)).await?;
-                queue.answer(Answer::Input(Input::EpochsDurable));
+                if self.promise(&epochs, queue).await? {
+                    queue.answer(Answer::Input(Input::EpochsDurable));
+                }
             }
             Command::Read { peer, after, bytes_max } => {
                 let Ok(reader) = self.wal.read_from(after.0.saturating_add(1)) else {
@@ -570,6 +572,30 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             _ => unreachable!("not a command beside others"),
         }
         Ok(())
+    }
+
+    /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of what is not
+    /// written, so a full disk costs the server's part in elections and nothing else.
+    async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<R::State>>) -> Result<bool, LogFailure> {
+        let mut waits = false;
+        while let Err(error) = self.meta.promise(promises(epochs)).await {
+            if !error.is_no_space() {
+                return Err(error.into());
+            }
+            if !std::mem::replace(&mut waits, true) {
+                tracing::error!(%error, "the disk has no room for the server's promises");
+                self.reserve.release().await;
+                continue;
+            }
+            if queue.stop.get() {
+                return Ok(false);
+            }
+            glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
+        }
+        if waits {
+            self.reserve.keep().await?;
+        }
+        Ok(true)
     }
 
     /// Cuts, as soon as there is room for the segment that says so; `None` if the server is to stop before.
