@@ -22,7 +22,7 @@ use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::{BLOCK, StorageFile, WriteMode};
+use ringkeeper_log::storage::{BLOCK, Storage, StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 

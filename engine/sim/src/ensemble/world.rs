@@ -326,6 +326,7 @@ impl World {
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
+            Event::Room { disk } if self.outlasting == Outlasting::Full(disk) => {}
             Event::Room { disk } => self.servers[disk].disk.set_capacity_bytes(None),
             Event::Fault => self.fault()?,
         }
