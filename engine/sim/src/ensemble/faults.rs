@@ -66,6 +66,8 @@ pub struct FaultMix {
     pub sync_error: u64,
     /// A disk runs full for a while.
     pub disk_full: u64,
+    /// After healing, the disk of the leader runs full, and stays so until another leads.
+    pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
 }
@@ -115,6 +117,7 @@ impl FaultMix {
             disk_full,
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
+            full_leader: random.chance(150),
         }
     }
 }
