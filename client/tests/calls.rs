@@ -5,8 +5,8 @@ mod support;
 use std::time::Duration;
 
 use ringkeeper_client::{
-    Acl, AddWatchMode, Client, CreateMode, Error, EventKind, OpResult, Outcome, Perms, ReadResult,
-    Reconfiguration, SessionState, Wait, WatcherType,
+    Acl, AddWatchMode, CreateMode, Error, EventKind, OpResult, Perms, ReadResult, Reconfiguration,
+    SessionState, Wait, WatcherType,
 };
 use support::proxy::Proxy;
 use support::servers;
