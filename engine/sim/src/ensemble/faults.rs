@@ -70,6 +70,8 @@ pub struct FaultMix {
     pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
+    /// A worker stands still, for longer than its session in some cases.
+    pub worker_pause: u64,
 }
 
 impl FaultMix {
@@ -118,6 +120,15 @@ impl FaultMix {
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
             full_leader: random.chance(150),
+            worker_pause: 0,
         }
+    }
+
+    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble without
+    /// room refuses writes, and they say so to their programs.
+    pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
+        let mix = Self::draw(random);
+        let worker_pause = if random.chance(500) { random.between(1, 20) } else { 0 };
+        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, ..mix }
     }
 }
