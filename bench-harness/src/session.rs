@@ -86,6 +86,11 @@ impl Session {
         (self.stream, self.next_xid)
     }
 
+    /// The one that it is on.
+    pub(crate) const fn server(&self) -> SocketAddr {
+        self.server
+    }
+
     /// Sends the request that `encode` appends under the xid it is given. Await it with
     /// [`Session::receive`], in the order of sending.
     pub(crate) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>, i32)) -> io::Result<()> {
@@ -104,6 +109,24 @@ impl Session {
     pub(crate) fn receive_event(&mut self) -> Result<WatcherEvent<'_>, Fault> {
         let body = reply::body_of(self.read_frame()?, xid::NOTIFICATION.0)?;
         Ok(WatcherEvent::from_bytes(body)?)
+    }
+
+    /// Whether a notification comes within `patience`. If none does, the session is kept alive meanwhile.
+    pub(crate) fn is_notified_within(&mut self, patience: Duration) -> Result<bool, Fault> {
+        request::ping(&mut self.out);
+        self.flush()?;
+        self.stream.set_read_timeout(Some(patience))?;
+        let found = loop {
+            match self.read_frame().and_then(reply::split) {
+                Ok((header, _)) if header.xid == xid::NOTIFICATION => break Ok(true),
+                Ok((header, _)) if header.xid == xid::PING => {}
+                Ok((header, _)) => break Err(Fault::Unasked(header.xid.0)),
+                Err(Fault::Missing { .. }) => break Ok(false),
+                Err(fault) => break Err(fault),
+            }
+        };
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        found
     }
 
     /// Sends a request and awaits its reply.

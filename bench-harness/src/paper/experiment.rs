@@ -56,6 +56,10 @@ pub(crate) struct Plan {
     pub(crate) over_servers: bool,
     /// It starts, kills or looks into servers, so it needs its own.
     pub(crate) own_servers: bool,
+    /// etcd's puts and ranges say something here.
+    pub(crate) etcd: bool,
+    /// More than one generator is of use: they go through the same windows together.
+    pub(crate) many_generators: bool,
 }
 
 /// One figure as a picture.
@@ -142,7 +146,11 @@ impl<'c> Palette<'c> {
 }
 
 fn stroke(curve: &Curve) -> Stroke {
-    if curve.system == "ZooKeeper" { Stroke::Dashed } else { Stroke::Solid }
+    match curve.system.as_str() {
+        "ZooKeeper" => Stroke::Dashed,
+        "etcd" => Stroke::Dotted,
+        _ => Stroke::Solid,
+    }
 }
 
 /// All experiments, those of the paper first.

@@ -34,6 +34,8 @@ impl Experiment for Failover {
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
+            etcd: false,
+            many_generators: false,
         }
     }
 

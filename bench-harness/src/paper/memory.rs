@@ -38,6 +38,8 @@ impl Experiment for Memory {
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
+            etcd: false,
+            many_generators: false,
         }
     }
 

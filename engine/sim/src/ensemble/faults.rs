@@ -66,6 +66,8 @@ pub struct FaultMix {
     pub sync_error: u64,
     /// A disk runs full for a while.
     pub disk_full: u64,
+    /// After healing, the disk of the leader runs full, and stays so until another leads.
+    pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
     /// A worker stands still, for longer than its session in some cases.
@@ -119,6 +121,7 @@ impl FaultMix {
             disk_full,
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
+            full_leader: random.chance(150),
             worker_pause: 0,
             worker_abort: 0,
         }
@@ -130,6 +133,6 @@ impl FaultMix {
         let mix = Self::draw(random);
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
         let (worker_pause, worker_abort) = (rate(20), rate(60));
-        Self { clients: 1, readers: 0, disk_full: 0, worker_pause, worker_abort, ..mix }
+        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, worker_abort, ..mix }
     }
 }

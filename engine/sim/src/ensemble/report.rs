@@ -29,6 +29,8 @@ pub struct Report {
     pub sessions_expired: u64,
     pub truncations: u64,
     pub refusals: u64,
+    /// Leaders whose disk ran full for good, and that another took the place of.
+    pub full_leaders: u64,
     pub disks_full: u64,
     pub sync_errors: u64,
     pub crashes_in_recovery: u64,
@@ -71,6 +73,7 @@ impl Report {
         self.sessions_expired += other.sessions_expired;
         self.truncations += other.truncations;
         self.refusals += other.refusals;
+        self.full_leaders += other.full_leaders;
         self.disks_full += other.disks_full;
         self.sync_errors += other.sync_errors;
         self.crashes_in_recovery += other.crashes_in_recovery;
@@ -110,6 +113,7 @@ impl fmt::Display for Report {
             self.crashes, self.wipes, self.damaged, self.crashes_in_recovery, self.sync_errors
         )?;
         writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
+        writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
         writeln!(f, "        {} packets lost", self.packets_lost)?;

@@ -207,6 +207,18 @@ pub(super) struct World {
     pub(super) report: Report,
     pub(super) tracing: bool,
     pub(super) healed: bool,
+    pub(super) outlasting: Outlasting,
+}
+
+/// The last thing that everyone has to get over: a leader whose disk is full, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outlasting {
+    /// To come, when someone leads.
+    Due,
+    /// The disk of this server is full.
+    Full(usize),
+    /// Another one leads, and it has room again; or it was not in the draw.
+    Over,
 }
 
 impl World {
@@ -257,6 +269,11 @@ impl World {
             report: Report { seeds: 1, ..Report::default() },
             tracing: false,
             healed: false,
+            outlasting: if faults.full_leader && faults.servers > 2 {
+                Outlasting::Due
+            } else {
+                Outlasting::Over
+            },
             random,
             faults,
         }
@@ -281,7 +298,7 @@ impl World {
             self.report.events += 1;
             let ticks = matches!(next.event, Event::Tick { .. });
             self.handle(next)?;
-            if ticks && self.healed && self.is_done()? {
+            if ticks && self.healed && !self.outlasts() && self.is_done()? {
                 return self.finish();
             }
             if self.now_us > HEALED_UNTIL_US {
@@ -370,6 +387,7 @@ impl World {
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
+            Event::Room { disk } if self.outlasting == Outlasting::Full(disk) => {}
             Event::Turn { worker } => self.turn(worker)?,
             Event::Dialed { worker, attempt, server } => self.dialed(worker, attempt, server)?,
             Event::Room { disk } => self.servers[disk].disk.set_capacity_bytes(None),
@@ -487,6 +505,9 @@ impl World {
         }
         if self.mutation == Mutation::DamagedServerVotes {
             config.mutation = ringkeeper_engine::zab::Mutation::DamagedServerVotes;
+        }
+        if self.mutation == Mutation::FullLeaderStays {
+            config.mutation = ringkeeper_engine::zab::Mutation::FullLeaderStays;
         }
         config
     }
