@@ -32,6 +32,8 @@ pub enum Mutation {
     TrustUncertainWrites,
     /// A holder is not told that its znode is gone.
     KeepLossQuiet,
+    /// Who reads a configuration does not mind that a change has begun meanwhile.
+    ReadHalfChanges,
     /// Who leaves a barrier leaves it ready.
     KeepBarrierReady,
 }
@@ -39,7 +41,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ForgetWatches,
         Self::CountEventsAsSeen,
         Self::DenyUncertainty,
@@ -51,6 +53,7 @@ impl Mutation {
         Self::RepeatUncertainWrites,
         Self::TrustUncertainWrites,
         Self::KeepLossQuiet,
+        Self::ReadHalfChanges,
         Self::KeepBarrierReady,
     ];
 }

@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use super::holding::Holding;
 use super::retried;
+use crate::mutation::planted;
 use crate::{Client, CreateMode, Error, Result, Watch, path};
 
 /// The znode that tells that the configuration is whole.
@@ -106,7 +107,8 @@ impl ReadyConfiguration {
             };
             // Told before the reads if it came before them.
             let has_changed = poll_fn(|cx| Poll::Ready(Pin::new(&mut changing).poll(cx).is_ready()));
-            if let (Some(entries), false) = (entries, has_changed.await) {
+            let has_changed = has_changed.await && !planted!(self.client, ReadHalfChanges);
+            if let (Some(entries), false) = (entries, has_changed) {
                 return Ok((entries, changing));
             }
         }

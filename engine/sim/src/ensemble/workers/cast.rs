@@ -8,7 +8,7 @@ use super::desk::Desk;
 use super::stage::Stage;
 use super::task::Program;
 use super::worker::{Setting, Worker};
-use super::{barriers, counters, lines, queues, watchers, writers};
+use super::{barriers, configurations, counters, lines, queues, watchers, writers};
 use crate::random::Random;
 
 /// What one worker does. Its program begins anew with every session.
@@ -39,7 +39,7 @@ pub(crate) fn cast(
     mutation: Mutation,
     stage: &Rc<Stage>,
 ) -> Vec<Worker> {
-    let troupes: [fn(&mut Random) -> Vec<Role>; 8] = [
+    let troupes: [fn(&mut Random) -> Vec<Role>; 9] = [
         lines::locks,
         lines::elections,
         lines::rw_locks,
@@ -48,6 +48,7 @@ pub(crate) fn cast(
         barriers::barriers,
         watchers::watchers,
         writers::writers,
+        configurations::configurations,
     ];
     let mut left: Vec<_> = troupes.into();
     let mut roles = Vec::new();

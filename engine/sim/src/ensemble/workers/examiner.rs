@@ -97,6 +97,10 @@ pub(crate) enum Fact {
         path: String,
         zxid: i64,
     },
+    /// A configuration, which was said to be whole.
+    ReadWhole {
+        entries: BTreeMap<String, Vec<u8>>,
+    },
     /// Znodes were to be created, one behind the other, at once.
     Wrote(Vec<(String, Said)>),
     /// Behind a write, the same program has read.
@@ -170,6 +174,13 @@ impl Examiner {
             })?,
             Fact::WatchesTree { worker, from } => drop(self.trees.insert(worker, Some((from, usize::MAX)))),
             Fact::Gap { worker } => drop(self.trees.insert(worker, None)),
+            Fact::ReadWhole { entries } => {
+                let mut data = entries.values();
+                let first = data.next();
+                Oracle::Told.check(first.is_some() && data.all(|other| Some(other) == first), || {
+                    format!("a configuration is read half-way through a change: {entries:?}")
+                })?;
+            }
             Fact::Wrote(pipeline) => self.pipelines.push(pipeline),
             Fact::ReadOwn { path, said, exists } => {
                 let fits = match said {
