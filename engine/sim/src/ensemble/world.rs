@@ -499,6 +499,7 @@ impl World {
         if self.faults.small_buffers {
             config.tail_bytes_max = 1000;
             config.window_bytes_max = 2000;
+            config.catch_up_bytes_max = 700;
         }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
