@@ -418,6 +418,7 @@ impl World {
             write_mode: self.faults.write_mode,
             segment_size_bytes: self.faults.segment_size_bytes,
             snapshots_kept: self.faults.snapshots_kept,
+            has_peers: self.servers.len() > 1,
             seed,
         };
         let disk = self.servers[index].disk.clone();
