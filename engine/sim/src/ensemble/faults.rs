@@ -73,6 +73,8 @@ pub struct FaultMix {
     pub linger: bool,
     /// A worker stands still, for longer than its session in some cases.
     pub worker_pause: u64,
+    /// A worker's program is dropped wherever it is, and begins anew with the same client.
+    pub worker_abort: u64,
 }
 
 impl FaultMix {
@@ -122,6 +124,7 @@ impl FaultMix {
             rot: if random.chance(300) { 400 } else { 0 },
             full_leader: random.chance(150),
             worker_pause: 0,
+            worker_abort: 0,
         }
     }
 
@@ -129,7 +132,8 @@ impl FaultMix {
     /// room refuses writes, and they say so to their programs.
     pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
         let mix = Self::draw(random);
-        let worker_pause = if random.chance(500) { random.between(1, 20) } else { 0 };
-        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, ..mix }
+        let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
+        let (worker_pause, worker_abort) = (rate(20), rate(60));
+        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, worker_abort, ..mix }
     }
 }

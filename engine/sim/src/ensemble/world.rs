@@ -260,7 +260,7 @@ impl World {
             ghosts: Vec::new(),
             workers,
             stage,
-            examiner: Examiner::default(),
+            examiner: Examiner::new(faults.drift > 0),
             links: BTreeMap::new(),
             next_link: 1,
             queue: BinaryHeap::new(),
