@@ -173,7 +173,8 @@ impl Folder {
             let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
             let repair = repair.map_err(not_repaired)?;
             let (remedy, last, lost) = (repair.remedy, Zxid(repair.last_zxid), repair.lost);
-            tracing::warn!(%remedy, %last, lost, "the log was repaired: what is lost has to come from the other members");
+            let kept = repair.kept.join(", ");
+            tracing::warn!(%remedy, %last, lost, kept, "the log was repaired: what is lost has to come from the other members");
             opened = read_log(&storage, &options).await;
         }
         let (mut wal, replayed, mut ends) =
@@ -184,7 +185,9 @@ impl Folder {
         let (snapshot, state) = match self.newest(&snapshots, mark(replayed.after)).await {
             Err(error @ FolderError::Gap { .. }) if config.has_voting_peers() => {
                 tracing::error!(%error, "all of it has to come from the other members");
-                salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
+                let kept =
+                    salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
+                tracing::warn!(kept = kept.join(", "), "what was here is kept for a while");
                 ends.clear();
                 (LogMark::START, None)
             }

@@ -269,10 +269,11 @@ impl CoreHost {
         }
     }
 
-    /// Tells the shards when the disk has run full, and when it has room again.
+    /// Tells the broadcast and the shards when the disk has run full, and when it has room again.
     fn tell_room(&self) {
         let room = self.log.has_room();
         if self.room.replace(room) != room {
+            self.node.borrow_mut().input(self.clock.now(), Input::Room(room));
             (0..self.shards.len()).for_each(|shard| self.send(shard, ToShard::Room(room)));
         }
     }

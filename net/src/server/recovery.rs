@@ -192,7 +192,8 @@ impl Folder {
                 tracing::error!(%error, last = %Zxid(wal.last().zxid), "all of it has to come from the other servers");
                 damage += 1;
                 let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
-                begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+                let kept = begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+                tracing::warn!(files = kept.join(", "), "what was here is kept for a while");
                 marks.clear();
                 replay::restore(&snapshots, &wal, cluster, seed).await
             }
@@ -274,6 +275,10 @@ fn report(repair: &Repair) {
         );
     } else {
         tracing::warn!(%remedy, "the log was repaired, nothing is missing");
+    }
+    if !repair.kept.is_empty() {
+        let files = repair.kept.join(", ");
+        tracing::warn!(files, "what is damaged, and what came after it, is kept for a while");
     }
 }
 

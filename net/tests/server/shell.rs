@@ -87,6 +87,39 @@ fn answers_are_json_where_programs_read_them() {
 }
 
 #[test]
+fn every_command_that_succeeds_answers_in_json() {
+    let server = Server::start();
+    let folder = server.folder().to_str().expect("UTF-8").to_owned();
+    let script = format!(
+        "create /a text\nset -s /a other\nset /a again\nget /a\nget -b /a\nstat /a\nls -R /a\nls -s /\n\
+         create -e /a/e\ngetEphemerals\ngetAllChildrenNumber /\nsync /\nsetquota -n 5 /a\nlistquota /a\n\
+         delquota -b /a\ndelquota /a\nlistquota /a\ngetAcl -s /a\nsetAcl /a world:anyone:cdrwa\n\
+         addWatch /w\nremovewatches /w\nprintwatches off\nprintwatches\ntree /a\ndu /\nfind / -name a\n\
+         cp /a /b\nexport /a {folder}/a.json\nexport /b\nimport /c {folder}/a.json\ndelete /a/e\n\
+         deleteall /c\naddauth digest a:b\nwhoami\nconfig\nversion\nclose\nconnect\nquit\n"
+    );
+    let commands = script.lines().count();
+    let output = shell_with_input(&server, &["--json"], &script);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8(output.stdout).expect("UTF-8");
+    let answers: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(answers.iter().all(serde_json::Value::is_object), "{stdout}");
+    // All but `quit`, and some of them several.
+    assert!(answers.len() >= commands - 1, "{commands} commands, and the answers:\n{stdout}");
+}
+
+#[test]
+fn watches_are_shown_in_json_too() {
+    let server = Server::start();
+    let output = shell_with_input(&server, &["--json"], "addWatch /w\ncreate /w\nsync /w\nls /\n");
+    let shown = String::from_utf8(output.stderr).expect("UTF-8");
+    let event: serde_json::Value =
+        serde_json::from_str(shown.lines().next().unwrap_or_default()).expect("JSON");
+    assert_eq!((&event["event"], &event["path"]), (&"NodeCreated".into(), &"/w".into()));
+}
+
+#[test]
 fn a_subtree_is_exported_imported_copied_and_deleted() {
     let server = Server::start();
     let mut client = Client::connect(server.address(), 10_000);

@@ -97,6 +97,29 @@ fn a_line_that_arrives_at_once_is_run_at_once() {
 }
 
 #[test]
+fn every_line_of_a_burst_is_run() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server);
+    terminal.type_in("create /one x\ncreate /two y\nls /\n");
+    terminal.expect("Created /one");
+    terminal.expect("Created /two");
+    terminal.expect("[one, two, zookeeper]");
+}
+
+#[test]
+fn every_line_of_a_paste_is_run() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server);
+    // A terminal marks what is pasted; the return at its end is typed.
+    terminal.type_in("\x1b[200~create /one 'x\ny'\ncreate /two\nls /\x1b[201~\r");
+    terminal.expect("Created /one");
+    terminal.expect("Created /two");
+    terminal.expect("[one, two, zookeeper]");
+    terminal.type_in("stat /one\r");
+    terminal.expect("dataLength = 3");
+}
+
+#[test]
 fn ctrl_c_ends_a_command_that_waits_for_the_server() {
     let server = Server::start();
     let mut terminal = Terminal::open(&server);

@@ -66,8 +66,12 @@ pub struct FaultMix {
     pub sync_error: u64,
     /// A disk runs full for a while.
     pub disk_full: u64,
+    /// After healing, the disk of the leader runs full, and stays so until another leads.
+    pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
+    /// A worker stands still, for longer than its session in some cases.
+    pub worker_pause: u64,
 }
 
 impl FaultMix {
@@ -115,6 +119,16 @@ impl FaultMix {
             disk_full,
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
+            full_leader: random.chance(150),
+            worker_pause: 0,
         }
+    }
+
+    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble without
+    /// room refuses writes, and they say so to their programs.
+    pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
+        let mix = Self::draw(random);
+        let worker_pause = if random.chance(500) { random.between(1, 20) } else { 0 };
+        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, ..mix }
     }
 }

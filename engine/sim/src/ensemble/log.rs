@@ -22,7 +22,7 @@ use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::{BLOCK, StorageFile, WriteMode};
+use ringkeeper_log::storage::{BLOCK, Storage, StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -178,7 +178,7 @@ impl Log {
         let snapshots = Snapshots::new(storage.clone());
         snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
         let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
-        let reserve = Reserve::open(storage).await.map_err(|error| error.to_string())?;
+        let reserve = Reserve::open(storage.clone()).await.map_err(|error| error.to_string())?;
         let mut summary = LogSummary::new(mark(found.after), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
@@ -193,7 +193,8 @@ impl Log {
         queue.remembers.set(remembers(&epochs));
         let upkeep = wal.upkeep();
         let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
-        let task = LogTask { wal, meta, snapshots, reserve, seed: how.seed, queue: Rc::clone(&queue) };
+        let task =
+            LogTask { wal, meta, snapshots, storage, reserve, seed: how.seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
             Box::pin(task.run()),
             Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
@@ -296,6 +297,7 @@ struct LogTask {
     wal: Wal<MemoryStorage>,
     meta: MetaStore<MemoryStorage>,
     snapshots: Snapshots<MemoryStorage>,
+    storage: MemoryStorage,
     reserve: Reserve<MemoryStorage>,
     seed: u64,
     queue: Rc<Queue>,
@@ -334,7 +336,7 @@ impl LogTask {
         loop {
             match self.wal.append(&frames).await {
                 Ok(_) => break,
-                Err(AppendError::NoSpace { .. }) => self.wait_for_room().await?,
+                Err(AppendError::NoSpace { needed_bytes }) => self.wait_for_room(needed_bytes).await?,
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -348,16 +350,39 @@ impl LogTask {
         Ok(())
     }
 
-    /// Waits a while, and carries out meanwhile what needs no room.
-    async fn wait_for_room(&mut self) -> Result<(), String> {
+    /// Waits until the disk has that much room, and carries out meanwhile what needs none.
+    async fn wait_for_room(&mut self, needed_bytes: u64) -> Result<(), String> {
+        if salvage::let_go(&self.storage).await.map_err(|error| error.to_string())? > 0 {
+            return Ok(());
+        }
         if !self.queue.full.replace(true) {
             self.reserve.release().await;
         }
-        while let Some(command) = self.queue.next_beside_append() {
-            self.carry_out_beside(command).await?;
+        loop {
+            while let Some(command) = self.queue.next_beside_append() {
+                self.carry_out_beside(command).await?;
+            }
+            self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+            let free = self.storage.free_bytes().await.map_err(|error| error.to_string())?;
+            if free >= needed_bytes + self.reserve.missing_bytes() {
+                return Ok(());
+            }
         }
-        self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
-        Ok(())
+    }
+
+    async fn promise(&mut self, promises: Promises) -> Result<(), String> {
+        let mut waits = false;
+        while let Err(error) = self.meta.promise(promises).await {
+            if !error.is_no_space() {
+                return Err(error.to_string());
+            }
+            if std::mem::replace(&mut waits, true) {
+                self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+            } else {
+                self.reserve.release().await;
+            }
+        }
+        if waits { self.reserve.keep().await.map_err(|error| error.to_string()) } else { Ok(()) }
     }
 
     async fn truncate(&mut self, after: Zxid) -> Result<Position, String> {
@@ -367,7 +392,9 @@ impl LogTask {
                     self.found_room().await?;
                     return Ok(last);
                 }
-                Err(TruncateError::Segment(SegmentError::NoSpace { .. })) => self.wait_for_room().await?,
+                Err(TruncateError::Segment(SegmentError::NoSpace { size_bytes })) => {
+                    self.wait_for_room(size_bytes).await?;
+                }
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -423,7 +450,7 @@ impl LogTask {
                     initialized: epochs.initialized,
                     claim: epochs.claim.0,
                 };
-                self.meta.promise(promises).await.map_err(|error| error.to_string())?;
+                self.promise(promises).await?;
                 self.queue.remembers.set(remembers(&epochs));
                 self.queue.answer(Input::EpochsDurable);
             }
