@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame};
@@ -115,18 +115,22 @@ impl Session {
     pub(crate) fn is_notified_within(&mut self, patience: Duration) -> Result<bool, Fault> {
         request::ping(&mut self.out);
         self.flush()?;
+        let began = Instant::now();
         self.stream.set_read_timeout(Some(patience))?;
-        let found = loop {
+        // The answer to the ping must not be left for whoever reads next.
+        let (mut notified, mut answered) = (false, false);
+        while !(notified && answered) {
             match self.read_frame().and_then(reply::split) {
-                Ok((header, _)) if header.xid == xid::NOTIFICATION => break Ok(true),
-                Ok((header, _)) if header.xid == xid::PING => {}
-                Ok((header, _)) => break Err(Fault::Unasked(header.xid.0)),
-                Err(Fault::Missing { .. }) => break Ok(false),
-                Err(fault) => break Err(fault),
+                Ok((header, _)) if header.xid == xid::NOTIFICATION => notified = true,
+                Ok((header, _)) if header.xid == xid::PING => answered = true,
+                Ok((header, _)) => return Err(Fault::Unasked(header.xid.0)),
+                Err(Fault::Missing { .. }) if answered => break,
+                Err(Fault::Missing { .. }) if began.elapsed() < PATIENCE => {}
+                Err(fault) => return Err(fault),
             }
-        };
+        }
         self.stream.set_read_timeout(Some(PATIENCE))?;
-        found
+        Ok(notified)
     }
 
     /// Sends a request and awaits its reply.

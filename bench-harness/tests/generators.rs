@@ -98,9 +98,8 @@ fn two_generators_measure_the_same_windows_and_the_first_one_keeps_the_sum() {
             sleep(Duration::from_millis(500));
             (first(&servers, folder.path(), "1"), other)
         };
-        for (is_well, said) in [one, other].map(end_of) {
-            assert!(is_well, "{said}");
-        }
+        let ends = [one, other].map(end_of);
+        assert!(ends.iter().all(|(is_well, _)| *is_well), "{ends:?}");
         let csv = fs::read_to_string(folder.path().join("results/paper/fig5.csv")).unwrap();
         assert!(csv.contains("# generator: ") && csv.contains("on each of 2 machines"), "{csv}");
         let windows = csv.lines().filter(|line| line.contains(",throughput,")).count();

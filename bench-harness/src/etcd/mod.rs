@@ -37,8 +37,9 @@ pub(crate) fn mode(member: SocketAddr) -> Result<&'static str> {
         let client = Client::connect(member).await?;
         client.call::<_, StatusResponse>(Method::Status, &StatusRequest {}).await
     };
-    let status = LocalSet::new().block_on(&runtime()?, tokio::time::timeout(ANSWER_MAX, asked));
-    let status = status.context("no answer in time")??;
+    // A time-out begins where the runtime is.
+    let in_time = async { tokio::time::timeout(ANSWER_MAX, asked).await };
+    let status = LocalSet::new().block_on(&runtime()?, in_time).context("no answer in time")??;
     let own = status.header.context("a status without a header")?.member_id;
     match status.leader {
         0 => anyhow::bail!("it knows of no leader"),

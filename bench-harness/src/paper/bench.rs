@@ -25,6 +25,7 @@ pub(crate) const THROUGHPUT: &str = "throughput";
 pub(crate) const SERVER_CPU: &str = "server CPU";
 pub(crate) const LATENCY_P50: &str = "latency p50";
 pub(crate) const LATENCY_P99: &str = "latency p99";
+pub(crate) const GENERATOR_CPU: &str = "generator CPU";
 
 /// How long and how often to measure.
 #[derive(Clone, Copy, Debug)]
@@ -431,7 +432,7 @@ impl Turn<'_, '_> {
             (LATENCY_P99, "us", measured.latency_us(99.0)),
             ("latency p99.9", "us", measured.latency_us(99.9)),
             ("latency p99.99", "us", measured.latency_us(99.99)),
-            ("generator CPU", "% of a core", measured.generator_share() * 100.0),
+            (GENERATOR_CPU, "% of a core", measured.generator_share() * 100.0),
         ];
         if let Some(cpu) = measured.server_cpu_per_million() {
             figures.push((SERVER_CPU, "s per million operations", cpu));

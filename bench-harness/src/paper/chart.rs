@@ -13,7 +13,12 @@ use super::record::Point;
 use super::scale::{Axis, Ruler};
 
 const WIDTH: u32 = 960;
-const HEIGHT: u32 = 600;
+
+/// Of title, plot and axes; the legend comes below, however long it is.
+const PLOT_HEIGHT: u32 = 520;
+
+/// Above the curves, for the numbers of marks.
+const HEADROOM: f64 = 1.08;
 
 /// As many as a ruler may have: it has chosen them.
 const TICKS: usize = 20;
@@ -99,7 +104,9 @@ impl Chart {
         chart.series.retain(|series| !series.points.is_empty());
         let x_range = range(chart.points().map(|point| point.x)).context("nothing to draw")?;
         let y_range = range(chart.points().flat_map(|point| [point.least, point.greatest]));
-        let (x, y) = (x.ruler(x_range), y.ruler(y_range.context("nothing to draw")?));
+        let (least, greatest) = y_range.context("nothing to draw")?.into_inner();
+        let headroom = if self.marks.is_empty() { 1.0 } else { HEADROOM };
+        let (x, y) = (x.ruler(x_range), y.ruler(least..=greatest * headroom));
         chart.draw_on(path, x, y).map_err(|error| anyhow!("drawing {}: {error}", path.display()))
     }
 
@@ -108,11 +115,11 @@ impl Chart {
     }
 
     fn draw_on(&self, path: &Path, x: Ruler, y: Ruler) -> Result<(), Box<dyn std::error::Error>> {
-        let area = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
-        area.fill(&WHITE)?;
         let legend_height =
-            18 * i32::try_from(self.series.len().div_ceil(2) + self.marks.len().div_ceil(3))? + 14;
-        let (plot, legend) = area.split_vertically(i32::try_from(HEIGHT)? - legend_height);
+            18 * u32::try_from(self.series.len().div_ceil(2) + self.marks.len().div_ceil(3))? + 14;
+        let area = SVGBackend::new(path, (WIDTH, PLOT_HEIGHT + legend_height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let (plot, legend) = area.split_vertically(PLOT_HEIGHT);
         let mut chart = ChartBuilder::on(&plot)
             .caption(&self.title, ("sans-serif", 20))
             .margin(12)

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::bench::{
-    Bench, CreateShape, LATENCY_P50, LATENCY_P99, PAYLOAD_LEN, Place, SERVER_CPU, THROUGHPUT,
+    Bench, CreateShape, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, PAYLOAD_LEN, Place, SERVER_CPU, THROUGHPUT,
 };
 use super::experiment::{Experiment, Plan, View};
 use super::published;
@@ -36,7 +36,7 @@ impl Experiment for PaperCreates {
                     y: Axis { label: "median latency of a create, us", scale: Scale::Log },
                 },
             ],
-            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
+            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             published: published::table2(),
             over_servers: false,
             own_servers: false,
@@ -69,7 +69,7 @@ impl Experiment for ManyCreators {
                     y: Axis { label: "p99 latency of a create, us", scale: Scale::Log },
                 },
             ],
-            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
+            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             published: Vec::new(),
             over_servers: false,
             own_servers: false,

@@ -82,7 +82,10 @@ impl Plan {
     }
 
     fn chart(&self, view: &View, record: &Record) -> Chart {
-        let curves = record.curves(view.figure);
+        let mut curves = record.curves(view.figure);
+        // The sizes of one system beside each other, in whatever order they were measured.
+        let systems: Vec<String> = curves.iter().map(|curve| curve.system.clone()).collect();
+        curves.sort_by_key(|curve| systems.iter().position(|system| *system == curve.system));
         let palette = Palette::of(&curves);
         let mut series: Vec<Series> = Vec::new();
         for curve in &curves {

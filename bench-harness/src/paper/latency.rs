@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Turn, condition};
+use super::bench::{Bench, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Turn, condition};
 use super::chart::number;
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
@@ -53,6 +53,7 @@ impl Experiment for LatencyUnderLoad {
                 "latency p99.9",
                 "latency p99.99",
                 SERVER_CPU,
+                GENERATOR_CPU,
                 "sent more than 1 ms late",
             ],
             published: Vec::new(),

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ringkeeper_wire::{CreateResponse, GetChildrenResponse, GetDataResponse, Record, Stat};
 
-use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
+use super::bench::{Bench, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use crate::creates::Creates;
@@ -44,7 +44,7 @@ impl Experiment for Mixed {
                 suffix: "",
                 y: Axis { label: "throughput, operations/s", scale: Scale::Log },
             }],
-            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99],
+            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
             published: Vec::new(),
             over_servers: true,
             own_servers: false,

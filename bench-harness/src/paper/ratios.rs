@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bench::{Bench, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT};
+use super::bench::{Bench, GENERATOR_CPU, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT};
 use super::experiment::{Experiment, Plan, View};
 use super::published;
 use super::scale::{Axis, Scale};
@@ -57,7 +57,7 @@ impl Experiment for Ratios {
                     y: Axis { label: "CPU of all servers, s per million operations", scale: Scale::Log },
                 },
             ],
-            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, "generator CPU"],
+            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, GENERATOR_CPU],
             published,
             over_servers: false,
             own_servers: false,

@@ -10,6 +10,7 @@ use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use crate::compare::memory::{SESSIONS, fill};
 use crate::interrupt;
+use crate::machine::Machine;
 use crate::page_cache::PageCache;
 use crate::request;
 use crate::session::{self, Session};
@@ -68,11 +69,13 @@ impl Experiment for Restart {
                 turn.at(&format!("{count} znodes"));
                 let filled = fill(turn.addresses(), (count - there) / SESSIONS)?;
                 there = *count;
+                let before = Machine::now();
                 let (elapsed, cpu) = restart(turn, &filled.last_path, page_cache)?;
+                let objections = Machine::now().since(&before).objections(0.0);
                 turn.record(
                     Place { series: "", x: f64::from(*count) },
                     &[(TIME, "s", elapsed.as_secs_f64()), (CPU, "s", cpu.as_secs_f64())],
-                    &[],
+                    &objections,
                 );
             }
             Ok(())

@@ -15,7 +15,8 @@ pub struct FaultMix {
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
-    /// Share of crashes, per mille, after which a bit in a block of the log is found flipped.
+    /// Share of crashes, per mille, after which log or snapshots are found damaged: flipped bits, writes that never came
+    /// or came elsewhere, files that are gone.
     pub rot: u64,
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
