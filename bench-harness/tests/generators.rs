@@ -4,8 +4,8 @@
 //! say so, and do nothing.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -50,11 +50,20 @@ fn serve(binary: &Path, folder: &Path) -> (Started, String) {
     let child = command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).spawn();
     let started = Started(child.unwrap());
     let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).is_err() {
+    while !serves(address) {
         assert!(Instant::now() < deadline, "{}", fs::read_to_string(folder.join("server.log")).unwrap());
         sleep(Duration::from_millis(20));
     }
     (started, address.to_string())
+}
+
+/// It listens before it serves.
+fn serves(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    let mut answer = String::new();
+    stream.write_all(b"srvr").is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer.contains("Mode: standalone")
 }
 
 fn generator(servers: &str, arguments: &[&str]) -> Command {
