@@ -14,6 +14,10 @@ pub enum Mutation {
     ForgetWatches,
     /// Events move the zxid up to which a new connection is told that everything was seen.
     CountEventsAsSeen,
+    /// Of a request that was sent on a connection that broke, it is said that it was not.
+    DenyUncertainty,
+    /// A session is certain to live for twice its timeout.
+    DoubleLease,
     /// A create whose outcome is unknown is made again, without a look for its znode.
     CreateBlindly,
     /// Who waits in a line takes its turn when the znode before it goes, without a look at the others.
@@ -35,9 +39,11 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::ForgetWatches,
         Self::CountEventsAsSeen,
+        Self::DenyUncertainty,
+        Self::DoubleLease,
         Self::CreateBlindly,
         Self::TakeTurnWhenWoken,
         Self::ReadersDoNotWait,

@@ -35,7 +35,7 @@ use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
 use crate::meta::{MetaStore, Promises};
 use crate::recover::{self, Found, io_error};
 use crate::scan::{self, Window};
-use crate::segment::{SegmentHeader, file_name};
+use crate::segment::{SegmentHeader, file_name, sequence_of};
 use crate::snapshot::{self, SnapshotError, Snapshots};
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
 use crate::upkeep::{Retired, Upkeep};
@@ -202,6 +202,42 @@ async fn settle<S: Storage>(upkeep: &Upkeep<S>) -> Result<(), SegmentError> {
         Err(SegmentError::NoSpace { .. }) => Ok(()),
         settled => settled,
     }
+}
+
+/// Whether all files of a log are gone, although the server has made promises and so had one: its folder has lost its
+/// entries, or somebody has removed them.
+///
+/// # Errors
+/// The folder cannot be read.
+pub async fn is_gone<S: Storage>(storage: &S, meta: &MetaStore<S>) -> Result<bool, OpenError> {
+    let names = storage.list().await;
+    let names = names.map_err(|source| OpenError::Io {
+        action: "listing",
+        file: "the log's folder".into(),
+        source,
+    })?;
+    Ok(meta.meta().promises.accepted_epoch > 0 && !names.iter().any(|name| sequence_of(name).is_some()))
+}
+
+/// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk that keeps its
+/// promises, and has a claim on something, which keeps it from leading. Snapshots are of no use without it. Returns the
+/// names of the files in which they are kept.
+///
+/// # Errors
+/// When the disk is full or fails.
+pub async fn begin_without<S: Storage>(
+    snapshots: &Snapshots<S>,
+    meta: &mut MetaStore<S>,
+) -> Result<Vec<String>, RepairError> {
+    let zxids = snapshots.list().await?;
+    let promises = meta.meta().promises;
+    let claim = promises.claim.max(zxids.first().copied().unwrap_or(1));
+    meta.promise(Promises { claim, initialized: false, ..promises }).await?;
+    let kept = reported(keep_snapshots(snapshots).await);
+    for zxid in snapshots.list().await? {
+        snapshots.remove(zxid).await?;
+    }
+    Ok(kept)
 }
 
 /// Writes down that the server's log went as far as `last_zxid`, unless a claim says more already.

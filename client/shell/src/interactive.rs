@@ -215,9 +215,14 @@ impl Completer for Assistant {
         let before = &line[..position];
         let start = before.rfind(char::is_whitespace).map_or(0, |space| space + 1);
         let word = &before[start..];
-        if start == 0 {
+        if start == 0 || before[..start].trim() == "help" {
             let begins = |name: &&String| name.to_lowercase().starts_with(&word.to_lowercase());
-            return Ok((start, self.commands.iter().filter(begins).cloned().collect()));
+            let mut found: Vec<_> = self.commands.iter().filter(begins).cloned().collect();
+            // What comes next is another word.
+            if let [only] = &mut found[..] {
+                only.push(' ');
+            }
+            return Ok((start, found));
         }
         let Some(slash) = word.rfind('/').filter(|_| word.starts_with('/')) else {
             return Ok((start, Vec::new()));

@@ -140,6 +140,7 @@ pub(crate) fn list(session: &Session, subject: &str, out: &mut Out<'_>) -> Resul
 
 /// Takes limits away; with the last one, the quota goes.
 pub(crate) fn delete(session: &Session, command: &DelQuota, out: &mut Out<'_>) -> Result<(), ShellError> {
+    path::validate(&command.path).map_err(ShellError::client(format!("delquota {}", command.path)))?;
     let node = quota_of(&command.path);
     let limits = path::join(&node, LIMITS);
     let (data, stat) =

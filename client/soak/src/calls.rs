@@ -68,10 +68,10 @@ fn round(worker: &mut Worker, number: u64) -> Result<()> {
         Ok(()) | Err(Error::NoWatcher) => {}
         Err(error) => return Err(error),
     }
-    if worker.retried(|client| client.check_watches(&own.top, WatcherType::Any).wait())
-        != Err(Error::NoWatcher)
-    {
-        worker.violation(format_args!("{} is watched after its watches were removed", own.top));
+    match worker.retried(|client| client.check_watches(&own.top, WatcherType::Any).wait()) {
+        Err(Error::NoWatcher) => {}
+        Err(error) => return Err(error),
+        Ok(()) => worker.violation(format_args!("{} is watched after its watches were removed", own.top)),
     }
     clean_up(worker, &own)
 }
@@ -231,9 +231,10 @@ fn compare(worker: &Worker, own: &Own) -> Result<()> {
             own.top, own.children, own.ephemerals
         ));
     }
-    let wrong = worker.retried(|client| client.delete(&own.top, own.version + 1).wait());
-    if !matches!(wrong, Err(Error::BadVersion | Error::NotEmpty)) {
-        worker.violation(format_args!("a delete of another version has answered {wrong:?}"));
+    match worker.retried(|client| client.delete(&own.top, own.version + 1).wait()) {
+        Err(Error::BadVersion | Error::NotEmpty) => {}
+        Err(error) => return Err(error),
+        Ok(()) => worker.violation(format_args!("{} was deleted by another version", own.top)),
     }
     match worker.retried(|client| client.check_watches(&own.top, WatcherType::Any).wait()) {
         Err(Error::NoWatcher) => worker.violation(format_args!("{} is not watched any more", own.top)),

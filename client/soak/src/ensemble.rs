@@ -39,13 +39,13 @@ pub(crate) enum Program {
     ZooKeeper(PathBuf),
 }
 
-/// Dropped, its processes are killed and its folder is removed.
+/// Dropped, it [ends](Self::end).
 pub(crate) struct Ensemble {
     program: Program,
     members: Vec<Member>,
     network: Option<Network>,
     _ports: Vec<Port>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 struct Member {
@@ -90,7 +90,7 @@ impl Ensemble {
             fs::write(own.join("zoo.cfg"), config(&own, address, &lines, &program))?;
             members.push(Member { folder: own, address, within, child: Mutex::new(None) });
         }
-        let ensemble = Self { program, members, network, _ports: ports, _folder: folder };
+        let ensemble = Self { program, members, network, _ports: ports, folder };
         for server in ensemble.servers() {
             ensemble.launch(server)?;
         }
@@ -106,6 +106,16 @@ impl Ensemble {
     /// The network between the servers, if it can come apart.
     pub(crate) const fn network(&self) -> Option<&Network> {
         self.network.as_ref()
+    }
+
+    /// Kills the servers and removes their network and their folders.
+    pub(crate) fn end(&self) {
+        self.servers().for_each(|server| self.kill(server));
+        if let Some(network) = &self.network {
+            network.remove();
+        }
+        // What cannot be removed stays, in a folder for temporary files.
+        let _ = fs::remove_dir_all(self.folder.path());
     }
 
     /// The servers, for clients.
@@ -226,7 +236,7 @@ impl Member {
 
 impl Drop for Ensemble {
     fn drop(&mut self) {
-        self.servers().for_each(|server| self.kill(server));
+        self.end();
     }
 }
 

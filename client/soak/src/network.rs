@@ -100,6 +100,16 @@ impl Network {
         cuts.into_iter().map(|cut| ip(&self.change(cut, "del", "up")).map(drop)).fold(Ok(()), Result::and)
     }
 
+    /// Removes namespaces and bridge.
+    pub(crate) fn remove(&self) {
+        // What was not made, or is removed already, cannot be removed.
+        for server in 0..self.servers {
+            let _ = ip(&format!("link del {}", self.cable(server)));
+            let _ = ip(&format!("netns del {}", self.namespace(server)));
+        }
+        let _ = ip(&format!("link del {}", self.name));
+    }
+
     fn change(&self, cut: Cut, route: &str, cable: &str) -> String {
         match cut {
             Cut::Route(from, to) => {
@@ -124,12 +134,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What was not made cannot be removed.
-        for server in 0..self.servers {
-            let _ = ip(&format!("link del {}", self.cable(server)));
-            let _ = ip(&format!("netns del {}", self.namespace(server)));
-        }
-        let _ = ip(&format!("link del {}", self.name));
+        self.remove();
     }
 }
 

@@ -143,6 +143,8 @@ pub(crate) fn run(servers: Ensemble, plan: &Plan) -> Result<bool> {
         }
         last_look(&soak, &fences, &ledgers, &tallies);
     }
+    // A worker that is stuck keeps its part of all this for ever.
+    soak.servers.end();
     println!("\n{}", soak.verdict);
     Ok(soak.verdict.is_good())
 }

@@ -89,7 +89,8 @@ impl<S: Sink> Core<S> {
 
     /// The server heard from this session after `sent`.
     fn confirm_lease(&mut self, sent: Millis) {
-        let until = sent.plus(self.session.timeout_ms);
+        let timeouts = if planted!(self, DoubleLease) { 2 } else { 1 };
+        let until = sent.plus(self.session.timeout_ms * timeouts);
         self.session.lease_until = self.session.lease_until.max(until);
     }
 

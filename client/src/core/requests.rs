@@ -156,8 +156,12 @@ impl<S: Sink> Core<S> {
     }
 
     pub(super) fn fail_requests(&mut self, unsent: &Error, sink: &mut S) {
+        let denies = planted!(self, DenyUncertainty);
         for (request, was_sent) in self.pending.drain() {
-            sink.reply(request, Err(if was_sent { Error::ConnectionLoss } else { unsent.clone() }));
+            sink.reply(
+                request,
+                Err(if was_sent && !denies { Error::ConnectionLoss } else { unsent.clone() }),
+            );
         }
     }
 }

@@ -956,6 +956,21 @@ fn a_claim_does_not_keep_the_only_voter_from_leading() {
     assert_eq!(server.zab.status(), Status::Leading { epoch: Epoch(2) });
 }
 
+#[test]
+fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log() {
+    let mut durable = damaged(2, &[], Zxid(1));
+    durable.epochs.initialized = false;
+    let mut server = Server::start(1, durable);
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(2)))).expect("nothing is to be promised");
+    server.sync(&ask, SyncPlan::Diff, zxid(2, 1));
+    server.propose(2, LogMark::START, Zxid::ZERO, batch(2, 1));
+    let whole = server.input(Input::Durable { upto: zxid(2, 1) });
+    assert!(whole.iter().any(|effect| {
+        matches!(effect, Effect::PersistEpochs(Epochs { initialized: true, claim: Zxid::ZERO, .. }))
+    }));
+}
+
 /// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an epoch.
 fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));

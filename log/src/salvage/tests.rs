@@ -265,6 +265,32 @@ fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
 }
 
 #[test]
+fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() {
+    let (disk, whole) = log();
+    let newest = *whole.keys().nth(40).expect("a log");
+    snapshot(&disk, newest, whole[&newest]);
+    let is_gone = || block_on(is_gone(&disk.storage(), &meta(&disk))).expect("a healthy disk");
+    assert!(!is_gone());
+    let promises = Promises { accepted_epoch: 3, current_epoch: 3, initialized: true, ..Promises::default() };
+    block_on(meta(&disk).promise(promises)).expect("a healthy disk");
+    for name in block_on(disk.storage().list()).expect("a healthy disk") {
+        if sequence_of(&name).is_some() {
+            block_on(disk.storage().remove(&name)).expect("a healthy disk");
+        }
+    }
+    assert!(is_gone());
+    let snapshots = Snapshots::new(disk.storage());
+    let names = block_on(begin_without(&snapshots, &mut meta(&disk))).expect("a healthy disk");
+    assert_eq!(kept(&disk), names);
+    assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty() && is_gone());
+    let Promises { claim, initialized, current_epoch, .. } = meta(&disk).meta().promises;
+    assert_eq!((claim, initialized, current_epoch), (newest, false, 3));
+    let (wal, _) = open(&disk).expect("a new log");
+    assert_eq!(wal.last(), Position::default());
+    assert!(!is_gone());
+}
+
+#[test]
 fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
     let (disk, whole) = log();
     let last = *whole.keys().next_back().expect("a log");

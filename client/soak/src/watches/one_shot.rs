@@ -22,6 +22,23 @@ struct Stand {
     look: Look,
     before: Option<Zxid>,
     watch: Watch,
+    /// What the watch has told.
+    event: Option<WatchEvent>,
+    /// It has told its event or its end, and tells nothing more.
+    is_told: bool,
+}
+
+impl Stand {
+    /// Takes the event, if it is there.
+    fn look_for_event(&mut self) -> Result<()> {
+        if !self.is_told
+            && let Some(event) = (&mut self.watch).wait_timeout(Duration::ZERO)
+        {
+            self.is_told = true;
+            self.event = Some(event?);
+        }
+        Ok(())
+    }
 }
 
 type Leaving = Pin<Box<dyn Future<Output = Result<Option<(Option<Stat>, Watch)>>> + Send>>;
@@ -75,7 +92,8 @@ pub(super) fn watch(worker: &mut Worker) -> Result<()> {
             if !error.is_connection() {
                 worker.at("waits to be told that its watches have ended");
                 // Ready, or the watchdog sees that it is not.
-                stands.into_iter().for_each(|stand| drop(stand.watch.wait()));
+                let untold = stands.into_iter().filter(|stand| !stand.is_told);
+                untold.for_each(|stand| drop(stand.watch.wait()));
                 return Err(error);
             }
             worker.client.connected().wait()?;
@@ -89,7 +107,7 @@ fn look_around(worker: &mut Worker, stands: &mut Vec<Stand>) -> Result<()> {
     leave_all(worker, stands)?;
     let pause = worker.random(0..40);
     worker.sleep(pause);
-    let early: Vec<_> = stands.iter_mut().map(fired).collect::<Result<_>>()?;
+    stands.iter_mut().try_for_each(Stand::look_for_event)?;
     worker.at("looks at what it watches");
     let stats = worker.retried(|client| {
         let synced = client.sync(DIR);
@@ -98,10 +116,10 @@ fn look_around(worker: &mut Worker, stands: &mut Vec<Stand>) -> Result<()> {
         stats.into_iter().map(Wait::wait).collect::<Result<Vec<_>>>()
     })?;
     let mut kept = Vec::with_capacity(stands.len());
-    for ((mut stand, stat), early) in stands.drain(..).zip(stats).zip(early) {
-        let was_early = early.is_some();
-        let event = early.map_or_else(|| fired(&mut stand), |event| Ok(Some(event)))?;
-        let Stand { path, look, before, .. } = stand;
+    for (mut stand, stat) in std::mem::take(stands).into_iter().zip(stats) {
+        let was_early = stand.event.is_some();
+        stand.look_for_event()?;
+        let Stand { path, look, before, ref event, .. } = stand;
         let now = look.last_change(stat.as_ref());
         if let Some(wrong) = judge(look, before, now, event.as_ref(), was_early) {
             worker.violation(format_args!("{look:?} of {path} was {before:?}, is {now:?}: {wrong}"));
@@ -133,15 +151,11 @@ fn leave_all(worker: &mut Worker, stands: &mut Vec<Stand>) -> Result<()> {
     }
     for (path, look, left) in leaving {
         if let Some((stat, watch)) = left.wait()? {
-            stands.push(Stand { path, look, before: look.last_change(stat.as_ref()), watch });
+            let before = look.last_change(stat.as_ref());
+            stands.push(Stand { path, look, before, watch, event: None, is_told: false });
         }
     }
     Ok(())
-}
-
-/// The event, if it is there.
-fn fired(stand: &mut Stand) -> Result<Option<WatchEvent>> {
-    (&mut stand.watch).wait_timeout(Duration::ZERO).transpose()
 }
 
 /// What is wrong with a watch that was left when the last change was `before`, if it is `now` by a read, and

@@ -5,7 +5,7 @@ use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
 use super::ask::Ask;
 use super::client::Phase;
-use super::log::Log;
+use super::spoil::spoil;
 use super::violation::{Oracle, Violation};
 use super::workers::Worker;
 use super::workload;
@@ -111,8 +111,9 @@ impl World {
         let segment_size_bytes = self.faults.segment_size_bytes;
         if self.random.chance(self.faults.rot)
             && self.may_wipe(index)
-            && Log::rot(&self.servers[index].disk, segment_size_bytes, &mut self.random)
+            && let Some(damage) = spoil(&self.servers[index].disk, segment_size_bytes, &mut self.random)
         {
+            self.say(&format!("server {}: {damage}", index + 1));
             self.report.damaged += 1;
             self.servers[index].remembers = false;
         }

@@ -22,12 +22,11 @@ use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::{BLOCK, Storage, StorageFile, WriteMode};
+use ringkeeper_log::storage::{Storage, StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::snapshots::{SnapshotDesk, restore};
-use crate::random::Random;
+use super::snapshots::{RestoreError, SnapshotDesk, restore};
 
 /// Batches as frames of the log, as the shell makes them.
 pub(crate) struct Frames;
@@ -128,6 +127,7 @@ pub(crate) struct How {
     pub(crate) write_mode: WriteMode,
     pub(crate) segment_size_bytes: u64,
     pub(crate) snapshots_kept: usize,
+    pub(crate) has_peers: bool,
     pub(crate) seed: u64,
 }
 
@@ -136,7 +136,7 @@ fn remembers(epochs: &Epochs) -> bool {
 }
 
 /// A future on a disk that holds nothing back; `None` if the power fails meanwhile.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => Some(done),
@@ -162,10 +162,14 @@ impl Log {
             write_mode: how.write_mode,
             ..Options::new(meta.meta().identity())
         };
+        let snapshots = Snapshots::new(storage.clone());
+        if salvage::is_gone(&storage, &meta).await.map_err(|error| error.to_string())? {
+            let begun = salvage::begin_without(&snapshots, &mut meta).await;
+            begun.map_err(|error| error.to_string())?;
+        }
         if let Err(error) = Wal::open(storage.clone(), options.clone(), |_| Ok(())).await
             && error.is_damage()
         {
-            let snapshots = Snapshots::new(storage.clone());
             let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
             repair.map_err(|error| error.to_string())?;
         }
@@ -174,12 +178,19 @@ impl Log {
             batches.extend(batch_of(frame));
             Ok(())
         });
-        let (wal, found) = opened.await.map_err(|error| error.to_string())?;
-        let snapshots = Snapshots::new(storage.clone());
+        let (mut wal, _) = opened.await.map_err(|error| error.to_string())?;
         snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
-        let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
+        let (state, snapshot) = match restore(&snapshots, &wal, how.seed).await {
+            Err(RestoreError::Gap) if how.has_peers => {
+                let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
+                begun.map_err(|error| error.to_string())?;
+                batches.clear();
+                restore(&snapshots, &wal, how.seed).await?
+            }
+            restored => restored?,
+        };
         let reserve = Reserve::open(storage.clone()).await.map_err(|error| error.to_string())?;
-        let mut summary = LogSummary::new(mark(found.after), snapshot);
+        let mut summary = LogSummary::new(mark(wal.base()), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
         let epochs = Epochs {
@@ -202,42 +213,6 @@ impl Log {
         ];
         let log = Self { queue, tasks, disk: disk.clone(), snapshots: desk, newest: None };
         Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
-    }
-
-    /// Flips a bit in a block of the log, one that a start will find: damage to the very last append, with nothing
-    /// written after it, cannot be told from a crash in its middle. Returns whether there was such a block.
-    pub(crate) fn rot(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> bool {
-        let Some(options) = Self::options_of(disk, segment_size_bytes) else { return false };
-        let opens = |disk: &MemoryDisk| {
-            let disk = disk.fork();
-            disk.hold(false);
-            at_once(Wal::open(disk.storage(), options.clone(), |_| Ok(())))
-        };
-        let mut names = disk.names();
-        names.retain(|name| name.starts_with("log."));
-        if names.is_empty() || !matches!(opens(disk), Some(Ok(_))) {
-            return false;
-        }
-        for _ in 0..8 {
-            let name = &names[random.index(names.len())];
-            let offset = random.below(segment_size_bytes / BLOCK) * BLOCK + random.below(200);
-            let mask = 1 << random.below(8);
-            if !disk.rot(name, offset, mask) {
-                continue;
-            }
-            if matches!(opens(disk), Some(Err(error)) if error.is_damage()) {
-                return true;
-            }
-            disk.rot(name, offset, mask);
-        }
-        false
-    }
-
-    fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
-        let disk = disk.fork();
-        disk.hold(false);
-        let meta = at_once(MetaStore::peek(&disk.storage()))?.ok().flatten()?;
-        Some(Options { segment_size_bytes, ..Options::new(meta.identity()) })
     }
 
     pub(crate) fn push(&self, command: Command) {

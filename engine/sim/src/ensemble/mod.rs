@@ -21,6 +21,7 @@ mod model;
 mod report;
 mod server;
 mod snapshots;
+mod spoil;
 mod violation;
 mod watching;
 mod workers;

@@ -38,6 +38,7 @@ pub struct Report {
     pub snapshots: u64,
     pub workers: u64,
     pub worker_pauses: u64,
+    pub worker_aborts: u64,
     /// Rounds of recipes that were carried through.
     pub rounds: u64,
     /// What programs believed and was held against the committed order.
@@ -80,6 +81,7 @@ impl Report {
         self.snapshots += other.snapshots;
         self.workers += other.workers;
         self.worker_pauses += other.worker_pauses;
+        self.worker_aborts += other.worker_aborts;
         self.rounds += other.rounds;
         self.facts += other.facts;
         self.recovery_max_us = self.recovery_max_us.max(other.recovery_max_us);
@@ -122,8 +124,8 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "        {} sessions moved, {} wrong passwords, {} workers paused",
-            self.client_moves, self.impostors, self.worker_pauses
+            "        {} sessions moved, {} wrong passwords, {} workers paused, {} programs dropped",
+            self.client_moves, self.impostors, self.worker_pauses, self.worker_aborts
         )
     }
 }

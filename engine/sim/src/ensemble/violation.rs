@@ -70,6 +70,9 @@ pub enum Oracle {
     /// Whoever watches is told of every change, and of nothing else.
     #[error("watches tell programs of every change")]
     Told,
+    /// What the library says of a request that failed is so, and what was asked at once is executed up to a point.
+    #[error("the client tells what became of requests")]
+    Outcome,
     /// A recipe fails with its session, and not otherwise.
     #[error("recipes fail with their sessions alone")]
     Recipe,

@@ -260,7 +260,7 @@ impl World {
             ghosts: Vec::new(),
             workers,
             stage,
-            examiner: Examiner::default(),
+            examiner: Examiner::new(faults.drift > 0),
             links: BTreeMap::new(),
             next_link: 1,
             queue: BinaryHeap::new(),
@@ -418,6 +418,7 @@ impl World {
             write_mode: self.faults.write_mode,
             segment_size_bytes: self.faults.segment_size_bytes,
             snapshots_kept: self.faults.snapshots_kept,
+            has_peers: self.servers.len() > 1,
             seed,
         };
         let disk = self.servers[index].disk.clone();
@@ -499,6 +500,7 @@ impl World {
         if self.faults.small_buffers {
             config.tail_bytes_max = 1000;
             config.window_bytes_max = 2000;
+            config.catch_up_bytes_max = 700;
         }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;

@@ -15,6 +15,10 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
+    pub(super) const fn now_us(&self) -> u64 {
+        self.now_us.get()
+    }
+
     /// When the next one is due.
     pub(super) fn next_us(&self) -> Option<u64> {
         self.sleepers.borrow().first_key_value().map(|((at_us, _), _)| *at_us)

@@ -49,7 +49,8 @@ pub(super) fn barriers(random: &mut Random) -> Vec<Role> {
     let group = Rc::new(Group { size, variant, muster: RefCell::default() });
     let member = |_| {
         let group = Rc::clone(&group);
-        Role::new("barrier", move |desk| take_part(desk, Rc::clone(&group)))
+        // The group would not hear of it.
+        Role::new("barrier", move |desk| take_part(desk, Rc::clone(&group))).not_abortable()
     };
     (0..size).map(member).collect()
 }

@@ -8,12 +8,14 @@ use super::desk::Desk;
 use super::stage::Stage;
 use super::task::Program;
 use super::worker::{Setting, Worker};
-use super::{barriers, counters, lines, queues, watchers};
+use super::{barriers, counters, lines, queues, watchers, writers};
 use crate::random::Random;
 
 /// What one worker does. Its program begins anew with every session.
 pub(super) struct Role {
     pub(super) name: &'static str,
+    /// The program may be dropped at any time.
+    pub(super) is_abortable: bool,
     pub(super) program: Rc<dyn Fn(Desk) -> Program>,
 }
 
@@ -22,7 +24,11 @@ impl Role {
     where
         F: Future<Output = ringkeeper_client::Result<()>> + 'static,
     {
-        Self { name, program: Rc::new(move |desk| Box::pin(program(desk))) }
+        Self { name, is_abortable: true, program: Rc::new(move |desk| Box::pin(program(desk))) }
+    }
+
+    pub(super) fn not_abortable(self) -> Self {
+        Self { is_abortable: false, ..self }
     }
 }
 
@@ -33,7 +39,7 @@ pub(crate) fn cast(
     mutation: Mutation,
     stage: &Rc<Stage>,
 ) -> Vec<Worker> {
-    let troupes: [fn(&mut Random) -> Vec<Role>; 7] = [
+    let troupes: [fn(&mut Random) -> Vec<Role>; 8] = [
         lines::locks,
         lines::elections,
         lines::rw_locks,
@@ -41,6 +47,7 @@ pub(crate) fn cast(
         counters::counters,
         barriers::barriers,
         watchers::watchers,
+        writers::writers,
     ];
     let mut left: Vec<_> = troupes.into();
     let mut roles = Vec::new();

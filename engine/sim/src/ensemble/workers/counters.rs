@@ -4,7 +4,7 @@ use ringkeeper_client::recipes::Counter;
 use ringkeeper_client::{Error, Result};
 
 use super::cast::Role;
-use super::desk::Desk;
+use super::desk::{Desk, Perhaps};
 use super::examiner::Fact;
 use crate::random::Random;
 
@@ -19,16 +19,14 @@ async fn count(desk: Desk) -> Result<()> {
     let mut counter = Counter::new(&desk.client, COUNTER);
     desk.rounds(async || {
         desk.at("adds to the counter");
-        match counter.add(1).await {
-            Ok(sum) => desk.state(Fact::Added { sum }),
-            Err(error) => {
-                if error == Error::ConnectionLoss {
-                    desk.state(Fact::PerhapsAdded);
-                }
-                return Err(error);
-            }
+        let mut said = Perhaps::new(desk, Fact::PerhapsAdded);
+        let added = counter.add(1).await;
+        match &added {
+            Ok(sum) => said.settle(Fact::Added { sum: *sum }),
+            Err(Error::ConnectionLoss) => {}
+            Err(_) => said.forget(),
         }
-        Ok(())
+        added.map(drop)
     })
     .await
 }

@@ -12,8 +12,38 @@ use super::examiner::Fact;
 use super::stage::Stage;
 use crate::random::Random;
 
+/// States a fact when it is dropped: what may be, unless something more certain is known by then.
+pub(super) struct Perhaps<'a> {
+    desk: &'a Desk,
+    fact: Option<Fact>,
+}
+
+impl<'a> Perhaps<'a> {
+    pub(super) const fn new(desk: &'a Desk, fact: Fact) -> Self {
+        Self { desk, fact: Some(fact) }
+    }
+
+    /// This is known instead.
+    pub(super) fn settle(&mut self, fact: Fact) {
+        self.fact = Some(fact);
+    }
+
+    /// Nothing of it is so.
+    pub(super) fn forget(&mut self) {
+        self.fact = None;
+    }
+}
+
+impl Drop for Perhaps<'_> {
+    fn drop(&mut self) {
+        if let Some(fact) = self.fact.take() {
+            self.desk.state(fact);
+        }
+    }
+}
+
 /// The client, the clock, the dice and the stage of one worker's program.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Desk {
     pub(super) client: Client,
     pub(super) worker: usize,
@@ -47,6 +77,11 @@ impl Desk {
 
     pub(super) fn state(&self, fact: Fact) {
         self.stage.state(fact);
+    }
+
+    /// For how long the session is certain to live, in milliseconds.
+    pub(super) fn lease_ms(&self) -> u64 {
+        u64::try_from(self.client.lease().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn session(&self) -> i64 {

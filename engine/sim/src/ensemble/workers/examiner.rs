@@ -19,6 +19,16 @@ pub(crate) enum Kind {
     Reader,
 }
 
+/// What the library said of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Done,
+    NotDone,
+    Unknown,
+    /// Nobody waited for it.
+    Nothing,
+}
+
 /// What a program believes.
 #[derive(Debug)]
 pub(crate) enum Fact {
@@ -29,6 +39,12 @@ pub(crate) enum Fact {
         kind: Kind,
         token: i64,
         seen: i64,
+    },
+    /// It was had by `node` while `holder` was certain of it, for so long yet.
+    HeldTwice {
+        holder: String,
+        node: String,
+        certain_ms: u64,
     },
     /// While it was reading, what it reads was at these versions.
     Rested {
@@ -81,11 +97,21 @@ pub(crate) enum Fact {
         path: String,
         zxid: i64,
     },
+    /// Znodes were to be created, one behind the other, at once.
+    Wrote(Vec<(String, Said)>),
+    /// Behind a write, the same program has read.
+    ReadOwn {
+        path: String,
+        said: Said,
+        exists: bool,
+    },
 }
 
 /// Hears all facts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Examiner {
+    /// The servers' clocks are quicker than the workers': what those are certain of may be over.
+    clocks_drift: bool,
     put: BTreeSet<String>,
     perhaps_put: BTreeSet<String>,
     not_put: BTreeSet<String>,
@@ -97,10 +123,15 @@ pub(crate) struct Examiner {
     /// Where each tree watcher is: the zxid and how many of its events were seen; `None` in a gap.
     trees: BTreeMap<usize, Option<(i64, usize)>>,
     lines: BTreeSet<String>,
+    pipelines: Vec<Vec<(String, Said)>>,
     pub(crate) facts: u64,
 }
 
 impl Examiner {
+    pub(crate) fn new(clocks_drift: bool) -> Self {
+        Self { clocks_drift, ..Self::default() }
+    }
+
     /// A worker states something.
     pub(crate) fn hear(&mut self, fact: Fact, judge: &Judge) -> Result<(), Violation> {
         self.facts += 1;
@@ -108,6 +139,13 @@ impl Examiner {
             Fact::Holds { line, node, kind, token, seen } => {
                 self.held(&line, &node, kind, token, seen, judge)?;
                 self.lines.insert(line);
+            }
+            Fact::HeldTwice { holder, node, certain_ms } => {
+                Oracle::Exclusion.check(self.clocks_drift, || {
+                    format!(
+                        "{node} is had, and for {certain_ms} ms yet the holder of {holder} is certain of it"
+                    )
+                })?;
             }
             Fact::Rested { node, before, after } => Oracle::Exclusion.check(before == after, || {
                 format!("{node} was held by a reader from version {before} of what it reads to {after}")
@@ -132,6 +170,16 @@ impl Examiner {
             })?,
             Fact::WatchesTree { worker, from } => drop(self.trees.insert(worker, Some((from, usize::MAX)))),
             Fact::Gap { worker } => drop(self.trees.insert(worker, None)),
+            Fact::Wrote(pipeline) => self.pipelines.push(pipeline),
+            Fact::ReadOwn { path, said, exists } => {
+                let fits = match said {
+                    Said::Done => exists,
+                    Said::NotDone => !exists,
+                    Said::Unknown | Said::Nothing => true,
+                };
+                Oracle::Outcome
+                    .check(fits, || format!("{path}: {said:?}, and a read behind says {exists}"))?;
+            }
             Fact::Saw { worker, kind, path, zxid } => self.saw(worker, kind, &path, zxid, judge)?,
         }
         Ok(())
@@ -206,6 +254,7 @@ impl Examiner {
     pub(crate) fn finish(&self, judge: &Judge) -> Result<(), Violation> {
         self.check_fences(judge)?;
         self.check_queue(judge)?;
+        self.check_pipelines(judge.tree())?;
         self.check_counter(judge.tree())
     }
 
@@ -281,6 +330,32 @@ impl Examiner {
         Oracle::Queue.check(wrong.is_empty(), || format!("{wrong:?} were not put, and were in the queue"))?;
         Oracle::Queue
             .check(inside.is_empty(), || format!("{inside:?} are left over, and all looked for more"))
+    }
+
+    /// Of what was asked at once, the servers have executed a prefix, and what the library says is so.
+    fn check_pipelines(&self, tree: &Tree) -> Result<(), Violation> {
+        for pipeline in &self.pipelines {
+            let mut before = Some(0);
+            for (path, said) in pipeline {
+                let at = tree.znodes.get(&**path).map(|znode| znode.stat().czxid);
+                let fits = match said {
+                    Said::Done => at.is_some(),
+                    Said::NotDone => at.is_none(),
+                    Said::Unknown | Said::Nothing => true,
+                };
+                Oracle::Outcome.check(fits, || format!("{path}: {said:?}, and created: {at:x?}"))?;
+                // One that still waited for room when its program was dropped was taken back.
+                if *said == Said::Nothing {
+                    continue;
+                }
+                let in_order = at.is_none() || (before.is_some() && at > before);
+                Oracle::Outcome.check(in_order, || {
+                    format!("{path} was created at {at:x?}, the one before it at {before:x?}: {pipeline:?}")
+                })?;
+                before = at;
+            }
+        }
+        Ok(())
     }
 
     fn check_counter(&self, tree: &Tree) -> Result<(), Violation> {

@@ -88,6 +88,7 @@ async fn hold(desk: &Desk, line: &str, kind: Kind, holding: Holding) -> Result<(
         seen: desk.seen(),
     });
     desk.at(format_args!("holds {} with {token:#x}", holding.path()));
+    let certain = desk.stage.believe(line, holding.path(), kind, desk);
     for _ in 0..desk.below(4) {
         let lost = match kind {
             Kind::Alone => !step(desk, &fence(line), &holding, token).await?,
@@ -104,6 +105,7 @@ async fn hold(desk: &Desk, line: &str, kind: Kind, holding: Holding) -> Result<(
             return Ok(());
         }
     }
+    drop(certain);
     if desk.chance(150) {
         // Deposed: the holder must hear of it.
         let deleted = desk.retried(async |client| client.delete(holding.path(), None).await).await;

@@ -7,7 +7,7 @@ use ringkeeper_client::recipes::Queue;
 use ringkeeper_client::{Error, Result};
 
 use super::cast::Role;
-use super::desk::Desk;
+use super::desk::{Desk, Perhaps};
 use super::examiner::Fact;
 use crate::random::Random;
 
@@ -33,7 +33,13 @@ pub(super) fn queues(random: &mut Random) -> Vec<Role> {
 
 async fn use_queue(desk: Desk, memory: Rc<Memory>, producing: Rc<Cell<u64>>) -> Result<()> {
     let desk = &desk;
-    let mut user = User { desk, memory: &memory, queue: Queue::new(&desk.client, QUEUE), unsettled: false };
+    let mut user = User {
+        desk,
+        memory: &memory,
+        queue: Queue::new(&desk.client, QUEUE),
+        gave_up: false,
+        unsettled: false,
+    };
     while !desk.stage.is_healed() {
         match desk.below(3) {
             0 => user.put().await?,
@@ -65,6 +71,8 @@ struct User<'a> {
     memory: &'a Memory,
     queue: Queue,
     /// A take was given up, and no other has been through since.
+    gave_up: bool,
+    /// An entry may have been taken that nobody was given.
     unsettled: bool,
 }
 
@@ -74,18 +82,19 @@ impl User<'_> {
         self.memory.entries.set(number + 1);
         let entry = format!("{}.{number}", self.desk.worker);
         self.desk.at(format_args!("puts {entry}"));
+        let mut said = Perhaps::new(self.desk, Fact::PerhapsPut { entry: entry.clone() });
         let put = self.queue.put(entry.as_bytes()).await;
-        self.desk.state(match &put {
-            Ok(()) => Fact::Put { entry },
-            Err(Error::ConnectionLoss) => Fact::PerhapsPut { entry },
-            Err(_) => Fact::NotPut { entry },
-        });
-        self.perhaps_took(self.unsettled && put.is_err());
+        match &put {
+            Ok(()) => said.settle(Fact::Put { entry }),
+            Err(Error::ConnectionLoss) => {}
+            Err(_) => said.settle(Fact::NotPut { entry }),
+        }
         put
     }
 
     async fn try_take(&mut self) -> Result<bool> {
         self.desk.at("looks for an entry");
+        self.unsettled = true;
         let taken = self.queue.try_take().await;
         self.taken(taken)
     }
@@ -94,34 +103,32 @@ impl User<'_> {
     async fn take(&mut self) -> Result<()> {
         self.desk.at("waits for an entry");
         let us = self.desk.below(100_000);
+        self.unsettled = true;
         match self.desk.within(us, self.queue.take()).await {
             Some(taken) => self.taken(taken.map(Some)).map(drop),
             None => {
-                self.unsettled = true;
+                self.gave_up = true;
                 Ok(())
             }
         }
     }
 
     fn taken(&mut self, taken: Result<Option<Vec<u8>>>) -> Result<bool> {
-        let taken = match taken {
-            Ok(taken) => taken,
-            Err(error) => {
-                self.perhaps_took(self.unsettled || error == Error::ConnectionLoss);
-                return Err(error);
-            }
-        };
-        self.unsettled = false;
+        // An error that is certain says nothing of a take before this one that was given up.
+        self.unsettled = self.gave_up || taken == Err(Error::ConnectionLoss);
+        let taken = taken?;
+        (self.unsettled, self.gave_up) = (false, false);
         let session = self.desk.session();
         let Some(entry) = taken else { return Ok(false) };
         let entry = String::from_utf8_lossy(&entry).into_owned();
         self.desk.state(Fact::Took { session, entry });
         Ok(true)
     }
+}
 
-    /// What was under way when the session ended may have been taken.
-    fn perhaps_took(&self, perhaps: bool) {
-        if perhaps {
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        if self.unsettled {
             self.desk.state(Fact::PerhapsTook { session: self.desk.session() });
         }
     }

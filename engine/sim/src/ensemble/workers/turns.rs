@@ -118,6 +118,10 @@ impl World {
             self.say(&format!("worker {index} stands still"));
             let until_us = &mut self.workers[index].paused_until_us;
             *until_us = (*until_us).max(self.now_us + pause_us);
+        } else if self.random.chance(self.faults.worker_abort) && self.workers[index].abort() {
+            self.report.worker_aborts += 1;
+            self.say(&format!("worker {index}'s program is dropped"));
+            self.turn(index)?;
         } else if self.random.chance(self.faults.client_break)
             && let Some(link) = link
         {

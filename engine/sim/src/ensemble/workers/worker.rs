@@ -155,10 +155,15 @@ impl Worker {
 
     fn begin(&self, now: Millis) -> Result<Life, Violation> {
         let servers: Vec<String> = (1..=self.setting.servers).map(|server| format!("s:{server}")).collect();
+        let (seed, requests_max) = {
+            let mut random = self.random.borrow_mut();
+            (random.next(), [2, 5, 16_384][random.index(3)])
+        };
         let builder = Client::builder(&servers.join(","))
             .session_timeout(Duration::from_millis(self.timeout_ms))
             .connect_timeout(None)
-            .seed(self.random.borrow_mut().next())
+            .requests_max(requests_max)
+            .seed(seed)
             .mutation(self.setting.mutation);
         let (client, host) =
             builder.host(now).map_err(|error| Oracle::Recipe.broken(format!("no client: {error}")))?;
@@ -198,6 +203,20 @@ impl Worker {
             }
         }
         Ok(true)
+    }
+
+    /// The program is dropped where it is, and begins anew; `false` if there is none that can stand it.
+    pub(crate) fn abort(&mut self) -> bool {
+        let Some(mut life) = self.life.take() else { return false };
+        let mut aborted = false;
+        if let Work::Goes(task, client) = &mut life.work
+            && self.role.is_abortable
+        {
+            *task = self.task(client);
+            aborted = true;
+        }
+        self.life = Some(life);
+        aborted
     }
 
     // The network.
