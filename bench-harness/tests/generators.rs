@@ -4,7 +4,8 @@
 //! say so, and do nothing.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -49,11 +50,20 @@ fn serve(binary: &Path, folder: &Path) -> (Started, String) {
     let child = command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).spawn();
     let started = Started(child.unwrap());
     let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).is_err() {
+    while !serves(address) {
         assert!(Instant::now() < deadline, "{}", fs::read_to_string(folder.join("server.log")).unwrap());
         sleep(Duration::from_millis(20));
     }
     (started, address.to_string())
+}
+
+/// It listens before it serves.
+fn serves(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    let mut answer = String::new();
+    stream.write_all(b"srvr").is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer.contains("Mode: standalone")
 }
 
 fn generator(servers: &str, arguments: &[&str]) -> Command {
@@ -78,7 +88,7 @@ fn end_of(mut started: Started) -> (bool, String) {
         sleep(Duration::from_millis(20));
     }
     let mut said = String::new();
-    std::io::Read::read_to_string(started.0.stderr.as_mut().unwrap(), &mut said).unwrap();
+    started.0.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
     (started.0.wait().unwrap().success(), said)
 }
 
@@ -114,14 +124,20 @@ fn a_generator_without_the_others_ends_too() {
     let Some(binary) = binary() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (_server, servers) = serve(&binary, folder.path());
-    let one = first(&servers, folder.path(), "1000");
-    let mut other = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
+    let mut one = first(&servers, folder.path(), "1000");
+    let other = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
+    let mut lines = BufReader::new(one.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = Vec::new();
     // Some windows later.
-    sleep(Duration::from_secs(8));
-    assert!(other.0.try_wait().unwrap().is_none(), "it ended before it was killed");
+    while !said.last().is_some_and(|line: &String| line.contains("50 % reads")) {
+        let Some(line) = lines.next() else { panic!("{said:?} and {:?}", end_of(other)) };
+        said.push(line);
+    }
     kill_process(Pid::from_child(&other.0), Signal::TERM).unwrap();
-    let (is_well, said) = end_of(one);
-    assert!(!is_well && said.contains("only 1 of 2 generators are left"), "{said}");
+    said.extend(lines);
+    assert!(!one.0.wait().unwrap().success());
+    let last = said.last().unwrap();
+    assert!(last.contains("only 1 of 2 generators are left"), "{said:?}");
 }
 
 #[test]

@@ -31,7 +31,12 @@ pub(crate) trait Experiment {
         let record = &plan.regard(record);
         plan.figures
             .iter()
-            .map(|figure| Table::of(record, plan.x.label, figure, &plan.published_for(figure)))
+            .map(|figure| {
+                let curves = record.curves(figure);
+                let beside = plan.published_beside(figure, &curves);
+                let published: Vec<&Published> = beside.iter().map(|(published, _)| *published).collect();
+                Table::of(record, plan.x.label, figure, &published)
+            })
             .filter(|table| !table.is_empty())
             .collect()
     }
@@ -77,8 +82,17 @@ impl Plan {
         if self.over_servers { record.over_servers() } else { record.clone() }
     }
 
-    fn published_for(&self, figure: &str) -> Vec<&Published> {
-        self.published.iter().filter(|published| published.figure == figure).collect()
+    /// What was published of a figure for a size and series that were measured here, with a curve that it belongs beside.
+    /// The others would have nothing beside them.
+    fn published_beside<'c>(&self, figure: &str, curves: &'c [Curve]) -> Vec<(&Published, &'c Curve)> {
+        let of_figure = self.published.iter().filter(|published| published.figure == figure);
+        let beside = |published: &Published| {
+            curves.iter().find(|curve| {
+                published.servers.is_none_or(|servers| servers == curve.servers)
+                    && curve.series == published.series
+            })
+        };
+        of_figure.filter_map(|published| Some((published, beside(published)?))).collect()
     }
 
     fn chart(&self, view: &View, record: &Record) -> Chart {
@@ -97,13 +111,7 @@ impl Plan {
                 points,
             });
         }
-        for published in self.published_for(view.figure) {
-            let beside = |curve: &&Curve| {
-                published.servers.is_none_or(|servers| servers == curve.servers)
-                    && curve.series == published.series
-            };
-            // The sizes that were not measured here would have nothing beside them.
-            let Some(curve) = curves.iter().find(beside) else { continue };
+        for (published, curve) in self.published_beside(view.figure, &curves) {
             let point =
                 |(x, value): &(f64, f64)| Point { x: *x, least: *value, median: *value, greatest: *value };
             series.push(Series {
