@@ -67,12 +67,15 @@ pub enum Mutation {
     /// [`crate::zab::Mutation::DamagedServerVotes`], which only a log that rots can show.
     #[cfg(feature = "mutations")]
     DamagedServerVotes,
+    /// [`crate::zab::Mutation::FullLeaderStays`], which only a disk that runs full can show.
+    #[cfg(feature = "mutations")]
+    FullLeaderStays,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::ReorderReplies,
         Self::DropFences,
         Self::ForgetMissedEvents,
@@ -92,6 +95,7 @@ impl Mutation {
         Self::ForwardTwice,
         Self::KeepCutState,
         Self::DamagedServerVotes,
+        Self::FullLeaderStays,
     ];
 }
 

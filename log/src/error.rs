@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::frame::{Checksum, FrameError};
+use crate::storage::is_no_space;
 
 /// The log's file is in a state nobody knows. Latched: after one of these every later write to the log fails with
 /// the same error, and the process has to stop acknowledging. A failed fsync is not retried, since the kernel may
@@ -45,6 +46,12 @@ pub enum FatalError {
 impl FatalError {
     pub(crate) fn io(action: &'static str, file: String, offset: u64, source: io::Error) -> Self {
         Self::Io { action, file, offset, source: Arc::new(source) }
+    }
+
+    /// Whether nothing is wrong but that the disk is full.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_no_space(source))
     }
 }
 

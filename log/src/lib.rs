@@ -16,6 +16,7 @@
 //! | `log.<sequence, 16 hex digits>` | a segment of the log, or a file that waits to become one |
 //! | `snapshot.<zxid, 16 hex digits>` | a state, see [`snapshot`] |
 //! | `aside.<n>.<name>` | what a [`repair`] has set aside: nobody looks at it |
+//! | `salvaged.<n>.<name>` | what a [`salvage`] has taken out, for a while: nobody looks at it |
 //! | `repair.<name>` | of a [`repair`] that was interrupted |
 //!
 //! # Torn or corrupt

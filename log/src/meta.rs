@@ -226,7 +226,8 @@ impl<S: Storage> MetaStore<S> {
     /// Makes promises durable. Taking over an epoch's history is one, so the history has to be durable before.
     ///
     /// # Errors
-    /// When the disk fails; all later calls fail then.
+    /// When the disk fails; all later calls fail then. When it is full ([`FatalError::is_no_space`]), what was promised
+    /// before stands, and it may be tried again.
     ///
     /// # Panics
     /// When a promise would be taken back.
@@ -248,8 +249,13 @@ impl<S: Storage> MetaStore<S> {
         }
         // A dropped future leaves the half-written file behind, which is as good as a failure.
         self.failed = Some(FatalError::Abandoned);
-        let written = write(&self.storage, &meta).await;
-        self.failed = written.err().map(|error| FatalError::io("writing", NAME.into(), 0, error));
+        let failed = |error| FatalError::io("writing", NAME.into(), 0, error);
+        if let Err(error) = prepare(&self.storage, &meta).await.map_err(failed) {
+            let full = error.is_no_space() && self.withdraw().await;
+            self.failed = (!full).then(|| error.clone());
+            return Err(error);
+        }
+        self.failed = put_in_place(&self.storage).await.map_err(failed).err();
         match &self.failed {
             Some(error) => Err(error.clone()),
             None => {
@@ -257,6 +263,12 @@ impl<S: Storage> MetaStore<S> {
                 Ok(())
             }
         }
+    }
+
+    /// Removes what was begun and found no room; whether it is gone.
+    async fn withdraw(&self) -> bool {
+        let removed = self.storage.remove(NEW_NAME).await;
+        removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 }
 
@@ -287,6 +299,12 @@ async fn read_copies<S: Storage>(storage: &S, name: &str) -> Result<Found, MetaE
 }
 
 async fn write<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
+    prepare(storage, meta).await?;
+    put_in_place(storage).await
+}
+
+/// Writes a file of another name, durably.
+async fn prepare<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
     let file = storage.create(NEW_NAME, WriteMode::Synced).await?;
     let mut blocks = file.buffer(COPIES * BLOCK_LEN);
     blocks.as_mut().fill(0);
@@ -294,10 +312,13 @@ async fn write<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
         put(blocks.as_mut(), copy * BLOCK_LEN, meta.encode());
     }
     if file.write_at(blocks, 0).await? != COPIES * BLOCK_LEN {
-        return Err(io::ErrorKind::WriteZero.into());
+        return Err(io::ErrorKind::StorageFull.into());
     }
     file.datasync().await?;
-    S::File::close(Rc::new(file)).await?;
+    S::File::close(Rc::new(file)).await
+}
+
+async fn put_in_place<S: Storage>(storage: &S) -> io::Result<()> {
     storage.rename(NEW_NAME, NAME).await?;
     storage.sync_dir().await
 }

@@ -119,7 +119,7 @@ pub(crate) async fn recover<S: Storage>(
 
 impl<F> Found<F> {
     pub(crate) fn retired(self) -> Retired<F> {
-        Retired { sequence: self.sequence, file: self.file, len: self.len }
+        Retired::new(self.sequence, self.file, self.len)
     }
 }
 

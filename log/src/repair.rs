@@ -6,14 +6,19 @@
 //!
 //! ```text
 //! 1  repair.log.<sequence>, higher ones than the old log has, are written, verified, durable    server: refuses, damage
-//! 2  meta becomes repair.<first sequence>.meta                                                   server: refuses, no meta
-//! 3  repair.log.<sequence> become log.<sequence>; lower ones, and snapshots behind the new end,
+//! 2  meta gets the claim on what is lost, if anything is                                         server: refuses, damage
+//! 3  meta becomes repair.<first sequence>.meta                                                   server: refuses, no meta
+//! 4  repair.log.<sequence> become log.<sequence>; lower ones, and snapshots behind the new end,
 //!    are set aside                                                                               server: refuses, no meta
-//! 4  repair.<first sequence>.meta becomes meta                                                   server: starts
+//! 5  repair.<first sequence>.meta becomes meta                                                   server: starts
 //! ```
 //!
-//! A crash before the second step leaves the log as it was; after one behind it [`finish`] does the rest. In between no
+//! A crash before the third step leaves the log as it was; after one behind it [`finish`] does the rest. In between no
 //! server starts, since there is a log and no meta file.
+//!
+//! The folder may be that of an ensemble's member, whatever its operator says or knows. Its peers may count on what the
+//! server has acknowledged, so what is lost becomes its claim, as in [`crate::salvage`]. A server alone is not hindered by
+//! one: the broadcast drops it.
 
 mod beside;
 
@@ -22,11 +27,12 @@ use std::ops::ControlFlow;
 
 use thiserror::Error;
 
-use crate::error::{AppendError, OpenError};
+use crate::error::{AppendError, FatalError, OpenError};
 use crate::examine::{Damage, Observer, Place, examine};
 use crate::frame::{AlignedBuf, Frame};
-use crate::meta::{self, Meta, MetaError};
+use crate::meta::{self, Meta, MetaError, MetaStore};
 use crate::recover;
+use crate::salvage;
 use crate::segment::{Identity, sequence_of};
 use crate::snapshot::{self, SnapshotError, Snapshots};
 use crate::storage::Storage;
@@ -49,6 +55,12 @@ pub enum RepairError {
     /// A snapshot cannot be set aside.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    /// What the server has promised cannot be read.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// The claim on what is lost cannot be written.
+    #[error("writing the claim on what is lost: {0}")]
+    Claim(#[from] FatalError),
     /// Fewer frames could be read than are to stay.
     #[error("the log can be read up to zxid {found:#x}, and not up to {wanted:#x}")]
     Unreached {
@@ -72,6 +84,18 @@ pub enum RepairError {
     },
 }
 
+/// What a new log is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// What it continues.
+    pub after: Position,
+    /// Its last zxid, the end of a batch.
+    pub until_zxid: u64,
+    /// How far the server's history is known to have gone: what is missing after `until_zxid` becomes its claim
+    /// ([`meta::Promises::claim`]).
+    pub known_zxid: u64,
+}
+
 /// What a repair has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
@@ -81,8 +105,8 @@ pub struct Repaired {
     pub set_aside: (Vec<String>, Vec<String>),
 }
 
-/// Writes the log anew, from what comes after `after` up to `until_zxid`, the end of a batch, and nothing else. The
-/// frames between have to be sound and a part of one history. Snapshots after `until_zxid` are set aside as well.
+/// Writes the log anew, with what `extent` says and nothing else. The frames between its ends have to be sound and a part
+/// of one history. Snapshots after its end are set aside as well.
 ///
 /// # Errors
 /// Nothing has changed then, or [`finish`] has to be called ([`interrupted`] says so).
@@ -90,9 +114,9 @@ pub async fn rewrite<S: Storage>(
     log: &S,
     snapshots: &Snapshots<S>,
     options: Options,
-    after: Position,
-    until_zxid: u64,
+    extent: Extent,
 ) -> Result<Repaired, RepairError> {
+    let Extent { after, until_zxid, known_zxid } = extent;
     if interrupted(log).await?.is_some() {
         return Err(RepairError::Interrupted);
     }
@@ -111,6 +135,11 @@ pub async fn rewrite<S: Storage>(
         return Err(RepairError::Unreached { wanted: until_zxid, found: last.zxid });
     }
     recover::recover(&beside, &options, &mut |_| Ok(())).await?;
+    if known_zxid > until_zxid {
+        let Meta { server_id, salt, .. } = meta::read(log, meta::NAME).await?;
+        let mut meta = MetaStore::open(log.clone(), server_id, salt).await?;
+        salvage::claim(&mut meta, known_zxid).await?;
+    }
     let guard = guard_name(first);
     log.rename(meta::NAME, &guard).await.map_err(failed("renaming", meta::NAME))?;
     sync(log).await?;

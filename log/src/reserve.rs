@@ -74,6 +74,12 @@ impl<S: Storage> Reserve<S> {
         }
     }
 
+    /// Bytes that were let go of and are to be kept again. They are for promises, not for the log.
+    #[must_use]
+    pub const fn missing_bytes(&self) -> u64 {
+        if self.kept { 0 } else { LEN as u64 }
+    }
+
     /// Whether the room is kept.
     #[must_use]
     pub const fn is_kept(&self) -> bool {

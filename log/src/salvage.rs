@@ -16,9 +16,16 @@
 //! decided with its whole log.
 //!
 //! Everything here may be interrupted by a crash at any point, and then begins anew: the cut is one durable header, as
-//! in [`Wal::truncate_after`].
+//! in [`Wal::truncate_after`]. After that, what it takes out is kept for a while under other names, as far as there is
+//! room for it (`salvage/kept.rs`); a crash in between loses these files, which nobody needs.
 
+mod kept;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
+use std::rc::Rc;
 
 use thiserror::Error;
 
@@ -28,10 +35,14 @@ use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
 use crate::meta::{MetaStore, Promises};
 use crate::recover::{self, Found, io_error};
 use crate::scan::{self, Window};
-use crate::segment::{SegmentHeader, file_name};
-use crate::snapshot::{SnapshotError, Snapshots};
+use crate::segment::{SegmentHeader, file_name, sequence_of};
+use crate::snapshot::{self, SnapshotError, Snapshots};
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
+use crate::upkeep::{Retired, Upkeep};
 use crate::wal::{Cut, Live, Options, Position, Wal, retired};
+use kept::Shelf;
+
+pub use kept::let_go;
 
 /// Why a log could not be repaired.
 #[derive(Debug, Error)]
@@ -84,6 +95,8 @@ pub struct Repair {
     pub last_zxid: u64,
     /// Whether a part of it is missing now, which the server may have acknowledged.
     pub lost: bool,
+    /// Names of the files in which it is kept what was taken out.
+    pub kept: Vec<String>,
 }
 
 /// Cuts what is damaged off a log that [`Wal::open`] has refused, so that it can be opened. `meta` gets a claim first if
@@ -104,16 +117,16 @@ pub async fn repair<S: Storage>(
         Remedy::CutAfter(last) | Remedy::BeginAfter(last) => last.zxid,
     };
     let lost = kept < wreck.last_zxid;
-    let repair = Repair { damage: wreck.damage.clone(), remedy, last_zxid: wreck.last_zxid, lost };
+    let (damage, last_zxid) = (wreck.damage.clone(), wreck.last_zxid);
     if lost {
-        claim(meta, wreck.last_zxid).await?;
+        claim(meta, last_zxid).await?;
     }
-    wreck.mend(storage.clone(), options, remedy).await?;
-    Ok(repair)
+    let kept = wreck.mend(storage, options, remedy).await?;
+    Ok(Repair { damage, remedy, last_zxid, lost, kept })
 }
 
 /// Empties a log that begins after all sound snapshots, and the snapshots' folder: all of it has to come from the peers.
-/// `meta` gets a claim first.
+/// `meta` gets a claim first. Returns the names of the files in which what was there is kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -121,16 +134,114 @@ pub async fn begin_anew<S: Storage>(
     wal: &mut Wal<S>,
     snapshots: &Snapshots<S>,
     meta: &mut MetaStore<S>,
-) -> Result<(), RepairError> {
+) -> Result<Vec<String>, RepairError> {
     claim(meta, wal.last().zxid).await?;
+    let segments: Vec<_> = wal.segments().map(|segment| (segment.header.sequence, false)).collect();
     wal.reset(0, frame::Checksum::NONE).await?;
+    let upkeep = wal.upkeep();
+    let mut kept = reported(keep(&upkeep, None, segments).await);
+    kept.extend(reported(keep_snapshots(snapshots).await));
+    settle(&upkeep).await?;
     for zxid in snapshots.list().await? {
         snapshots.remove(zxid).await?;
     }
-    Ok(())
+    Ok(kept)
 }
 
-async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: u64) -> Result<(), FatalError> {
+/// Takes the snapshots out of a folder, as far as there is room to keep them; the names that they get.
+async fn keep_snapshots<S: Storage>(snapshots: &Snapshots<S>) -> io::Result<Vec<String>> {
+    let mut shelf = Shelf::clear(snapshots.storage().clone(), 0).await?;
+    let mut kept = Vec::new();
+    for zxid in snapshots.list().await.map_err(io::Error::other)? {
+        kept.extend(shelf.take(&snapshot::file_name(zxid)).await?);
+    }
+    Ok(kept)
+}
+
+/// Has retired segments kept, as far as there is room: each with whether it is damaged, in which case it comes first, and
+/// then newer ones before older ones. Before all of them, a copy of one that goes on being used. Returns the names, which
+/// the segments get as soon as [`settle`] goes through the queue.
+async fn keep<S: Storage>(
+    upkeep: &Upkeep<S>,
+    used: Option<(String, Rc<S::File>)>,
+    mut segments: Vec<(u64, bool)>,
+) -> io::Result<Vec<String>> {
+    segments.sort_by_key(|(sequence, damaged)| Reverse((*damaged, *sequence)));
+    let files = segments.iter().filter_map(|(sequence, _)| Some((*sequence, upkeep.retired_len(*sequence)?)));
+    let files: Vec<_> = files.collect();
+    let mut wanted_bytes = files.iter().map(|(_, len)| len).sum();
+    if let Some((_, file)) = &used {
+        wanted_bytes += 2 * file.size().await?;
+    }
+    let mut shelf = Shelf::clear(upkeep.storage().clone(), wanted_bytes).await?;
+    let mut kept = Vec::new();
+    if let Some((name, file)) = used {
+        kept.extend(shelf.copy(&file, &name).await?);
+    }
+    for (sequence, len) in files {
+        if let Some(name) = shelf.name(&file_name(sequence), len) {
+            upkeep.set_aside(sequence, name.clone());
+            kept.push(name);
+        }
+    }
+    Ok(kept)
+}
+
+/// What is kept is of no importance to the log.
+fn reported(kept: io::Result<Vec<String>>) -> Vec<String> {
+    kept.unwrap_or_else(|error| {
+        tracing::warn!(%error, "what is damaged of the log cannot be kept");
+        Vec::new()
+    })
+}
+
+/// Clears retired files away.
+async fn settle<S: Storage>(upkeep: &Upkeep<S>) -> Result<(), SegmentError> {
+    match upkeep.settle().await {
+        // The next segment is prepared when there is room.
+        Err(SegmentError::NoSpace { .. }) => Ok(()),
+        settled => settled,
+    }
+}
+
+/// Whether all files of a log are gone, although the server has made promises and so had one: its folder has lost its
+/// entries, or somebody has removed them.
+///
+/// # Errors
+/// The folder cannot be read.
+pub async fn is_gone<S: Storage>(storage: &S, meta: &MetaStore<S>) -> Result<bool, OpenError> {
+    let names = storage.list().await;
+    let names = names.map_err(|source| OpenError::Io {
+        action: "listing",
+        file: "the log's folder".into(),
+        source,
+    })?;
+    Ok(meta.meta().promises.accepted_epoch > 0 && !names.iter().any(|name| sequence_of(name).is_some()))
+}
+
+/// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk that keeps its
+/// promises, and has a claim on something, which keeps it from leading. Snapshots are of no use without it. Returns the
+/// names of the files in which they are kept.
+///
+/// # Errors
+/// When the disk is full or fails.
+pub async fn begin_without<S: Storage>(
+    snapshots: &Snapshots<S>,
+    meta: &mut MetaStore<S>,
+) -> Result<Vec<String>, RepairError> {
+    let zxids = snapshots.list().await?;
+    let promises = meta.meta().promises;
+    let claim = promises.claim.max(zxids.first().copied().unwrap_or(1));
+    meta.promise(Promises { claim, initialized: false, ..promises }).await?;
+    let kept = reported(keep_snapshots(snapshots).await);
+    for zxid in snapshots.list().await? {
+        snapshots.remove(zxid).await?;
+    }
+    Ok(kept)
+}
+
+/// Writes down that the server's log went as far as `last_zxid`, unless a claim says more already.
+pub(crate) async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: u64) -> Result<(), FatalError> {
     let promises = meta.meta().promises;
     meta.promise(Promises { claim: promises.claim.max(last_zxid), ..promises }).await
 }
@@ -330,13 +441,13 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Remedy::BeginAfter(snapshot)
     }
 
-    /// Keeps what `remedy` says.
+    /// Keeps what `remedy` says. Returns the names of the files in which the rest is kept.
     async fn mend<S: Storage<File = F>>(
         mut self,
-        storage: S,
+        storage: &S,
         options: &Options,
         remedy: Remedy,
-    ) -> Result<(), SegmentError> {
+    ) -> Result<Vec<String>, SegmentError> {
         let mut dropped = self.segments;
         let kept = match remedy {
             Remedy::DropUpto(_) => dropped.split_off(self.end),
@@ -346,21 +457,40 @@ impl<F: StorageFile + 'static> Wreck<F> {
             }
             Remedy::BeginAfter(_) => Vec::new(),
         };
-        let mut wal = Wal::assemble(storage, options, kept, self.number, self.next_sequence);
-        match remedy {
-            Remedy::DropUpto(_) => {}
-            Remedy::CutAfter(last) => wal.cut_at_end(last).await?,
-            Remedy::BeginAfter(last) => wal.reset(last.zxid, last.checksum).await?,
+        // What is damaged of it stays where it is until the log is purged.
+        let damaged: BTreeSet<_> = self.damage.iter().map(|damage| damage.file.clone()).collect();
+        let cut = kept.last().filter(|last| damaged.contains(&last.name()));
+        let cut = cut.map(|last| (last.name(), Rc::clone(&last.file)));
+        let mut wal = Wal::assemble(storage.clone(), options, kept, self.number, self.next_sequence);
+        loop {
+            let done = match remedy {
+                Remedy::DropUpto(_) => Ok(()),
+                Remedy::CutAfter(last) => wal.cut_at_end(last).await,
+                Remedy::BeginAfter(last) => wal.reset(last.zxid, last.checksum).await,
+            };
+            match done {
+                Err(SegmentError::NoSpace { .. }) if let_go(storage).await.is_ok_and(|gone| gone > 0) => {}
+                done => {
+                    done?;
+                    break;
+                }
+            }
         }
-        let mut files: Vec<_> = dropped.into_iter().map(retired).collect();
-        files.extend(self.others.drain(..).map(Found::retired));
+        let upkeep = wal.upkeep();
+        let is_damaged = |file: &Retired<F>| damaged.contains(&file_name(file.sequence));
+        // What was before a snapshot is what a purge would have removed.
+        let history = !matches!(remedy, Remedy::DropUpto(_));
+        let dropped: Vec<_> = dropped.into_iter().map(retired).collect();
+        let others: Vec<_> = self.others.drain(..).map(Found::retired).collect();
+        let segments = dropped.iter().filter(|file| history || is_damaged(file));
+        let segments = segments.chain(others.iter().filter(|file| is_damaged(file)));
+        let segments: Vec<_> = segments.map(|file| (file.sequence, is_damaged(file))).collect();
+        let mut files: Vec<_> = dropped.into_iter().chain(others).collect();
         files.sort_by_key(|file| file.sequence);
-        files.into_iter().for_each(|file| wal.upkeep().retire(file));
-        match wal.upkeep().settle().await {
-            // The cut is made; the rest is tidied up when there is room.
-            Err(SegmentError::NoSpace { .. }) => Ok(()),
-            settled => settled,
-        }
+        files.into_iter().for_each(|file| upkeep.retire(file));
+        let names = reported(keep(&upkeep, cut, segments).await);
+        settle(&upkeep).await?;
+        Ok(names)
     }
 }
 

@@ -27,6 +27,14 @@ pub(crate) struct Retired<F> {
     pub(crate) sequence: u64,
     pub(crate) file: Rc<F>,
     pub(crate) len: u64,
+    /// It is kept, under this name.
+    aside: Option<String>,
+}
+
+impl<F> Retired<F> {
+    pub(crate) const fn new(sequence: u64, file: Rc<F>, len: u64) -> Self {
+        Self { sequence, file, len, aside: None }
+    }
 }
 
 /// Keeps a spare segment ready and clears away old ones. Spawn [`Self::run`] on the log's executor; without it the
@@ -104,6 +112,10 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
+    pub(crate) fn storage(&self) -> &S {
+        &self.shared.storage
+    }
+
     pub(crate) fn mode(&self) -> WriteMode {
         self.shared.mode
     }
@@ -115,6 +127,19 @@ impl<S: Storage> Upkeep<S> {
     pub(crate) fn retire(&self, retired: Retired<S::File>) {
         self.shared.retired.borrow_mut().push_back(retired);
         self.shared.bell.ring();
+    }
+
+    /// Length of a retired file that has not been cleared away.
+    pub(crate) fn retired_len(&self, sequence: u64) -> Option<u64> {
+        self.shared.retired.borrow().iter().find(|file| file.sequence == sequence).map(|file| file.len)
+    }
+
+    /// Has a retired file get another name, instead of being reused or removed.
+    pub(crate) fn set_aside(&self, sequence: u64, name: String) {
+        let mut retired = self.shared.retired.borrow_mut();
+        if let Some(file) = retired.iter_mut().find(|file| file.sequence == sequence) {
+            file.aside = Some(name);
+        }
     }
 
     /// A segment to go on in, numbered above `active`: the one that is ready, or one made now.
@@ -134,7 +159,7 @@ impl<S: Storage> Upkeep<S> {
             Some(spare) if spare.sequence > active => Ok(spare),
             Some(late) => {
                 // It was begun before the active one and finished after it; segments are used in order.
-                self.retire(Retired { sequence: late.sequence, file: late.file, len: late.len });
+                self.retire(Retired::new(late.sequence, late.file, late.len));
                 self.prepare(len).await
             }
             None => self.prepare(len).await,
@@ -145,7 +170,7 @@ impl<S: Storage> Upkeep<S> {
         let fits = spare.len == self.shared.segment_len;
         let surplus = if fits { self.shared.spare.replace(Some(spare)) } else { Some(spare) };
         if let Some(Spare { sequence, file, len }) = surplus {
-            self.retire(Retired { sequence, file, len });
+            self.retire(Retired::new(sequence, file, len));
         }
     }
 
@@ -196,13 +221,15 @@ impl<S: Storage> Upkeep<S> {
         Ok(Rc::new(storage.open(name, self.shared.mode).await?))
     }
 
-    /// Reuses the file if a spare is wanted and nobody reads it, else removes it. One at a time, oldest first and
+    /// Reuses the file if a spare is wanted and nobody reads it, else removes it, or sets it aside. One at a time, oldest first and
     /// each durable before the next, so that no crash leaves a gap among the purged ones.
     async fn clear_away(&self, retired: Retired<S::File>) -> Result<(), SegmentError> {
         let name = file_name(retired.sequence);
         let unread = Rc::strong_count(&retired.file) == 1;
         let wanted = self.shared.spare.borrow().is_none();
-        let result = if unread && wanted && retired.len == self.shared.segment_len {
+        let result = if let Some(aside) = &retired.aside {
+            self.rename(&name, aside, retired.file).await
+        } else if unread && wanted && retired.len == self.shared.segment_len {
             self.recycle(&name, retired.file).await
         } else {
             self.remove(&name, retired.file).await
@@ -217,6 +244,12 @@ impl<S: Storage> Upkeep<S> {
         let len = self.shared.segment_len;
         self.shared.spare.replace(Some(Spare { sequence, file, len }));
         Ok(())
+    }
+
+    async fn rename(&self, name: &str, aside: &str, file: Rc<S::File>) -> io::Result<()> {
+        self.shared.storage.rename(name, aside).await?;
+        self.shared.storage.sync_dir().await?;
+        S::File::close(file).await
     }
 
     async fn remove(&self, name: &str, file: Rc<S::File>) -> io::Result<()> {

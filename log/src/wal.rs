@@ -13,7 +13,7 @@ use crate::group::{GroupHeader, Tip, padded};
 use crate::reader::Reader;
 use crate::recover::{self, Recovered};
 use crate::segment::{Identity, SegmentHeader, file_name};
-use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space, whole_blocks};
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, whole_blocks};
 use crate::upkeep::{Retired, Spare, Upkeep};
 use crate::{group, segment};
 
@@ -453,7 +453,7 @@ impl<F> Live<F> {
 }
 
 pub(crate) fn retired<F>(segment: Live<F>) -> Retired<F> {
-    Retired { sequence: segment.header.sequence, file: segment.file, len: segment.header.size_bytes }
+    Retired::new(segment.header.sequence, segment.file, segment.header.size_bytes)
 }
 
 /// Where a history is cut.

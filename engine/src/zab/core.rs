@@ -52,6 +52,8 @@ pub(super) struct Core {
     /// End of the log that this server's state was recovered from. What it serves holds everything up to here, so
     /// nobody may see it before that is committed.
     pub(super) recovered: Zxid,
+    /// Since when what is appended waits for room on the disk, if it does.
+    pub(super) full_since_ms: Option<u64>,
     /// Number of the last election.
     pub(super) round: u64,
     pub(super) status: Status,
@@ -64,6 +66,11 @@ impl Core {
         if planted!(config, DamagedServerVotes) {
             epochs.claim = Zxid::ZERO;
         }
+        let persisted = epochs;
+        // A claim speaks to the other voters. Where there are none, nobody has what it stands for.
+        if config.quorum.voters().iter().eq([config.id]) {
+            epochs.claim = Zxid::ZERO;
+        }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         Self {
             log: History::new(durable.log, config.tail_bytes_max),
@@ -73,10 +80,11 @@ impl Core {
             rng: ChaCha8Rng::seed_from_u64(seed),
             connected: ServerSet::EMPTY,
             epochs,
-            persisted: epochs,
+            persisted,
             persisting: None,
             commit,
             recovered,
+            full_since_ms: None,
             round: 0,
             status: Status::Looking,
         }
@@ -147,10 +155,25 @@ impl Core {
         }
     }
 
+    /// The disk has run full, or has room again.
+    pub(super) fn set_room(&mut self, room: bool) {
+        self.full_since_ms = if room { None } else { self.full_since_ms.or(Some(self.now_ms)) };
+    }
+
+    /// Whether a part of the log waits for room on the disk: this server could adopt no epoch now that begins with it.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.full_since_ms.is_some() && self.log.durable() < self.log.last().zxid
+    }
+
+    /// Any candidate is better.
+    pub(super) fn blank_vote(&self) -> Vote {
+        Vote { epoch: Epoch(0), zxid: Zxid::ZERO, leader: self.me() }
+    }
+
     /// The server's own history. One that has lost a part of it stands for nothing: see "Damaged logs" in [`super`].
     pub(super) fn own_vote(&self) -> Vote {
         if self.is_damaged() {
-            return Vote { epoch: Epoch(0), zxid: Zxid::ZERO, leader: self.me() };
+            return self.blank_vote();
         }
         Vote { epoch: self.epochs.current, zxid: self.log.last().zxid, leader: self.me() }
     }

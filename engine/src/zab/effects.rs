@@ -75,6 +75,8 @@ pub enum Input {
         /// What it holds.
         zxid: Zxid,
     },
+    /// The disk has run full, so that what is appended waits; or it has room again.
+    Room(bool),
     /// The oldest log segments are gone; the log begins after this.
     LogPurged {
         /// The new base.
@@ -142,6 +144,8 @@ pub enum Departure {
     WouldTruncate(ServerId),
     /// This server led, and heard of no quorum for the peer timeout.
     QuorumSilent,
+    /// This server led, and cannot append for want of room what a quorum of others has.
+    DiskFull,
     /// This server was elected, and no quorum was ready in time.
     QuorumLate,
     /// This server was elected, and a voter has accepted a newer epoch.
@@ -161,6 +165,7 @@ impl fmt::Display for Departure {
             Self::EpochPassed(id) => write!(f, "the epoch of server {id} has passed"),
             Self::WouldTruncate(id) => write!(f, "server {id} wanted committed transactions cut off"),
             Self::QuorumSilent => f.write_str("fewer than a quorum were heard for ringkeeper.peerTimeoutMs"),
+            Self::DiskFull => f.write_str("the disk is full, and a quorum of others has room"),
             Self::QuorumLate => f.write_str("no quorum was synchronized within initLimit"),
             Self::NewerEpoch => f.write_str("another server has accepted a newer epoch"),
             Self::ElectionStuck => f.write_str("the election came to no end"),

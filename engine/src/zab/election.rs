@@ -14,6 +14,8 @@ use super::mutation::planted;
 #[derive(Debug)]
 pub(super) struct Election {
     vote: Vote,
+    /// What this server votes while it knows of nobody better.
+    own: Vote,
     passed_over: Option<ServerId>,
     heard: Vec<(ServerId, Notification)>,
     decide_at_ms: Option<u64>,
@@ -26,8 +28,10 @@ impl Election {
     pub(super) fn start(core: &mut Core, passed_over: Option<ServerId>, out: &mut Effects) -> Self {
         core.round += 1;
         let restart_at_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
+        let own = Self::own_vote(core, passed_over);
         let mut election = Self {
-            vote: core.own_vote(),
+            vote: own,
+            own,
             passed_over,
             heard: Vec::new(),
             decide_at_ms: None,
@@ -36,6 +40,14 @@ impl Election {
         };
         election.broadcast(core, out);
         election
+    }
+
+    /// A server that cannot write its own log for want of room is a bad leader. Now and then it stands all the same,
+    /// since it may be the only one that reaches a quorum; but not right after it has resigned for that reason.
+    fn own_vote(core: &mut Core, passed_over: Option<ServerId>) -> Vote {
+        let abstains =
+            passed_over == Some(core.me()) || (core.is_stuck() && !core.random().is_multiple_of(4));
+        if abstains { core.blank_vote() } else { core.own_vote() }
     }
 
     fn broadcast(&mut self, core: &Core, out: &mut Effects) {
@@ -56,7 +68,7 @@ impl Election {
     pub(super) fn on_disconnected(&mut self, core: &mut Core, peer: ServerId, out: &mut Effects) {
         self.heard.retain(|(id, _)| *id != peer);
         if self.vote.leader == peer {
-            self.vote = core.own_vote();
+            self.vote = self.own;
             self.adopt_best(core);
             self.broadcast(core, out);
         }
@@ -80,7 +92,7 @@ impl Election {
         if heard.round > core.round {
             core.round = heard.round;
             self.heard.clear();
-            self.vote = core.own_vote();
+            self.vote = self.own;
             changed = true;
         }
         self.heard.retain(|(id, _)| *id != from);

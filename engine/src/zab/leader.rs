@@ -404,10 +404,29 @@ impl Leader {
     fn broadcast(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         self.adopt(core);
         self.commit_acked(core, out);
+        if self.holds_others_up(core) {
+            return Next::Look(Departure::DiskFull, Some(core.me()));
+        }
         self.vouch(core);
         self.answer_asks(core, out);
         self.answer_confirmations(core, out);
         Next::Stay
+    }
+
+    /// Whether a quorum of others has what this server cannot append for want of room, so that one of them would lead
+    /// better. If the others have no room either, nothing is won, and a spell shorter than the peer timeout costs less
+    /// than an election.
+    fn holds_others_up(&self, core: &Core) -> bool {
+        let timeout_ms = core.config.peer_timeout_ms;
+        let full = core.full_since_ms.is_some_and(|since_ms| core.now_ms >= since_ms + timeout_ms);
+        if !full || !core.is_stuck() || planted!(core.config, FullLeaderStays) {
+            return false;
+        }
+        let heard_since_ms = core.now_ms.saturating_sub(timeout_ms);
+        let ahead = |peer: &&Peer| {
+            peer.adopted && peer.acked > core.log.durable() && peer.heard_at_ms >= heard_since_ms
+        };
+        core.config.quorum.is_quorum(&self.peers.iter().filter(ahead).map(|peer| peer.id).collect())
     }
 
     /// Commits what a quorum that has adopted the epoch holds durably.

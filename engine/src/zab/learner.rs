@@ -333,6 +333,8 @@ impl Learner {
         }
         // All that it acknowledged to this very leader is there again.
         if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
+            // Nor is anything missing that a server without a log, which does not know its claim, may have acknowledged.
+            core.epochs.initialized |= core.epochs.claim > Zxid::ZERO;
             core.epochs.claim = Zxid::ZERO;
         }
         if core.epochs.claim != claim {

@@ -59,9 +59,18 @@
 //!   the claim, since all that it ever acknowledged in that epoch came from that leader.
 //! - To a leader whose history does not reach its claim, it is a server with a new disk: a quorum of others
 //!   decides, or all voters (two servers: the one that is left has everything committed).
+//! - A server that is the only voter has nobody to be answerable to: it drops its claim when it starts.
 //!
 //! So with a damaged minority the others go on as they would with those servers down, and one damaged server does
 //! not keep the rest from electing someone up to date with its help.
+//!
+//! # Full disks
+//!
+//! A server whose disk is full acknowledges nothing new, and everyone else goes on. If it leads, it is in their way: it
+//! proposes nothing while its own append waits. So it resigns when that has lasted for the peer timeout and a quorum of
+//! others has acknowledged what it cannot append itself. Nobody has to say who has room: their acks prove it, and where
+//! no such quorum is, an election would win nothing. It stands in no election while a part of its log waits, except
+//! now and then, since it may be the only one that reaches a quorum. Its in-memory history counts as ever.
 //!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
 
@@ -208,6 +217,7 @@ impl Zab {
                 }
             }
             Input::EpochsDurable => self.core.epochs_durable(),
+            Input::Room(room) => self.core.set_room(room),
             Input::Durable { .. }
             | Input::Truncated { .. }
             | Input::SnapshotInstalled { .. }

@@ -58,6 +58,10 @@ pub enum Mutation {
     /// The leader commits with acks of servers that have not adopted its epoch.
     #[cfg(feature = "mutations")]
     CountAcksBeforeAdoption,
+    /// A leader without room on its disk stays, whoever could do better. Not one of [`Self::ALL`]: whole servers show it,
+    /// see [`crate::mutation::Mutation::FullLeaderStays`].
+    #[cfg(feature = "mutations")]
+    FullLeaderStays,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -65,7 +69,7 @@ pub enum Mutation {
 
 #[cfg(feature = "mutations")]
 impl Mutation {
-    /// Every fault there is.
+    /// Every fault that the broadcast shows on its own.
     pub const ALL: [Self; 17] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,

@@ -817,6 +817,69 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
     assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 5000), true))), [zxid(epoch.0, 5000)]);
 }
 
+// Full disks.
+
+/// The leader's disk is full for longer than the peer timeout, and server 1 has acknowledged `first`, server 2 `second`.
+fn full_leader(first: Zxid, second: Zxid) -> Server {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server
+        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
+    server.hear(2, ack(epoch, zxid(1, 4), true));
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    server.input(Input::Room(false));
+    for now_ms in (0..=4).map(|quarter| quarter * 300) {
+        server.tick_at(now_ms);
+        server.hear(1, pong(epoch, 1, first, true));
+        server.hear(2, pong(epoch, 1, second, true));
+    }
+    server
+}
+
+fn log_to(last: Zxid) -> LogOutline {
+    LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, last.counter())] }
+}
+
+#[test]
+fn a_leader_without_room_resigns_when_a_quorum_of_others_has_what_it_cannot_append() {
+    let server = full_leader(zxid(2, 1), zxid(2, 1));
+    assert_eq!(server.zab.status(), Status::Looking);
+    let Role::Looking(_) = server.zab.role else { panic!("{:?}", server.zab.role) };
+}
+
+#[test]
+fn a_leader_without_room_stays_when_the_others_have_none_either() {
+    let server = full_leader(zxid(2, 1), zxid(1, 4));
+    assert_eq!(server.zab.status(), Status::Leading { epoch: Epoch(2) });
+}
+
+#[test]
+fn a_leader_that_has_room_again_stays() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    server.input(Input::Room(false));
+    server.input(Input::Room(true));
+    server.input(Input::Durable { upto: zxid(2, 1) });
+    for now_ms in (0..=4).map(|quarter| quarter * 300) {
+        server.tick_at(now_ms);
+        server.hear(1, pong(epoch, 1, zxid(2, 1), true));
+    }
+    assert_eq!(server.zab.status(), Status::Leading { epoch });
+}
+
+#[test]
+fn a_server_that_has_resigned_for_want_of_room_votes_for_whoever_has_some() {
+    let mut server = full_leader(zxid(2, 1), zxid(2, 1));
+    // Its own history is longer by what it could not append, and its id is the highest.
+    let vote = Vote { epoch: Epoch(1), zxid: zxid(1, 4), leader: ServerId(1) };
+    let (state, cluster) = (PeerState::Looking, 9);
+    let looks = Notification { state, round: 2, vote, own: vote, cluster, initialized: true };
+    let voted = server.hear(1, Message::Notification(looks));
+    assert!(messages(&voted).any(|message| {
+        matches!(message, Message::Notification(Notification { vote, .. }) if vote.leader == ServerId(1))
+    }));
+}
+
 // Damaged logs.
 
 /// Server 1, whose log was cut to `ends` and had gone up to `claim`.
@@ -876,6 +939,36 @@ fn a_server_damaged_in_its_leaders_epoch_adopts_it_again_only_with_all_it_acknow
     server.input(Input::Durable { upto: zxid(2, 2) });
     let whole = server.input(Input::EpochsDurable);
     assert!(messages(&whole).any(|message| *message == ack(Epoch(2), zxid(2, 2), true)));
+}
+
+#[test]
+fn a_claim_does_not_keep_the_only_voter_from_leading() {
+    let voters = [ServerId(1)].into_iter().collect();
+    let config = Config::new(ServerId(1), voters, ServerSet::EMPTY);
+    let durable = damaged(1, &[(1, 4)], zxid(1, 9));
+    let mut server = Server { zab: Zab::new(config, durable, 1), now_ms: 0 };
+    let started = server.input(Input::Start);
+    assert!(started.iter().any(|effect| {
+        matches!(effect, Effect::PersistEpochs(Epochs { accepted: Epoch(2), claim: Zxid::ZERO, .. }))
+    }));
+    server.input(Input::EpochsDurable);
+    server.input(Input::EpochsDurable);
+    assert_eq!(server.zab.status(), Status::Leading { epoch: Epoch(2) });
+}
+
+#[test]
+fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log() {
+    let mut durable = damaged(2, &[], Zxid(1));
+    durable.epochs.initialized = false;
+    let mut server = Server::start(1, durable);
+    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(2)))).expect("nothing is to be promised");
+    server.sync(&ask, SyncPlan::Diff, zxid(2, 1));
+    server.propose(2, LogMark::START, Zxid::ZERO, batch(2, 1));
+    let whole = server.input(Input::Durable { upto: zxid(2, 1) });
+    assert!(whole.iter().any(|effect| {
+        matches!(effect, Effect::PersistEpochs(Epochs { initialized: true, claim: Zxid::ZERO, .. }))
+    }));
 }
 
 /// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an epoch.

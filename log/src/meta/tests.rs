@@ -91,6 +91,23 @@ fn two_damaged_copies_are_refused() {
 }
 
 #[test]
+fn a_promise_that_finds_no_room_is_not_made_and_can_be_made_later() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk).expect("an empty folder");
+    for room in [0, BLOCK_LEN as u64] {
+        disk.set_capacity_bytes(Some(disk.used_bytes() + room));
+        let refused = block_on(store.promise(accepted(1))).expect_err("there is no room");
+        assert!(refused.is_no_space(), "{refused}");
+        assert_eq!(store.meta().promises.accepted_epoch, 0);
+        assert_eq!(disk.names(), [NAME], "nothing is left of it");
+    }
+    assert_eq!(open(&disk.fork()).expect("a folder of ours").meta().promises.accepted_epoch, 0);
+    disk.set_capacity_bytes(None);
+    block_on(store.promise(accepted(1))).expect("a healthy disk");
+    assert_eq!(open(&disk).expect("a folder of ours").meta().promises.accepted_epoch, 1);
+}
+
+#[test]
 fn a_failed_write_is_final() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");

@@ -79,7 +79,13 @@ fn look(disk: &MemoryDisk) -> Examination {
 
 fn rewrite_to(disk: &MemoryDisk, after: Position, until: u64) -> Result<Repaired, RepairError> {
     let snapshots = Snapshots::new(disk.storage());
-    block_on(rewrite(&disk.storage(), &snapshots, options(disk), after, until))
+    let extent = Extent { after, until_zxid: until, known_zxid: zxid(LAST) };
+    block_on(rewrite(&disk.storage(), &snapshots, options(disk), extent))
+}
+
+fn claim(disk: &MemoryDisk) -> u64 {
+    let meta = block_on(MetaStore::open(disk.storage(), 1, SEED)).expect("a sound folder");
+    meta.meta().promises.claim
 }
 
 fn contains(disk: &MemoryDisk, bytes: &[u8]) -> bool {
@@ -143,6 +149,8 @@ fn survives(disk: &MemoryDisk, file: &str, block: usize) -> bool {
     rewrite_to(disk, found.base(), kept).expect("repaired");
     let expected: Vec<u64> = zxids(1..=LAST).into_iter().filter(|zxid| *zxid <= kept).collect();
     assert_eq!(opened(disk).expect("sound"), expected, "{file} block {block}");
+    let lost = kept < zxid(LAST);
+    assert_eq!(claim(disk), if lost { zxid(LAST) } else { 0 }, "{file} block {block}");
     for (name, bytes) in before {
         assert!(contains(disk, &bytes), "{name} is gone: {file} block {block}");
     }
@@ -241,7 +249,8 @@ fn a_crash_at_any_moment_of_a_repair_leaves_the_old_log_or_something_to_finish()
 fn rewrite_halting(disk: &MemoryDisk, kept: u64, identity: Identity) -> Result<Repaired, RepairError> {
     let options = Options { segment_size_bytes: 64 * 1024, ..Options::new(identity) };
     let (storage, snapshots) = (disk.storage(), Snapshots::new(disk.storage()));
-    let mut repair = std::pin::pin!(rewrite(&storage, &snapshots, options, Position::default(), kept));
+    let extent = Extent { after: Position::default(), until_zxid: kept, known_zxid: zxid(LAST) };
+    let mut repair = std::pin::pin!(rewrite(&storage, &snapshots, options, extent));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     loop {
         match repair.as_mut().poll(&mut context) {
@@ -275,4 +284,5 @@ fn assert_finishes(disk: &MemoryDisk, kept: u64, identity: Identity, halt_after:
         }
     }
     assert_eq!(opened(disk).expect("sound").last(), Some(&kept), "{halt_after}");
+    assert_eq!(claim(disk), zxid(LAST), "{halt_after}");
 }

@@ -137,9 +137,13 @@ fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
             if let Err(error) = open(&disk) {
                 assert!(error.is_damage(), "{place}: {error}");
                 damaged += 1;
+                let rotten = disk.contents(&name).expect("is there");
                 let repair = block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
                 assert!(!repair.damage.is_empty(), "{place}");
                 assert_eq!(repair.last_zxid, zxids[zxids.len() - 1], "{place}");
+                let kept =
+                    repair.kept.iter().find(|kept| kept.ends_with(&name)).expect("the damaged file is kept");
+                assert_eq!(disk.contents(kept).expect("is there"), rotten, "{place}");
                 lost += u32::from(repair.lost);
             }
             check(&disk, &whole, newest, &place);
@@ -147,6 +151,56 @@ fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
     }
     println!("{damaged} damaged blocks, {lost} of them with something lost");
     assert!(damaged > 100 && lost > 50 && damaged > lost);
+}
+
+/// Damages the log in the middle of what it has, and has it repaired.
+fn damage_and_repair(disk: &Disk) -> Repair {
+    for (name, block) in blocks(disk) {
+        let rotten = disk.fork();
+        if block > 2 && rotten.rot(&name, block * BLOCK + 70, 1) && open(&rotten).is_err() {
+            assert!(disk.rot(&name, block * BLOCK + 70, 1));
+            break;
+        }
+    }
+    block_on(try_repair(disk)).expect("repaired")
+}
+
+fn kept(disk: &Disk) -> Vec<String> {
+    let mut names = block_on(disk.storage().list()).expect("a healthy disk");
+    names.retain(|name| name.starts_with("salvaged."));
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_kept_of_damaged_logs_is_what_the_last_three_salvages_took_out() {
+    let (disk, _) = log();
+    for round in 1..6_u32 {
+        let repair = damage_and_repair(&disk);
+        let now = kept(&disk);
+        let of =
+            |number: u32| now.iter().filter(|name| name.starts_with(&format!("salvaged.{number}."))).count();
+        assert_eq!(of(round), repair.kept.len(), "{now:?}");
+        assert!((1..=round).all(|number| (of(number) > 0) == (number + 3 > round)), "{round}: {now:?}");
+        let (mut wal, _) = open(&disk).expect("a sound log");
+        append(&mut wal, 10 + round, 30);
+        block_on(wal.seal()).expect("a healthy disk");
+    }
+}
+
+#[test]
+fn nothing_is_kept_for_which_there_is_no_room_and_a_full_disk_lets_go_of_it() {
+    let (disk, _) = log();
+    let full = disk.fork();
+    let segment = options(&disk).segment_size_bytes;
+    full.set_capacity_bytes(Some(full.used_bytes() + 2 * segment));
+    assert!(damage_and_repair(&full).kept.len() < damage_and_repair(&disk.fork()).kept.len());
+
+    let names = damage_and_repair(&disk).kept;
+    let used = disk.used_bytes();
+    assert_eq!(block_on(let_go(&disk.storage())).expect("a healthy disk"), names.len());
+    assert!(kept(&disk).is_empty() && disk.used_bytes() < used);
+    open(&disk).expect("the log is as it was");
 }
 
 #[test]
@@ -211,6 +265,32 @@ fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
 }
 
 #[test]
+fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() {
+    let (disk, whole) = log();
+    let newest = *whole.keys().nth(40).expect("a log");
+    snapshot(&disk, newest, whole[&newest]);
+    let is_gone = || block_on(is_gone(&disk.storage(), &meta(&disk))).expect("a healthy disk");
+    assert!(!is_gone());
+    let promises = Promises { accepted_epoch: 3, current_epoch: 3, initialized: true, ..Promises::default() };
+    block_on(meta(&disk).promise(promises)).expect("a healthy disk");
+    for name in block_on(disk.storage().list()).expect("a healthy disk") {
+        if sequence_of(&name).is_some() {
+            block_on(disk.storage().remove(&name)).expect("a healthy disk");
+        }
+    }
+    assert!(is_gone());
+    let snapshots = Snapshots::new(disk.storage());
+    let names = block_on(begin_without(&snapshots, &mut meta(&disk))).expect("a healthy disk");
+    assert_eq!(kept(&disk), names);
+    assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty() && is_gone());
+    let Promises { claim, initialized, current_epoch, .. } = meta(&disk).meta().promises;
+    assert_eq!((claim, initialized, current_epoch), (newest, false, 3));
+    let (wal, _) = open(&disk).expect("a new log");
+    assert_eq!(wal.last(), Position::default());
+    assert!(!is_gone());
+}
+
+#[test]
 fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
     let (disk, whole) = log();
     let last = *whole.keys().next_back().expect("a log");
@@ -218,8 +298,12 @@ fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
     snapshot(&disk, newest, whole[&newest]);
     let (mut wal, _) = open(&disk).expect("a sound log");
     assert!(wal.purge_before(newest) > 0);
+    let segments = wal.segments().count();
     let snapshots = Snapshots::new(disk.storage());
-    block_on(begin_anew(&mut wal, &snapshots, &mut meta(&disk))).expect("a healthy disk");
+    let names = block_on(begin_anew(&mut wal, &snapshots, &mut meta(&disk))).expect("a healthy disk");
+    assert_eq!(names.iter().filter(|name| name.starts_with("salvaged.1.log.")).count(), segments);
+    assert_eq!(names.iter().filter(|name| name.starts_with("salvaged.1.snapshot.")).count(), 1);
+    assert_eq!(kept(&disk).len(), names.len());
     assert_eq!(wal.last(), Position::default());
     assert_eq!(meta(&disk).meta().promises.claim, last);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty());

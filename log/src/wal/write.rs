@@ -80,7 +80,7 @@ impl<S: Storage> Wal<S> {
                 Ok(()) => rest = later,
                 // A file system that gives no room ahead of time, after all. The groups of this append that were
                 // written are not durable and will be overwritten; numbers are not reused.
-                Err(error) if is_no_space_error(&error) && !rolled => {
+                Err(error) if error.is_no_space() && !rolled => {
                     if let (Some(segment), Some((end, tip, marks))) = (self.segments.back_mut(), before) {
                         (segment.end, segment.tip) = (end, tip);
                         segment.marks.truncate(marks);
@@ -228,10 +228,6 @@ fn on_disk(body_len: usize) -> u64 {
 
 fn needed<B: AsRef<[u8]>>(frames: &[B]) -> u64 {
     on_disk(frames.iter().map(|bytes| padded(bytes.as_ref().len())).sum())
-}
-
-fn is_no_space_error(error: &FatalError) -> bool {
-    matches!(error, FatalError::Io { source, .. } if is_no_space(source))
 }
 
 /// Writes pieces (whole blocks together) one after the other, in writes of at most `len_max` bytes.

@@ -43,6 +43,8 @@ pub(crate) struct Host<M> {
     sends: Sends,
     receiving: Receiving,
     alarms: LogQuota,
+    /// The broadcast was told that the disk has room.
+    room: Cell<bool>,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
     /// The pump has something to do.
@@ -71,6 +73,7 @@ impl<M: StateMachine> Host<M> {
             sends: Sends::default(),
             receiving: Receiving::default(),
             alarms: LogQuota::default(),
+            room: Cell::new(true),
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
@@ -142,6 +145,10 @@ impl<M: StateMachine> Host<M> {
                 // Never asked for: the machine hears of nothing that could be cut off again.
                 Answer::Rebuilt(_) => {}
             }
+        }
+        let room = self.log.has_room();
+        if self.room.replace(room) != room {
+            core.input(now_ms, Input::Room(room));
         }
         // Batches form by themselves: whatever comes in while the log is being forced is the next one.
         if self.log.is_idle() || core.has_full_batch() {

@@ -61,6 +61,15 @@ pub enum FolderError {
         /// What is wrong.
         source: OpenError,
     },
+    /// There is no log.
+    #[error(
+        "the log in {folder} is gone: the server has made promises, and there is no file of its log; nothing was changed: put \
+         the files back, or begin anew in an empty folder"
+    )]
+    LogGone {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The log is damaged.
     #[error("the damaged log in {folder} cannot be repaired: {source}")]
     Repair {
@@ -164,6 +173,17 @@ impl Folder {
         };
         let snapshots = Snapshots::new(storage.clone());
         let not_repaired = |source| FolderError::Repair { folder: folder(), source };
+        let gone = salvage::is_gone(&storage, &meta).await;
+        if gone.map_err(|source| FolderError::Log { folder: folder(), source })? {
+            if !config.has_voting_peers() {
+                return Err(FolderError::LogGone { folder: folder() });
+            }
+            let kept = salvage::begin_without(&snapshots, &mut meta).await.map_err(not_repaired)?.join(", ");
+            tracing::error!(
+                kept,
+                "the files of the log are gone: all of it has to come from the other members"
+            );
+        }
         let mut opened = read_log(&storage, &options).await;
         if let Err(error) = &opened
             && error.is_damage()
@@ -173,7 +193,8 @@ impl Folder {
             let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
             let repair = repair.map_err(not_repaired)?;
             let (remedy, last, lost) = (repair.remedy, Zxid(repair.last_zxid), repair.lost);
-            tracing::warn!(%remedy, %last, lost, "the log was repaired: what is lost has to come from the other members");
+            let kept = repair.kept.join(", ");
+            tracing::warn!(%remedy, %last, lost, kept, "the log was repaired: what is lost has to come from the other members");
             opened = read_log(&storage, &options).await;
         }
         let (mut wal, replayed, mut ends) =
@@ -184,7 +205,9 @@ impl Folder {
         let (snapshot, state) = match self.newest(&snapshots, mark(replayed.after)).await {
             Err(error @ FolderError::Gap { .. }) if config.has_voting_peers() => {
                 tracing::error!(%error, "all of it has to come from the other members");
-                salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
+                let kept =
+                    salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
+                tracing::warn!(kept = kept.join(", "), "what was here is kept for a while");
                 ends.clear();
                 (LogMark::START, None)
             }

@@ -19,9 +19,9 @@ use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
+use super::ring::{Consumer, Producer};
 use super::snapshots::{Receiving, Sending, Trigger};
 use super::wake::WakeFlag;
-use crate::ring::{Consumer, Producer};
 
 /// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -269,10 +269,11 @@ impl CoreHost {
         }
     }
 
-    /// Tells the shards when the disk has run full, and when it has room again.
+    /// Tells the broadcast and the shards when the disk has run full, and when it has room again.
     fn tell_room(&self) {
         let room = self.log.has_room();
         if self.room.replace(room) != room {
+            self.node.borrow_mut().input(self.clock.now(), Input::Room(room));
             (0..self.shards.len()).for_each(|shard| self.send(shard, ToShard::Room(room)));
         }
     }

@@ -49,6 +49,11 @@ pub(crate) enum FolderError {
     LogDamaged { folder: PathBuf, source: OpenError, command: String },
     #[error("{folder}: {source}; `{command}` shows what can be done about it, and what that loses")]
     State { folder: PathBuf, source: RestoreError, command: String },
+    #[error(
+        "the log in {folder} is gone: the server has made promises, and there is no file of its log; nothing was changed: put \
+         the files back, or see with `{command}` whether a snapshot can take its place"
+    )]
+    LogGone { folder: PathBuf, command: String },
     #[error("{folder}: a repair of the log was interrupted: `{command}` finishes it")]
     Interrupted { folder: PathBuf, command: String },
 }
@@ -165,6 +170,19 @@ impl Folder {
         let snapshots = Snapshots::new(snapshots);
         let started = Instant::now();
         let mut damage = 0;
+        let gone = salvage::is_gone(&storage, &meta).await;
+        if gone.map_err(|source| FolderError::Log { folder: folder(), source })? {
+            if !self.has_peers {
+                return Err(FolderError::LogGone { folder: folder(), command: repair() });
+            }
+            let kept = salvage::begin_without(&snapshots, &mut meta).await;
+            let kept = kept.map_err(|source| FolderError::Repair { folder: folder(), source })?.join(", ");
+            tracing::error!(
+                kept,
+                "the files of the log are gone: all of it has to come from the other servers"
+            );
+            damage += 1;
+        }
         let mut opened = read_log(&storage, &options).await;
         if let Err(error) = &opened
             && error.is_damage()
@@ -192,7 +210,8 @@ impl Folder {
                 tracing::error!(%error, last = %Zxid(wal.last().zxid), "all of it has to come from the other servers");
                 damage += 1;
                 let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
-                begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+                let kept = begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
+                tracing::warn!(files = kept.join(", "), "what was here is kept for a while");
                 marks.clear();
                 replay::restore(&snapshots, &wal, cluster, seed).await
             }
@@ -274,6 +293,10 @@ fn report(repair: &Repair) {
         );
     } else {
         tracing::warn!(%remedy, "the log was repaired, nothing is missing");
+    }
+    if !repair.kept.is_empty() {
+        let files = repair.kept.join(", ");
+        tracing::warn!(files, "what is damaged, and what came after it, is kept for a while");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use ringkeeper_wire::{CreateMode, Request, SetDataRequest};
 
@@ -144,6 +146,60 @@ fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
     );
     // The rest was void, or not in use yet, or in a snapshot that was not needed.
     assert!(found * 4 > rounds && cut > 0, "{found} of {rounds} found");
+}
+
+/// Runs one of the tools on a stopped server's folder; its exit code, and what it said.
+fn tool(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
+    command.args(arguments).arg("--data-dir").arg(folder).env("RUST_LOG", "off");
+    let output = command.output().expect("the command runs");
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
+}
+
+/// A and B have acknowledged what C has not seen. A's log is damaged, and repaired by an operator whose command does not
+/// say that the folder is a member's. A and C are a quorum, and must not go on without what only B has now.
+#[test]
+fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_without_what_was_cut() {
+    let mut ensemble = Ensemble::start_with("preAllocSize=64");
+    let mut client = ensemble.connect(ensemble.leader());
+    (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
+    let absent = ensemble.others(ensemble.leader())[0];
+    ensemble.stop(absent);
+    let present = ensemble.others(absent);
+    let mut client = ensemble.connect(ensemble.leader_among(&present));
+    let zxid = write(&mut client, 200, 1);
+    let last = client.get("/99", false);
+    let [damaged, whole] = present[..] else { panic!("two of three") };
+    ensemble.stop(damaged);
+    ensemble.stop(whole);
+
+    let blocks = blocks(&ensemble.data(damaged), &["log."]);
+    // Behind what all three have, and before the end.
+    blocks[blocks.len() * 3 / 4].rot(3);
+    let folder = ensemble.data(damaged);
+    let (code, said) = tool(&folder, &["log", "repair", "--cut", "--yes"]);
+    assert!(code == Some(0) && said.contains("LOST: every transaction after zxid"), "{said}");
+    ensemble.run(damaged);
+    ensemble.run(absent);
+    wait_for("both to see each other", || {
+        [damaged, absent]
+            .iter()
+            .all(|&server| ensemble.count_in_log(server, "peer connected") > 0)
+            .then_some(())
+    });
+    for _ in 0..30 {
+        assert_eq!([damaged, absent].map(|server| ensemble.mode(server)), [None, None]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    ensemble.run(whole);
+    assert_eq!(ensemble.leader(), whole, "it has everything");
+    for server in ensemble.servers() {
+        let mut client = ensemble.connect(server);
+        client.sync();
+        assert_eq!(client.get("/99", false), last, "server {}", server + 1);
+    }
+    assert!(ensemble.count_in_log(damaged, "what was damaged here is repaired from the leader") > 0);
+    ensemble.assert_equal_trees(zxid);
 }
 
 /// Everything is read once a second.

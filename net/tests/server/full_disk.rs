@@ -1,55 +1,12 @@
 //! A disk that is full stops writes and nothing else, and having room again is all that it takes to go on.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ringkeeper_wire::{CreateMode, ErrorCode, Request, SetDataRequest};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use tempfile::TempDir;
 
-use crate::support::{Client, Server, wait_for};
+use crate::support::{Client, Server, SmallDisk, wait_for};
 
 const TIMEOUT_MS: i32 = 30_000;
-const DISK_BYTES: usize = 16 << 20;
-
-/// A small file system of its own.
-struct SmallDisk {
-    folder: TempDir,
-}
-
-impl SmallDisk {
-    /// `None`, and the reason printed, where none may be mounted.
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let options = std::ffi::CString::new(format!("size={DISK_BYTES}")).expect("no zero");
-        match mount("none", folder.path(), "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {
-            Ok(()) => Some(Self { folder }),
-            Err(error) => {
-                eprintln!("skipped: a file system cannot be mounted here: {error}");
-                None
-            }
-        }
-    }
-
-    fn data_dir(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    /// Fills up what is left; where.
-    fn fill(&self) -> PathBuf {
-        let path = self.folder.path().join("filler");
-        let mut file = File::create(&path).expect("a file");
-        while file.write_all(&[1; 4096]).is_ok() {}
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = unmount(self.folder.path(), UnmountFlags::DETACH);
-    }
-}
 
 fn has_input(client: &mut Client) -> bool {
     let stream = client.stream();
@@ -93,12 +50,13 @@ fn write_until_full(server: &Server, client: &mut Client) -> (u64, u64) {
 
 #[test]
 fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
-    let Some(disk) = SmallDisk::mount() else { return };
-    let mut server = start(&disk.data_dir());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(disk) = SmallDisk::mount(folder.path()) else { return };
+    let mut server = start(&disk.path().join("data"));
     let mut writer = Client::connect(server.address(), TIMEOUT_MS);
     let mut other = Client::connect(server.address(), TIMEOUT_MS);
     writer.create("/n", b"", CreateMode::Persistent);
-    let filler = disk.fill();
+    disk.fill();
     let (sent, acknowledged) = write_until_full(&server, &mut writer);
     assert_eq!(sent, acknowledged + 1, "one is on its way");
     let refused =
@@ -107,7 +65,7 @@ fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
     assert_eq!(other.get("/n", false), Some(if acknowledged == 0 { Vec::new() } else { set(acknowledged) }));
     assert!(server.log().contains("the disk is full"), "{}", server.log());
 
-    fs::remove_file(filler).expect("removed");
+    disk.make_room();
     assert_eq!(writer.reply().expect("a reply").error, 0, "what was on its way arrives");
     wait_for("writes", || (server.metric("zk_disk_full") == 0.0).then_some(()));
     other.create("/after", b"", CreateMode::Persistent);
@@ -120,15 +78,16 @@ fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
 
 #[test]
 fn a_server_with_a_full_disk_stops_cleanly_and_has_what_it_acknowledged() {
-    let Some(disk) = SmallDisk::mount() else { return };
-    let mut server = start(&disk.data_dir());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(disk) = SmallDisk::mount(folder.path()) else { return };
+    let mut server = start(&disk.path().join("data"));
     let mut writer = Client::connect(server.address(), TIMEOUT_MS);
     writer.create("/n", b"", CreateMode::Persistent);
-    let filler = disk.fill();
+    disk.fill();
     let (_, acknowledged) = write_until_full(&server, &mut writer);
     server.terminate();
     assert!(server.wait().success());
-    fs::remove_file(filler).expect("removed");
+    disk.make_room();
     let server = server.restart();
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     assert_eq!(client.get("/n", false), Some(if acknowledged == 0 { Vec::new() } else { set(acknowledged) }));

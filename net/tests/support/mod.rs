@@ -2,9 +2,11 @@
 
 mod client;
 mod process;
+mod small_disk;
 
 pub(crate) use client::{Client, Credentials, Event, Reply, anybody, is_closed, request_frame};
 pub(crate) use process::{Server, ServerSpec, four_letter_word, own_address, run_to_end, wait_for};
+pub(crate) use small_disk::SmallDisk;
 
 use std::time::Duration;
 

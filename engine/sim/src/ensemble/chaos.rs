@@ -1,14 +1,15 @@
 //! What goes wrong, when it ends, and what the clients do meanwhile.
 
-use ringkeeper_engine::zab::{Majority, Quorum, ServerSet};
+use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, Status};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
 use super::ask::Ask;
 use super::client::Phase;
-use super::log::Log;
+use super::spoil::spoil;
 use super::violation::{Oracle, Violation};
+use super::workers::Worker;
 use super::workload;
-use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, World};
+use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, Outlasting, World};
 
 /// A client gives up a server that does not let it in within this time.
 const PATIENCE_US: u64 = 200_000;
@@ -70,7 +71,7 @@ impl World {
             self.at(full_us, Event::Room { disk: peer });
         }
         self.trouble_a_client();
-        Ok(())
+        self.trouble_a_worker()
     }
 
     fn trouble_a_client(&mut self) {
@@ -110,8 +111,9 @@ impl World {
         let segment_size_bytes = self.faults.segment_size_bytes;
         if self.random.chance(self.faults.rot)
             && self.may_wipe(index)
-            && Log::rot(&self.servers[index].disk, segment_size_bytes, &mut self.random)
+            && let Some(damage) = spoil(&self.servers[index].disk, segment_size_bytes, &mut self.random)
         {
+            self.say(&format!("server {}: {damage}", index + 1));
             self.report.damaged += 1;
             self.servers[index].remembers = false;
         }
@@ -243,8 +245,37 @@ impl World {
                 client.lost();
             }
             self.hang_up(id, true);
+            self.reset_worker(id)?;
         }
+        self.stage.heal();
         Ok(())
+    }
+
+    /// Lets the disk of the leader run full, and waits until another leads; whether there is still something to wait for.
+    pub(super) fn outlasts(&mut self) -> bool {
+        let leader = self.servers.iter().position(|server| {
+            server.process.as_ref().is_some_and(|process| {
+                process.is_serving() && matches!(process.node.status(), Status::Leading { .. })
+            })
+        });
+        match (self.outlasting, leader) {
+            (Outlasting::Due, Some(leader)) => {
+                self.say(&format!("the disk of server {} runs full for good", leader + 1));
+                self.report.disks_full += 1;
+                self.judge.was_full = true;
+                let disk = &self.servers[leader].disk;
+                disk.set_capacity_bytes(Some(disk.used_bytes()));
+                self.outlasting = Outlasting::Full(leader);
+            }
+            (Outlasting::Full(full), Some(leader)) if leader != full => {
+                self.say(&format!("server {} leads in the place of one without room", leader + 1));
+                self.report.full_leaders += 1;
+                self.servers[full].disk.set_capacity_bytes(None);
+                self.outlasting = Outlasting::Over;
+            }
+            _ => {}
+        }
+        self.outlasting != Outlasting::Over
     }
 
     // Clients.
@@ -285,7 +316,7 @@ impl World {
         if self.now_us > client.sent_us + timeout_us / 4 {
             asks.push(Ask::Ping);
         }
-        if self.healed {
+        if self.healed && self.outlasting == Outlasting::Over {
             if self.finished[index].is_none() && client.pending() == 0 && asks.is_empty() {
                 asks = workload::finale(&mut self.random);
                 let stays = index.is_multiple_of(2);
@@ -297,12 +328,13 @@ impl World {
             }
         } else if client.pending() < PENDING_MAX {
             let burst = self.random.between(0, 4);
-            let draw = match (index as u64) < self.faults.readers {
+            // Only writes show a leader that its disk is full, and nobody may leave before that.
+            let draw = match !self.healed && (index as u64) < self.faults.readers {
                 true => workload::draw_read,
                 false => workload::draw,
             };
             asks.extend((0..burst).map(|_| draw(&mut self.random)));
-            if self.random.chance(3) {
+            if !self.healed && self.random.chance(3) {
                 asks.push(Ask::Close);
             }
         }
@@ -359,7 +391,8 @@ impl World {
             Some(false) => true,
             Some(true) => client.phase == Phase::Up && client.pending() == 0,
         });
-        if !done || !self.ghosts.is_empty() || (self.faults.linger && self.now_us < settled_us) {
+        let worked = self.workers.iter().all(Worker::is_done);
+        if !done || !worked || !self.ghosts.is_empty() || (self.faults.linger && self.now_us < settled_us) {
             return Ok(false);
         }
         staying.sort_unstable();
@@ -382,6 +415,9 @@ impl World {
                 self.judge.compare_all(server.id, process.view())?;
             }
         }
+        self.examiner.finish(&self.judge)?;
+        self.report.workers = self.workers.len() as u64;
+        (self.report.rounds, self.report.facts) = (self.stage.deeds(), self.examiner.facts);
         self.report.refusals = self.judge.refusals;
         self.report.simulated_us = self.now_us;
         self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;

@@ -15,7 +15,8 @@ pub struct FaultMix {
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
-    /// Share of crashes, per mille, after which a bit in a block of the log is found flipped.
+    /// Share of crashes, per mille, after which log or snapshots are found damaged: flipped bits, writes that never came
+    /// or came elsewhere, files that are gone.
     pub rot: u64,
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
@@ -66,8 +67,14 @@ pub struct FaultMix {
     pub sync_error: u64,
     /// A disk runs full for a while.
     pub disk_full: u64,
+    /// After healing, the disk of the leader runs full, and stays so until another leads.
+    pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
+    /// A worker stands still, for longer than its session in some cases.
+    pub worker_pause: u64,
+    /// A worker's program is dropped wherever it is, and begins anew with the same client.
+    pub worker_abort: u64,
 }
 
 impl FaultMix {
@@ -115,6 +122,18 @@ impl FaultMix {
             disk_full,
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
+            full_leader: random.chance(150),
+            worker_pause: 0,
+            worker_abort: 0,
         }
+    }
+
+    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble without
+    /// room refuses writes, and they say so to their programs.
+    pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
+        let mix = Self::draw(random);
+        let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
+        let (worker_pause, worker_abort) = (rate(20), rate(60));
+        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, worker_abort, ..mix }
     }
 }

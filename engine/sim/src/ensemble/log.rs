@@ -22,12 +22,11 @@ use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::{BLOCK, StorageFile, WriteMode};
+use ringkeeper_log::storage::{Storage, StorageFile, WriteMode};
 use ringkeeper_log::wal::{Options, Position, Wal};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::snapshots::{SnapshotDesk, restore};
-use crate::random::Random;
+use super::snapshots::{RestoreError, SnapshotDesk, restore};
 
 /// Batches as frames of the log, as the shell makes them.
 pub(crate) struct Frames;
@@ -128,6 +127,7 @@ pub(crate) struct How {
     pub(crate) write_mode: WriteMode,
     pub(crate) segment_size_bytes: u64,
     pub(crate) snapshots_kept: usize,
+    pub(crate) has_peers: bool,
     pub(crate) seed: u64,
 }
 
@@ -136,7 +136,7 @@ fn remembers(epochs: &Epochs) -> bool {
 }
 
 /// A future on a disk that holds nothing back; `None` if the power fails meanwhile.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => Some(done),
@@ -162,10 +162,14 @@ impl Log {
             write_mode: how.write_mode,
             ..Options::new(meta.meta().identity())
         };
+        let snapshots = Snapshots::new(storage.clone());
+        if salvage::is_gone(&storage, &meta).await.map_err(|error| error.to_string())? {
+            let begun = salvage::begin_without(&snapshots, &mut meta).await;
+            begun.map_err(|error| error.to_string())?;
+        }
         if let Err(error) = Wal::open(storage.clone(), options.clone(), |_| Ok(())).await
             && error.is_damage()
         {
-            let snapshots = Snapshots::new(storage.clone());
             let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
             repair.map_err(|error| error.to_string())?;
         }
@@ -174,12 +178,19 @@ impl Log {
             batches.extend(batch_of(frame));
             Ok(())
         });
-        let (wal, found) = opened.await.map_err(|error| error.to_string())?;
-        let snapshots = Snapshots::new(storage.clone());
+        let (mut wal, _) = opened.await.map_err(|error| error.to_string())?;
         snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
-        let (state, snapshot) = restore(&snapshots, &wal, how.seed).await?;
-        let reserve = Reserve::open(storage).await.map_err(|error| error.to_string())?;
-        let mut summary = LogSummary::new(mark(found.after), snapshot);
+        let (state, snapshot) = match restore(&snapshots, &wal, how.seed).await {
+            Err(RestoreError::Gap) if how.has_peers => {
+                let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
+                begun.map_err(|error| error.to_string())?;
+                batches.clear();
+                restore(&snapshots, &wal, how.seed).await?
+            }
+            restored => restored?,
+        };
+        let reserve = Reserve::open(storage.clone()).await.map_err(|error| error.to_string())?;
+        let mut summary = LogSummary::new(mark(wal.base()), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
         let epochs = Epochs {
@@ -193,7 +204,8 @@ impl Log {
         queue.remembers.set(remembers(&epochs));
         let upkeep = wal.upkeep();
         let desk = SnapshotDesk::new(snapshots.clone(), Rc::clone(&queue), how.snapshots_kept);
-        let task = LogTask { wal, meta, snapshots, reserve, seed: how.seed, queue: Rc::clone(&queue) };
+        let task =
+            LogTask { wal, meta, snapshots, storage, reserve, seed: how.seed, queue: Rc::clone(&queue) };
         let tasks: Vec<Task> = vec![
             Box::pin(task.run()),
             Box::pin(async move { upkeep.run().await.map_err(|error| error.to_string()) }),
@@ -201,42 +213,6 @@ impl Log {
         ];
         let log = Self { queue, tasks, disk: disk.clone(), snapshots: desk, newest: None };
         Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
-    }
-
-    /// Flips a bit in a block of the log, one that a start will find: damage to the very last append, with nothing
-    /// written after it, cannot be told from a crash in its middle. Returns whether there was such a block.
-    pub(crate) fn rot(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> bool {
-        let Some(options) = Self::options_of(disk, segment_size_bytes) else { return false };
-        let opens = |disk: &MemoryDisk| {
-            let disk = disk.fork();
-            disk.hold(false);
-            at_once(Wal::open(disk.storage(), options.clone(), |_| Ok(())))
-        };
-        let mut names = disk.names();
-        names.retain(|name| name.starts_with("log."));
-        if names.is_empty() || !matches!(opens(disk), Some(Ok(_))) {
-            return false;
-        }
-        for _ in 0..8 {
-            let name = &names[random.index(names.len())];
-            let offset = random.below(segment_size_bytes / BLOCK) * BLOCK + random.below(200);
-            let mask = 1 << random.below(8);
-            if !disk.rot(name, offset, mask) {
-                continue;
-            }
-            if matches!(opens(disk), Some(Err(error)) if error.is_damage()) {
-                return true;
-            }
-            disk.rot(name, offset, mask);
-        }
-        false
-    }
-
-    fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
-        let disk = disk.fork();
-        disk.hold(false);
-        let meta = at_once(MetaStore::peek(&disk.storage()))?.ok().flatten()?;
-        Some(Options { segment_size_bytes, ..Options::new(meta.identity()) })
     }
 
     pub(crate) fn push(&self, command: Command) {
@@ -296,6 +272,7 @@ struct LogTask {
     wal: Wal<MemoryStorage>,
     meta: MetaStore<MemoryStorage>,
     snapshots: Snapshots<MemoryStorage>,
+    storage: MemoryStorage,
     reserve: Reserve<MemoryStorage>,
     seed: u64,
     queue: Rc<Queue>,
@@ -334,7 +311,7 @@ impl LogTask {
         loop {
             match self.wal.append(&frames).await {
                 Ok(_) => break,
-                Err(AppendError::NoSpace { .. }) => self.wait_for_room().await?,
+                Err(AppendError::NoSpace { needed_bytes }) => self.wait_for_room(needed_bytes).await?,
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -348,16 +325,39 @@ impl LogTask {
         Ok(())
     }
 
-    /// Waits a while, and carries out meanwhile what needs no room.
-    async fn wait_for_room(&mut self) -> Result<(), String> {
+    /// Waits until the disk has that much room, and carries out meanwhile what needs none.
+    async fn wait_for_room(&mut self, needed_bytes: u64) -> Result<(), String> {
+        if salvage::let_go(&self.storage).await.map_err(|error| error.to_string())? > 0 {
+            return Ok(());
+        }
         if !self.queue.full.replace(true) {
             self.reserve.release().await;
         }
-        while let Some(command) = self.queue.next_beside_append() {
-            self.carry_out_beside(command).await?;
+        loop {
+            while let Some(command) = self.queue.next_beside_append() {
+                self.carry_out_beside(command).await?;
+            }
+            self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+            let free = self.storage.free_bytes().await.map_err(|error| error.to_string())?;
+            if free >= needed_bytes + self.reserve.missing_bytes() {
+                return Ok(());
+            }
         }
-        self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
-        Ok(())
+    }
+
+    async fn promise(&mut self, promises: Promises) -> Result<(), String> {
+        let mut waits = false;
+        while let Err(error) = self.meta.promise(promises).await {
+            if !error.is_no_space() {
+                return Err(error.to_string());
+            }
+            if std::mem::replace(&mut waits, true) {
+                self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
+            } else {
+                self.reserve.release().await;
+            }
+        }
+        if waits { self.reserve.keep().await.map_err(|error| error.to_string()) } else { Ok(()) }
     }
 
     async fn truncate(&mut self, after: Zxid) -> Result<Position, String> {
@@ -367,7 +367,9 @@ impl LogTask {
                     self.found_room().await?;
                     return Ok(last);
                 }
-                Err(TruncateError::Segment(SegmentError::NoSpace { .. })) => self.wait_for_room().await?,
+                Err(TruncateError::Segment(SegmentError::NoSpace { size_bytes })) => {
+                    self.wait_for_room(size_bytes).await?;
+                }
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -423,7 +425,7 @@ impl LogTask {
                     initialized: epochs.initialized,
                     claim: epochs.claim.0,
                 };
-                self.meta.promise(promises).await.map_err(|error| error.to_string())?;
+                self.promise(promises).await?;
                 self.queue.remembers.set(remembers(&epochs));
                 self.queue.answer(Input::EpochsDurable);
             }

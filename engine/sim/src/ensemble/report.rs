@@ -29,11 +29,20 @@ pub struct Report {
     pub sessions_expired: u64,
     pub truncations: u64,
     pub refusals: u64,
+    /// Leaders whose disk ran full for good, and that another took the place of.
+    pub full_leaders: u64,
     pub disks_full: u64,
     pub sync_errors: u64,
     pub crashes_in_recovery: u64,
     pub installs: u64,
     pub snapshots: u64,
+    pub workers: u64,
+    pub worker_pauses: u64,
+    pub worker_aborts: u64,
+    /// Rounds of recipes that were carried through.
+    pub rounds: u64,
+    /// What programs believed and was held against the committed order.
+    pub facts: u64,
     /// The longest time from the end of all faults until everyone was done.
     pub recovery_max_us: u64,
 }
@@ -64,11 +73,17 @@ impl Report {
         self.sessions_expired += other.sessions_expired;
         self.truncations += other.truncations;
         self.refusals += other.refusals;
+        self.full_leaders += other.full_leaders;
         self.disks_full += other.disks_full;
         self.sync_errors += other.sync_errors;
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.installs += other.installs;
         self.snapshots += other.snapshots;
+        self.workers += other.workers;
+        self.worker_pauses += other.worker_pauses;
+        self.worker_aborts += other.worker_aborts;
+        self.rounds += other.rounds;
+        self.facts += other.facts;
         self.recovery_max_us = self.recovery_max_us.max(other.recovery_max_us);
     }
 }
@@ -87,6 +102,10 @@ impl fmt::Display for Report {
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;
+        if self.workers > 0 {
+            writeln!(f, "workers               {}, {} rounds of recipes", self.workers, self.rounds)?;
+            writeln!(f, "facts checked         {}", self.facts)?;
+        }
         writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
         writeln!(
             f,
@@ -94,6 +113,7 @@ impl fmt::Display for Report {
             self.crashes, self.wipes, self.damaged, self.crashes_in_recovery, self.sync_errors
         )?;
         writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
+        writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
         writeln!(f, "        {} packets lost", self.packets_lost)?;
@@ -102,6 +122,10 @@ impl fmt::Display for Report {
             "        {} client connections broken, {} silenced",
             self.client_breaks, self.client_silences
         )?;
-        write!(f, "        {} sessions moved, {} wrong passwords", self.client_moves, self.impostors)
+        write!(
+            f,
+            "        {} sessions moved, {} wrong passwords, {} workers paused, {} programs dropped",
+            self.client_moves, self.impostors, self.worker_pauses, self.worker_aborts
+        )
     }
 }

@@ -211,6 +211,7 @@ impl Process {
         self.node.flush(now);
         let room = self.log.has_room();
         if std::mem::replace(&mut self.room, room) != room {
+            self.node.input(now, Input::Room(room));
             (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(room), out));
         }
         self.carry_out_all(server, life, judge, out)

@@ -27,48 +27,77 @@ const WINDOW_BYTES: u64 = 2 * PIECE_LEN as u64;
 /// What could not be received is not asked for again before.
 const AGAIN_AFTER_US: u64 = 100_000;
 
-/// The state after all of the log, and the snapshot that it rests on.
+/// Why there is no state.
+#[derive(Debug)]
+pub(crate) enum RestoreError {
+    /// No sound snapshot reaches as far as where the log begins.
+    Gap,
+    /// Anything else.
+    Failed(String),
+}
+
+impl From<RestoreError> for String {
+    fn from(error: RestoreError) -> Self {
+        match error {
+            RestoreError::Gap => "no sound snapshot reaches as far as where the log begins".to_owned(),
+            RestoreError::Failed(reason) => reason,
+        }
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> RestoreError {
+    RestoreError::Failed(error.to_string())
+}
+
+/// The state after all of the log, and the snapshot that it rests on: the newest sound one. Damaged ones are removed.
 pub(crate) async fn restore(
     snapshots: &Snapshots<MemoryStorage>,
     wal: &Wal<MemoryStorage>,
     seed: u64,
-) -> Result<(State, Zxid), String> {
-    let failed = |error: SnapshotError| error.to_string();
-    let mut found = None;
-    let newest = snapshots.list().await.map_err(failed)?.first().copied();
-    // No crash damages what has a snapshot's name: there is no other one to be tried.
-    if let Some(zxid) = newest.filter(|zxid| *zxid >= wal.base().zxid) {
-        let (state, chain) = load(snapshots, zxid).await?;
-        let place = wal.find(zxid).await.map_err(|error| error.to_string())?;
-        if place.is_none_or(|place| place.checksum != chain) {
-            return Err(format!("{} is not of the log's history", file_name(zxid)));
+) -> Result<(State, Zxid), RestoreError> {
+    let (mut found, mut damaged) = (None, Vec::new());
+    let base = wal.base().zxid;
+    for zxid in snapshots.list().await.map_err(failed)?.into_iter().filter(|zxid| *zxid >= base) {
+        match load(snapshots, zxid).await {
+            Ok((state, chain)) => {
+                let place = wal.find(zxid).await.map_err(failed)?;
+                if zxid > wal.last().zxid || place.is_none_or(|place| place.checksum != chain) {
+                    return Err(failed(format!("{} is not of the log's history", file_name(zxid))));
+                }
+                found = Some(state);
+                break;
+            }
+            Err(error) if error.is_damage() => damaged.push(zxid),
+            Err(error) => return Err(failed(error)),
         }
-        found = Some(state);
     }
     let mut state = match found {
         Some(state) => state,
-        None if wal.base().zxid == 0 => State::new(seed),
-        None => return Err(format!("no snapshot reaches {:?}, where the log begins", wal.base())),
+        None if base == 0 => State::new(seed),
+        None => return Err(RestoreError::Gap),
     };
     let snapshot = state.last_zxid();
     if wal.last().zxid > snapshot.0 {
-        let mut reader = wal.read_from(snapshot.0 + 1).map_err(|error| error.to_string())?;
-        while let Some(frame) = reader.next().await.map_err(|error| error.to_string())? {
-            for txn in txn::decode_batch(frame.payload()).map_err(|error| error.to_string())? {
+        let mut reader = wal.read_from(snapshot.0 + 1).map_err(failed)?;
+        while let Some(frame) = reader.next().await.map_err(failed)? {
+            for txn in txn::decode_batch(frame.payload()).map_err(failed)? {
                 state.apply(&txn);
             }
         }
     }
+    for zxid in damaged {
+        snapshots.remove(zxid).await.map_err(failed)?;
+    }
     Ok((state, snapshot))
 }
 
-async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: u64) -> Result<(State, Checksum), String> {
-    let mut reader = snapshots.open(zxid).await.map_err(|error| error.to_string())?;
+async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: u64) -> Result<(State, Checksum), SnapshotError> {
+    let mut reader = snapshots.open(zxid).await?;
     let mut decoder = Decoder::new();
-    while let Some(payload) = reader.next().await.map_err(|error| error.to_string())? {
-        decoder.block(payload).map_err(|error| error.to_string())?;
+    while let Some(payload) = reader.next().await? {
+        decoder.block(payload).expect("a block with its checksum is what was written");
     }
-    let state = decoder.finish().map_err(|error| error.to_string())?;
+    let state = decoder.finish().expect("all blocks are there");
     Ok((state, reader.head().chain))
 }
 

@@ -15,6 +15,7 @@ use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, Seg
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::{Storage, StorageFile};
 use ringkeeper_log::wal::{Position, Wal};
@@ -433,6 +434,9 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         queue: &Rc<LogQueue<R::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
+        if self.let_go_of_salvaged().await {
+            return Ok(true);
+        }
         if !queue.full.replace(true) {
             tracing::error!(needed_bytes, "the disk is full: writes are refused until there is room");
             self.reserve.release().await;
@@ -447,11 +451,27 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 return Ok(false);
             }
             glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
-            // What cannot be asked is tried.
-            if self.storage.free_bytes().await.is_ok_and(|free| free < needed_bytes) {
+            // What the reserve has let go of is not for the log. What cannot be asked is tried.
+            let wanted_bytes = needed_bytes + self.reserve.missing_bytes();
+            if self.storage.free_bytes().await.is_ok_and(|free| free < wanted_bytes) {
                 continue;
             }
             return Ok(true);
+        }
+    }
+
+    /// Removes what salvages have kept; whether there was anything.
+    async fn let_go_of_salvaged(&self) -> bool {
+        match salvage::let_go(&self.storage).await {
+            Ok(0) => false,
+            Ok(files) => {
+                tracing::warn!(files, "the disk is full: what was kept of a damaged log is removed");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what was kept of a damaged log cannot be removed");
+                false
+            }
         }
     }
 
@@ -521,8 +541,9 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
     ) -> Result<(), LogFailure> {
         match command {
             Command::Promise(epochs) => {
-                self.meta.promise(promises(&epochs)).await?;
-                queue.answer(Answer::Input(Input::EpochsDurable));
+                if self.promise(&epochs, queue).await? {
+                    queue.answer(Answer::Input(Input::EpochsDurable));
+                }
             }
             Command::Read { peer, after, bytes_max } => {
                 let Ok(reader) = self.wal.read_from(after.0.saturating_add(1)) else {
@@ -551,6 +572,30 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             _ => unreachable!("not a command beside others"),
         }
         Ok(())
+    }
+
+    /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of what is not
+    /// written, so a full disk costs the server's part in elections and nothing else.
+    async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<R::State>>) -> Result<bool, LogFailure> {
+        let mut waits = false;
+        while let Err(error) = self.meta.promise(promises(epochs)).await {
+            if !error.is_no_space() {
+                return Err(error.into());
+            }
+            if !std::mem::replace(&mut waits, true) {
+                tracing::error!(%error, "the disk has no room for the server's promises");
+                self.reserve.release().await;
+                continue;
+            }
+            if queue.stop.get() {
+                return Ok(false);
+            }
+            glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
+        }
+        if waits {
+            self.reserve.keep().await?;
+        }
+        Ok(true)
     }
 
     /// Cuts, as soon as there is room for the segment that says so; `None` if the server is to stop before.

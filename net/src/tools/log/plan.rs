@@ -4,6 +4,7 @@ use std::fmt;
 
 use ringkeeper_log::examine::{Examination, Role};
 use ringkeeper_log::frame::Checksum;
+use ringkeeper_log::repair::Extent;
 use ringkeeper_log::snapshot::file_name;
 use ringkeeper_log::wal::{Position, is_segment_size};
 
@@ -117,6 +118,11 @@ impl Survey {
     /// What a plan loses.
     pub(super) fn lost(&self, plan: &Plan) -> Lost {
         Lost { after_zxid: plan.until_zxid, until_zxid: self.last_known() }
+    }
+
+    /// The log that a plan makes.
+    pub(super) fn extent(&self, plan: &Plan) -> Extent {
+        Extent { after: plan.after, until_zxid: plan.until_zxid, known_zxid: self.last_known() }
     }
 
     /// Snapshots that a plan sets aside.

@@ -115,7 +115,7 @@ impl Desk {
             ..self.folder.options.clone()
         };
         let (log, snapshots) = (&self.folder.log, &self.folder.snapshots);
-        let repaired = repair::rewrite(log, snapshots, options, plan.after, plan.until_zxid).await;
+        let repaired = repair::rewrite(log, snapshots, options, survey.extent(&plan)).await;
         let repaired = repaired.map_err(|source| self.failed(source))?;
         self.show_done(&repaired).await
     }
@@ -195,6 +195,10 @@ impl Desk {
         if !lost.is_none() {
             let dump = self.folder.command(&format!("log dump --from {:#x}", until_zxid.saturating_add(1)));
             self.out.line(format_args!("  what of it can still be read: {dump}"))?;
+            self.out.line(format_args!(
+                "  a member of an ensemble leads nobody, and votes only for who has all of that, until it has it again; a \
+                 server alone is not hindered"
+            ))?;
         }
         self.out.line(format_args!(
             "  sets aside, unchanged, as aside.<n>.<name>: all files of the log as it is{}",

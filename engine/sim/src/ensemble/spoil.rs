@@ -1,0 +1,140 @@
+//! What a disk does to the files of a server that is down.
+//!
+//! Only what a start finds is done to a log: damage to the very last append, with nothing written after it, cannot be told
+//! from a crash in its middle, and the loss of the newest file cannot be told from one before it was made.
+
+use ringkeeper_log::memory::MemoryDisk;
+use ringkeeper_log::meta::MetaStore;
+use ringkeeper_log::salvage;
+use ringkeeper_log::storage::{BLOCK, BLOCK_LEN, Storage};
+use ringkeeper_log::wal::{Options, Wal};
+
+use super::log::at_once;
+use crate::random::Random;
+
+/// A change that nobody has asked for.
+#[derive(Clone, Debug)]
+enum Damage {
+    /// A bit of a file is another one.
+    Flipped { file: String, offset: u64, mask: u8 },
+    /// The last write to a block never came there.
+    Lost { file: String, offset: u64 },
+    /// A block was written over another one.
+    Misdirected { from: (String, u64), to: (String, u64) },
+    /// Files that the folder does not know any more.
+    Gone { files: Vec<String> },
+}
+
+/// Damages a server's log or snapshots; what was done, if anything that a start will find.
+pub(super) fn spoil(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
+    let options = options_of(disk, segment_size_bytes)?;
+    if !is_sound(disk, &options) {
+        return None;
+    }
+    let names = disk.names();
+    let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).cloned().collect::<Vec<_>>();
+    let (log, snapshots) = (of("log."), of("snapshot.0"));
+    for _ in 0..8 {
+        let damage = draw(disk, &log, &snapshots, random);
+        let spoiled = disk.fork();
+        spoiled.hold(false);
+        if damage.happens_to(&spoiled) && (damage.is_to_snapshots() || !is_sound(&spoiled, &options)) {
+            disk.hold(false);
+            damage.happens_to(disk);
+            disk.hold(true);
+            return Some(format!("{damage:?}"));
+        }
+    }
+    None
+}
+
+fn draw(disk: &MemoryDisk, log: &[String], snapshots: &[String], random: &mut Random) -> Damage {
+    let kind = random.below(8);
+    let files = if kind < 2 && !snapshots.is_empty() { snapshots } else { log };
+    let mut place = || {
+        let file = files[random.index(files.len())].clone();
+        let len = disk.contents(&file).map_or(0, |bytes| bytes.len() as u64);
+        let block = random.below((len / BLOCK).max(1));
+        (file, block * BLOCK)
+    };
+    let (first, second) = (place(), place());
+    match kind {
+        // Most of a group header, of a frame's header and of what follows.
+        0 | 2 | 3 => {
+            let (file, offset) = first;
+            Damage::Flipped { file, offset: offset + random.below(200), mask: 1 << random.below(8) }
+        }
+        4 => Damage::Lost { file: first.0, offset: first.1 },
+        5 => Damage::Misdirected { from: first, to: second },
+        6 => Damage::Gone { files: log.to_vec() },
+        _ => Damage::Gone { files: vec![first.0] },
+    }
+}
+
+impl Damage {
+    fn is_to_snapshots(&self) -> bool {
+        let file = match self {
+            Self::Flipped { file, .. } | Self::Lost { file, .. } => Some(file),
+            Self::Misdirected { to: (file, _), .. } => Some(file),
+            Self::Gone { files } => files.first(),
+        };
+        file.is_some_and(|file| file.starts_with("snapshot."))
+    }
+
+    /// Whether there was anything to be changed.
+    fn happens_to(&self, disk: &MemoryDisk) -> bool {
+        match self {
+            Self::Flipped { file, offset, mask } => disk.rot(file, *offset, *mask),
+            Self::Lost { file, offset } => overwrite(disk, file, *offset, &[0; BLOCK_LEN]),
+            Self::Misdirected { from, to } => {
+                let block = block_of(disk, &from.0, from.1);
+                from != to && block.is_some_and(|block| overwrite(disk, &to.0, to.1, &block))
+            }
+            Self::Gone { files } => at_once(async {
+                let storage = disk.storage();
+                for file in files {
+                    storage.remove(file).await.ok()?;
+                }
+                storage.sync_dir().await.ok()
+            })
+            .flatten()
+            .is_some(),
+        }
+    }
+}
+
+fn block_of(disk: &MemoryDisk, file: &str, offset: u64) -> Option<Vec<u8>> {
+    let bytes = disk.contents(file)?;
+    let at = usize::try_from(offset).ok()?;
+    bytes.get(at..at + BLOCK_LEN).map(<[u8]>::to_vec)
+}
+
+fn overwrite(disk: &MemoryDisk, file: &str, offset: u64, block: &[u8]) -> bool {
+    let Some(old) = block_of(disk, file, offset) else { return false };
+    for (at, (old, new)) in (offset..).zip(old.iter().zip(block)) {
+        disk.rot(file, at, old ^ new);
+    }
+    old != block
+}
+
+/// Whether a start would find nothing wrong with the log.
+fn is_sound(disk: &MemoryDisk, options: &Options) -> bool {
+    let disk = disk.fork();
+    disk.hold(false);
+    at_once(async {
+        let meta = MetaStore::peek(&disk.storage()).await.ok().flatten()?;
+        let meta = MetaStore::open(disk.storage(), meta.server_id, meta.salt).await.ok()?;
+        let gone = salvage::is_gone(&disk.storage(), &meta).await.ok()?;
+        let opened = Wal::open(disk.storage(), options.clone(), |_| Ok(())).await;
+        Some(!gone && opened.is_ok())
+    })
+    .flatten()
+    .unwrap_or(false)
+}
+
+fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
+    let disk = disk.fork();
+    disk.hold(false);
+    let meta = at_once(MetaStore::peek(&disk.storage()))?.ok().flatten()?;
+    Some(Options { segment_size_bytes, ..Options::new(meta.identity()) })
+}
