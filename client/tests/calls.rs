@@ -30,22 +30,6 @@ fn a_znode_is_created_read_changed_and_deleted() {
 }
 
 #[test]
-fn the_same_calls_work_under_tokio_and_smol() {
-    let Some(servers) = servers() else { return };
-    let calls = |path: &'static str| {
-        let connecting = servers.builder().connect();
-        async move {
-            let client = connecting.await?;
-            client.create(path, b"x", CreateMode::Ephemeral).await?;
-            client.get_data(path).await.map(|(data, _)| data)
-        }
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    assert_eq!(runtime.block_on(calls("/tokio")), Ok(b"x".to_vec()));
-    assert_eq!(futures_lite::future::block_on(calls("/smol")), Ok(b"x".to_vec()));
-}
-
-#[test]
 fn pipelined_calls_are_executed_and_answered_in_order() {
     let Some(servers) = servers() else { return };
     // A queue much shorter than the pipeline: the calls wait for room in their turn.

@@ -109,7 +109,9 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     }
     let network = network::Network::make(count);
     if let Err(reason) = &network {
-        eprintln!("no partitions in this run: {reason:#}; they need root and iproute2");
+        eprintln!(
+            "no partitions in this run, which goes on without: {reason:#}. They need root and iproute2"
+        );
     }
     let servers = ensemble::Ensemble::start(&program, count, &work_dir, network.ok())?;
     let plan = soak::Plan {

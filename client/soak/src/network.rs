@@ -44,8 +44,7 @@ impl Network {
     pub(crate) fn make(servers: usize) -> Result<Self> {
         let first = std::process::id() % SUBNETS;
         let free = (first..SUBNETS).chain(0..first).find_map(Self::begin);
-        let (name, subnet) =
-            free.context("no free name and subnet, or no right to make a bridge (root has it)")?;
+        let (name, subnet) = free.context("no bridge can be made")?;
         let network = Self { name, subnet, servers, cuts: Mutex::default() };
         let name = &network.name;
         ip(&format!("addr add {}/24 dev {name}", network.address(Place::Clients)))?;

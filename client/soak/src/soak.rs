@@ -124,7 +124,9 @@ pub(crate) fn run(servers: Ensemble, plan: &Plan) -> Result<bool> {
         move || {
             chaos::run(&soak, deadline, plan.fault_every, plan.seed.wrapping_mul(31));
             // The workers are told to finish when everything runs again.
-            if let Err(error) = soak.servers.wait_until_all_serve(HEAL_MAX) {
+            if let Err(error) = soak.servers.wait_until_all_serve(HEAL_MAX)
+                && interrupt::check().is_ok()
+            {
                 soak.verdict.violation(error.to_string());
             }
             let _ = soak.stage.compare_exchange(RUNNING, FINISHING, Ordering::SeqCst, Ordering::SeqCst);
