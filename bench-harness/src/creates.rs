@@ -11,8 +11,8 @@ use ringkeeper_wire::{CreateResponse, Record};
 use crate::driver::Schedule;
 use crate::lane::Source;
 use crate::measure::{Measurement, fresh_root, under_load};
-use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
+use crate::window::Surroundings;
 use crate::{payload, request};
 
 /// One session's creates: `<parent>/n0000000`, `<parent>/n0000001`, and so on.
@@ -101,7 +101,7 @@ impl Source for Creates {
 #[derive(Clone, Copy)]
 pub(crate) struct CreateLoad<'s> {
     pub(crate) servers: &'s [SocketAddr],
-    pub(crate) processes: Option<&'s ServerProcesses>,
+    pub(crate) around: Surroundings<'s>,
     pub(crate) warmup: Duration,
     pub(crate) window: Duration,
 }
@@ -119,9 +119,10 @@ pub(crate) fn create_synchronously(
     let parents: Vec<String> = (0..clients).map(|index| format!("{root}/{index:04}")).collect();
     session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
     let sources = parents.iter().map(|parent| source(parent)).collect();
+    load.around.begin_together()?;
     let from = Instant::now() + load.warmup;
     let schedule = Schedule { outstanding: 1, from, to: from + load.window, arrivals: None };
-    under_load(sessions, sources, 1, schedule, load.processes)?.finish(schedule)
+    under_load(sessions, sources, 1, schedule, load.around)?.finish(schedule, load.around)
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use mio::{Events, Poll, Token};
 use ringkeeper_wire::{ErrorCode, EventType, GetChildrenResponse, Record, WatcherEvent, xid};
 
 use crate::connection::{self, Connection};
-use crate::driver::thread_cpu;
 use crate::fault::Fault;
 use crate::session::{self, Session};
 use crate::{interrupt, reply, request};
@@ -37,20 +36,18 @@ pub(crate) struct Crossed {
     pub(crate) elapsed: Duration,
     /// Requests of all kinds.
     pub(crate) requests: u64,
-    /// Time of the generator on the CPU.
-    pub(crate) generator_cpu: Duration,
 }
 
 /// Has `clients` enter and leave `barriers` barriers, the znodes `<root>/n0000000` and so on, which are there and empty.
 pub(crate) fn cross(servers: &[SocketAddr], root: &str, clients: usize, barriers: usize) -> Result<Crossed> {
     let sessions = Session::open_all(servers, clients)?;
-    let (started, cpu_before) = (Instant::now(), thread_cpu());
+    let started = Instant::now();
     let mut crossing = Crossing::new(sessions, root, barriers)?;
     crossing.run()?;
-    let (elapsed, generator_cpu) = (started.elapsed(), thread_cpu().saturating_sub(cpu_before));
+    let elapsed = started.elapsed();
     let requests = crossing.requests;
     session::close_all(crossing.into_sessions()?)?;
-    Ok(Crossed { elapsed, requests, generator_cpu })
+    Ok(Crossed { elapsed, requests })
 }
 
 /// How many clients have asked to be let in and out of each barrier.

@@ -4,6 +4,7 @@
 //! write per connection that is ready, one look at the clock per read and per batch of requests, and no
 //! allocation once the buffers have grown. Time spent here is reported beside every result.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::timeline::Timeline;
 
 /// Silence after which outstanding replies count as missing.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// How long an idle thread waits before it looks at the clock and for an interrupt.
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -47,6 +48,8 @@ pub(crate) struct Tally {
     pub(crate) latencies_ns: Histogram<u64>,
     /// Time on the CPU inside the window, the threads' added up.
     pub(crate) generator_cpu: Duration,
+    /// That of the thread that has used most.
+    pub(crate) busiest_thread: Duration,
     /// When the last counted reply came.
     pub(crate) last_reply: Option<Instant>,
     /// Requests of an open loop that left more than a millisecond after they were due.
@@ -61,6 +64,7 @@ impl Tally {
             operations: 0,
             latencies_ns: latency_histogram(),
             generator_cpu: Duration::ZERO,
+            busiest_thread: Duration::ZERO,
             last_reply: None,
             late: 0,
             timeline: None,
@@ -72,7 +76,8 @@ impl Tally {
         Self { timeline: Some(timeline), ..Self::new() }
     }
 
-    fn record(&mut self, at: Instant, latency: Duration) {
+    /// Adds a reply that counts.
+    pub(crate) fn record(&mut self, at: Instant, latency: Duration) {
         self.operations += 1;
         record_latency(&mut self.latencies_ns, latency);
         self.last_reply = Some(at);
@@ -81,11 +86,18 @@ impl Tally {
         }
     }
 
+    /// Adds this thread's time on the CPU.
+    pub(crate) fn add_cpu(&mut self, cpu: Duration) {
+        self.generator_cpu += cpu;
+        self.busiest_thread = self.generator_cpu;
+    }
+
     /// Adds what another thread has counted in the same window.
     pub(crate) fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.latencies_ns.add(&other.latencies_ns).expect("both have the range of `latency_histogram`");
         self.generator_cpu += other.generator_cpu;
+        self.busiest_thread = self.busiest_thread.max(other.busiest_thread);
         self.last_reply = self.last_reply.max(other.last_reply);
         self.late += other.late;
         if let (Some(own), Some(others)) = (&mut self.timeline, &other.timeline) {
@@ -104,16 +116,18 @@ pub(crate) fn record_latency(histogram: &mut Histogram<u64>, latency: Duration) 
     histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Puts `sessions` under load, each from its own source, and gives them back with nothing outstanding.
+/// Puts `sessions` under load, each from its own source, and gives them back with nothing outstanding. `replies` tells
+/// others how many have come so far, inside the window or not.
 ///
 /// # Errors
 /// A reply is wrong, out of order or missing, a connection fails, or the user interrupts.
 pub(crate) fn drive<S: Source>(
     sessions: Vec<(Session, S)>,
     schedule: Schedule,
+    replies: &AtomicU64,
 ) -> Result<(Vec<Session>, Tally)> {
     let mut tally = Tally::new();
-    let sessions = drive_into(sessions, schedule, &mut tally)?;
+    let sessions = drive_into(sessions, schedule, &mut tally, replies)?;
     Ok((sessions, tally))
 }
 
@@ -122,8 +136,9 @@ pub(crate) fn drive_into<S: Source>(
     sessions: Vec<(Session, S)>,
     schedule: Schedule,
     tally: &mut Tally,
+    replies: &AtomicU64,
 ) -> Result<Vec<Session>> {
-    let mut driver = Driver::new(sessions, schedule, tally)?;
+    let mut driver = Driver::new(sessions, schedule, tally, replies)?;
     driver.run()?;
     let registry = driver.poll.registry();
     driver.lanes.into_iter().map(|lane| lane.into_session(registry)).collect()
@@ -136,12 +151,18 @@ struct Driver<'t, S: Source> {
     scratch: Box<[u8]>,
     schedule: Schedule,
     tally: &'t mut Tally,
+    replies: &'t AtomicU64,
     last_progress: Instant,
     agenda: Option<Agenda>,
 }
 
 impl<'t, S: Source> Driver<'t, S> {
-    fn new(sessions: Vec<(Session, S)>, schedule: Schedule, tally: &'t mut Tally) -> Result<Self> {
+    fn new(
+        sessions: Vec<(Session, S)>,
+        schedule: Schedule,
+        tally: &'t mut Tally,
+        replies: &'t AtomicU64,
+    ) -> Result<Self> {
         let poll = Poll::new()?;
         let mut lanes = Vec::with_capacity(sessions.len());
         for (index, (session, source)) in sessions.into_iter().enumerate() {
@@ -149,7 +170,16 @@ impl<'t, S: Source> Driver<'t, S> {
         }
         let last_progress = Instant::now();
         let agenda = schedule.arrivals.map(|arrivals| Agenda::new(arrivals, poll.registry())).transpose()?;
-        Ok(Self { poll, lanes, scratch: connection::scratch(), schedule, tally, last_progress, agenda })
+        Ok(Self {
+            poll,
+            lanes,
+            scratch: connection::scratch(),
+            schedule,
+            tally,
+            replies,
+            last_progress,
+            agenda,
+        })
     }
 
     fn run(&mut self) -> Result<()> {
@@ -176,21 +206,25 @@ impl<'t, S: Source> Driver<'t, S> {
                     .with_context(|| format!("session {index}"))?;
             }
         }
-        self.tally.generator_cpu += cpu.finish();
+        self.tally.add_cpu(cpu.finish());
         Ok(())
     }
 
     /// One ready connection: everything it has, then everything there is to send.
     fn turn(&mut self, index: usize, to_end: bool, issuing: bool) -> Result<(), Fault> {
-        let Self { lanes, scratch, schedule, tally, last_progress, .. } = self;
+        let Self { lanes, scratch, schedule, tally, replies, last_progress, .. } = self;
+        let mut came = 0;
         lanes[index].receive(scratch, to_end, |at, latency| {
             *last_progress = at;
+            came += 1;
             // An open loop counts what was due in the window, however late the reply: else the slowest would be missing.
             let counted_at = if schedule.arrivals.is_some() { at - latency } else { at };
             if counted_at >= schedule.from && counted_at < schedule.to {
                 tally.record(at, latency);
             }
         })?;
+        // This thread is the only one that adds.
+        replies.store(replies.load(Ordering::Relaxed) + came, Ordering::Relaxed);
         self.push(index, issuing)
     }
 
@@ -258,18 +292,19 @@ impl<'t, S: Source> Driver<'t, S> {
 }
 
 /// This thread's time on the CPU between the two ends of the window.
-struct CpuWindow {
+pub(crate) struct CpuWindow {
     schedule: Schedule,
     at_from: Option<Duration>,
     at_to: Option<Duration>,
 }
 
 impl CpuWindow {
-    const fn new(schedule: Schedule) -> Self {
+    pub(crate) const fn new(schedule: Schedule) -> Self {
         Self { schedule, at_from: None, at_to: None }
     }
 
-    fn observe(&mut self, now: Instant) {
+    /// To be called often.
+    pub(crate) fn observe(&mut self, now: Instant) {
         if self.at_from.is_none() && now >= self.schedule.from {
             self.at_from = Some(thread_cpu());
         }
@@ -278,7 +313,7 @@ impl CpuWindow {
         }
     }
 
-    fn finish(self) -> Duration {
+    pub(crate) fn finish(self) -> Duration {
         let Some(from) = self.at_from else { return Duration::ZERO };
         self.at_to.unwrap_or_else(thread_cpu).saturating_sub(from)
     }
@@ -377,7 +412,7 @@ mod tests {
     /// Ten requests, four at a time, to be counted from `from` on.
     fn drive_from(server: SocketAddr, from: Instant) -> Result<(Vec<Session>, Tally)> {
         let schedule = Schedule { outstanding: 4, from, to: from + HOUR, arrivals: None };
-        drive(vec![(Session::open(server)?, Requests { left: 10 })], schedule)
+        drive(vec![(Session::open(server)?, Requests { left: 10 })], schedule, &AtomicU64::new(0))
     }
 
     fn fault_of(answer: impl FnMut(i32, &mut Vec<u8>) + Send + 'static) -> Fault {

@@ -1,8 +1,7 @@
 //! Servers of one system that form an ensemble, one of which may be killed now and then.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read, Write as _};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -40,26 +39,45 @@ struct Member {
     child: Option<Child>,
 }
 
+/// A server's number and ports, all on the loopback address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    /// From 1.
+    pub(crate) id: usize,
+    client: u16,
+    /// Where servers speak to the leader, or to each other.
+    pub(crate) quorum: u16,
+    /// Where servers vote.
+    pub(crate) election: u16,
+}
+
+impl Seat {
+    fn of_all(ports: &[u16]) -> Vec<Self> {
+        let seat = |(id, ports): (usize, &[u16])| {
+            let &[client, quorum, election] = ports else { unreachable!("chunks of three") };
+            Self { id, client, quorum, election }
+        };
+        (1..).zip(ports.chunks_exact(3)).map(seat).collect()
+    }
+
+    /// Where clients connect.
+    pub(crate) fn client(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.client).into()
+    }
+}
+
 impl Ensemble {
     /// Starts `count` servers in folders of their own inside `work_dir`, on three ports each from `port` on or, without
     /// one, on any that are free.
     pub(crate) fn start(system: &System, count: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("ensemble-").tempdir_in(work_dir)?;
-        let ports = ports(count, port)?;
+        let seats: Vec<Seat> = Seat::of_all(&ports(count, port)?);
         let mut members = Vec::new();
-        for (id, ports) in (1..).zip(ports.chunks(3)) {
-            let own = folder.path().join(id.to_string());
-            let data = own.join("data");
-            fs::create_dir_all(&data)?;
-            fs::write(data.join("myid"), format!("{id}\n"))?;
-            members.push(Member { folder: own, client: (Ipv4Addr::LOCALHOST, ports[0]).into(), child: None });
-        }
-        let mut servers = String::new();
-        for (id, ports) in (1..).zip(ports.chunks(3)) {
-            writeln!(servers, "server.{id}=127.0.0.1:{}:{}", ports[1], ports[2])?;
-        }
-        for member in &members {
-            system.write_ensemble_member(&member.folder, member.client, &servers)?;
+        for seat in &seats {
+            let own = folder.path().join(seat.id.to_string());
+            fs::create_dir(&own)?;
+            system.write_ensemble_member(&own, *seat, &seats)?;
+            members.push(Member { folder: own, client: seat.client(), child: None });
         }
         let mut ensemble = Self { members, system: system.clone(), _folder: folder };
         for server in 0..count {
@@ -88,8 +106,8 @@ impl Ensemble {
     pub(crate) fn wait_for_leader(&mut self) -> Result<usize> {
         let deadline = Instant::now() + START_MAX;
         loop {
-            let modes: Vec<_> =
-                self.members.iter().map(|member| mode(member.client).unwrap_or_default()).collect();
+            let mode = |member: &Member| self.system.mode(member.client).unwrap_or_default();
+            let modes: Vec<_> = self.members.iter().map(mode).collect();
             let of = |mode: &str| modes.iter().filter(|other| *other == mode).count();
             if let (1, Some(leader)) = (of("leader"), modes.iter().position(|mode| mode == "leader"))
                 && of("follower") == self.members.len() - 1
@@ -108,8 +126,8 @@ impl Ensemble {
         let deadline = Instant::now() + START_MAX;
         loop {
             let running = self.members.iter().enumerate().filter(|(_, member)| member.child.is_some());
-            let mut leaders =
-                running.filter(|(_, member)| mode(member.client).is_ok_and(|mode| mode == "leader"));
+            let mut leaders = running
+                .filter(|(_, member)| self.system.mode(member.client).is_ok_and(|mode| mode == "leader"));
             if let Some((leader, _)) = leaders.next() {
                 return Ok(leader);
             }

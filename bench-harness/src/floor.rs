@@ -216,6 +216,7 @@ pub(crate) fn for_tests() -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -223,6 +224,7 @@ mod tests {
     use crate::driver::{Schedule, drive};
     use crate::measure::{Load, measure};
     use crate::session::{self, Session};
+    use crate::window::Surroundings;
 
     #[test]
     fn every_create_is_answered_with_its_path() {
@@ -231,7 +233,7 @@ mod tests {
         let from = Instant::now();
         let schedule =
             Schedule { outstanding: 50, from, to: from + Duration::from_secs(3600), arrivals: None };
-        let (sessions, tally) = drive(loaded, schedule).unwrap();
+        let (sessions, tally) = drive(loaded, schedule, &AtomicU64::new(0)).unwrap();
         assert_eq!(tally.operations, 3000);
         session::close_all(sessions).unwrap();
     }
@@ -250,7 +252,7 @@ mod tests {
             window: Duration::from_millis(50),
             seed: 1,
         };
-        let measured = measure(&[for_tests()], None, &load);
+        let measured = measure(&[for_tests()], Surroundings::default(), &load);
         assert!(measured.is_ok(), "{measured:?}");
     }
 
@@ -269,7 +271,7 @@ mod tests {
             window: Duration::from_secs(3600),
             seed: 1,
         };
-        let error = format!("{:#}", measure(&[for_tests()], None, &load).unwrap_err());
+        let error = format!("{:#}", measure(&[for_tests()], Surroundings::default(), &load).unwrap_err());
         assert!(error.contains("no whole value of znode 0"), "{error}");
     }
 }

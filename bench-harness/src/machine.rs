@@ -2,9 +2,12 @@
 //! taken away by the host.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use procfs::{CurrentSI, KernelStats};
+use procfs::{CpuTime, CurrentSI, KernelStats};
+
+use crate::cores;
+use crate::measure::as_f64;
 
 /// Share of processor time that a host may take before a window counts for nothing.
 const STOLEN_MAX: f64 = 0.10;
@@ -12,13 +15,13 @@ const STOLEN_MAX: f64 = 0.10;
 /// Time that a load thread spends on the CPU, as a share of the window, from which on it may be the limit.
 const THREAD_FULL: f64 = 0.95;
 
-/// Share of all processor time that nobody wanted; above it, a full load thread was the limit and not the machine.
+/// Share of the servers' cores' time that nobody wanted; above it, a full load thread was the limit and not the machine.
 const IDLE_WHILE_FULL: f64 = 0.10;
 
 /// Where control groups are, if there are any.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// The machine's counters at one moment.
+/// The machine's counters at one moment; of its cores, those that serve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     all_ticks: u64,
@@ -40,12 +43,14 @@ pub(crate) struct MachineUse {
 impl Machine {
     /// The counters now; what this machine does not count stays 0.
     pub(crate) fn now() -> Self {
-        let cpu = KernelStats::current().map(|stats| stats.total).ok();
-        let ticks = |of: fn(&procfs::CpuTime) -> u64| cpu.as_ref().map_or(0, of);
-        let idle_ticks = ticks(|cpu| cpu.idle + cpu.iowait.unwrap_or(0));
-        let stolen_ticks = ticks(|cpu| cpu.steal.unwrap_or(0));
-        let busy_ticks =
-            ticks(|cpu| cpu.user + cpu.nice + cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0));
+        let cores = KernelStats::current().map(|stats| stats.cpu_time).unwrap_or_default();
+        let cores = cores.iter().enumerate().filter(|(core, _)| cores::serves(*core));
+        let ticks = |of: fn(&CpuTime) -> u64| cores.clone().map(|(_, core)| of(core)).sum::<u64>();
+        let idle_ticks = ticks(|core| core.idle + core.iowait.unwrap_or(0));
+        let stolen_ticks = ticks(|core| core.steal.unwrap_or(0));
+        let busy_ticks = ticks(|core| {
+            core.user + core.nice + core.system + core.irq.unwrap_or(0) + core.softirq.unwrap_or(0)
+        });
         let pages = procfs::vmstat().unwrap_or_default();
         let swapped = |name| pages.get(name).copied().unwrap_or(0);
         Self {
@@ -59,8 +64,8 @@ impl Machine {
 
     /// What the machine has done since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> MachineUse {
-        let all = crate::measure::as_f64(self.all_ticks.saturating_sub(earlier.all_ticks)).max(1.0);
-        let share = |now: u64, then: u64| crate::measure::as_f64(now.saturating_sub(then)) / all;
+        let all = as_f64(self.all_ticks.saturating_sub(earlier.all_ticks)).max(1.0);
+        let share = |now: u64, then: u64| as_f64(now.saturating_sub(then)) / all;
         MachineUse {
             idle_share: share(self.idle_ticks, earlier.idle_ticks),
             stolen_share: share(self.stolen_ticks, earlier.stolen_ticks),
@@ -71,9 +76,14 @@ impl Machine {
 }
 
 impl MachineUse {
-    /// Why a window with this use counts for nothing; empty if it counts. `generator_share` is the load threads' CPU
-    /// time as a share of the window.
-    pub(crate) fn objections(&self, generator_share: f64, threads: usize) -> Vec<String> {
+    /// Nobody has wanted anything.
+    #[cfg(test)]
+    pub(crate) const ALL_IDLE: Self =
+        Self { idle_share: 1.0, stolen_share: 0.0, swapped_pages: 0, throttled_periods: 0 };
+
+    /// Why a window with this use counts for nothing; empty if it counts. `busiest_thread` is the CPU time of the load
+    /// thread that has used most, as a share of the window.
+    pub(crate) fn objections(&self, busiest_thread: f64) -> Vec<String> {
         let mut objections = Vec::new();
         if self.swapped_pages > 0 {
             objections.push(format!("the machine swapped {} pages", self.swapped_pages));
@@ -85,24 +95,41 @@ impl MachineUse {
             let percent = self.stolen_share * 100.0;
             objections.push(format!("the host took {percent:.0} % of the processors' time"));
         }
-        let threads = crate::measure::as_f64(threads as u64);
-        if generator_share >= THREAD_FULL * threads && self.idle_share > IDLE_WHILE_FULL {
-            let (full, idle) = (generator_share * 100.0 / threads, self.idle_share * 100.0);
+        if busiest_thread >= THREAD_FULL && self.idle_share > IDLE_WHILE_FULL {
+            let (full, idle) = (busiest_thread * 100.0, self.idle_share * 100.0);
             objections.push(format!(
-                "the load generator was the limit: its {threads} thread(s) {full:.0} % busy, the machine {idle:.0} % idle"
+                "the load generator was the limit: a thread of it {full:.0} % busy, the servers' cores {idle:.0} % idle"
             ));
         }
         objections
     }
 }
 
-/// Of the control group that the harness is in, and those above it.
+/// Of the control groups that the harness is in, and those above them, as far as they can be seen from here.
 fn throttled_periods() -> u64 {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0 };
-    let count = |group: &Path| counter(&fs::read_to_string(group.join("cpu.stat")).ok()?, "nr_throttled");
-    let own = Path::new(CGROUPS).join(own);
-    own.ancestors().take_while(|group| group.starts_with(CGROUPS)).filter_map(count).sum()
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let count = |group: &PathBuf| counter(&fs::read_to_string(group.join("cpu.stat")).ok()?, "nr_throttled");
+    cpu_groups(&own).iter().filter_map(count).sum()
+}
+
+/// The folders of the control groups that limit a process whose `/proc/self/cgroup` says this: of the one hierarchy
+/// (version 2), or of that of the processors (version 1).
+fn cpu_groups(own: &str) -> Vec<PathBuf> {
+    let mut groups = Vec::new();
+    for line in own.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let root = match controllers {
+            "" => PathBuf::from(CGROUPS),
+            some if some.split(',').any(|controller| controller == "cpu") => Path::new(CGROUPS).join(some),
+            _ => continue,
+        };
+        let group = root.join(path.trim_start_matches('/'));
+        groups.extend(group.ancestors().take_while(|group| group.starts_with(&root)).map(Path::to_owned));
+    }
+    groups
 }
 
 fn counter(stat: &str, name: &str) -> Option<u64> {
@@ -129,29 +156,60 @@ mod tests {
     #[test]
     fn an_idle_machine_beside_a_full_generator_is_an_objection() {
         let later = Machine { all_ticks: 200, idle_ticks: 40, ..QUIET };
-        let objections = later.since(&QUIET).objections(0.97, 1);
+        let objections = later.since(&QUIET).objections(0.97);
         assert_eq!(objections.len(), 1);
         assert!(objections[0].starts_with("the load generator was the limit"), "{objections:?}");
-        assert!(later.since(&QUIET).objections(0.80, 1).is_empty());
+        assert!(later.since(&QUIET).objections(0.80).is_empty());
         let busy = Machine { all_ticks: 200, idle_ticks: 2, ..QUIET };
-        assert!(busy.since(&QUIET).objections(0.97, 1).is_empty());
+        assert!(busy.since(&QUIET).objections(0.97).is_empty());
     }
 
     #[test]
-    fn swapping_throttling_and_theft_are_objections() {
-        let later = Machine {
-            all_ticks: 200,
-            idle_ticks: 0,
-            stolen_ticks: 50,
-            swapped_pages: 6,
-            throttled_periods: 3,
-        };
-        assert_eq!(later.since(&QUIET).objections(0.1, 1).len(), 3);
+    fn swapping_throttling_and_theft_are_an_objection_each() {
+        let cases = [
+            (Machine { swapped_pages: 6, ..QUIET }, "the machine swapped 1 pages"),
+            (Machine { throttled_periods: 4, ..QUIET }, "the processors were throttled 2 times"),
+            (Machine { stolen_ticks: 50, ..QUIET }, "the host took 25 % of the processors' time"),
+        ];
+        for (later, words) in cases {
+            let later = Machine { all_ticks: 200, ..later };
+            assert_eq!(later.since(&QUIET).objections(0.1), [words]);
+        }
+    }
+
+    #[test]
+    fn a_little_theft_is_none() {
+        let later = Machine { all_ticks: 200, stolen_ticks: 20, ..QUIET };
+        assert!(later.since(&QUIET).objections(0.1).is_empty());
     }
 
     #[test]
     fn a_counter_is_found_by_its_name() {
         assert_eq!(counter("nr_periods 9\nnr_throttled 4\nthrottled_usec 100", "nr_throttled"), Some(4));
         assert_eq!(counter("nr_periods 9", "nr_throttled"), None);
+    }
+
+    #[test]
+    fn a_group_and_all_above_it_can_throttle() {
+        let folders = |own: &str| {
+            let folders = cpu_groups(own).into_iter().map(|folder| folder.display().to_string());
+            folders.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            folders("0::/box/run\n"),
+            ["/sys/fs/cgroup/box/run", "/sys/fs/cgroup/box", "/sys/fs/cgroup"]
+        );
+        assert_eq!(
+            folders("5:memory:/box\n3:cpu,cpuacct:/box\n"),
+            ["/sys/fs/cgroup/cpu,cpuacct/box", "/sys/fs/cgroup/cpu,cpuacct"]
+        );
+    }
+
+    #[test]
+    fn this_machine_counts_its_time() {
+        let before = Machine::now();
+        // Longer than a tick.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(Machine::now().all_ticks > before.all_ticks);
     }
 }

@@ -1,8 +1,9 @@
 //! One measurement: sessions opened, znodes laid out, a mix of reads and writes for a warm-up and a window,
 //! everything removed again.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
-use std::thread;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
@@ -10,11 +11,10 @@ use anyhow::{Context, Result, anyhow};
 use crate::driver::{Schedule, Tally, drive};
 use crate::interrupt;
 use crate::lane::Source;
-use crate::machine::{Machine, MachineUse};
 use crate::mix::Mix;
 use crate::open_loop::Arrivals;
-use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
+use crate::window::{Seen, Surroundings, on_threads};
 use crate::{payload, request};
 
 /// The load, without the servers it goes to.
@@ -49,10 +49,8 @@ pub(crate) struct Measurement {
     pub(crate) window: Duration,
     /// User and system time of the servers inside the window.
     pub(crate) server_cpu: Option<Duration>,
-    /// What the machine did inside the window.
-    pub(crate) machine: MachineUse,
-    /// Load-generating threads.
-    pub(crate) threads: usize,
+    /// Why the window counts for nothing, although every reply was right; empty if it counts.
+    pub(crate) objections: Vec<String>,
 }
 
 impl Measurement {
@@ -72,25 +70,33 @@ impl Measurement {
         as_f64(self.tally.latencies_ns.value_at_percentile(percent)) / 1e3
     }
 
-    /// Why the window counts for nothing, although every reply was right; empty if it counts.
-    pub(crate) fn objections(&self) -> Vec<String> {
-        let mut objections = self.machine.objections(self.generator_share(), self.threads);
-        let late = self.late_percent();
-        if late > LATE_PERCENT_MAX {
-            objections.push(format!("the load generator was late with {late:.0} % of the requests"));
-        }
-        objections
-    }
-
     /// Requests of an open loop that left more than a millisecond after they were due, in percent.
     pub(crate) fn late_percent(&self) -> f64 {
-        as_f64(self.tally.late) * 100.0 / as_f64(self.tally.operations.max(1))
+        late_percent(&self.tally)
     }
 
     /// Time of the load generator on the CPU as a share of the window; 1 is one core.
     pub(crate) fn generator_share(&self) -> f64 {
         self.tally.generator_cpu.as_secs_f64() / self.window.as_secs_f64()
     }
+}
+
+fn late_percent(tally: &Tally) -> f64 {
+    as_f64(tally.late) * 100.0 / as_f64(tally.operations.max(1))
+}
+
+/// What speaks against a window.
+fn objections(tally: &Tally, seen: &Seen, window: Duration) -> Vec<String> {
+    let busiest_thread = tally.busiest_thread.as_secs_f64() / window.as_secs_f64();
+    let mut objections = seen.machine.objections(busiest_thread);
+    let late = late_percent(tally);
+    if late > LATE_PERCENT_MAX {
+        objections.push(format!("the load generator was late with {late:.0} % of the requests"));
+    }
+    if tally.operations == 0 {
+        objections.push("no reply came inside the window".to_owned());
+    }
+    objections
 }
 
 /// A count as a number to calculate with.
@@ -103,22 +109,19 @@ pub(crate) const fn as_f64(count: u64) -> f64 {
 ///
 /// # Errors
 /// A server cannot be reached, a reply is wrong, out of order or missing, or the user interrupts.
-pub(crate) fn measure(
-    servers: &[SocketAddr],
-    processes: Option<&ServerProcesses>,
-    load: &Load,
-) -> Result<Measurement> {
+pub(crate) fn measure(servers: &[SocketAddr], around: Surroundings<'_>, load: &Load) -> Result<Measurement> {
     let mut sessions = Session::open_all(servers, load.sessions)?;
     let layout = Layout::create(&mut sessions, load)?;
     let sources = (0..load.sessions).map(|index| layout.mix(index, load)).collect();
-    let from = Instant::now() + load.warmup;
     let threads = load.threads.min(load.sessions);
+    around.begin_together()?;
+    let from = Instant::now() + load.warmup;
     let arrivals =
         load.per_second.map(|per_second| Arrivals::new(per_second / as_f64(threads as u64), load.seed));
     let schedule = Schedule { outstanding: load.outstanding, from, to: from + load.window, arrivals };
-    let mut loaded = under_load(sessions, sources, threads, schedule, processes)?;
+    let mut loaded = under_load(sessions, sources, threads, schedule, around)?;
     layout.remove(&mut loaded.sessions)?;
-    loaded.finish(schedule)
+    loaded.finish(schedule, around)
 }
 
 /// What [`under_load`] has seen.
@@ -126,18 +129,29 @@ pub(crate) struct Loaded {
     /// With nothing outstanding.
     pub(crate) sessions: Vec<Session>,
     pub(crate) tally: Tally,
-    server_cpu: Option<Duration>,
-    machine: MachineUse,
-    threads: usize,
+    seen: Seen,
 }
 
 impl Loaded {
     /// Closes the sessions; what the window has shown.
-    pub(crate) fn finish(self, schedule: Schedule) -> Result<Measurement> {
-        let Self { sessions, tally, server_cpu, machine, threads } = self;
+    pub(crate) fn finish(self, schedule: Schedule, around: Surroundings<'_>) -> Result<Measurement> {
+        let Self { sessions, tally, seen } = self;
         session::close_all(sessions)?;
-        Ok(Measurement { tally, window: schedule.to - schedule.from, server_cpu, machine, threads })
+        judge(tally, seen, schedule, around)
     }
+}
+
+/// What a window has shown, together with what other generators have counted in theirs.
+pub(crate) fn judge(
+    tally: Tally,
+    seen: Seen,
+    schedule: Schedule,
+    around: Surroundings<'_>,
+) -> Result<Measurement> {
+    let window = schedule.to - schedule.from;
+    let objections = objections(&tally, &seen, window);
+    let own = Measurement { tally, window, server_cpu: seen.server_cpu, objections };
+    around.end_together(own)
 }
 
 /// Puts sessions under load from several threads and looks at servers and machine at both ends of the window.
@@ -146,36 +160,23 @@ pub(crate) fn under_load<S: Source + Send>(
     sources: Vec<S>,
     threads: usize,
     schedule: Schedule,
-    processes: Option<&ServerProcesses>,
+    around: Surroundings<'_>,
 ) -> Result<Loaded> {
-    let shares = deal(sessions.into_iter().zip(sources), threads);
-    let cpu_time = || processes.map(ServerProcesses::cpu_time).transpose();
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..)
-            .zip(shares)
-            .map(|(thread, share)| {
-                let arrivals = schedule.arrivals.map(|arrivals| arrivals.of_thread(thread));
-                scope.spawn(move || drive(share, Schedule { arrivals, ..schedule }))
-            })
-            .collect();
-        let ended = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
-        interrupt::sleep_until(schedule.from, ended)?;
-        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now());
-        interrupt::sleep_until(schedule.to, ended)?;
-        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now());
-        let (mut sessions, mut tally) = (Vec::new(), Tally::new());
-        for worker in workers {
-            let (driven, counted) = worker.join().map_err(|_| anyhow!("a load thread panicked"))??;
-            sessions.extend(driven);
-            tally.add(&counted);
-        }
-        let server_cpu = cpu_at_to.zip(cpu_at_from).map(|(to, from)| to.saturating_sub(from));
-        let machine = machine_at_to.since(&machine_at_from);
-        Ok(Loaded { sessions, tally, server_cpu, machine, threads })
-    })
+    let work = (0..).zip(deal(sessions.into_iter().zip(sources), threads)).map(|(thread, share)| {
+        let arrivals = schedule.arrivals.map(|arrivals| arrivals.of_thread(thread));
+        move |replies: &_| drive(share, Schedule { arrivals, ..schedule }, replies)
+    });
+    let (driven, seen) = on_threads(work.collect(), schedule, around)?;
+    let (mut sessions, mut tally) = (Vec::new(), Tally::new());
+    for (own, counted) in driven {
+        sessions.extend(own);
+        tally.add(&counted);
+    }
+    Ok(Loaded { sessions, tally, seen })
 }
 
-fn deal<T>(items: impl Iterator<Item = T>, hands: usize) -> Vec<Vec<T>> {
+/// Items dealt as cards are; hands without any are left out.
+pub(crate) fn deal<T>(items: impl Iterator<Item = T>, hands: usize) -> Vec<Vec<T>> {
     let mut dealt: Vec<Vec<T>> = (0..hands).map(|_| Vec::new()).collect();
     items.enumerate().for_each(|(index, item)| dealt[index % hands].push(item));
     dealt.retain(|hand| !hand.is_empty());
@@ -185,7 +186,13 @@ fn deal<T>(items: impl Iterator<Item = T>, hands: usize) -> Vec<Vec<T>> {
 /// A path for one measurement's znodes that no other measurement has used.
 pub(crate) fn fresh_root() -> String {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    format!("/bench-{:x}-{:x}", since_epoch.as_micros(), std::process::id())
+    format!("/bench-{:x}-{:x}", since_epoch.as_micros(), run_id())
+}
+
+/// A number that no other run has: generators on several machines, in containers too, may well have the same process id.
+pub(crate) fn run_id() -> u64 {
+    static ID: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
+    *ID
 }
 
 /// The znodes of one measurement and who uses which.
@@ -252,6 +259,7 @@ fn number(znode: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{Machine, MachineUse};
 
     #[test]
     fn sessions_are_dealt_evenly_and_idle_threads_left_out() {
@@ -260,9 +268,36 @@ mod tests {
     }
 
     #[test]
+    fn a_window_without_replies_or_with_late_requests_does_not_count() {
+        let quiet = || Seen { server_cpu: None, machine: Machine::now().since(&Machine::now()) };
+        let mut tally = Tally::new();
+        let window = Duration::from_secs(1);
+        assert_eq!(objections(&tally, &quiet(), window), ["no reply came inside the window"]);
+        tally.operations = 100;
+        tally.late = 20;
+        assert!(objections(&tally, &quiet(), window).is_empty());
+        tally.late = 21;
+        assert_eq!(
+            objections(&tally, &quiet(), window),
+            ["the load generator was late with 21 % of the requests"]
+        );
+    }
+
+    #[test]
+    fn one_full_thread_is_the_limit_beside_an_idle_one() {
+        let machine = MachineUse::ALL_IDLE;
+        let mut tally = Tally::new();
+        tally.operations = 1;
+        tally.add_cpu(Duration::from_millis(990));
+        tally.add(&Tally::new());
+        let found = objections(&tally, &Seen { server_cpu: None, machine }, Duration::from_secs(1));
+        assert!(found.len() == 1 && found[0].starts_with("the load generator was the limit"), "{found:?}");
+    }
+
+    #[test]
     fn roots_differ_between_measurements() {
         let first = fresh_root();
-        thread::sleep(Duration::from_micros(2));
+        std::thread::sleep(Duration::from_micros(2));
         assert_ne!(first, fresh_root());
     }
 }

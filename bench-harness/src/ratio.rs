@@ -10,6 +10,7 @@ use crate::environment::Environment;
 use crate::measure::{Load, Measurement, measure};
 use crate::server_cpu::ServerProcesses;
 use crate::statistics::median;
+use crate::window::Surroundings;
 use crate::{args, descriptors};
 
 /// Saturates servers with a mix of getData and setData, every reply checked.
@@ -163,7 +164,7 @@ pub(crate) fn run(args: &RatioArgs) -> Result<()> {
     let load = args.load();
     let mut runs = Vec::with_capacity(args.runs);
     for run in 1..=args.runs {
-        let measurement = measure(&args.servers, processes.as_ref(), &load)
+        let measurement = measure(&args.servers, Surroundings::servers(processes.as_ref()), &load)
             .with_context(|| format!("run {run} is an error, not a result"))?;
         let row = Row::of(&measurement);
         if !args.json {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ringkeeper_wire::frame::{FRAME_HEADER_LEN, begin_frame, end_frame};
 use ringkeeper_wire::{
     AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest,
-    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, Xid,
+    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, Xid, xid,
 };
 
 /// Any version will do, for setData and delete.
@@ -46,13 +46,27 @@ pub(crate) fn close_session(out: &mut Vec<u8>, xid: i32) {
     append(out, xid, &Request::CloseSession);
 }
 
+/// Keeps the session alive.
+pub(crate) fn ping(out: &mut Vec<u8>) {
+    append(out, xid::PING.0, &Request::Ping);
+}
+
 /// Creates a persistent znode.
 pub(crate) fn create(out: &mut Vec<u8>, xid: i32, path: &str, data: &[u8]) {
+    create_as(CreateMode::Persistent, out, xid, path, data);
+}
+
+/// Creates a znode that goes when the session ends.
+pub(crate) fn create_ephemeral(out: &mut Vec<u8>, xid: i32, path: &str, data: &[u8]) {
+    create_as(CreateMode::Ephemeral, out, xid, path, data);
+}
+
+fn create_as(mode: CreateMode, out: &mut Vec<u8>, xid: i32, path: &str, data: &[u8]) {
     let create = CreateRequest {
         path: path.into(),
         data: Some(data),
         acl: Some(OPEN_ACL.as_slice().into()),
-        flags: CreateMode::Persistent.to_wire(),
+        flags: mode.to_wire(),
     };
     append(out, xid, &Request::Create(create));
 }

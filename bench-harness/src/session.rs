@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame};
@@ -86,6 +86,11 @@ impl Session {
         (self.stream, self.next_xid)
     }
 
+    /// The one that it is on.
+    pub(crate) const fn server(&self) -> SocketAddr {
+        self.server
+    }
+
     /// Sends the request that `encode` appends under the xid it is given. Await it with
     /// [`Session::receive`], in the order of sending.
     pub(crate) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>, i32)) -> io::Result<()> {
@@ -104,6 +109,28 @@ impl Session {
     pub(crate) fn receive_event(&mut self) -> Result<WatcherEvent<'_>, Fault> {
         let body = reply::body_of(self.read_frame()?, xid::NOTIFICATION.0)?;
         Ok(WatcherEvent::from_bytes(body)?)
+    }
+
+    /// Whether a notification comes within `patience`. If none does, the session is kept alive meanwhile.
+    pub(crate) fn is_notified_within(&mut self, patience: Duration) -> Result<bool, Fault> {
+        request::ping(&mut self.out);
+        self.flush()?;
+        let began = Instant::now();
+        self.stream.set_read_timeout(Some(patience))?;
+        // The answer to the ping must not be left for whoever reads next.
+        let (mut notified, mut answered) = (false, false);
+        while !(notified && answered) {
+            match self.read_frame().and_then(reply::split) {
+                Ok((header, _)) if header.xid == xid::NOTIFICATION => notified = true,
+                Ok((header, _)) if header.xid == xid::PING => answered = true,
+                Ok((header, _)) => return Err(Fault::Unasked(header.xid.0)),
+                Err(Fault::Missing { .. }) if answered => break,
+                Err(Fault::Missing { .. }) if began.elapsed() < PATIENCE => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(notified)
     }
 
     /// Sends a request and awaits its reply.

@@ -1,5 +1,5 @@
 //! The step between the harness and a server that it starts: asks the kernel to end the server when the
-//! harness ends, however that comes about, then becomes the server.
+//! harness ends, however that comes about, keeps to the servers' cores, then becomes the server.
 //!
 //! A step of its own, because the request must be made by the child itself, between fork and exec, where
 //! the standard library offers no safe place.
@@ -12,6 +12,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use crate::cores;
+
 /// This very program, also when it was built anew meanwhile and its path leads to another one.
 pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
@@ -21,6 +23,9 @@ pub(crate) struct SuperviseArgs {
     /// The process to end with
     #[arg(long)]
     parent: i32,
+    /// Cores to keep to, separated by commas [default: all]
+    #[arg(long)]
+    cores: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -30,7 +35,11 @@ pub(crate) struct SuperviseArgs {
 /// main thread: to the kernel, the parent is the thread that started the child.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new(OWN_PROGRAM);
-    command.arg("supervise").arg("--parent").arg(std::process::id().to_string()).arg("--").arg(program);
+    command.arg("supervise").arg("--parent").arg(std::process::id().to_string());
+    if let Some(cores) = cores::of_servers() {
+        command.arg("--cores").arg(cores);
+    }
+    command.arg("--").arg(program);
     command
 }
 
@@ -40,6 +49,9 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<()> {
     // The parent may have ended before the request was made.
     if getppid().map(Pid::as_raw_pid) != Some(args.parent) {
         bail!("the process to end with is gone");
+    }
+    if let Some(cores) = &args.cores {
+        cores::keep_to_list(cores)?;
     }
     let [program, arguments @ ..] = args.command.as_slice() else { bail!("no program") };
     Err(Command::new(program).args(arguments).exec())

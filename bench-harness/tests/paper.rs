@@ -9,20 +9,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const HARNESS: &str = env!("CARGO_BIN_EXE_bench-harness");
 
 /// How long anything may take before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn paper(folder: &Path, arguments: &[&str]) -> Command {
+    paper_in(folder, &folder.join("results"), arguments)
+}
+
+fn paper_in(work_dir: &Path, out: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(HARNESS);
-    command
-        .arg("paper")
-        .arg("--quick")
-        .arg("--work-dir")
-        .arg(folder)
-        .arg("--out")
-        .arg(folder.join("results"));
+    command.arg("paper").arg("--quick").arg("--work-dir").arg(work_dir).arg("--out").arg(out);
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -49,16 +49,37 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Processes that `parent` has started and that run.
-fn children_of(parent: &Child) -> Vec<i32> {
-    let parent = i32::try_from(parent.id()).unwrap();
+/// Processes whose command line names `folder`, as that of everything does that the harness starts on it.
+fn processes_on(folder: &Path) -> Vec<i32> {
+    let folder = folder.to_str().unwrap();
     let processes = procfs::process::all_processes().unwrap().flatten();
-    let stats = processes.filter_map(|process| process.stat().ok());
-    stats.filter(|stat| stat.ppid == parent && stat.state != 'Z').map(|stat| stat.pid).collect()
+    let on_folder = processes.filter(|process| {
+        let command = process.cmdline().unwrap_or_default();
+        let running = process.stat().is_ok_and(|stat| stat.state != 'Z');
+        running && command.iter().any(|argument| argument.contains(folder))
+    });
+    on_folder.map(|process| process.pid).collect()
 }
 
-fn runs(pid: i32) -> bool {
-    procfs::process::Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.state != 'Z')
+/// Members that the harness has started and that have become what they are to be.
+fn members_on(folder: &Path) -> usize {
+    let is_member = |pid: &i32| {
+        let command = procfs::process::Process::new(*pid).and_then(|process| process.cmdline());
+        command.is_ok_and(|command| command.get(1).is_some_and(|first| first == "broadcast-member"))
+    };
+    processes_on(folder).iter().filter(|pid| is_member(pid)).count()
+}
+
+/// Three members that measure for longer than any test takes.
+fn endless(folder: &Path) -> Child {
+    let arguments = ["--only", "fig7", "--ringkeeper", HARNESS, "--sizes", "3", "--runs", "1000"];
+    paper(folder, &arguments).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn end_with(signal: Signal, harness: &mut Child, folder: &Path) {
+    kill_process(Pid::from_child(harness), signal).unwrap();
+    harness.wait().unwrap();
+    wait_for("the end of everything that was started", || processes_on(folder).is_empty().then_some(()));
 }
 
 #[test]
@@ -81,21 +102,26 @@ fn an_experiment_leaves_its_data_its_picture_and_an_index_that_keeps_other_text(
 }
 
 #[test]
-fn a_killed_harness_leaves_no_server_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    // Long enough to be killed in the middle.
-    let mut harness =
-        paper(folder.path(), &["--only", "fig7", "--ringkeeper", HARNESS, "--sizes", "3", "--runs", "1000"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-    let members = wait_for("three members", || {
-        let members = children_of(&harness);
-        (members.len() == 3).then_some(members)
-    });
-    harness.kill().unwrap();
-    harness.wait().unwrap();
-    wait_for("the members' end", || members.iter().all(|pid| !runs(*pid)).then_some(()));
+fn a_harness_that_is_ended_by_a_signal_leaves_no_server_behind() {
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut harness = endless(folder.path());
+        wait_for("three members", || (members_on(folder.path()) == 3).then_some(()));
+        end_with(signal, &mut harness, folder.path());
+    }
+}
+
+#[test]
+fn a_harness_that_is_killed_while_it_starts_servers_leaves_none_behind() {
+    for step in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut harness = endless(folder.path());
+        // Before the first member, between them, and behind the last one, whatever the machine's speed.
+        let enough = (step % 5).min(4);
+        wait_for("some processes", || (processes_on(folder.path()).len() >= enough).then_some(()));
+        sleep(Duration::from_millis(u64::try_from(step).unwrap()));
+        end_with(Signal::KILL, &mut harness, folder.path());
+    }
 }
 
 #[test]
@@ -129,16 +155,76 @@ fn an_unreachable_server_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let error = error_of(paper(folder.path(), &["--servers", &address]));
-    assert!(error.contains(&format!("cannot reach server {address}")), "{error}");
+    for more in [&[][..], &["--generators", "2"], &["--join", "b"]] {
+        let mut command = paper(folder.path(), &["--servers", &address]);
+        if more == ["--join", "b"] {
+            command = joining(&address, "b");
+        } else {
+            command.args(more);
+        }
+        let error = error_of(command);
+        assert!(error.contains(&format!("cannot reach server {address}")), "{error}");
+    }
+}
+
+fn joining(servers: &str, name: &str) -> Command {
+    let mut command = Command::new(HARNESS);
+    command.args(["paper", "--servers", servers, "--join", name]).stdin(Stdio::null());
+    command
 }
 
 #[test]
 fn too_few_descriptors_are_an_error_that_says_how_many_are_needed() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
-    command.arg("-c").arg("ulimit -n 100 && exec \"$@\"").arg("sh").arg(HARNESS);
+    command.arg("-c").arg("ulimit -n 256 && exec \"$@\"").arg("sh").arg(HARNESS);
     command.arg("paper").arg("--ringkeeper").arg(HARNESS).arg("--out").arg(folder.path());
     let error = error_of(command);
-    assert!(error.contains("too few file descriptors") && error.contains("hard limit is 100"), "{error}");
+    assert!(error.contains("too few file descriptors") && error.contains("hard limit is 256"), "{error}");
+}
+
+#[test]
+fn without_java_zookeeper_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("zookeeper-3.9.5.jar"), "").unwrap();
+    let jars = folder.path().to_str().unwrap();
+    let mut command = paper(folder.path(), &["--ringkeeper", HARNESS, "--zookeeper", jars]);
+    let error = error_of({
+        command.env("PATH", folder.path());
+        command
+    });
+    assert!(error.contains("no java in the PATH"), "{error}");
+}
+
+#[test]
+fn a_wrong_path_to_a_server_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = error_of(paper(folder.path(), &["--ringkeeper", "/nowhere/ringkeeper"]));
+    assert!(error.contains("no ringkeeper at /nowhere/ringkeeper"), "{error}");
+    let error = error_of(paper(folder.path(), &["--ringkeeper", HARNESS, "--etcd", "/nowhere/etcd"]));
+    assert!(error.contains("no etcd at /nowhere/etcd"), "{error}");
+    let error = error_of(paper(folder.path(), &["--ringkeeper", HARNESS, "--etcd", HARNESS]));
+    assert!(error.contains("is no etcd"), "{error}");
+}
+
+#[test]
+fn results_that_cannot_be_written_are_an_error_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    // The other one is a folder into which nobody may write, root included.
+    for out in [file.join("results"), "/proc/self".into()] {
+        let command = paper_in(folder.path(), &out, &["--only", "fig7", "--ringkeeper", HARNESS]);
+        let error = error_of(command);
+        assert!(error.contains("cannot make the folder") && error.contains("--out"), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_folder_for_the_servers_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("nowhere");
+    let results = folder.path().join("results");
+    let error = error_of(paper_in(&missing, &results, &["--only", "fig7", "--ringkeeper", HARNESS]));
+    assert!(error.contains("nowhere") && error.contains("--work-dir"), "{error}");
 }

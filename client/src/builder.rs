@@ -36,6 +36,8 @@ pub struct Builder {
     watch_events_max: usize,
     resume: Option<SessionTicket>,
     seed: Option<u64>,
+    #[cfg(feature = "mutations")]
+    mutation: crate::mutation::Mutation,
 }
 
 impl Builder {
@@ -53,6 +55,8 @@ impl Builder {
             watch_events_max: 64 * 1024,
             resume: None,
             seed: None,
+            #[cfg(feature = "mutations")]
+            mutation: crate::mutation::Mutation::None,
         }
     }
 
@@ -122,9 +126,17 @@ impl Builder {
         self
     }
 
-    /// Decides the order in which servers are tried, for runs that are to be repeated. Random by default.
+    /// Decides the order in which servers are tried, for runs that are to be repeated; in a host
+    /// (`Builder::host`) also the names of znodes. Random by default.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// Plants a fault, so that a test shows that it would see it.
+    #[cfg(feature = "mutations")]
+    pub const fn mutation(mut self, mutation: crate::mutation::Mutation) -> Self {
+        self.mutation = mutation;
         self
     }
 
@@ -138,11 +150,31 @@ impl Builder {
     /// # Errors
     /// The connection string or a setting is wrong, or the system refuses a thread.
     pub fn open(self) -> Result<Client> {
-        let ConnectString { servers, chroot } = ConnectString::parse(&self.connect_string)?;
+        let watch_events_max = self.watch_events_max;
+        let (config, ConnectString { servers, chroot }) = self.checked()?;
+        Ok(Client::new(driver::start(config, servers)?, chroot, watch_events_max))
+    }
+
+    /// A client without thread, socket and clock of its own, which the [`Host`](crate::hosted::Host) drives from `now` on: see
+    /// [`crate::hosted`].
+    ///
+    /// # Errors
+    /// The connection string or a setting is wrong.
+    #[cfg(feature = "hosted")]
+    pub fn host(self, now: crate::core::Millis) -> Result<(Client, driver::hosted::Host)> {
+        let watch_events_max = self.watch_events_max;
+        let (config, ConnectString { chroot, .. }) = self.checked()?;
+        let (host, shared) = driver::hosted::Host::start(config, now);
+        Ok((Client::new(shared, chroot, watch_events_max), host))
+    }
+
+    /// What the core is built from, and the servers.
+    fn checked(self) -> Result<(Config, ConnectString)> {
+        let text = ConnectString::parse(&self.connect_string)?;
         let config = Config {
             session_timeout_ms: self.session_timeout_ms()?,
             connect_timeout_ms: self.connect_timeout.map(millis),
-            server_count: servers.len(),
+            server_count: text.servers.len(),
             read_only: self.read_only,
             credentials: self.credentials,
             requests_max: self.requests_max,
@@ -151,12 +183,13 @@ impl Builder {
             reply_len_max: self.reply_len_max,
             seed: self.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0),
             resume: self.resume,
+            #[cfg(feature = "mutations")]
+            mutation: self.mutation,
         };
         if config.requests_max == 0 || config.bytes_max == 0 || self.watch_events_max == 0 {
             return Err(Error::InvalidSetting("a queue without room"));
         }
-        let shared = driver::start(config, servers)?;
-        Ok(Client::new(shared, chroot, self.watch_events_max))
+        Ok((config, text))
     }
 
     fn session_timeout_ms(&self) -> Result<u32> {

@@ -368,6 +368,17 @@ impl Client {
         self.0.shared.spawn(future);
     }
 
+    /// A word that no other client uses.
+    pub(crate) fn unique_name(&self) -> uuid::Uuid {
+        self.0.shared.unique_name()
+    }
+
+    /// The planted fault.
+    #[cfg(feature = "mutations")]
+    pub(crate) fn mutation(&self) -> crate::mutation::Mutation {
+        self.0.shared.read(|core, _| core.mutation())
+    }
+
     /// Queues a request whose body `encode` appends.
     pub(crate) fn call<T: Send + 'static>(
         &self,

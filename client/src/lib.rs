@@ -73,6 +73,10 @@ mod decode;
 mod driver;
 mod error;
 mod event;
+#[cfg(feature = "mutations")]
+pub mod mutation;
+#[cfg(not(feature = "mutations"))]
+mod mutation;
 pub mod path;
 pub mod recipes;
 mod stat;
@@ -83,6 +87,8 @@ pub use acl::Acl;
 pub use builder::Builder;
 pub use client::{Client, Connecting, Reconfiguration};
 pub use create::{CreateMode, CreateOptions, Created};
+#[cfg(feature = "hosted")]
+pub use driver::hosted;
 pub use driver::{Reply, StateChanges, Wait};
 pub use error::{Error, Outcome, Result};
 pub use event::{EventKind, SessionState, WatchEvent};

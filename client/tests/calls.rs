@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use ringkeeper_client::{
-    Acl, AddWatchMode, Client, CreateMode, Error, EventKind, OpResult, Outcome, Perms, ReadResult,
+    Acl, AddWatchMode, CreateMode, Error, EventKind, OpResult, Perms, ReadResult, Reconfiguration,
     SessionState, Wait, WatcherType,
 };
 use support::proxy::Proxy;
@@ -188,6 +188,67 @@ fn persistent_watches_stream_until_they_are_dropped() {
 }
 
 #[test]
+fn removed_watches_tell_nothing_any_more() {
+    let Some(servers) = servers() else { return };
+    let client = servers.client();
+    client.create("/r", b"", CreateMode::Persistent).wait().expect("created");
+    let (_, data) = client.get_data_and_watch("/r").wait().expect("watched");
+    let (_, children) = client.get_children_and_watch("/r").wait().expect("watched");
+    let stream = client.watch("/r", AddWatchMode::Persistent).wait().expect("watched");
+    for kind in [WatcherType::Data, WatcherType::Children, WatcherType::Persistent] {
+        assert_eq!(client.check_watches("/r", kind).wait(), Ok(()), "{kind:?}");
+        assert_eq!(client.remove_watches("/r", kind).wait(), Ok(()), "{kind:?}");
+        assert_eq!(client.check_watches("/r", kind).wait(), Err(Error::NoWatcher), "{kind:?}");
+        assert_eq!(client.remove_watches("/r", kind).wait(), Err(Error::NoWatcher), "{kind:?}");
+    }
+    client.set_data("/r", b"x", None).wait().expect("set");
+    client.create("/r/c", b"", CreateMode::Persistent).wait().expect("created");
+    assert_eq!(data.wait_timeout(Duration::ZERO), None);
+    assert_eq!(children.wait_timeout(Duration::ZERO), None);
+    let mut stream = stream;
+    assert_eq!(stream.next().wait_timeout(Duration::ZERO), None);
+}
+
+#[test]
+fn events_that_are_not_read_in_time_are_counted() {
+    let Some(servers) = servers() else { return };
+    let client = servers.builder().watch_events_max(2).connect().wait().expect("a session");
+    client.create("/s", b"", CreateMode::Persistent).wait().expect("created");
+    let mut stream = client.watch("/s", AddWatchMode::Persistent).wait().expect("watched");
+    for _ in 0..5 {
+        client.set_data("/s", b"x", None).wait().expect("set");
+    }
+    let mut next = || stream.next().wait().expect("not over");
+    assert_eq!(next().expect("an event").kind, EventKind::DataChanged);
+    assert_eq!(next().expect("an event").kind, EventKind::DataChanged);
+    assert_eq!(next(), Err(Error::EventsMissed(3)));
+    client.set_data("/s", b"x", None).wait().expect("set");
+    assert_eq!(next().expect("an event").kind, EventKind::DataChanged);
+}
+
+#[test]
+fn a_session_tells_its_timeout_its_lease_its_newest_zxid_and_its_end() {
+    let Some(servers) = servers() else { return };
+    // At once, and requests wait for the connection.
+    let client = servers.builder().open().expect("a client");
+    let created = client.create("/z", b"", CreateMode::Persistent).wait().expect("created");
+    assert!(client.last_zxid() >= created.stat.czxid);
+    assert_eq!(client.session_timeout(), Duration::from_secs(4));
+    assert!(client.lease() > Duration::ZERO && client.lease() <= client.session_timeout());
+    assert_eq!((client.end_reason(), client.state()), (None, SessionState::Connected));
+    client.close().wait().expect("closed");
+    assert_eq!((client.end_reason(), client.lease()), (Some(Error::Closed), Duration::ZERO));
+}
+
+#[test]
+fn members_are_changed_only_where_that_is_enabled() {
+    let Some(servers) = servers() else { return };
+    let client = servers.client();
+    let change = Reconfiguration { leaving: Some("9"), ..Reconfiguration::default() };
+    assert_eq!(client.reconfigure(&change).wait(), Err(Error::Server(-123)));
+}
+
+#[test]
 fn credentials_open_what_an_acl_closes() {
     let Some(servers) = servers() else { return };
     let owner = servers.builder().credential("digest", "user:secret").connect().wait().expect("a session");
@@ -261,30 +322,4 @@ fn mistakes_are_told_before_anything_is_sent() {
     let too_long = client.create("/long", &vec![0; 2 << 20], CreateMode::Persistent).wait();
     assert!(matches!(too_long, Err(Error::RequestTooLong { .. })));
     assert_eq!(client.exists("/long").wait(), Ok(None));
-}
-
-#[test]
-fn what_is_no_server_is_told_in_the_connect_timeout() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
-    let web_server = std::thread::spawn(move || {
-        use std::io::Write;
-        for stream in listener.incoming() {
-            // The client may be gone already.
-            if stream.is_err() || stream.is_ok_and(|mut s| s.write_all(b"HTTP/1.1 400 Bad\r\n\r\n").is_err())
-            {
-                return;
-            }
-        }
-    });
-    let connect = |address: &str| {
-        Client::builder(address).connect_timeout(Duration::from_millis(300)).connect().wait().err()
-    };
-    let error = connect(&address.to_string()).expect("no session");
-    assert!(matches!(&error, Error::Unreachable(why) if why.contains("not a ZooKeeper server")), "{error}");
-    assert_eq!(error.outcome(), Outcome::NotExecuted);
-    // Nobody listens on port 1.
-    assert!(matches!(connect("127.0.0.1:1"), Some(Error::Unreachable(_))));
-    assert!(matches!(connect("no colon:x"), Some(Error::InvalidConnectString { .. })));
-    drop(web_server);
 }

@@ -104,6 +104,64 @@ fn a_simple_lock_has_one_holder_at_a_time() {
 }
 
 #[test]
+fn a_simple_lock_is_tried_without_waiting() {
+    let Some(servers) = servers() else { return };
+    let (client, other) = (servers.client(), servers.client());
+    let (lock, theirs) = (SimpleLock::new(&client, "/tried"), SimpleLock::new(&other, "/tried"));
+    let holding = lock.try_acquire().wait().expect("tried").expect("free");
+    assert!(theirs.try_acquire().wait().expect("tried").is_none());
+    holding.release().wait().expect("released");
+    assert!(theirs.try_acquire().wait().expect("tried").is_some());
+}
+
+#[test]
+fn who_waits_for_a_read_write_lock_is_told_by_name() {
+    let Some(servers) = servers() else { return };
+    let client = servers.client();
+    let (reader, writer) =
+        (RwLock::new(&client, "/named").with_id("reader"), RwLock::new(&client, "/named").with_id("writer"));
+    let reading = reader.read().wait().expect("read");
+    let writing = thread::spawn({
+        let writer = writer.clone();
+        move || writer.write().wait().expect("write").release().wait()
+    });
+    while writer.contenders().wait().expect("read").len() < 2 {}
+    assert_eq!(reader.contenders().wait(), Ok(vec![b"reader".to_vec(), b"writer".to_vec()]));
+    reading.release().wait().expect("released");
+    assert_eq!(writing.join().expect("no panic"), Ok(()));
+}
+
+#[test]
+fn candidates_are_told_in_the_order_in_which_they_will_lead() {
+    let Some(servers) = servers() else { return };
+    let client = servers.client();
+    let election = |name: &str| Election::new(&client, "/candidates", name);
+    assert_eq!(election("one").leader().wait(), Ok(None));
+    let leadership = election("one").lead().wait().expect("leads");
+    let second = election("two");
+    let mut leading = pin!(second.lead());
+    assert!(leading.as_mut().wait_timeout(Duration::from_millis(50)).is_none());
+    while election("three").candidates().wait().expect("read").len() < 2 {}
+    assert_eq!(election("three").candidates().wait(), Ok(vec![b"one".to_vec(), b"two".to_vec()]));
+    leadership.release().wait().expect("resigned");
+    drop(leading.wait().expect("leads"));
+}
+
+#[test]
+fn a_writer_of_a_revocable_lock_waits_for_its_turn() {
+    let Some(servers) = servers() else { return };
+    let (client, other) = (servers.client(), servers.client());
+    let lock = RevocableLock::new(&other, "/patient");
+    let reading = RevocableLock::new(&client, "/patient").read().wait().expect("read");
+    let mut writing = pin!(lock.write());
+    assert!(writing.as_mut().wait_timeout(Duration::from_millis(50)).is_none());
+    assert_eq!(reading.revoked().wait_timeout(Duration::from_millis(50)), None);
+    let token = reading.fencing_token();
+    reading.release().wait().expect("released");
+    assert!(writing.wait().expect("write").fencing_token() > token);
+}
+
+#[test]
 fn a_writer_excludes_all_and_readers_only_writers() {
     let Some(servers) = servers() else { return };
     let lock = RwLock::new(&servers.client(), "/rw");
@@ -233,10 +291,12 @@ fn a_configuration_tells_every_last_change() {
     let stat = config.write(b"one", None).wait().expect("written");
     assert_eq!(next(), Some((b"one".to_vec(), stat)));
     let stat = config.write(b"two", stat.version).wait().expect("written");
+    assert_eq!(config.read().wait(), Ok(Some((b"two".to_vec(), stat))));
     assert_eq!(config.write(b"no", 7).wait(), Err(Error::BadVersion));
     assert_eq!(next(), Some((b"two".to_vec(), stat)));
     writer.delete("/app/config", None).wait().expect("deleted");
     assert_eq!(next(), None);
+    assert_eq!(config.read().wait(), Ok(None));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Instant;
 use ringkeeper_engine::prepare::{Context, execute};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn::{Outcome, Session, Txn, TxnOp};
+use ringkeeper_engine::txn::{Outcome, Session, SetData, Txn, TxnOp, Update, decode_batch, encode_batch};
 use ringkeeper_wire::{
     AclEntry, CreateRequest, DeleteRequest, MultiOp, Perms, Request, SessionId, SetDataRequest, Xid, Zxid,
 };
@@ -112,12 +112,47 @@ fn case(leader: &mut Leader, name: &str, mut operation: impl FnMut(&mut Leader, 
     println!("{name:<28} {:>6} ns {:>6} ns {:>6} ns", figures[0], figures[1], figures[2]);
 }
 
+/// What a start does with the log: batches of [`REPLAYED`] setData of 100 B on random znodes, decoded and applied.
+fn replay(leader: &mut Leader) {
+    const REPLAYED: usize = 200;
+    let mut zxid = leader.state.last_zxid().0;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut batches = Vec::new();
+        for _ in 0..OPERATIONS * 10 / REPLAYED {
+            let txns: Vec<Txn> = (0..REPLAYED)
+                .map(|_| {
+                    zxid += 1;
+                    let set = SetData {
+                        path: leader.random_path().into(),
+                        data: Some(DATA[..100].into()),
+                        version: 1,
+                    };
+                    let op = TxnOp::Update(Update::SetData(set));
+                    Txn { zxid: Zxid(zxid), session: SESSION, xid: Xid(1), time_ms: 3, op }
+                })
+                .collect();
+            let mut archive = rkyv::util::AlignedVec::new();
+            encode_batch(&txns, &mut archive);
+            batches.push(archive);
+        }
+        let start = Instant::now();
+        for batch in &batches {
+            leader.state.replay(&decode_batch(batch).expect("was just encoded"));
+        }
+        rounds.push(start.elapsed().as_nanos() / (OPERATIONS * 10) as u128);
+    }
+    let best = rounds.iter().min().expect("at least one round");
+    println!("{:<28} {best:>6} ns", "replay of setData 100 B");
+}
+
 fn main() {
     let mut leader = Leader::filled();
     println!("{:<28} {:>9} {:>9} {:>9}", "", "no clone", "1 in 64", "each");
     case(&mut leader, "nothing but a random path", |leader, _| {
         std::hint::black_box(leader.random_path());
     });
+    replay(&mut leader);
     case(&mut leader, "setData 1 KiB, random", |leader, _| {
         let path = leader.random_path();
         leader.set_data(&path);

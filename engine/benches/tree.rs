@@ -157,7 +157,7 @@ fn updates(tree: &mut Tree, shape: Shape) {
             let mut published = tree.clone();
             for paths in paths[round].chunks(batch) {
                 for path in paths {
-                    tree.set_data(path, Some(&PAYLOAD), 1, Zxid(2), 2).expect("exists");
+                    tree.set_data(path, Some(&PAYLOAD), 1, Zxid(2), 2, |_| ()).expect("exists");
                 }
                 published = black_box(tree.clone());
             }

@@ -138,21 +138,22 @@ impl State {
     }
 
     fn set_data(&mut self, stamp: Stamp, set: &SetData) -> Option<Effect> {
-        let znode = self.tree.get(&set.path)?;
+        let Self { tree, acls, digest, .. } = self;
         let hash = PathHash::of(&set.path);
-        let (before, bytes_before) = (znode.meta(), signed_len(znode.data()));
-        let acl = self.acls.fingerprint(before.acl);
-        self.digest.subtract(hash.data_term(znode.data()));
-        self.digest.subtract(hash.meta_term(&before, acl));
         let data = set.data.as_deref();
-        let time_ms = stamp.time_ms;
-        let znode = self.tree.set_data(&set.path, data, set.version, stamp.zxid, time_ms);
-        let znode = znode.expect("seen a moment ago");
-        self.digest.add(hash.data_term(data));
-        self.digest.add(hash.meta_term(&znode.meta(), acl));
-        let stat = znode.stat();
+        let mut bytes_before = 0;
+        // One look-up serves both sides of the digest: on a big tree it is what a write waits for.
+        let znode = tree.set_data(&set.path, data, set.version, stamp.zxid, stamp.time_ms, |before| {
+            bytes_before = signed_len(before.data());
+            digest.subtract(hash.data_term(before.data()));
+            digest.subtract(hash.meta_term(&before.meta(), acls.fingerprint(before.acl())));
+        });
+        let znode = znode.ok()?;
+        digest.add(hash.data_term(data));
+        digest.add(hash.meta_term(&znode.meta(), acls.fingerprint(znode.acl())));
+        let effect = Effect::DataSet { stat: znode.stat(), acl: acls.get(znode.acl()).clone() };
         self.charge(&set.path, 0, signed_len(data) - bytes_before);
-        Some(Effect::DataSet { stat, acl: self.acls.get(before.acl).clone() })
+        Some(effect)
     }
 
     fn set_acl(&mut self, set: &SetAcl) -> Option<Effect> {

@@ -221,6 +221,10 @@ impl StorageFile for DiskFile {
         Ok(synced?)
     }
 
+    fn is_cached(&self) -> bool {
+        matches!(self.disk, Disk::Buffered(_))
+    }
+
     async fn size(&self) -> io::Result<u64> {
         let len = match &self.disk {
             Disk::Direct(file) => file.file_size().await,

@@ -340,6 +340,10 @@ impl StorageFile for MemoryFile {
             .await
     }
 
+    fn is_cached(&self) -> bool {
+        false
+    }
+
     async fn size(&self) -> io::Result<u64> {
         self.storage.instant(OpKind::Size, &self.name, |disk, _| disk.len(self.inode)).await
     }

@@ -93,6 +93,9 @@ pub trait StorageFile: 'static {
     /// of any of them: it must not be tried again.
     async fn datasync(&self) -> io::Result<()>;
 
+    /// Whether writes wait in a page cache for the next sync, which takes as long as there is of them.
+    fn is_cached(&self) -> bool;
+
     /// Length in bytes.
     async fn size(&self) -> io::Result<u64>;
 

@@ -5,7 +5,6 @@ mod config;
 mod ensemble;
 mod migrate;
 mod placement;
-mod ring;
 mod server;
 mod signals;
 mod tools;

@@ -13,6 +13,7 @@ use crate::creates::Creates;
 use crate::driver::Schedule;
 use crate::measure::{Loaded, as_f64, fresh_root, under_load};
 use crate::session::{self, Session};
+use crate::window::Surroundings;
 use crate::{interrupt, request};
 
 /// Sessions that create, each under a parent of its own.
@@ -69,7 +70,7 @@ pub(crate) fn fill(servers: &[SocketAddr], each: u32) -> Result<Filled> {
     let sources = parents.iter().map(|parent| Creates::new(parent, each, PAYLOAD_LEN)).collect();
     let from = Instant::now();
     let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE, arrivals: None };
-    let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, None)?;
+    let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, Surroundings::default())?;
     let created = u64::from(each) * u64::from(SESSIONS);
     ensure!(tally.operations == created, "{} of {created} creates were answered", tally.operations);
     let last_reply = tally.last_reply.context("no creates")?;

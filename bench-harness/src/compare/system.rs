@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
+use crate::ensemble::{Seat, mode};
 use crate::environment::{Environment, first_line};
-use crate::supervise;
+use crate::{etcd, supervise};
 
 /// A system to measure.
 #[derive(Clone, Debug)]
@@ -23,6 +24,9 @@ pub(crate) enum System {
         /// As `-Xmx` takes it.
         heap_max: String,
     },
+    Etcd {
+        binary: PathBuf,
+    },
     /// The bare responder of [`crate::floor`]: what the machine, the kernel and the generator leave possible.
     Floor,
 }
@@ -34,8 +38,13 @@ const RINGKEEPER_SETTINGS: [&str; 2] = ["--option", "maxClientCnxns=0"];
 /// HTTP port. Forced writes are its default.
 const ZOO_CFG: &str = "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\n";
 
+/// etcd's setting where its default would not do: it refuses writes once 2 GB of history are there, and the windows of
+/// one experiment write more. Forced writes are its default.
+const ETCD_SETTINGS: &str = "quota-backend-bytes: 8589934592\n";
+
 /// Name of the file with a server's settings.
 const CONFIG_NAME: &str = "zoo.cfg";
+const ETCD_CONFIG_NAME: &str = "etcd.yml";
 
 /// Used if a logging library lies among the jars: warnings only, or it would log every request.
 const LOGBACK_XML: &str = r#"<configuration>
@@ -62,11 +71,21 @@ impl System {
         Ok(system)
     }
 
+    /// etcd, from its server binary.
+    pub(crate) fn etcd(binary: &Path) -> Result<Self> {
+        let binary = binary.canonicalize().with_context(|| format!("no etcd at {}", binary.display()))?;
+        let system = Self::Etcd { binary: binary.clone() };
+        let version = system.version()?;
+        ensure!(version.starts_with("etcd "), "{} is no etcd: its version is {version:?}", binary.display());
+        Ok(system)
+    }
+
     /// As tables name it.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Ringkeeper { .. } => "ringkeeper",
             Self::ZooKeeper { .. } => "ZooKeeper",
+            Self::Etcd { .. } => "etcd",
             Self::Floor => "floor",
         }
     }
@@ -74,8 +93,10 @@ impl System {
     /// The version that is measured.
     pub(crate) fn version(&self) -> Result<String> {
         match self {
-            Self::Ringkeeper { binary, .. } => first_line(Command::new(binary).arg("--version"))
-                .with_context(|| format!("{} does not tell its version", binary.display())),
+            Self::Ringkeeper { binary, .. } | Self::Etcd { binary } => {
+                first_line(Command::new(binary).arg("--version"))
+                    .with_context(|| format!("{} does not tell its version", binary.display()))
+            }
             Self::ZooKeeper { jars, .. } => jar_version(jars),
             Self::Floor => Ok(env!("CARGO_PKG_VERSION").to_owned()),
         }
@@ -97,28 +118,42 @@ impl System {
                 let java = first_line(Command::new("java").arg("-version"));
                 environment.add("java", java.context("no java in the PATH")?);
             }
+            Self::Etcd { .. } => {
+                environment.add("etcd", self.version()?);
+                environment.add("etcd settings", format!("{kind}, {}", ETCD_SETTINGS.trim_end()));
+            }
             Self::Floor => environment.add("floor", "a responder that frames, and answers with canned bytes"),
         }
         Ok(())
     }
 
-    /// Writes the configuration of a server of an ensemble; `servers` are the `server.N` lines. The data is in
-    /// `folder/data`, where `myid` is already.
-    pub(crate) fn write_ensemble_member(
-        &self,
-        folder: &Path,
-        address: SocketAddr,
-        servers: &str,
-    ) -> Result<()> {
-        let (ip, port, data) = (address.ip(), address.port(), folder.join("data"));
+    /// Writes the configuration of the server with seat `own` of an ensemble into `folder`, which is empty.
+    pub(crate) fn write_ensemble_member(&self, folder: &Path, own: Seat, all: &[Seat]) -> Result<()> {
+        let data = folder.join("data");
+        fs::create_dir(&data)?;
+        if let Self::Etcd { .. } = self {
+            return Ok(fs::write(folder.join(ETCD_CONFIG_NAME), etcd_config(&data, own, all))?);
+        }
+        fs::write(data.join("myid"), format!("{}\n", own.id))?;
         let java_only =
             if matches!(self, Self::ZooKeeper { .. }) { "admin.enableServer=false\n" } else { "" };
+        let (ip, port, data) = (own.client().ip(), own.client().port(), data.display());
+        let server =
+            |Seat { id, quorum, election, .. }: &Seat| format!("server.{id}={ip}:{quorum}:{election}\n");
         let text = format!(
-            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n{java_only}dataDir={}\n\
-             clientPortAddress={ip}\nclientPort={port}\n{servers}",
-            data.display()
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n{java_only}dataDir={data}\n\
+             clientPortAddress={ip}\nclientPort={port}\n{}",
+            all.iter().map(server).collect::<String>()
         );
         Ok(fs::write(folder.join(CONFIG_NAME), text)?)
+    }
+
+    /// What a server of an ensemble says that it is: `leader`, `follower`, or something else while it does not serve.
+    pub(crate) fn mode(&self, server: SocketAddr) -> Result<String> {
+        match self {
+            Self::Etcd { .. } => etcd::mode(server).map(str::to_owned),
+            _ => mode(server),
+        }
     }
 
     /// The command that runs the server whose configuration was written into `folder`.
@@ -133,6 +168,11 @@ impl System {
             Self::ZooKeeper { jars, heap_max } => {
                 let mut command = java(folder, jars, heap_max)?;
                 command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(cfg);
+                Ok(command)
+            }
+            Self::Etcd { binary } => {
+                let mut command = supervise::command(binary);
+                command.arg("--config-file").arg(folder.join(ETCD_CONFIG_NAME));
                 Ok(command)
             }
             Self::Floor => bail!("the floor is one process, and no ensemble"),
@@ -177,6 +217,7 @@ impl System {
                 command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(cfg);
                 Ok(command)
             }
+            Self::Etcd { .. } => bail!("etcd is measured in ensembles only"),
             Self::Floor => {
                 let mut command = supervise::command(Path::new(supervise::OWN_PROGRAM));
                 command.arg("floor").arg("--listen").arg(address.to_string());
@@ -184,6 +225,20 @@ impl System {
             }
         }
     }
+}
+
+fn etcd_config(data: &Path, own: Seat, all: &[Seat]) -> String {
+    let name = |seat: &Seat| format!("member{}", seat.id);
+    let peer = |seat: &Seat| format!("http://{}:{}", seat.client().ip(), seat.quorum);
+    let cluster: Vec<String> = all.iter().map(|seat| format!("{}={}", name(seat), peer(seat))).collect();
+    let (name, client, peer) = (name(&own), format!("http://{}", own.client()), peer(&own));
+    format!(
+        "name: {name}\ndata-dir: {}\nlisten-client-urls: {client}\nadvertise-client-urls: {client}\n\
+         listen-peer-urls: {peer}\ninitial-advertise-peer-urls: {peer}\ninitial-cluster: {}\n\
+         initial-cluster-state: new\n{ETCD_SETTINGS}",
+        data.display(),
+        cluster.join(",")
+    )
 }
 
 /// A JVM with ZooKeeper's classes and a log in `folder`; add the class to run and its arguments.

@@ -12,6 +12,7 @@ use super::server::Server;
 use super::system::System;
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::measure::{Load, as_f64, measure};
+use crate::window::Surroundings;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -112,24 +113,25 @@ fn load(reads_percent: u8, warmup: Duration, window: Duration) -> Load {
 }
 
 fn condition(server: &Server, length: Duration) -> Result<()> {
-    measure(server.addresses(), None, &load(50, Duration::ZERO, length)).map(drop)
+    measure(server.addresses(), Surroundings::default(), &load(50, Duration::ZERO, length)).map(drop)
 }
 
 fn saturate(server: &Server, reads_percent: u8, lengths: Lengths) -> Result<Vec<Metric>> {
     let load = load(reads_percent, lengths.warmup, lengths.window);
-    let measurement = measure(server.addresses(), Some(server.processes()), &load)?;
+    let measurement = measure(server.addresses(), Surroundings::servers(Some(server.processes())), &load)?;
     Ok(metrics_of(&measurement, "", &[50.0, 99.0, 99.9]))
 }
 
 fn set_one(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
     let load = Load { sessions: 1, outstanding: 1, znodes: 1, ..load(0, lengths.warmup, lengths.window) };
-    let measurement = measure(server.addresses(), Some(server.processes()), &load)?;
+    let measurement = measure(server.addresses(), Surroundings::servers(Some(server.processes())), &load)?;
     Ok(metrics_of(&measurement, "", &[50.0, 99.0, 99.9]))
 }
 
 fn load_of(server: &Server, lengths: Lengths) -> CreateLoad<'_> {
     let Lengths { warmup, window, .. } = lengths;
-    CreateLoad { servers: server.addresses(), processes: Some(server.processes()), warmup, window }
+    let around = Surroundings::servers(Some(server.processes()));
+    CreateLoad { servers: server.addresses(), around, warmup, window }
 }
 
 fn create_delete(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {

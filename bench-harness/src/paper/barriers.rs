@@ -50,6 +50,8 @@ impl Experiment for Barriers {
             published: published::table3(),
             over_servers: false,
             own_servers: false,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -80,7 +82,7 @@ fn measure(turn: &mut Turn<'_, '_>, clients: usize, series: &str, barriers: usiz
         ("requests", "requests/s", as_f64(crossed.requests) / seconds),
     ];
     figures.extend(around.server_cpu_figure(crossed.requests));
-    let objections = around.objections(crossed.generator_cpu, crossed.elapsed);
+    let objections = around.objections();
     turn.record(Place { series, x: as_f64(barriers as u64) }, &figures, &objections);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -11,16 +11,21 @@ use super::layout;
 use super::progress::Progress;
 use super::record::{ERROR, Record, Sample};
 use super::service::{Service, Subject};
-use crate::interrupt;
+use crate::creates::{CreateLoad, Creates, create_synchronously};
+use crate::driver::thread_cpu;
+use crate::generators::Generators;
 use crate::machine::{Machine, MachineUse};
-use crate::measure::{Load, Measurement, as_f64, measure};
+use crate::measure::{Load, Measurement, as_f64};
 use crate::server_cpu::ServerProcesses;
+use crate::window::Surroundings;
+use crate::{etcd, interrupt};
 
 /// Figures that several experiments have.
 pub(crate) const THROUGHPUT: &str = "throughput";
 pub(crate) const SERVER_CPU: &str = "server CPU";
 pub(crate) const LATENCY_P50: &str = "latency p50";
 pub(crate) const LATENCY_P99: &str = "latency p99";
+pub(crate) const GENERATOR_CPU: &str = "generator CPU";
 
 /// How long and how often to measure.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +96,8 @@ pub(crate) struct Settings {
     pub(crate) saturation: Saturation,
     pub(crate) work_dir: PathBuf,
     pub(crate) port: Option<u16>,
+    /// Where there are others than this one.
+    pub(crate) generators: Option<Generators>,
 }
 
 /// Latencies of one window, to be written as they are.
@@ -106,12 +113,25 @@ pub(crate) struct Bench<'s> {
     pub(crate) progress: &'s Progress,
     pub(crate) record: Record,
     pub(crate) latencies: Vec<Latencies>,
+    /// The experiment takes etcd too.
+    etcd: bool,
 }
 
 impl<'s> Bench<'s> {
     /// An empty record.
-    pub(crate) const fn new(settings: &'s Settings, progress: &'s Progress, record: Record) -> Self {
-        Self { settings, progress, record, latencies: Vec::new() }
+    pub(crate) fn new(settings: &'s Settings, progress: &'s Progress, record: Record, etcd: bool) -> Self {
+        let mut bench = Self { settings, progress, record, latencies: Vec::new(), etcd };
+        if settings.subjects.iter().any(Subject::is_etcd) {
+            let left_out = "etcd is left out: its API has nothing that compares with what is measured here.";
+            bench.record.notes.push(if etcd { etcd::ABOUT } else { left_out }.to_owned());
+        }
+        bench
+    }
+
+    /// The systems that the experiment measures.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
+        let etcd = self.etcd;
+        self.settings.subjects.iter().filter(move |subject| etcd || !subject.is_etcd())
     }
 
     pub(crate) const fn pace(&self) -> Pace {
@@ -151,7 +171,7 @@ impl<'s> Bench<'s> {
         let (starts, runs_a_start) = self.pace().pick((1, runs), (runs, 1));
         for start in 0..starts {
             for size in sizes {
-                for subject in &self.settings.subjects {
+                for subject in self.subjects() {
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
                     self.on_fresh_servers(subject, *size, runs, &mut each)?;
@@ -191,6 +211,10 @@ impl<'s> Bench<'s> {
         };
         let Some(error) = error else { return Ok(()) };
         interrupt::check()?;
+        if self.settings.generators.is_some() {
+            // The others are at another place by now: there is no way to go on together.
+            return Err(error);
+        }
         let tails = service.and_then(|service| service.log_tails());
         self.fail(system, size, run.saturating_sub(1).max(runs.start), &error, tails.as_deref());
         Ok(())
@@ -252,7 +276,15 @@ pub(crate) fn condition(service: &Service, saturation: &Saturation, length: Dura
         return Ok(());
     }
     let load = saturation.load(50, Duration::ZERO, length);
-    measure(service.addresses(), None, &load).map(drop)
+    service.measure(service.addresses(), Surroundings::default(), &load).map(drop)
+}
+
+/// What synchronous clients create.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreateShape {
+    pub(crate) payload_len: usize,
+    /// Each is deleted while the next one is created.
+    pub(crate) delete: bool,
 }
 
 /// One run of one system.
@@ -274,10 +306,12 @@ pub(crate) struct Origin<'o> {
     pub(crate) run: usize,
 }
 
-/// What servers and machine did while something was done.
+/// What servers, machine and this thread did while something was done on it.
 pub(crate) struct Around {
     server_cpu: Option<Duration>,
     machine: MachineUse,
+    /// Time of this thread on the CPU, as a share of all.
+    busy: f64,
 }
 
 impl Around {
@@ -288,8 +322,8 @@ impl Around {
     }
 
     /// Why it counts for nothing; empty if it counts.
-    pub(crate) fn objections(&self, generator_cpu: Duration, elapsed: Duration) -> Vec<String> {
-        self.machine.objections(generator_cpu.as_secs_f64() / elapsed.as_secs_f64(), 1)
+    pub(crate) fn objections(&self) -> Vec<String> {
+        self.machine.objections(self.busy)
     }
 }
 
@@ -325,6 +359,40 @@ impl Turn<'_, '_> {
         self.service.processes()
     }
 
+    /// How many generators of load there are.
+    pub(crate) fn generators(&self) -> usize {
+        self.bench.settings.generators.as_ref().map_or(1, Generators::count)
+    }
+
+    /// Servers, other generators, and whoever watches.
+    pub(crate) fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings {
+            processes: self.processes(),
+            generators: self.bench.settings.generators.as_ref(),
+            spectator: Some(self.bench.progress),
+        }
+    }
+
+    /// Runs `load` against these of the servers once, through the system's own API.
+    pub(crate) fn measure(&self, servers: &[SocketAddr], load: &Load) -> Result<Measurement> {
+        self.service.measure(servers, self.surroundings(), load)
+    }
+
+    /// `clients` of them, each with one create outstanding.
+    pub(crate) fn create_synchronously(&self, clients: usize, shape: CreateShape) -> Result<Measurement> {
+        let Pace { warmup, window, .. } = self.pace();
+        let CreateShape { payload_len, delete } = shape;
+        let (servers, around) = (self.addresses(), self.surroundings());
+        if self.service.is_etcd() {
+            return etcd::create(servers, around, (clients, payload_len, delete), (warmup, window));
+        }
+        let load = CreateLoad { servers, around, warmup, window };
+        create_synchronously(&load, clients, |parent| {
+            let creates = Creates::new(parent, u32::MAX, payload_len);
+            if delete { creates.deleting() } else { creates }
+        })
+    }
+
     /// What is measured now, for whoever watches.
     pub(crate) fn at(&self, what: &str) {
         let (run, runs) = (self.run, self.pace().runs);
@@ -332,14 +400,16 @@ impl Turn<'_, '_> {
         self.bench.progress.at(&format!("run {run}/{runs}, {system}, {servers} servers, {what}"));
     }
 
-    /// Does something and looks at servers and machine before and after.
+    /// Does something on this thread and looks at servers and machine before and after.
     pub(crate) fn around<T>(&self, act: impl FnOnce(&[SocketAddr]) -> Result<T>) -> Result<(T, Around)> {
         let cpu_time = || self.processes().map(ServerProcesses::cpu_time).transpose();
         let (cpu_before, machine_before) = (cpu_time()?, Machine::now());
+        let (began, own_before) = (Instant::now(), thread_cpu());
         let done = act(self.addresses())?;
+        let busy = (thread_cpu() - own_before).as_secs_f64() / began.elapsed().as_secs_f64();
         let (cpu_after, machine_after) = (cpu_time()?, Machine::now());
         let server_cpu = cpu_after.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
-        Ok((done, Around { server_cpu, machine: machine_after.since(&machine_before) }))
+        Ok((done, Around { server_cpu, machine: machine_after.since(&machine_before), busy }))
     }
 
     /// Records figures, none of which counts if there are objections.
@@ -362,16 +432,12 @@ impl Turn<'_, '_> {
             (LATENCY_P99, "us", measured.latency_us(99.0)),
             ("latency p99.9", "us", measured.latency_us(99.9)),
             ("latency p99.99", "us", measured.latency_us(99.99)),
-            ("generator CPU", "% of a core", measured.generator_share() * 100.0),
+            (GENERATOR_CPU, "% of a core", measured.generator_share() * 100.0),
         ];
         if let Some(cpu) = measured.server_cpu_per_million() {
             figures.push((SERVER_CPU, "s per million operations", cpu));
         }
-        let mut objections = measured.objections();
-        if measured.tally.operations == 0 {
-            objections.push("no reply came inside the window".to_owned());
-        }
-        self.record(place, &figures, &objections);
+        self.record(place, &figures, &measured.objections);
         self.log(place, &measured.tally.latencies_ns, measured.window);
         let throughput = super::chart::number(measured.throughput());
         self.bench.progress.result(&format!("{throughput} operations/s"));

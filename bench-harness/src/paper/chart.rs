@@ -13,7 +13,12 @@ use super::record::Point;
 use super::scale::{Axis, Ruler};
 
 const WIDTH: u32 = 960;
-const HEIGHT: u32 = 600;
+
+/// Of title, plot and axes; the legend comes below, however long it is.
+const PLOT_HEIGHT: u32 = 520;
+
+/// Above the curves, for the numbers of marks.
+const HEADROOM: f64 = 1.08;
 
 /// As many as a ruler may have: it has chosen them.
 const TICKS: usize = 20;
@@ -23,10 +28,30 @@ const TICKS: usize = 20;
 pub(crate) enum Stroke {
     Solid,
     Dashed,
+    Dotted,
     /// Published figures, which are not ours.
     Published,
     /// A line without marks, for what changes all the time.
     Bare,
+}
+
+impl Stroke {
+    /// Lengths of dashes and of the gaps between them, where there are any.
+    const fn dashes(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Solid | Self::Bare => None,
+            Self::Dashed => Some((7, 5)),
+            Self::Dotted => Some((2, 3)),
+            Self::Published => Some((2, 4)),
+        }
+    }
+
+    const fn width(self) -> u32 {
+        match self {
+            Self::Solid | Self::Dashed | Self::Dotted => 2,
+            Self::Published | Self::Bare => 1,
+        }
+    }
 }
 
 /// One curve.
@@ -79,7 +104,9 @@ impl Chart {
         chart.series.retain(|series| !series.points.is_empty());
         let x_range = range(chart.points().map(|point| point.x)).context("nothing to draw")?;
         let y_range = range(chart.points().flat_map(|point| [point.least, point.greatest]));
-        let (x, y) = (x.ruler(x_range), y.ruler(y_range.context("nothing to draw")?));
+        let (least, greatest) = y_range.context("nothing to draw")?.into_inner();
+        let headroom = if self.marks.is_empty() { 1.0 } else { HEADROOM };
+        let (x, y) = (x.ruler(x_range), y.ruler(least..=greatest * headroom));
         chart.draw_on(path, x, y).map_err(|error| anyhow!("drawing {}: {error}", path.display()))
     }
 
@@ -88,11 +115,11 @@ impl Chart {
     }
 
     fn draw_on(&self, path: &Path, x: Ruler, y: Ruler) -> Result<(), Box<dyn std::error::Error>> {
-        let area = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
-        area.fill(&WHITE)?;
         let legend_height =
-            18 * i32::try_from(self.series.len().div_ceil(2) + self.marks.len().div_ceil(3))? + 14;
-        let (plot, legend) = area.split_vertically(i32::try_from(HEIGHT)? - legend_height);
+            18 * u32::try_from(self.series.len().div_ceil(2) + self.marks.len().div_ceil(3))? + 14;
+        let area = SVGBackend::new(path, (WIDTH, PLOT_HEIGHT + legend_height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let (plot, legend) = area.split_vertically(PLOT_HEIGHT);
         let mut chart = ChartBuilder::on(&plot)
             .caption(&self.title, ("sans-serif", 20))
             .margin(12)
@@ -164,15 +191,12 @@ impl Series {
     fn draw(&self, plot: &Plot<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let colour = self.colour();
         let line = self.points.iter().map(|point| (point.x, point.median));
-        match self.stroke {
-            Stroke::Solid => {
-                plot.draw(&PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2)))?
+        match self.stroke.dashes() {
+            None => {
+                let style = colour.stroke_width(self.stroke.width());
+                plot.draw(&PathElement::new(line.collect::<Vec<_>>(), style))?;
             }
-            Stroke::Bare => plot.draw(&PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(1)))?,
-            Stroke::Dashed => DashedLineSeries::new(line, 7, 5, colour.stroke_width(2))
-                .into_iter()
-                .try_for_each(|dash| plot.draw(&dash))?,
-            Stroke::Published => DashedLineSeries::new(line, 2, 4, colour.stroke_width(1))
+            Some((on, off)) => DashedLineSeries::new(line, on, off, colour.stroke_width(self.stroke.width()))
                 .into_iter()
                 .try_for_each(|dash| plot.draw(&dash))?,
         }
@@ -192,6 +216,7 @@ impl Series {
             match self.stroke {
                 Stroke::Published => plot.draw(&TriangleMarker::new(at, 6, colour.stroke_width(1)))?,
                 Stroke::Dashed => plot.draw(&Circle::new(at, 4, colour.stroke_width(2)))?,
+                Stroke::Dotted => plot.draw(&Cross::new(at, 4, colour.stroke_width(2)))?,
                 Stroke::Solid | Stroke::Bare => plot.draw(&Circle::new(at, 4, colour.filled()))?,
             }
         }
@@ -206,24 +231,17 @@ impl Series {
         y: i32,
     ) -> Result<(), Box<dyn std::error::Error>> {
         let colour = self.colour();
-        let line = [(x, y), (x + 32, y)];
         let middle = (x + 16, y);
-        match self.stroke {
-            Stroke::Solid | Stroke::Bare => area.draw(&PathElement::new(line, colour.stroke_width(2)))?,
-            Stroke::Dashed => {
-                for from in [x, x + 12, x + 24] {
-                    area.draw(&PathElement::new([(from, y), (from + 7, y)], colour.stroke_width(2)))?;
-                }
-            }
-            Stroke::Published => {
-                for from in (x..x + 32).step_by(6) {
-                    area.draw(&PathElement::new([(from, y), (from + 2, y)], colour.stroke_width(1)))?;
-                }
-            }
+        let style = colour.stroke_width(self.stroke.width());
+        let (on, off) = self.stroke.dashes().unwrap_or((32, 0));
+        let (on, period) = (i32::try_from(on)?, usize::try_from(on + off)?);
+        for from in (x..x + 32).step_by(period) {
+            area.draw(&PathElement::new([(from, y), ((from + on).min(x + 32), y)], style))?;
         }
         match self.stroke {
             Stroke::Solid => area.draw(&Circle::new(middle, 4, colour.filled()))?,
             Stroke::Dashed => area.draw(&Circle::new(middle, 4, colour.stroke_width(2)))?,
+            Stroke::Dotted => area.draw(&Cross::new(middle, 4, colour.stroke_width(2)))?,
             Stroke::Published => area.draw(&TriangleMarker::new(middle, 6, colour.stroke_width(1)))?,
             Stroke::Bare => {}
         }

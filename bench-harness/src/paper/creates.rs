@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 
-use super::bench::{Bench, LATENCY_P50, LATENCY_P99, PAYLOAD_LEN, Place, SERVER_CPU, THROUGHPUT};
+use super::bench::{
+    Bench, CreateShape, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, PAYLOAD_LEN, Place, SERVER_CPU, THROUGHPUT,
+};
 use super::experiment::{Experiment, Plan, View};
 use super::published;
 use super::scale::{Axis, Scale};
-use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::measure::as_f64;
 
 const WORKERS: [usize; 3] = [1, 10, 20];
@@ -35,16 +36,18 @@ impl Experiment for PaperCreates {
                     y: Axis { label: "median latency of a create, us", scale: Scale::Log },
                 },
             ],
-            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
+            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             published: published::table2(),
             over_servers: false,
             own_servers: false,
+            etcd: true,
+            many_generators: false,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
         let sizes = bench.sizes();
-        create(bench, &sizes, &WORKERS, |parent| Creates::new(parent, u32::MAX, PAYLOAD_LEN).deleting())
+        create(bench, &sizes, &WORKERS, CreateShape { payload_len: PAYLOAD_LEN, delete: true })
     }
 }
 
@@ -66,35 +69,26 @@ impl Experiment for ManyCreators {
                     y: Axis { label: "p99 latency of a create, us", scale: Scale::Log },
                 },
             ],
-            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
+            figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             published: Vec::new(),
             over_servers: false,
             own_servers: false,
+            etcd: true,
+            many_generators: false,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
         let size = bench.first_size();
-        create(bench, &[size], &CLIENTS, |parent| Creates::new(parent, u32::MAX, SMALL_LEN))
+        create(bench, &[size], &CLIENTS, CreateShape { payload_len: SMALL_LEN, delete: false })
     }
 }
 
-fn create(
-    bench: &mut Bench<'_>,
-    sizes: &[usize],
-    clients: &[usize],
-    source: impl Fn(&str) -> Creates,
-) -> Result<()> {
+fn create(bench: &mut Bench<'_>, sizes: &[usize], clients: &[usize], shape: CreateShape) -> Result<()> {
     bench.turns(sizes, |turn| {
         for clients in clients {
             turn.at(&format!("{clients} client(s)"));
-            let load = CreateLoad {
-                servers: turn.addresses(),
-                processes: turn.processes(),
-                warmup: turn.pace().warmup,
-                window: turn.pace().window,
-            };
-            let measured = create_synchronously(&load, *clients, &source)?;
+            let measured = turn.create_synchronously(*clients, shape)?;
             turn.record_measurement(Place { series: "", x: as_f64(*clients as u64) }, &measured);
         }
         Ok(())

@@ -56,6 +56,10 @@ pub(crate) struct Plan {
     pub(crate) over_servers: bool,
     /// It starts, kills or looks into servers, so it needs its own.
     pub(crate) own_servers: bool,
+    /// etcd's puts and ranges say something here.
+    pub(crate) etcd: bool,
+    /// More than one generator is of use: they go through the same windows together.
+    pub(crate) many_generators: bool,
 }
 
 /// One figure as a picture.
@@ -78,7 +82,10 @@ impl Plan {
     }
 
     fn chart(&self, view: &View, record: &Record) -> Chart {
-        let curves = record.curves(view.figure);
+        let mut curves = record.curves(view.figure);
+        // The sizes of one system beside each other, in whatever order they were measured.
+        let systems: Vec<String> = curves.iter().map(|curve| curve.system.clone()).collect();
+        curves.sort_by_key(|curve| systems.iter().position(|system| *system == curve.system));
         let palette = Palette::of(&curves);
         let mut series: Vec<Series> = Vec::new();
         for curve in &curves {
@@ -142,7 +149,11 @@ impl<'c> Palette<'c> {
 }
 
 fn stroke(curve: &Curve) -> Stroke {
-    if curve.system == "ZooKeeper" { Stroke::Dashed } else { Stroke::Solid }
+    match curve.system.as_str() {
+        "ZooKeeper" => Stroke::Dashed,
+        "etcd" => Stroke::Dotted,
+        _ => Stroke::Solid,
+    }
 }
 
 /// All experiments, those of the paper first.

@@ -6,6 +6,7 @@ use super::bench::{Bench, Place};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use crate::failover::kill_leaders;
+use crate::machine::Machine;
 use crate::measure::as_f64;
 
 const TIME: &str = "time without acknowledged writes";
@@ -34,6 +35,8 @@ impl Experiment for Failover {
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -42,10 +45,12 @@ impl Experiment for Failover {
         bench.turns(&[size], |turn| {
             let kills = turn.pace().pick(QUICK, FULL);
             turn.at(&format!("{kills} kills"));
+            let before = Machine::now();
             let gaps = kill_leaders(turn.service.ensemble()?, kills)?;
+            let objections = Machine::now().since(&before).objections(0.0);
             for (kill, gap) in (1_u64..).zip(gaps) {
                 let place = Place { series: "", x: as_f64(kill) };
-                turn.record(place, &[(TIME, "ms", gap.as_secs_f64() * 1e3)], &[]);
+                turn.record(place, &[(TIME, "ms", gap.as_secs_f64() * 1e3)], &objections);
             }
             turn.service.renew()
         })

@@ -39,6 +39,8 @@ impl Experiment for WatchFanout {
             published: Vec::new(),
             over_servers: false,
             own_servers: false,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -54,7 +56,7 @@ impl Experiment for WatchFanout {
                 // A notification is the operation here; leaving its watch is part of it.
                 figures.extend(around.server_cpu_figure(u64::from(changes) * watchers as u64));
                 let place = Place { series: "", x: as_f64(watchers as u64) };
-                turn.record(place, &figures, &around.objections(Duration::ZERO, Duration::from_secs(1)));
+                turn.record(place, &figures, &around.objections());
                 turn.log(place, &latencies, Duration::from_secs(1));
             }
             Ok(())

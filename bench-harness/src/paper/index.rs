@@ -17,7 +17,7 @@ const END: &str = "<!-- end -->";
 const HEADING: &str = "# Records of measurements\n";
 
 /// Facts that belong to the whole machine, shown once if all records agree.
-const SHARED: [&str; 10] = [
+const SHARED: [&str; 12] = [
     "cpu",
     "cores",
     "memory MiB",
@@ -26,6 +26,8 @@ const SHARED: [&str; 10] = [
     "ringkeeper",
     "ZooKeeper",
     "java",
+    "etcd",
+    "etcd settings",
     "file system",
     "ringkeeper settings",
 ];

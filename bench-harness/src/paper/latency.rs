@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Turn, condition};
+use super::bench::{Bench, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Turn, condition};
 use super::chart::number;
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
-use crate::measure::{Load, measure};
+use crate::measure::{Load, as_f64, measure};
+use crate::window::Surroundings;
 
 /// Sessions over which the requests are spread.
 const SESSIONS: usize = 64;
@@ -52,11 +53,14 @@ impl Experiment for LatencyUnderLoad {
                 "latency p99.9",
                 "latency p99.99",
                 SERVER_CPU,
+                GENERATOR_CPU,
                 "sent more than 1 ms late",
             ],
             published: Vec::new(),
             over_servers: false,
             own_servers: false,
+            etcd: false,
+            many_generators: true,
         }
     }
 
@@ -81,14 +85,15 @@ type Saturations = Vec<(&'static str, [f64; 2])>;
 fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
     let settings = bench.settings;
     let mut found = Vec::new();
-    for subject in &settings.subjects {
+    for subject in bench.subjects() {
         bench.progress.at(&format!("{}: how much it takes", subject.name()));
         let service = subject.serve(size, &settings.work_dir, settings.port)?;
         condition(&service, &settings.saturation, settings.pace.conditioning)?;
+        let around = Surroundings { generators: settings.generators.as_ref(), ..Surroundings::default() };
         let mut reached = [0.0; 2];
         for (kind, (_, reads_percent)) in KINDS.into_iter().enumerate() {
             let load = settings.saturation.load(reads_percent, settings.pace.warmup, settings.pace.window);
-            reached[kind] = measure(service.addresses(), None, &load).context("saturating")?.throughput();
+            reached[kind] = measure(service.addresses(), around, &load).context("saturating")?.throughput();
         }
         bench.note(format!(
             "{} saturated: {} reads/s, {} writes/s",
@@ -121,14 +126,15 @@ fn at_rate(turn: &mut Turn<'_, '_>, series: &str, reads_percent: u8, rate: f64) 
     let load = Load {
         sessions: SESSIONS,
         znodes: SESSIONS,
-        per_second: Some(rate),
+        per_second: Some(rate / as_f64(turn.generators() as u64)),
         // Twice as long: the far percentiles need many requests.
         window: (window * 2).max(Duration::from_secs(2)),
         ..turn.saturation().load(reads_percent, warmup, window)
     };
-    let measured = measure(turn.addresses(), turn.processes(), &load)?;
+    let measured = turn.measure(turn.addresses(), &load)?;
     let place = Place { series, x: rate };
     turn.record_measurement(place, &measured);
-    turn.record(place, &[("sent more than 1 ms late", "% of requests", measured.late_percent())], &[]);
+    let late = measured.late_percent();
+    turn.record(place, &[("sent more than 1 ms late", "% of requests", late)], &measured.objections);
     Ok(())
 }

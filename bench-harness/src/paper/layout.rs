@@ -1,6 +1,7 @@
 //! Znodes for an experiment, and their end.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,6 +11,7 @@ use super::bench::PAYLOAD_LEN;
 use crate::creates::Creates;
 use crate::driver::{Schedule, drive};
 use crate::lane::Source;
+use crate::measure::run_id;
 use crate::request;
 use crate::session::{self, Session};
 
@@ -27,7 +29,7 @@ pub(crate) fn pipeline<S: Source>(
 ) -> Result<(Session, Duration)> {
     let from = Instant::now();
     let schedule = Schedule { outstanding, from, to: from + PATIENCE, arrivals: None };
-    let (mut sessions, tally) = drive(vec![(session, source)], schedule)?;
+    let (mut sessions, tally) = drive(vec![(session, source)], schedule, &AtomicU64::new(0))?;
     let elapsed = tally.last_reply.map_or(Duration::ZERO, |last| last.saturating_duration_since(from));
     Ok((sessions.pop().context("the session is given back")?, elapsed))
 }
@@ -44,7 +46,7 @@ pub(crate) fn create_many(servers: &[SocketAddr], root: &str, count: usize) -> R
 /// Removes what this process has laid out on servers that are not its own.
 pub(crate) fn sweep(servers: &[SocketAddr]) -> Result<()> {
     let mut session = Session::open(*servers.first().context("no servers")?)?;
-    let own = format!("-{:x}", std::process::id());
+    let own = format!("-{:x}", run_id());
     for name in children(&mut session, "/")? {
         if name.starts_with("bench-") && name.ends_with(&own) {
             session = remove(session, format!("/{name}"))?;
@@ -59,7 +61,8 @@ fn children(session: &mut Session, path: &str) -> Result<Vec<String>> {
     Ok(children.iter().map(|name| name.into_owned()).collect())
 }
 
-fn remove(mut session: Session, root: String) -> Result<Session> {
+/// Removes a znode and all below it.
+pub(crate) fn remove(mut session: Session, root: String) -> Result<Session> {
     let mut paths = vec![root];
     let mut next = 0;
     while let Some(path) = paths.get(next).cloned() {

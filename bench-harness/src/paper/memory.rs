@@ -10,6 +10,7 @@ use crate::compare::System;
 use crate::compare::memory::memory;
 use crate::compare::server::Server;
 use crate::interrupt;
+use crate::machine::Machine;
 
 const GROWTH: &str = "resident memory growth";
 const LIVE_HEAP: &str = "live heap growth";
@@ -38,6 +39,8 @@ impl Experiment for Memory {
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -45,18 +48,26 @@ impl Experiment for Memory {
         let settings = bench.settings;
         let counts = bench.pace().pick(QUICK, FULL);
         for run in 1..=bench.pace().runs {
-            for system in settings.subjects.iter().filter_map(Subject::system) {
+            for system in bench.subjects().filter_map(Subject::system) {
                 for znodes in counts {
                     let at = format!("run {run}/{}, {}, {znodes} znodes", settings.pace.runs, system.name());
                     bench.progress.at(&at);
-                    match grow(bench, system, znodes) {
+                    let before = Machine::now();
+                    let grown = grow(bench, system, znodes);
+                    let invalid = Machine::now().since(&before).objections(0.0).join("; ");
+                    match grown {
                         Ok(metrics) => {
                             let origin = Origin { system: system.name(), servers: 1, run };
                             let figures: Vec<_> = metrics
                                 .iter()
                                 .map(|metric| (metric.name.as_str(), metric.unit, metric.value))
                                 .collect();
-                            bench.push(origin, Place { series: "", x: f64::from(znodes) }, &figures, "");
+                            bench.push(
+                                origin,
+                                Place { series: "", x: f64::from(znodes) },
+                                &figures,
+                                &invalid,
+                            );
                         }
                         Err(error) => {
                             interrupt::check()?;

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ringkeeper_wire::{CreateResponse, GetChildrenResponse, GetDataResponse, Record, Stat};
 
-use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
+use super::bench::{Bench, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT, Turn};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use crate::creates::Creates;
@@ -15,6 +15,7 @@ use crate::driver::Schedule;
 use crate::lane::Source;
 use crate::measure::{Measurement, as_f64, fresh_root, under_load};
 use crate::session::{self, Session};
+use crate::window::Surroundings;
 use crate::{payload, request};
 
 /// Znodes that each session has when it begins.
@@ -43,10 +44,12 @@ impl Experiment for Mixed {
                 suffix: "",
                 y: Axis { label: "throughput, operations/s", scale: Scale::Log },
             }],
-            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99],
+            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
             published: Vec::new(),
             over_servers: true,
             own_servers: false,
+            etcd: false,
+            many_generators: true,
         }
     }
 
@@ -73,12 +76,14 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let creates = parents.iter().map(|parent| Creates::new(parent, CHILDREN, VALUE_LEN)).collect();
     let now = Instant::now();
     let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
-    let sessions = under_load(sessions, creates, 1, layout, None)?.sessions;
+    let sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
     let sources = (0..).zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
+    turn.surroundings().begin_together()?;
     let from = Instant::now() + turn.pace().warmup;
     let outstanding = saturation.outstanding.min(saturation.outstanding_total / count).max(1);
     let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };
-    under_load(sessions, sources, saturation.threads, schedule, turn.processes())?.finish(schedule)
+    under_load(sessions, sources, saturation.threads, schedule, turn.surroundings())?
+        .finish(schedule, turn.surroundings())
 }
 
 /// One session's requests to the children of its parent, which nobody else touches. The oldest child is the one to be

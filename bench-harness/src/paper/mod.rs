@@ -17,7 +17,7 @@ mod fanout;
 mod histograms;
 mod index;
 mod latency;
-mod layout;
+pub(crate) mod layout;
 mod memory;
 mod mixed;
 mod paths;
@@ -40,13 +40,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::bench::{Bench, Pace, Saturation, Settings, THROUGHPUT};
-use self::experiment::Experiment;
+use self::experiment::{Experiment, Plan};
 use self::progress::Progress;
 use self::record::Record;
 use self::service::Subject;
 use crate::compare::System;
+use crate::cores::Division;
 use crate::ensemble::ports;
 use crate::environment::{Environment, file_system_of};
+use crate::generators::{Generators, Invitation};
 use crate::session::Session;
 use crate::{args, descriptors, interrupt};
 
@@ -62,8 +64,12 @@ const SERVERS_A_CORE: usize = 3;
 /// The most sessions that an experiment has open at once.
 const SESSIONS_MAX: usize = 1200;
 
+/// What a generator that joins another one's run takes from there.
+const JOINED_HAVE_NOT: [&str; 9] =
+    ["generators", "quick", "only", "list", "draw", "runs", "sessions", "outstanding", "outstanding_total"];
+
 /// Reproduces the paper's experiments: tables, CSV, latencies, pictures, and an index of them.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PaperArgs {
     /// Everything smaller: fewer points, shorter windows
     #[arg(long)]
@@ -89,9 +95,18 @@ pub(crate) struct PaperArgs {
     /// ZooKeeper's greatest heap, as -Xmx takes it
     #[arg(long, default_value = "1g")]
     zookeeper_heap: String,
+    /// etcd's server binary, to measure it too where its puts and ranges compare with what is measured
+    #[arg(long)]
+    etcd: Option<PathBuf>,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
-    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = ["ringkeeper", "zookeeper"])]
+    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = ["ringkeeper", "zookeeper", "etcd"])]
     servers: Vec<SocketAddr>,
+    /// Generators of load in all, this one included: the others join with --join, on machines of their own
+    #[arg(long, default_value = "1", value_parser = args::count, requires = "servers")]
+    generators: usize,
+    /// Join the run of another generator on the same servers, under this name; what to measure is the other's to say
+    #[arg(long, value_name = "NAME", requires = "servers", conflicts_with_all = JOINED_HAVE_NOT)]
+    join: Option<String>,
     /// Sizes of ensembles [default: 3,5,7,9,13, as far as there are three servers a core at most]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(3..=13))]
     sizes: Vec<u8>,
@@ -133,9 +148,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         return Ok(());
     }
     let chosen = args.chosen(&all)?;
-    let folder = args.out.join(FOLDER);
-    fs::create_dir_all(&folder).with_context(|| format!("no folder {}", folder.display()))?;
     if args.draw {
+        writable(&args.out)?;
         for experiment in
             chosen.iter().filter(|experiment| paths::csv(&args.out, experiment.plan().id).exists())
         {
@@ -143,36 +157,69 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         }
         return index::write(&args.out, &all);
     }
+    measure(args, &all)
+}
+
+fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
     descriptors::reserve(SESSIONS_MAX.max(args.sessions))?;
-    let settings = args.settings()?;
-    let facts = args.facts(&settings)?;
     let progress = Progress::new();
+    let (generators, args) = args.meet(&progress)?;
+    let chosen = args.chosen(all)?;
+    let keeps = generators.as_ref().is_none_or(Generators::is_first);
+    if keeps {
+        writable(&args.out)?;
+    }
+    let mut settings = args.settings()?;
+    settings.generators = generators;
+    let facts = args.facts(&settings)?;
     let mut failed = 0;
     for (index, experiment) in (1..).zip(&chosen) {
         let plan = experiment.plan();
-        if plan.own_servers && !args.servers.is_empty() {
-            progress.line(&format!(
-                "{}: left out: it starts and ends servers, and those of --servers are not its own",
-                plan.id
-            ));
+        if let Some(why) = args.leaves_out(&plan, &settings) {
+            progress.line(&format!("{}: left out: {why}", plan.id));
             continue;
         }
         progress.experiment(plan.id, index, chosen.len());
-        let mut bench =
-            Bench::new(&settings, &progress, Record { facts: facts.clone(), ..Record::default() });
+        let record = Record { facts: facts.clone(), ..Record::default() };
+        let mut bench = Bench::new(&settings, &progress, record, plan.etcd);
         let done = experiment.run(&mut bench);
-        keep(&args.out, *experiment, &bench)?;
-        // After each experiment: what is measured is not lost if a later one is interrupted.
-        index::write(&args.out, &all)?;
+        if keeps {
+            keep(&args.out, *experiment, &bench)?;
+            // After each experiment: what is measured is not lost if a later one is interrupted.
+            index::write(&args.out, all)?;
+        }
         interrupt::check()?;
         done.with_context(|| format!("experiment {}", plan.id))?;
         failed += bench.record.samples.iter().filter(|sample| sample.figure == record::ERROR).count();
     }
-    progress.line(&format!("written: {} and {}", args.out.join("README.md").display(), folder.display()));
+    if let Some(generators) = settings.generators {
+        generators.part()?;
+    }
+    if keeps {
+        let (index, folder) = (args.out.join("README.md"), args.out.join(FOLDER));
+        progress.line(&format!("written: {} and {}", index.display(), folder.display()));
+    }
     match failed {
         0 => Ok(()),
         failed => bail!("runs that were errors: {failed}"),
     }
+}
+
+/// Makes the folder of the records, and surely can write there: hours later would be too late to find out.
+fn writable(out: &Path) -> Result<()> {
+    let records = out.join(FOLDER);
+    fs::create_dir_all(&records)
+        .with_context(|| format!("cannot make the folder {} (--out)", records.display()))?;
+    for folder in [out, &records] {
+        tempfile::tempfile_in(folder)
+            .with_context(|| format!("cannot write into {} (--out)", folder.display()))?;
+    }
+    let index = out.join("README.md");
+    if index.exists() {
+        let open = fs::File::options().append(true).open(&index);
+        open.with_context(|| format!("cannot write {} (--out)", index.display()))?;
+    }
+    Ok(())
 }
 
 /// Writes and shows what an experiment has yielded.
@@ -207,24 +254,89 @@ impl PaperArgs {
         Ok(all.iter().map(AsRef::as_ref).filter(|experiment| is_chosen(experiment.plan().id)).collect())
     }
 
-    fn subjects(&self) -> Result<Vec<Subject>> {
+    /// Other generators, if there are to be any, and what all of them do.
+    fn meet(&self, progress: &Progress) -> Result<(Option<Generators>, Self)> {
         if !self.servers.is_empty() {
             let sessions = Session::open_all(&self.servers, self.servers.len())?;
             crate::session::close_all(sessions)?;
+        }
+        if let Some(name) = &self.join {
+            let waiting = || progress.line("waiting for a first generator on these servers (--generators)");
+            let (generators, invitation) = Generators::join(&self.servers, name, waiting)?;
+            return Ok((Some(generators), self.share_of(invitation)));
+        }
+        if self.generators == 1 {
+            return Ok((None, self.clone()));
+        }
+        // What would be refused later is refused before others come.
+        self.chosen(&experiment::all())?;
+        writable(&self.out)?;
+        let invitation = Invitation {
+            root: Invitation::fresh_root(),
+            count: self.generators,
+            only: self.only.clone(),
+            quick: self.quick,
+            runs: self.runs,
+            sessions: self.sessions,
+            outstanding: self.outstanding,
+            outstanding_total: self.outstanding_total,
+        };
+        let waiting = |missing| {
+            progress
+                .line(&format!("waiting for {missing} more generator(s): paper --servers ... --join NAME"));
+        };
+        let generators = Generators::invite(&self.servers, &invitation, waiting)?;
+        Ok((Some(generators), self.share_of(invitation)))
+    }
+
+    /// What one of several generators does.
+    fn share_of(&self, invitation: Invitation) -> Self {
+        let Invitation { count, only, quick, runs, sessions, outstanding, outstanding_total, .. } =
+            invitation;
+        let (sessions, outstanding_total) = ((sessions / count).max(1), (outstanding_total / count).max(1));
+        Self {
+            generators: count,
+            only,
+            quick,
+            runs,
+            sessions,
+            outstanding,
+            outstanding_total,
+            ..self.clone()
+        }
+    }
+
+    /// Why an experiment is left out, if it is.
+    fn leaves_out(&self, plan: &Plan, settings: &Settings) -> Option<&'static str> {
+        if plan.own_servers && !self.servers.is_empty() {
+            return Some("it starts and ends servers, and those of --servers are not its own");
+        }
+        if !plan.many_generators && settings.generators.is_some() {
+            return Some("its load is that of one generator");
+        }
+        None
+    }
+
+    fn subjects(&self) -> Result<Vec<Subject>> {
+        if !self.servers.is_empty() {
             return Ok(vec![Subject::Running(self.servers.clone())]);
         }
         // First what can be wrong on the command line, then what may take a while.
         let zookeeper = self.zookeeper.as_deref().map(|jars| System::zookeeper(jars, &self.zookeeper_heap));
         let zookeeper = zookeeper.transpose()?;
+        let etcd = self.etcd.as_deref().map(System::etcd).transpose()?;
         let ringkeeper = match &self.ringkeeper {
             Some(binary) => System::ringkeeper(binary, &self.ringkeeper_arg)?,
             None => System::ringkeeper(&binary::beside_this_program()?, &self.ringkeeper_arg)?,
         };
-        Ok(std::iter::once(ringkeeper).chain(zookeeper).map(Subject::Own).collect())
+        Ok(std::iter::once(ringkeeper).chain(zookeeper).chain(etcd).map(Subject::Own).collect())
     }
 
     fn settings(&self) -> Result<Settings> {
+        let work_dir = self.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+        ensure!(work_dir.is_dir(), "no folder {} (--work-dir)", work_dir.display());
         let cores = std::thread::available_parallelism()?.get();
+        let threads = self.threads.unwrap_or_else(|| (cores / 2).max(1));
         let (sizes, sizes_note) = self.sizes(cores);
         if self.port.is_some() && self.servers.is_empty() {
             let most = sizes.iter().copied().max().unwrap_or_default().max(failures::SERVERS);
@@ -245,10 +357,11 @@ impl PaperArgs {
                 sessions: self.sessions,
                 outstanding: self.outstanding,
                 outstanding_total: self.outstanding_total,
-                threads: self.threads.unwrap_or_else(|| (cores / 2).max(1)),
+                threads,
             },
-            work_dir: self.work_dir.clone().unwrap_or_else(std::env::temp_dir),
+            work_dir,
             port: self.port,
+            generators: None,
         })
     }
 
@@ -267,6 +380,20 @@ impl PaperArgs {
             format!("Ensembles of {left_out} servers are left out: on {cores} cores, more than {SERVERS_A_CORE} servers a core would measure the scheduler (--sizes measures them all the same).")
         });
         (sizes, note)
+    }
+
+    /// Where load is generated; from here on, it is.
+    fn place_of_generator(&self, threads: usize) -> Result<String> {
+        if self.generators > 1 {
+            return Ok(format!("on each of {} machines or processes", self.generators));
+        }
+        if !self.servers.is_empty() {
+            return Ok("on the machine of the harness, wherever the servers are".to_owned());
+        }
+        let division = Division::of_this_machine(threads)?;
+        let place = division.to_string();
+        division.install()?;
+        Ok(place)
     }
 
     fn facts(&self, settings: &Settings) -> Result<Vec<(String, String)>> {
@@ -288,10 +415,10 @@ impl PaperArgs {
             .add("lengths", format!("window {window} s, warm-up {warmup} s, conditioning {conditioning} s"));
         let Saturation { sessions, threads, .. } = settings.saturation;
         let outstanding = settings.saturation.outstanding_each();
-        environment.add(
-            "saturating load",
-            format!("{sessions} sessions with {outstanding} outstanding each, {threads} generator thread(s) on the servers' machine"),
-        );
+        let each = if settings.generators.is_some() { " on each generator" } else { "" };
+        environment
+            .add("saturating load", format!("{sessions} sessions with {outstanding} outstanding each{each}"));
+        environment.add("generator", format!("{threads} thread(s) {}", self.place_of_generator(threads)?));
         Ok(environment.facts().iter().map(|fact| (fact.name.to_owned(), fact.value.clone())).collect())
     }
 }

@@ -1,14 +1,23 @@
 //! What goes on, for whoever watches: one line that changes on a terminal, a line for each step elsewhere.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use super::chart::number;
+use crate::window::Spectator;
+
+/// Where there is no terminal, a rate is said no more often than this.
+const SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// The state of the whole run.
 pub(crate) struct Progress {
     started: Instant,
     terminal: bool,
     step: RefCell<Step>,
+    /// When a line was written last.
+    said: Cell<Instant>,
+    last_line: RefCell<String>,
 }
 
 #[derive(Default)]
@@ -20,7 +29,15 @@ struct Step {
 impl Progress {
     /// Nothing has happened yet.
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), terminal: std::io::stderr().is_terminal(), step: RefCell::default() }
+        let now = Instant::now();
+        let terminal = std::io::stderr().is_terminal();
+        Self {
+            started: now,
+            terminal,
+            step: RefCell::default(),
+            said: Cell::new(now),
+            last_line: RefCell::default(),
+        }
     }
 
     /// An experiment begins: number `index` of `count`.
@@ -32,6 +49,7 @@ impl Progress {
     pub(crate) fn at(&self, what: &str) {
         what.clone_into(&mut self.step.borrow_mut().what);
         let line = self.status("");
+        self.said.set(Instant::now());
         if self.terminal { self.replace(&line) } else { eprintln!("{line}") }
     }
 
@@ -42,8 +60,12 @@ impl Progress {
         }
     }
 
-    /// Something to stay on the screen.
+    /// Something to stay on the screen; once, if it is said again and again.
     pub(crate) fn line(&self, text: &str) {
+        if *self.last_line.borrow() == text {
+            return;
+        }
+        text.clone_into(&mut self.last_line.borrow_mut());
         if self.terminal {
             eprint!("\r\x1b[K");
         }
@@ -60,5 +82,17 @@ impl Progress {
         eprint!("\r\x1b[K{line}");
         // Nothing depends on what the terminal makes of it.
         let _ = std::io::stderr().flush();
+    }
+}
+
+impl Spectator for Progress {
+    fn told(&self, per_second: f64) {
+        let line = self.status(&format!(": {} operations/s now", number(per_second)));
+        if self.terminal {
+            self.replace(&line);
+        } else if self.said.get().elapsed() >= SAID_EVERY {
+            self.said.set(Instant::now());
+            eprintln!("{line}");
+        }
     }
 }

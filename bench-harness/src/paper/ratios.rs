@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 
-use super::bench::{Bench, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT};
+use super::bench::{Bench, GENERATOR_CPU, LATENCY_P99, Place, SERVER_CPU, THROUGHPUT};
 use super::experiment::{Experiment, Plan, View};
 use super::published;
 use super::scale::{Axis, Scale};
-use crate::measure::measure;
 
 const QUICK: [u8; 5] = [0, 30, 50, 80, 100];
 const FULL: [u8; 11] = [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
@@ -58,10 +57,12 @@ impl Experiment for Ratios {
                     y: Axis { label: "CPU of all servers, s per million operations", scale: Scale::Log },
                 },
             ],
-            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, "generator CPU"],
+            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, GENERATOR_CPU],
             published,
             over_servers: false,
             own_servers: false,
+            etcd: !self.at_leader,
+            many_generators: true,
         }
     }
 
@@ -75,7 +76,7 @@ impl Experiment for Ratios {
             for percent in percents {
                 turn.at(&format!("{percent} % reads"));
                 let load = turn.saturation().load(*percent, turn.pace().warmup, turn.pace().window);
-                let measured = measure(&servers, turn.processes(), &load)?;
+                let measured = turn.measure(&servers, &load)?;
                 turn.record_measurement(Place { series: "", x: f64::from(*percent) }, &measured);
             }
             Ok(())

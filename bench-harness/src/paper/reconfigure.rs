@@ -1,6 +1,6 @@
 //! Section 2.3: a new leader of some application changes its configuration behind a ready znode.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ringkeeper_wire::{EventType, GetDataResponse, Record, Stat};
@@ -47,6 +47,8 @@ impl Experiment for Reconfigure {
             published: published::section23(),
             over_servers: false,
             own_servers: false,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -114,7 +116,7 @@ impl Change {
             layout::pipeline(reader, values, OUTSTANDING).context("reading what was changed")?;
         let mut figures = vec![(TIME, "s", elapsed.as_secs_f64())];
         figures.extend(around.server_cpu_figure(count as u64));
-        let objections = around.objections(Duration::ZERO, elapsed);
+        let objections = around.objections();
         turn.record(Place { series, x: as_f64(count as u64) }, &figures, &objections);
         Ok(Self { root, count, sequence, writer, reader })
     }

@@ -10,10 +10,15 @@ use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use crate::compare::memory::{SESSIONS, fill};
 use crate::interrupt;
+use crate::machine::Machine;
+use crate::page_cache::PageCache;
 use crate::request;
 use crate::session::{self, Session};
 
 const TIME: &str = "time until all servers serve";
+
+/// Of the processes from their start on.
+const CPU: &str = "CPU of all servers until then";
 
 const FULL: [u32; 3] = [10_000, 100_000, 1_000_000];
 const QUICK: [u32; 2] = [1_000, 30_000];
@@ -32,19 +37,31 @@ impl Experiment for Restart {
             id: "restart",
             title: "Restart of all servers, by the number of znodes",
             about: "Znodes of 100 B are created, every server is killed (SIGKILL), and all are started again: from starting the first \
-                    until every server has opened a session and answered a read of the znode created last. What the servers read is \
-                    their logs and whatever snapshots they have taken by their own rules.",
+                    until every server has opened a session and answered a read of the znode created last. The page cache is dropped \
+                    between the two where that is permitted. What the servers read is their logs and whatever snapshots they \
+                    have taken by their own rules.",
             x: Axis { label: "znodes", scale: Scale::Log },
-            views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
-            figures: vec![TIME],
+            views: vec![
+                View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } },
+                View {
+                    figure: CPU,
+                    suffix: "cpu",
+                    y: Axis { label: "CPU of all servers, s", scale: Scale::Log },
+                },
+            ],
+            figures: vec![TIME, CPU],
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
+            etcd: false,
+            many_generators: false,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
         let size = bench.first_size();
+        let page_cache = PageCache::drop_all();
+        bench.note(format!("The page cache is {page_cache}."));
         bench.turns(&[size], |turn| {
             let counts: &[u32] = turn.pace().pick(&QUICK, &FULL);
             let mut there = 0;
@@ -52,11 +69,13 @@ impl Experiment for Restart {
                 turn.at(&format!("{count} znodes"));
                 let filled = fill(turn.addresses(), (count - there) / SESSIONS)?;
                 there = *count;
-                let elapsed = restart(turn, &filled.last_path)?;
+                let before = Machine::now();
+                let (elapsed, cpu) = restart(turn, &filled.last_path, page_cache)?;
+                let objections = Machine::now().since(&before).objections(0.0);
                 turn.record(
                     Place { series: "", x: f64::from(*count) },
-                    &[(TIME, "s", elapsed.as_secs_f64())],
-                    &[],
+                    &[(TIME, "s", elapsed.as_secs_f64()), (CPU, "s", cpu.as_secs_f64())],
+                    &objections,
                 );
             }
             Ok(())
@@ -64,18 +83,21 @@ impl Experiment for Restart {
     }
 }
 
-fn restart(turn: &mut Turn<'_, '_>, path: &str) -> Result<Duration> {
+/// The time that it takes all servers to serve, and their CPU time until then.
+fn restart(turn: &mut Turn<'_, '_>, path: &str, page_cache: PageCache) -> Result<(Duration, Duration)> {
     let ensemble = turn.service.ensemble()?;
     let count = ensemble.addresses().len();
     (0..count).try_for_each(|server| ensemble.kill(server).map(drop))?;
+    page_cache.drop_again()?;
     let began = Instant::now();
     (0..count).try_for_each(|server| ensemble.restart(server))?;
     for address in ensemble.addresses() {
         wait_for(address, path).with_context(|| format!("after the restart, {address}"))?;
     }
     let elapsed = began.elapsed();
+    let cpu = ensemble.processes()?.cpu_time()?;
     turn.service.renew()?;
-    Ok(elapsed)
+    Ok((elapsed, cpu))
 }
 
 /// Waits until a session on `server` can read `path`.

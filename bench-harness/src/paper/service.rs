@@ -7,7 +7,10 @@ use anyhow::{Context, Result};
 
 use crate::compare::System;
 use crate::ensemble::{Ensemble, mode};
+use crate::etcd;
+use crate::measure::{Load, Measurement, measure};
 use crate::server_cpu::ServerProcesses;
+use crate::window::Surroundings;
 
 /// A system to start, or servers that run.
 #[derive(Clone, Debug)]
@@ -23,6 +26,7 @@ pub(crate) struct Service {
     /// Of the servers, where they can be seen.
     processes: Option<ServerProcesses>,
     ensemble: Option<Ensemble>,
+    etcd: bool,
 }
 
 impl Subject {
@@ -42,6 +46,11 @@ impl Subject {
         }
     }
 
+    /// Whether it is etcd, which has an API of its own.
+    pub(crate) const fn is_etcd(&self) -> bool {
+        matches!(self, Self::Own(System::Etcd { .. }))
+    }
+
     /// Starts an ensemble of `servers`, or takes what runs.
     pub(crate) fn serve(&self, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Service> {
         match self {
@@ -51,6 +60,7 @@ impl Subject {
                 processes: ServerProcesses::listening_on(addresses),
                 addresses: addresses.clone(),
                 ensemble: None,
+                etcd: false,
             }),
         }
     }
@@ -63,7 +73,23 @@ impl Service {
             format!("{} did not start; outputs end with:\n{}", system.name(), ensemble.log_tails())
         })?;
         let (addresses, processes) = (ensemble.addresses(), Some(ensemble.processes()?));
-        Ok(Self { addresses, leader: Some(leader), processes, ensemble: Some(ensemble) })
+        let etcd = matches!(system, System::Etcd { .. });
+        Ok(Self { addresses, leader: Some(leader), processes, ensemble: Some(ensemble), etcd })
+    }
+
+    /// Whether it is etcd, which has an API of its own.
+    pub(crate) const fn is_etcd(&self) -> bool {
+        self.etcd
+    }
+
+    /// Runs `load` against these of its servers once, through its own API.
+    pub(crate) fn measure(
+        &self,
+        servers: &[SocketAddr],
+        around: Surroundings<'_>,
+        load: &Load,
+    ) -> Result<Measurement> {
+        if self.etcd { etcd::measure(servers, around, load) } else { measure(servers, around, load) }
     }
 
     /// Where clients connect.

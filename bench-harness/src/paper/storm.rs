@@ -1,13 +1,12 @@
 //! Session storm: many clients connect at once, as after an outage.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::bench::{Bench, Place, SERVER_CPU};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
-use crate::driver::thread_cpu;
 use crate::measure::as_f64;
 use crate::session::{self, Session};
 
@@ -31,6 +30,8 @@ impl Experiment for SessionStorm {
             published: Vec::new(),
             over_servers: false,
             own_servers: false,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -39,17 +40,17 @@ impl Experiment for SessionStorm {
         bench.turns(&[size], |turn| {
             for count in SESSIONS {
                 turn.at(&format!("{count} sessions"));
-                let ((elapsed, own_cpu), around) = turn.around(|addresses| {
-                    let (began, cpu_before) = (Instant::now(), thread_cpu());
+                let (elapsed, around) = turn.around(|addresses| {
+                    let began = Instant::now();
                     let sessions = Session::open_all(addresses, count)?;
-                    let opened = (began.elapsed(), thread_cpu().saturating_sub(cpu_before));
+                    let elapsed = began.elapsed();
                     session::close_all(sessions)?;
-                    Ok(opened)
+                    Ok(elapsed)
                 })?;
                 let mut figures = vec![(TIME, "ms", elapsed.as_secs_f64() * 1e3)];
                 figures.extend(around.server_cpu_figure(count as u64));
-                let objections = around.objections(own_cpu, elapsed.max(Duration::from_millis(1)));
-                turn.record(Place { series: "", x: as_f64(count as u64) }, &figures, &objections);
+                let place = Place { series: "", x: as_f64(count as u64) };
+                turn.record(place, &figures, &around.objections());
             }
             Ok(())
         })

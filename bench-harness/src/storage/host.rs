@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::compare::System;
 use crate::interrupt;
+use crate::page_cache::PageCache;
 use crate::server_cpu::ServerProcesses;
 use crate::session::Session;
 
@@ -35,16 +36,23 @@ pub(super) struct Host {
     address: SocketAddr,
     child: Option<Child>,
     folder: TempDir,
+    page_cache: PageCache,
 }
 
 impl Host {
     /// A server that does not run yet, on an empty folder inside `work_dir`.
-    pub(super) fn new(system: &System, work_dir: &Path, port: Option<u16>) -> Result<Self> {
+    pub(super) fn new(
+        system: &System,
+        work_dir: &Path,
+        port: Option<u16>,
+        page_cache: PageCache,
+    ) -> Result<Self> {
         let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)));
         let listener =
             TcpListener::bind(wanted).with_context(|| format!("port {} is in use", wanted.port()))?;
         let folder = tempfile::Builder::new().prefix("storage-").tempdir_in(work_dir)?;
-        Ok(Self { system: system.clone(), address: listener.local_addr()?, child: None, folder })
+        let address = listener.local_addr()?;
+        Ok(Self { system: system.clone(), address, child: None, folder, page_cache })
     }
 
     pub(super) const fn system(&self) -> &System {
@@ -58,7 +66,18 @@ impl Host {
     /// Starts the server with a snapshot every `snap_count` transactions or so, and waits for a session. The time
     /// that took, and the session.
     pub(super) fn start(&mut self, snap_count: u32) -> Result<(Duration, Session)> {
-        let settings = [("snapCount", snap_count.to_string()), ("4lw.commands.whitelist", "mntr".to_owned())];
+        self.start_with(snap_count, &[])
+    }
+
+    /// The same with more settings of `zoo.cfg`.
+    pub(super) fn start_with(
+        &mut self,
+        snap_count: u32,
+        more: &[(&str, String)],
+    ) -> Result<(Duration, Session)> {
+        let mut settings =
+            vec![("snapCount", snap_count.to_string()), ("4lw.commands.whitelist", "mntr".to_owned())];
+        settings.extend_from_slice(more);
         let mut command = self.system.command_with(self.folder.path(), self.address, &settings)?;
         let log = File::create(self.folder.path().join(LOG_NAME))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -111,18 +130,20 @@ impl Host {
         Ok(names)
     }
 
-    /// Milliseconds that the running server has spent on snapshots.
-    pub(super) fn snapshots_took_ms(&self) -> Result<f64> {
+    /// A figure that the running server shows in the answer to `mntr`; its name there has `zk_` in front.
+    pub(super) fn metric(&self, name: &str) -> Result<f64> {
         let mut stream = TcpStream::connect_timeout(&self.address, ANSWER_MAX)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.write_all(b"mntr")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let value = answer.lines().find_map(|line| line.strip_prefix("zk_sum_snapshottime"));
-        value.and_then(|value| value.trim().parse().ok()).context("mntr does not tell the time of snapshots")
+        let mut figures = answer.lines().filter_map(|line| line.strip_prefix("zk_")?.split_once('\t'));
+        let value = figures.find(|(figure, _)| *figure == name);
+        value.and_then(|(_, value)| value.trim().parse().ok()).with_context(|| format!("mntr has no {name}"))
     }
 
-    fn data(&self) -> PathBuf {
+    /// Where the server keeps log and snapshots.
+    pub(super) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
@@ -135,6 +156,11 @@ impl Host {
     pub(super) fn restore(&self, name: &str) -> Result<()> {
         fs::remove_dir_all(self.data())?;
         copy_folder(&self.folder.path().join(name), &self.data())
+    }
+
+    /// Empties the page cache, where the machine's first attempt has shown that it can be done.
+    pub(super) fn cool_down(&self) -> Result<()> {
+        self.page_cache.drop_again()
     }
 
     /// The end of the server's output, to go with an error.

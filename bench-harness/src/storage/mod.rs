@@ -1,19 +1,22 @@
-//! `bench-harness storage`: how long a start takes, what a snapshot costs the clients, what the tree takes of memory.
+//! `bench-harness storage`: how long a start takes, how fast a scrub reads, what a snapshot costs the clients, what the
+//! tree takes of memory.
 //!
 //! For each system the tree is filled once, brought to a snapshot, and put aside with a short and a long log behind
 //! the snapshot. Then the systems take turns (A B A B A B): each turn takes the folder back and starts on it.
 //!
 //! ```text
 //! fill ─ snapshots ─┬─ + short log ─ kill -9 ─▶ saved: restart ─▶ first reply
-//!                   ├─ + long log ── kill -9 ─▶ saved: restart; long - short = the log's replay alone
+//!                   ├─ + long log ── kill -9 ─▶ saved: restart; long - short = the log's replay alone;
+//!                   │                           scrub, beside the disk's own speed
 //!                   └─────────────────────────▶ saved: load without, then with snapshots being taken
 //! ```
 //!
-//! Files were copied just before a start: a system that reads through the page cache finds them there, one that reads
-//! past it does not.
+//! Files are copied just before a start, so the page cache is dropped between the two, for both systems alike (see
+//! [`crate::page_cache`]).
 
 mod host;
 mod restart;
+mod scrub;
 mod snapshots;
 mod tree;
 
@@ -27,6 +30,7 @@ use self::tree::Tree;
 use crate::compare::{Metric, System, Table};
 use crate::environment::{Environment, file_system_of};
 use crate::measure::as_f64;
+use crate::page_cache::PageCache;
 use crate::{args, interrupt};
 
 /// A snapshot every so many transactions: none.
@@ -37,7 +41,7 @@ const SETTLED: &str = "settled";
 const SHORT_LOG: &str = "short-log";
 const LONG_LOG: &str = "long-log";
 
-/// Measures start, snapshots and memory of ringkeeper and ZooKeeper with a big tree.
+/// Measures start, scrub, snapshots and memory of ringkeeper and ZooKeeper with a big tree.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StorageArgs {
     /// ringkeeper's server binary
@@ -130,11 +134,13 @@ impl StorageArgs {
 pub(crate) fn run(args: &StorageArgs) -> Result<()> {
     let systems = args.systems()?;
     let work_dir = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let environment = args.environment(&systems, &work_dir)?;
+    let page_cache = PageCache::drop_all();
+    let mut environment = args.environment(&systems, &work_dir)?;
+    environment.add("page cache", page_cache);
     let mut session =
         Run { args, table: Table::new(systems.iter().map(System::name).collect()), hosts: vec![] };
     for (index, system) in systems.iter().enumerate() {
-        session.hosts.push(Host::new(system, &work_dir, args.port(index)?)?);
+        session.hosts.push(Host::new(system, &work_dir, args.port(index)?, page_cache)?);
     }
     session.turns("memory", 1, prepare)?;
     session.table.write(&args.out, &environment)?;
@@ -142,6 +148,8 @@ pub(crate) fn run(args: &StorageArgs) -> Result<()> {
     if args.replay_txns > args.log_txns {
         session.turns("replay", args.runs, restart::replay)?;
     }
+    session.table.write(&args.out, &environment)?;
+    session.turns("scrub", args.runs, scrub::scrub)?;
     session.table.write(&args.out, &environment)?;
     if args.sessions > 0 {
         session.turns("snapshot", args.runs, snapshots::beside_load)?;

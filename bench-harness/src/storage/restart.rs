@@ -41,6 +41,7 @@ struct Start {
 
 fn start(host: &mut Host, args: &StorageArgs, name: &str) -> Result<Start> {
     host.restore(name)?;
+    host.cool_down()?;
     let (until_session, mut session) = host.start(NO_SNAPSHOTS)?;
     let opened = Instant::now();
     args.tree().check_last(&mut session, name).context("the first reply")?;

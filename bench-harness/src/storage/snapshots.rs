@@ -25,6 +25,9 @@ const WHOLE_AFTER: Duration = Duration::from_secs(3);
 
 const SNAPSHOT_MAX: Duration = Duration::from_secs(300);
 
+/// What `mntr` calls the milliseconds that the server has spent on snapshots.
+const TIME_IN_SNAPSHOTS_MS: &str = "sum_snapshottime";
+
 const SAMPLED_EVERY: Duration = Duration::from_millis(50);
 
 /// Has the server take snapshots of the whole tree until there are as many as it keeps.
@@ -89,9 +92,9 @@ fn window(host: &mut Host, args: &StorageArgs, snap_count: u32) -> Result<Window
     thread::scope(|scope| {
         let load = scope.spawn(|| args.tree().mix(address, args.sessions, args.reads_percent, schedule, 1));
         interrupt::sleep_until(schedule.from, || load.is_finished())?;
-        let before = host.snapshots_took_ms()?;
+        let before = host.metric(TIME_IN_SNAPSHOTS_MS)?;
         let resident_max = sample_until(schedule.to, &processes, || load.is_finished())?;
-        let after = host.snapshots_took_ms()?;
+        let after = host.metric(TIME_IN_SNAPSHOTS_MS)?;
         let tally = load.join().map_err(|_| anyhow!("the load panicked"))?.context("load")?;
         Ok(Window { tally, resident_max, taking: after - before })
     })

@@ -15,6 +15,7 @@ use crate::driver::{Schedule, Tally};
 use crate::lane::Source;
 use crate::measure::{Loaded, under_load};
 use crate::session::{self, Session};
+use crate::window::Surroundings;
 use crate::{payload, request};
 
 /// Parents of the znodes, and sessions that fill them.
@@ -76,7 +77,8 @@ impl Tree {
     fn exhaust<S: Source + Send>(&self, sessions: Vec<Session>, sources: Vec<S>, count: u64) -> Result<()> {
         let from = Instant::now();
         let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE, arrivals: None };
-        let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, None)?;
+        let Loaded { sessions, tally, .. } =
+            under_load(sessions, sources, 1, schedule, Surroundings::default())?;
         ensure!(tally.operations == count, "{} of {count} writes were answered", tally.operations);
         session::close_all(sessions)
     }
@@ -92,7 +94,8 @@ impl Tree {
     ) -> Result<Tally> {
         let sources = (0..sessions).map(|index| self.load(index, reads_percent, seed)).collect();
         let sessions = Session::open_all(&[server], sessions)?;
-        let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, None)?;
+        let Loaded { sessions, tally, .. } =
+            under_load(sessions, sources, 1, schedule, Surroundings::default())?;
         session::close_all(sessions)?;
         Ok(tally)
     }

@@ -13,13 +13,14 @@ use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::history::{FileHistory, History, SearchDirection};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper, Hinter, Validator};
+use serde_json::json;
 
 use crate::command::{Line, normalize};
 use crate::error::ShellError;
 use crate::out::Out;
 use crate::run::{self, Next};
 use crate::session::{Session, Target};
-use crate::{interrupt, watches};
+use crate::{interrupt, lines, watches};
 
 /// How long the service may take to complete a path.
 const COMPLETION_MAX: Duration = Duration::from_millis(500);
@@ -29,7 +30,7 @@ const HISTORY_MAX: usize = 1000;
 
 /// Asks for commands until the end of the input. From a script, the first error ends it.
 pub(crate) fn run(target: Target, json: bool, asks: bool, terminal: bool) -> Result<(), ShellError> {
-    let session = Rc::new(RefCell::new(Session::open(target)?));
+    let session = Rc::new(RefCell::new(Session::open(target, json)?));
     let result = if terminal { at_terminal(&session, json, asks) } else { from_script(&session, json) };
     session.borrow_mut().close();
     result
@@ -96,7 +97,7 @@ fn at_terminal(session: &Rc<RefCell<Session>>, json: bool, asks: bool) -> Result
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(failed("reading the terminal")(error)),
         };
-        if step(session, &mut editor, &line, json, asks)? == Next::Quit {
+        if run_all(session, &mut editor, &line, json, asks)? == Next::Quit {
             break;
         }
     }
@@ -106,6 +107,25 @@ fn at_terminal(session: &Rc<RefCell<Session>>, json: bool, asks: bool) -> Result
         eprintln!("the history could not be kept in {}: {error}", file.display());
     }
     Ok(())
+}
+
+/// Runs what was typed, or the lines of what was pasted at once. Ctrl-C ends all of it.
+fn run_all(
+    session: &RefCell<Session>,
+    editor: &mut Terminal,
+    text: &str,
+    json: bool,
+    asks: bool,
+) -> Result<Next, ShellError> {
+    for line in lines::split(text) {
+        if step(session, editor, line, json, asks)? == Next::Quit {
+            return Ok(Next::Quit);
+        }
+        if interrupt::check().is_err() {
+            break;
+        }
+    }
+    Ok(Next::Continue)
 }
 
 /// Runs a line and shows its error, which ends nothing.
@@ -123,7 +143,7 @@ fn step(
             let _ = editor.add_history_entry(line.as_ref());
         }
         match execute(session, &line, json, asks) {
-            Ok(Next::History) => show_history(editor),
+            Ok(Next::History) => show_history(editor, json)?,
             Ok(Next::Redo(number)) => match editor.history().get(number, SearchDirection::Forward) {
                 Ok(Some(found)) if !found.entry.starts_with("redo") => {
                     line = Cow::Owned(found.entry.into_owned());
@@ -145,10 +165,13 @@ fn keeps(line: &str) -> bool {
     !line.is_empty() && !line.starts_with("addauth")
 }
 
-fn show_history(editor: &Terminal) {
+fn show_history(editor: &Terminal, json: bool) -> Result<(), ShellError> {
+    let mut stdout = std::io::stdout().lock();
+    let mut out = Out::new(&mut stdout, json);
     for (number, entry) in editor.history().iter().enumerate() {
-        println!("{number} - {entry}");
+        out.put(&format!("{number} - {entry}"), || json!({ "number": number, "command": entry }))?;
     }
+    Ok(())
 }
 
 fn show_above_prompt(mut printer: impl ExternalPrinter + Send + 'static) -> watches::Printer {
@@ -192,9 +215,14 @@ impl Completer for Assistant {
         let before = &line[..position];
         let start = before.rfind(char::is_whitespace).map_or(0, |space| space + 1);
         let word = &before[start..];
-        if start == 0 {
+        if start == 0 || before[..start].trim() == "help" {
             let begins = |name: &&String| name.to_lowercase().starts_with(&word.to_lowercase());
-            return Ok((start, self.commands.iter().filter(begins).cloned().collect()));
+            let mut found: Vec<_> = self.commands.iter().filter(begins).cloned().collect();
+            // What comes next is another word.
+            if let [only] = &mut found[..] {
+                only.push(' ');
+            }
+            return Ok((start, found));
         }
         let Some(slash) = word.rfind('/').filter(|_| word.starts_with('/')) else {
             return Ok((start, Vec::new()));

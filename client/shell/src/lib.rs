@@ -14,6 +14,7 @@ mod edit;
 mod error;
 mod interactive;
 mod interrupt;
+mod lines;
 mod out;
 mod quota;
 mod render;
@@ -96,7 +97,7 @@ fn try_run(args: ShellArgs) -> Result<(), ShellError> {
     let line = Line::try_parse_from(command::normalize(args.command))?;
     let mut stdout = std::io::stdout().lock();
     let mut out = Out::new(&mut stdout, args.json);
-    let mut session = Session::open(target)?;
+    let mut session = Session::open(target, args.json)?;
     let done = run::run(&mut session, line.command, &mut out, asks).map(drop);
     session.close();
     done

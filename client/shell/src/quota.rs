@@ -88,7 +88,7 @@ impl fmt::Display for Figures {
 }
 
 /// Sets limits.
-pub(crate) fn set(session: &Session, command: &SetQuota) -> Result<(), ShellError> {
+pub(crate) fn set(session: &Session, command: &SetQuota, out: &mut Out<'_>) -> Result<(), ShellError> {
     let subject = &command.path;
     subject_of(session, subject)?;
     refuse_nesting(session, subject)?;
@@ -101,11 +101,12 @@ pub(crate) fn set(session: &Session, command: &SetQuota) -> Result<(), ShellErro
     let old = session.find(format!("get {limits}"), |client| client.get_data(&limits))?;
     let figures = old.as_ref().map_or(Figures::NONE, |(data, _)| Figures::parse(data)).with(&command.limits);
     let text = figures.to_string();
+    let json = || json!({ "path": subject, "limits": figures.json() });
     if let Some((_, stat)) = old {
         session.call(format!("set {limits}"), |client| {
             client.set_data(&limits, text.as_bytes(), stat.version)
         })?;
-        return Ok(());
+        return Ok(out.put("", json)?);
     }
     let create = |leaf: &str, text: &str| {
         let leaf = path::join(&node, leaf);
@@ -115,7 +116,7 @@ pub(crate) fn set(session: &Session, command: &SetQuota) -> Result<(), ShellErro
     };
     create(LIMITS, &text)?;
     create(STATS, &Figures { count: 0, bytes: 0, ..Figures::NONE }.to_string())?;
-    Ok(())
+    Ok(out.put("", json)?)
 }
 
 /// Shows limits and use.
@@ -138,7 +139,8 @@ pub(crate) fn list(session: &Session, subject: &str, out: &mut Out<'_>) -> Resul
 }
 
 /// Takes limits away; with the last one, the quota goes.
-pub(crate) fn delete(session: &Session, command: &DelQuota) -> Result<(), ShellError> {
+pub(crate) fn delete(session: &Session, command: &DelQuota, out: &mut Out<'_>) -> Result<(), ShellError> {
+    path::validate(&command.path).map_err(ShellError::client(format!("delquota {}", command.path)))?;
     let node = quota_of(&command.path);
     let limits = path::join(&node, LIMITS);
     let (data, stat) =
@@ -160,12 +162,13 @@ pub(crate) fn delete(session: &Session, command: &DelQuota) -> Result<(), ShellE
         session.call(format!("set {limits}"), |client| {
             client.set_data(&limits, text.as_bytes(), stat.version)
         })?;
-        return Ok(());
+        return Ok(out.put("", || json!({ "path": command.path, "limits": left.json() }))?);
     }
     for leaf in [path::join(&node, STATS), limits] {
         session.find(format!("delete {leaf}"), |client| client.delete(&leaf, None))?;
     }
-    trim(session, &node)
+    trim(session, &node)?;
+    Ok(out.put("", || json!({ "path": command.path, "limits": null }))?)
 }
 
 /// Removes the empty znodes above a quota that went.

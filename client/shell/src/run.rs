@@ -45,6 +45,7 @@ pub(crate) fn run(
         Command::Set(command) => set(session, &command, out)?,
         Command::Delete(Delete { version, path }) => {
             session.call(format!("delete {path}"), |client| client.delete(&path, version))?;
+            out.put("", || json!({ "path": path, "deleted": 1 }))?;
         }
         Command::Deleteall(command) => delete_all(session, &command, out, asks)?,
         Command::GetAcl(command) => {
@@ -72,9 +73,9 @@ pub(crate) fn run(
             session.call(format!("sync {}", command.path), |client| client.sync(&command.path))?;
             out.put("Sync is OK", || json!({ "synced": true }))?;
         }
-        Command::Setquota(command) => quota::set(session, &command)?,
+        Command::Setquota(command) => quota::set(session, &command, out)?,
         Command::Listquota(command) => quota::list(session, &command.path, out)?,
-        Command::Delquota(command) => quota::delete(session, &command)?,
+        Command::Delquota(command) => quota::delete(session, &command, out)?,
         Command::AddWatch(command) => {
             let mode = match command.mode {
                 WatchMode::Persistent => AddWatchMode::Persistent,
@@ -83,8 +84,12 @@ pub(crate) fn run(
             let what = format!("addWatch {}", command.path);
             let watch = session.call(what, |client| client.watch(&command.path, mode))?;
             session.watches.follow_all(watch);
+            out.put("", || json!({ "path": command.path, "watched": true }))?;
         }
-        Command::Removewatches(command) => remove_watches(session, &command)?,
+        Command::Removewatches(command) => {
+            remove_watches(session, &command)?;
+            out.put("", || json!({ "path": command.path, "watched": false }))?;
+        }
         Command::Printwatches(command) => {
             if let Some(switch) = command.switch {
                 session.watches.show(switch == Switch::On);
@@ -102,7 +107,10 @@ pub(crate) fn run(
         Command::Export(command) => subtree::export(session, &command, out)?,
         Command::Import(command) => subtree::import(session, &command, out)?,
         Command::Edit(command) => edit::edit(session, &command.path, out)?,
-        Command::Addauth(command) => session.authenticate(&command.scheme, &command.auth)?,
+        Command::Addauth(command) => {
+            session.authenticate(&command.scheme, &command.auth)?;
+            out.put("", || json!({ "scheme": command.scheme, "accepted": true }))?;
+        }
         Command::Whoami => {
             let identities = session.call("whoami", |client| client.who_am_i())?;
             for identity in identities {
@@ -116,8 +124,15 @@ pub(crate) fn run(
             let version = env!("CARGO_PKG_VERSION");
             out.put(&format!("ringkeeper shell {version}"), || json!({ "version": version }))?;
         }
-        Command::Connect(command) => session.reconnect(command.servers)?,
-        Command::Close => session.close(),
+        Command::Connect(command) => {
+            session.reconnect(command.servers)?;
+            let id = session.client()?.session_id();
+            out.put("", || json!({ "session": id.to_string() }))?;
+        }
+        Command::Close => {
+            session.close();
+            out.put("", || json!({ "session": null }))?;
+        }
         Command::History => return Ok(Next::History),
         Command::Redo(command) => return Ok(Next::Redo(command.number)),
         Command::Quit => return Ok(Next::Quit),

@@ -29,10 +29,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session: returns when a server has granted it.
-    pub(crate) fn open(target: Target) -> Result<Self, ShellError> {
+    /// Opens a session: returns when a server has granted it. `json`: how watches are shown.
+    pub(crate) fn open(target: Target, json: bool) -> Result<Self, ShellError> {
         let client = connect(&target)?;
-        Ok(Self { target, client: Some(client), watches: Watches::default() })
+        Ok(Self { target, client: Some(client), watches: Watches::new(json) })
     }
 
     /// The client.

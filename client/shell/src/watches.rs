@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringkeeper_client::{EventKind, PersistentWatch, Wait, Watch, WatchEvent};
+use serde_json::json;
 
 /// Shows a line beside whatever the user is typing.
 pub(crate) type Printer = Box<dyn FnMut(String) + Send>;
@@ -13,16 +14,16 @@ pub(crate) type Printer = Box<dyn FnMut(String) + Send>;
 pub(crate) struct Watches {
     shown: Arc<AtomicBool>,
     printer: Arc<Mutex<Printer>>,
-}
-
-impl Default for Watches {
-    fn default() -> Self {
-        let to_stderr: Printer = Box::new(|line| eprintln!("{line}"));
-        Self { shown: Arc::new(AtomicBool::new(true)), printer: Arc::new(Mutex::new(to_stderr)) }
-    }
+    json: bool,
 }
 
 impl Watches {
+    /// Watches that are shown on stderr, as text for people or as JSON lines.
+    pub(crate) fn new(json: bool) -> Self {
+        let to_stderr: Printer = Box::new(|line| eprintln!("{line}"));
+        Self { shown: Arc::new(AtomicBool::new(true)), printer: Arc::new(Mutex::new(to_stderr)), json }
+    }
+
     /// Shows them by other means.
     pub(crate) fn show_through(&self, printer: Printer) {
         *self.printer.lock().unwrap_or_else(PoisonError::into_inner) = printer;
@@ -62,20 +63,29 @@ impl Watches {
     fn print(&self, event: &WatchEvent) {
         if self.shown() {
             let mut printer = self.printer.lock().unwrap_or_else(PoisonError::into_inner);
-            printer(describe(event));
+            printer(if self.json { describe_as_json(event) } else { describe(event) });
         }
     }
 }
 
 fn describe(event: &WatchEvent) -> String {
-    let kind = match event.kind {
-        EventKind::Created => "NodeCreated",
-        EventKind::Deleted => "NodeDeleted",
-        EventKind::DataChanged => "NodeDataChanged",
-        EventKind::ChildrenChanged => "NodeChildrenChanged",
-        EventKind::Restored => "restored after a lost connection: events may be missing",
-        _ => "event",
-    };
+    let what = name(event.kind).unwrap_or("restored after a lost connection: events may be missing");
     let zxid = event.zxid.map_or_else(String::new, |zxid| format!(" zxid: {zxid}"));
-    format!("WATCHER:: {kind} path: {}{zxid}", event.path)
+    format!("WATCHER:: {what} path: {}{zxid}", event.path)
+}
+
+fn describe_as_json(event: &WatchEvent) -> String {
+    let zxid = event.zxid.map(|zxid| zxid.to_string());
+    json!({ "event": name(event.kind).unwrap_or("Restored"), "path": event.path, "zxid": zxid }).to_string()
+}
+
+/// ZooKeeper's name of an event; `None` for the one that it does not have, after which events may be missing.
+const fn name(kind: EventKind) -> Option<&'static str> {
+    match kind {
+        EventKind::Created => Some("NodeCreated"),
+        EventKind::Deleted => Some("NodeDeleted"),
+        EventKind::DataChanged => Some("NodeDataChanged"),
+        EventKind::ChildrenChanged => Some("NodeChildrenChanged"),
+        _ => None,
+    }
 }

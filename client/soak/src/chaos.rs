@@ -1,4 +1,5 @@
-//! What goes wrong: servers are killed and suspended, holders are pushed out, sessions are ended.
+//! What goes wrong: servers are killed and suspended, the network comes apart, holders are pushed out, sessions are
+//! ended.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use ringkeeper_client::{Client, Result, Wait, path};
 
-use crate::ensemble::SERVERS;
+use crate::network::{Cut, Network, Place};
 use crate::soak::Soak;
 use crate::{elections, locks};
 
@@ -19,13 +20,14 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 pub(crate) fn run(soak: &Soak, deadline: Instant, fault_every: Duration, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     while soak.sleep_until(deadline.min(Instant::now() + fault_every.mul_f64(rng.random_range(0.5..1.5)))) {
-        match rng.random_range(0..100) {
-            0..50 => kill(soak, &mut rng),
-            50..70 => suspend(soak, &mut rng),
-            70..85 => push_out(soak, &mut rng),
+        match (rng.random_range(0..100), soak.servers.network()) {
+            (0..25, Some(network)) => part(soak, network, &mut rng),
+            (0..55, _) => kill(soak, &mut rng),
+            (55..75, _) => suspend(soak, &mut rng),
+            (75..88, _) => push_out(soak, &mut rng),
             _ => end_session(soak, &mut rng),
         }
-        for server in (0..SERVERS).filter(|server| soak.servers.has_died(*server)) {
+        for server in soak.servers.servers().filter(|server| soak.servers.has_died(*server)) {
             let logs = soak.servers.log_tails();
             soak.verdict.violation(format!("server {server} has ended by itself:\n{logs}"));
         }
@@ -37,7 +39,7 @@ pub(crate) fn run(soak: &Soak, deadline: Instant, fault_every: Duration, seed: u
 
 /// Mostly one, sometimes the quorum, seldom all. The leader as often as a follower.
 fn victims(soak: &Soak, rng: &mut StdRng) -> Vec<usize> {
-    let mut servers: Vec<_> = (0..SERVERS).collect();
+    let mut servers: Vec<_> = soak.servers.servers().collect();
     servers.shuffle(rng);
     if rng.random_bool(0.5)
         && let Some(leader) = servers.iter().position(|server| soak.servers.leads(*server))
@@ -45,7 +47,7 @@ fn victims(soak: &Soak, rng: &mut StdRng) -> Vec<usize> {
         servers.swap(0, leader);
     }
     let count = match rng.random_range(0..20) {
-        0 => SERVERS,
+        0 => servers.len(),
         1 | 2 => 2,
         _ => 1,
     };
@@ -73,10 +75,52 @@ fn suspend(soak: &Soak, rng: &mut StdRng) {
         soak.servers.suspend(*server);
         soak.verdict.count("suspensions of a server");
     }
-    // Up to longer than a session lives.
-    thread::sleep(Duration::from_millis(rng.random_range(100..7000)));
+    thread::sleep(outage(rng));
     for server in victims {
         soak.servers.resume(server);
+    }
+}
+
+/// Up to longer than a session lives.
+fn outage(rng: &mut StdRng) -> Duration {
+    Duration::from_millis(rng.random_range(100..7000))
+}
+
+/// Lets the network come apart for a while.
+fn part(soak: &Soak, network: &Network, rng: &mut StdRng) {
+    let victim = victims(soak, rng)[0];
+    let others: Vec<_> = soak.servers.servers().filter(|server| *server != victim).collect();
+    let hears_not = || others.iter().map(|other| Cut::Route(*other, Place::Server(victim)));
+    let is_not_heard = || others.iter().map(|other| Cut::Route(victim, Place::Server(*other)));
+    let (what, cuts): (_, Vec<_>) = match rng.random_range(0..if others.is_empty() { 2 } else { 7 }) {
+        0 => ("partitions: a server from its clients", vec![Cut::Route(victim, Place::Clients)]),
+        1 => ("partitions: a server from everyone", vec![Cut::Cable(victim)]),
+        2 => ("partitions: a server from all others", hears_not().chain(is_not_heard()).collect()),
+        3 => ("partitions: a server hears no other", hears_not().collect()),
+        4 => ("partitions: a server is heard by no other", is_not_heard().collect()),
+        5 => {
+            let other = others[rng.random_range(0..others.len())];
+            let cuts = [Cut::Route(victim, Place::Server(other)), Cut::Route(other, Place::Server(victim))];
+            ("partitions: two servers from one another", cuts.to_vec())
+        }
+        _ => {
+            let from = |one| soak.servers.servers().filter(move |other| *other != one);
+            let all = soak.servers.servers();
+            let cuts = all.flat_map(|one| from(one).map(move |other| Cut::Route(one, Place::Server(other))));
+            ("partitions: all servers from one another", cuts.collect())
+        }
+    };
+    let made = cuts.into_iter().try_for_each(|cut| network.cut(cut));
+    thread::sleep(outage(rng));
+    // Whatever became of the cuts.
+    let healed = network.heal();
+    match made.and(healed) {
+        Ok(()) => {
+            soak.verdict.count("partitions");
+            soak.verdict.count(what);
+        }
+        // Nobody knows any more what was tested.
+        Err(error) => soak.verdict.violation(format!("the network did not do as it was told: {error}")),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Three server processes, to be killed and suspended.
+//! Server processes, an ensemble or one alone, to be killed, suspended and, where that is possible, cut off from one another and from the
+//! clients.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,13 +19,16 @@ use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Number of servers.
-pub(crate) const SERVERS: usize = 3;
+use crate::interrupt;
+use crate::network::{Network, Place};
 
 /// How long servers may take to find a leader in the beginning.
 const START_MAX: Duration = Duration::from_secs(60);
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const LOG_LINES_SHOWN: usize = 15;
+
+/// Client, quorum and election port of each server that has a network of its own.
+const PORTS: [u16; 3] = [2181, 2888, 3888];
 
 /// Which server to start.
 #[derive(Clone, Debug)]
@@ -34,23 +39,31 @@ pub(crate) enum Program {
     ZooKeeper(PathBuf),
 }
 
-/// Dropped, its processes are killed and its folder is removed.
+/// Dropped, it [ends](Self::end).
 pub(crate) struct Ensemble {
     program: Program,
     members: Vec<Member>,
+    network: Option<Network>,
     _ports: Vec<Port>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 struct Member {
     folder: PathBuf,
     address: SocketAddr,
+    /// What is put before its command.
+    within: Vec<String>,
     child: Mutex<Option<Child>>,
 }
 
 impl Ensemble {
-    /// Starts three servers and waits until they serve.
-    pub(crate) fn start(program: &Program, work_dir: &Path) -> Result<Self> {
+    /// Starts `servers` of them, on a network or on this machine's own address, and waits until they serve.
+    pub(crate) fn start(
+        program: &Program,
+        servers: usize,
+        work_dir: &Path,
+        network: Option<Network>,
+    ) -> Result<Self> {
         let program = match program {
             Program::Ringkeeper(binary) => Program::Ringkeeper(
                 binary.canonicalize().with_context(|| format!("no server at {}", binary.display()))?,
@@ -60,27 +73,49 @@ impl Ensemble {
             ),
         };
         let folder = tempfile::Builder::new().prefix("soak-").tempdir_in(work_dir)?;
-        // Client, quorum and election port of each.
-        let ports: Vec<_> = (0..3 * SERVERS).map(|_| Port::reserve()).collect::<Result<_>>()?;
+        let (homes, ports) = homes(servers, network.as_ref())?;
         let mut lines = String::new();
-        for (id, ports) in (1..).zip(ports.chunks(3)) {
-            writeln!(lines, "server.{id}=127.0.0.1:{}:{}", ports[1].number, ports[2].number)?;
+        for (id, Home { ip, ports: [_, quorum, election], .. }) in (1..).zip(&homes) {
+            // Without a line it is alone.
+            if servers > 1 {
+                writeln!(lines, "server.{id}={ip}:{quorum}:{election}")?;
+            }
         }
         let mut members = Vec::new();
-        for (id, ports) in (1..).zip(ports.chunks(3)) {
+        for (id, Home { ip, ports: [client, ..], within }) in (1..).zip(homes) {
             let own = folder.path().join(id.to_string());
             fs::create_dir_all(own.join("data"))?;
             fs::write(own.join("data/myid"), format!("{id}\n"))?;
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0].number));
+            let address = SocketAddr::from((ip, client));
             fs::write(own.join("zoo.cfg"), config(&own, address, &lines, &program))?;
-            members.push(Member { folder: own, address, child: Mutex::new(None) });
+            members.push(Member { folder: own, address, within, child: Mutex::new(None) });
         }
-        let ensemble = Self { program, members, _ports: ports, _folder: folder };
-        for server in 0..SERVERS {
+        let ensemble = Self { program, members, network, _ports: ports, folder };
+        for server in ensemble.servers() {
             ensemble.launch(server)?;
         }
         ensemble.wait_until_all_serve(START_MAX)?;
         Ok(ensemble)
+    }
+
+    /// The servers' numbers.
+    pub(crate) fn servers(&self) -> std::ops::Range<usize> {
+        0..self.members.len()
+    }
+
+    /// The network between the servers, if it can come apart.
+    pub(crate) const fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// Kills the servers and removes their network and their folders.
+    pub(crate) fn end(&self) {
+        self.servers().for_each(|server| self.kill(server));
+        if let Some(network) = &self.network {
+            network.remove();
+        }
+        // What cannot be removed stays, in a folder for temporary files.
+        let _ = fs::remove_dir_all(self.folder.path());
     }
 
     /// The servers, for clients.
@@ -93,7 +128,7 @@ impl Ensemble {
     pub(crate) fn launch(&self, server: usize) -> Result<()> {
         let member = &self.members[server];
         let log = File::options().create(true).append(true).open(member.folder.join("server.log"))?;
-        let mut command = self.command(&member.folder);
+        let mut command = self.command(member);
         command.current_dir(&member.folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // Ctrl-C reaches this program alone, which ends the servers.
         let child = command.process_group(0).spawn().context("the server does not start")?;
@@ -153,7 +188,8 @@ impl Ensemble {
     pub(crate) fn wait_until_all_serve(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         let serves = |server| self.ask(server, "srvr").is_ok_and(|answer| answer.contains("Mode: "));
-        while !(0..SERVERS).all(serves) {
+        while !self.servers().all(serves) {
+            interrupt::check()?;
             if Instant::now() > deadline {
                 bail!("the servers do not all serve after {} s:\n{}", limit.as_secs(), self.log_tails());
             }
@@ -174,20 +210,21 @@ impl Ensemble {
         self.members.iter().map(tail).collect()
     }
 
-    fn command(&self, folder: &Path) -> Command {
+    fn command(&self, member: &Member) -> Command {
+        let mut words: Vec<OsString> = member.within.iter().map(Into::into).collect();
         match &self.program {
-            Program::Ringkeeper(binary) => {
-                let mut command = Command::new(binary);
-                command.arg("server").arg("--config").arg(folder.join("zoo.cfg"));
-                command
-            }
+            Program::Ringkeeper(binary) => words.extend([binary.into(), "server".into(), "--config".into()]),
             Program::ZooKeeper(jars) => {
-                let mut command = Command::new("java");
-                command.args(["-Xmx512m", "-XX:+UseSerialGC"]).arg("-cp").arg(jars.join("*"));
-                command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(folder.join("zoo.cfg"));
-                command
+                words.extend(["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp"].map(OsString::from));
+                words.extend([
+                    jars.join("*").into(),
+                    "org.apache.zookeeper.server.quorum.QuorumPeerMain".into(),
+                ]);
             }
         }
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(member.folder.join("zoo.cfg"));
+        command
     }
 }
 
@@ -199,8 +236,34 @@ impl Member {
 
 impl Drop for Ensemble {
     fn drop(&mut self) {
-        (0..SERVERS).for_each(|server| self.kill(server));
+        self.end();
     }
+}
+
+/// Where a server is to be.
+struct Home {
+    ip: IpAddr,
+    /// Client, quorum and election port.
+    ports: [u16; 3],
+    within: Vec<String>,
+}
+
+/// Homes on the network, or on this machine's own address with ports that are reserved.
+fn homes(servers: usize, network: Option<&Network>) -> Result<(Vec<Home>, Vec<Port>)> {
+    if let Some(network) = network {
+        let home = |server| {
+            let ip = network.address(Place::Server(server)).into();
+            Home { ip, ports: PORTS, within: network.within(server) }
+        };
+        return Ok(((0..servers).map(home).collect(), Vec::new()));
+    }
+    let ports: Vec<_> = (0..PORTS.len() * servers).map(|_| Port::reserve()).collect::<Result<_>>()?;
+    let home = |ports: &[Port]| Home {
+        ip: Ipv4Addr::LOCALHOST.into(),
+        ports: std::array::from_fn(|at| ports[at].number),
+        within: Vec::new(),
+    };
+    Ok((ports.chunks(PORTS.len()).map(home).collect(), ports))
 }
 
 /// Short ticks: sessions of a few seconds, and a leader that is given up after as many.

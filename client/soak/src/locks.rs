@@ -1,9 +1,10 @@
-//! Locks: two without herd effect, a simple one, and one with readers.
+//! Locks: two without herd effect, a simple one, one with readers, and one whose holders are asked for it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringkeeper_client::recipes::{Holding, Lock, RwLock, SimpleLock};
+use ringkeeper_client::recipes::{Holding, Lock, Revocable, RevocableLock, RwLock, SimpleLock};
 use ringkeeper_client::{Client, Result, Wait};
 
 use crate::fence::{Fence, Step};
@@ -11,7 +12,11 @@ use crate::soak::{Soak, Team};
 use crate::worker::Worker;
 
 /// Where the locks are.
-pub(crate) const PATHS: [&str; 4] = ["/locks/a", "/locks/b", "/locks/simple", "/locks/rw"];
+pub(crate) const PATHS: [&str; 5] =
+    ["/locks/a", "/locks/b", "/locks/simple", "/locks/rw", "/locks/revocable"];
+
+/// How long a reader keeps what nobody asks for.
+const KEEP_MAX: Duration = Duration::from_secs(1);
 
 /// How a worker comes to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +25,48 @@ enum Kind {
     Simple,
     Writer,
     Reader,
+    /// Writes when its turn comes.
+    PatientWriter,
+    /// Asks those before it to give the lock up.
+    RevokingWriter,
+    /// Reads until it is asked.
+    RevocableReader,
 }
 
-/// Sixteen workers on four locks.
+/// What a worker holds.
+enum Held {
+    Firmly(Holding),
+    OnDemand(Revocable),
+}
+
+impl Held {
+    async fn release(self) -> Result<()> {
+        match self {
+            Self::Firmly(holding) => holding.release().await,
+            Self::OnDemand(holding) => holding.release().await,
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = Holding;
+
+    fn deref(&self) -> &Holding {
+        match self {
+            Self::Firmly(holding) => holding,
+            Self::OnDemand(holding) => holding,
+        }
+    }
+}
+
+/// Twenty workers on five locks.
 pub(crate) fn start(soak: &Arc<Soak>, client: &Client, team: &mut Team) -> Result<Vec<Arc<Fence>>> {
     let crews = [
         vec![Kind::Line; 4],
         vec![Kind::Line; 4],
         vec![Kind::Simple; 3],
         vec![Kind::Writer, Kind::Writer, Kind::Writer, Kind::Reader, Kind::Reader],
+        vec![Kind::PatientWriter, Kind::RevokingWriter, Kind::RevocableReader, Kind::RevocableReader],
     ];
     let mut fences = Vec::new();
     for (path, crew) in PATHS.into_iter().zip(crews) {
@@ -53,7 +91,14 @@ fn turn(worker: &mut Worker, path: &str, kind: Kind, fence: &Fence) -> Result<()
         worker.count("lock waits given up");
         return Ok(());
     };
-    if kind == Kind::Reader {
+    if let (Kind::RevocableReader, Held::OnDemand(holding)) = (kind, &holding) {
+        worker.at(format_args!("keeps {} until it is asked for it", holding.path()));
+        if let Some(asked) = holding.revoked().wait_timeout(KEEP_MAX) {
+            asked?;
+            worker.count("locks asked for and given up");
+        }
+    }
+    if matches!(kind, Kind::Reader | Kind::RevocableReader) {
         read(worker, &holding, fence)?
     } else {
         write(worker, &holding, fence)?
@@ -62,15 +107,20 @@ fn turn(worker: &mut Worker, path: &str, kind: Kind, fence: &Fence) -> Result<()
     holding.release().wait()
 }
 
-fn acquire(worker: &Worker, path: &str, kind: Kind, patience: Option<Duration>) -> Result<Option<Holding>> {
+fn acquire(worker: &Worker, path: &str, kind: Kind, patience: Option<Duration>) -> Result<Option<Held>> {
     let client = &worker.client;
     let waiting = async {
-        match kind {
+        let revocable = RevocableLock::new(client, path);
+        let holding = match kind {
             Kind::Line => Lock::new(client, path).with_id(&worker.name).acquire().await,
             Kind::Simple => SimpleLock::new(client, path).acquire().await,
             Kind::Writer => RwLock::new(client, path).write().await,
             Kind::Reader => RwLock::new(client, path).read().await,
-        }
+            Kind::PatientWriter => return revocable.write().await.map(Held::OnDemand),
+            Kind::RevokingWriter => return revocable.write_revoking().await.map(Held::OnDemand),
+            Kind::RevocableReader => return revocable.read().await.map(Held::OnDemand),
+        };
+        holding.map(Held::Firmly)
     };
     match patience {
         Some(patience) => waiting.wait_timeout(patience).transpose(),

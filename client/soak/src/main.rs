@@ -1,11 +1,15 @@
-//! Fifty clients with locks, elections, barriers, queues and watches on three servers that are killed,
-//! suspended and restarted every few seconds. Ends with status 0 if every promise of the recipes was kept.
+//! Seventy clients with every recipe, every call and every kind of watch on three servers that are killed,
+//! suspended, partitioned and restarted every few seconds. Ends with status 0 if every promise of the recipes was kept.
 //!
 //! | team | promise | how it is seen to be kept |
 //! | --- | --- | --- |
 //! | locks, elections | one holder at a time | [`fence`]: every holder counts in a znode, with its fencing token |
 //! | barriers | nobody passes before all have come | [`barriers`]: counted in this process |
 //! | queues | nothing lost, nothing taken twice | [`queues`]: a ledger in this process |
+//! | counters | each change made once | [`counters`]: a ledger in this process |
+//! | configurations | none missed, none half changed, none older than one read before | [`configurations`] |
+//! | groups, meetings | who is in is seen, who has left is not; nobody waits for what is there | [`groups`], [`meetings`] |
+//! | calls | each is executed once or not at all, and says so | [`calls`]: a model of a subtree of its own |
 //! | watches | none lost, none late, none invented | [`watches`]: a read that shows a change comes after its event |
 //! | all | nobody waits for ever | [`board`]: everyone tells what it is doing, a watchdog reads it |
 
@@ -13,26 +17,34 @@
 
 mod barriers;
 mod board;
+mod calls;
 mod chaos;
+mod configurations;
+mod counters;
 mod elections;
 mod ensemble;
 mod fence;
+mod groups;
+mod interrupt;
 mod locks;
+mod meetings;
+mod network;
 mod queues;
 mod soak;
 mod verdict;
 mod watches;
 mod worker;
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
 
-/// Fifty clients with locks, elections, barriers, queues and watches on an ensemble whose servers are killed
-/// every few seconds.
+/// Seventy clients with every recipe, every call and every kind of watch on an ensemble whose servers are killed
+/// and partitioned every few seconds.
 #[derive(Debug, Parser)]
 #[command(name = "soak", version)]
 struct Options {
@@ -57,9 +69,15 @@ struct Options {
     /// Decides what goes wrong, and what the clients do [default: random]
     #[arg(long)]
     seed: Option<u64>,
+    /// How many servers
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    servers: u8,
     /// Where the servers' folders are made [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
+    /// Instead of a soak, run this with the servers' addresses in RINGKEEPER_TEST_SERVERS, and let nothing go wrong
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
@@ -83,7 +101,17 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         }
     };
     let work_dir = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let servers = ensemble::Ensemble::start(&program, &work_dir)?;
+    interrupt::install()?;
+    let count = usize::from(options.servers);
+    if let Some((name, words)) = options.command.split_first() {
+        let servers = ensemble::Ensemble::start(&program, count, &work_dir, None)?;
+        return run_command(name, words, &servers.connect_string());
+    }
+    let network = network::Network::make(count);
+    if let Err(reason) = &network {
+        eprintln!("no partitions in this run: {reason:#}; they need root and iproute2");
+    }
+    let servers = ensemble::Ensemble::start(&program, count, &work_dir, network.ok())?;
     let plan = soak::Plan {
         duration: Duration::from_secs(options.seconds.unwrap_or(options.minutes * 60)),
         fault_every: Duration::from_millis(options.fault_every),
@@ -91,6 +119,15 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         seed: options.seed.unwrap_or_else(any_seed),
     };
     soak::run(servers, &plan)
+}
+
+/// Whether a command succeeds beside running servers.
+fn run_command(name: &OsStr, words: &[OsString], servers: &str) -> anyhow::Result<bool> {
+    let mut command = Command::new(name);
+    command.args(words).env("RINGKEEPER_TEST_SERVERS", servers);
+    // Ctrl-C reaches the command as well: the servers are ended when that has ended.
+    let status = command.status().with_context(|| format!("{} cannot be run", name.display()))?;
+    Ok(status.success())
 }
 
 /// Another one each time.

@@ -10,12 +10,16 @@ use anyhow::Result;
 use ringkeeper_client::{Client, Wait, path};
 
 use crate::board::Board;
-use crate::ensemble::{Ensemble, SERVERS};
+use crate::counters::Tally;
+use crate::ensemble::Ensemble;
 use crate::fence::Fence;
 use crate::queues::Ledger;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
-use crate::{barriers, chaos, elections, locks, queues, watches};
+use crate::{
+    barriers, calls, chaos, configurations, counters, elections, groups, interrupt, locks, meetings, queues,
+    watches,
+};
 
 /// How often the watchdog looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -106,6 +110,11 @@ pub(crate) fn run(servers: Ensemble, plan: &Plan) -> Result<bool> {
     barriers::start(&soak, &mut team);
     let ledgers = queues::start(&soak, &mut team);
     watches::start(&soak, &client, &mut team)?;
+    let tallies = counters::start(&soak, &mut team);
+    configurations::start(&soak, &mut team);
+    groups::start(&soak, &mut team);
+    meetings::start(&soak, &mut team);
+    calls::start(&soak, &client, &mut team)?;
     client.close().wait()?;
     println!("{} clients on {}", team.threads.len(), soak.connect_string);
 
@@ -132,8 +141,10 @@ pub(crate) fn run(servers: Ensemble, plan: &Plan) -> Result<bool> {
                 soak.verdict.violation("a worker panicked".to_owned());
             }
         }
-        last_look(&soak, &fences, &ledgers);
+        last_look(&soak, &fences, &ledgers, &tallies);
     }
+    // A worker that is stuck keeps its part of all this for ever.
+    soak.servers.end();
     println!("\n{}", soak.verdict);
     Ok(soak.verdict.is_good())
 }
@@ -144,6 +155,10 @@ fn watch_over(soak: &Soak, plan: &Plan) -> bool {
     let mut next_report = start + REPORT_EVERY;
     while soak.board.unfinished() > 0 {
         thread::sleep(LOOK_EVERY);
+        if let Err(error) = interrupt::check() {
+            soak.verdict.violation(error.to_string());
+            return false;
+        }
         let stuck = soak.board.stuck(plan.patience);
         if !stuck.is_empty() {
             eprintln!("{}", diagnosis(soak));
@@ -154,9 +169,10 @@ fn watch_over(soak: &Soak, plan: &Plan) -> bool {
             next_report += REPORT_EVERY;
             let count = |what| soak.verdict.counted(what);
             println!(
-                "{:>5} s: {} kills, {} locks held, {} terms, {} barriers, {} entries taken, {} watches fired",
+                "{:>5} s: {} kills, {} partitions, {} locks held, {} terms, {} barriers, {} entries taken, {} watches fired",
                 start.elapsed().as_secs(),
                 count("kill -9 of a server"),
+                count("partitions"),
                 count("locks held"),
                 count("terms of leaders"),
                 count("barriers left"),
@@ -171,7 +187,7 @@ fn watch_over(soak: &Soak, plan: &Plan) -> bool {
 /// Who waits for what: what everyone says, and what the tree and the servers say.
 fn diagnosis(soak: &Soak) -> String {
     let mut text = format!("what everyone is doing:\n{}", soak.board.lines());
-    for server in 0..SERVERS {
+    for server in soak.servers.servers() {
         let answer = soak.servers.ask(server, "srvr").unwrap_or_else(|error| error.to_string());
         let _ = writeln!(text, "server {server}:\n{answer}");
     }
@@ -215,7 +231,7 @@ async fn describe(
 }
 
 /// When all is quiet: the counts are right, everything put was taken, nobody left anything behind.
-fn last_look(soak: &Arc<Soak>, fences: &[Arc<Fence>], ledgers: &[Arc<Ledger>]) {
+fn last_look(soak: &Arc<Soak>, fences: &[Arc<Fence>], ledgers: &[Arc<Ledger>], tallies: &[Arc<Tally>]) {
     let worker = Worker::start(soak, "the last look".to_owned(), 0);
     let looked = || -> ringkeeper_client::Result<()> {
         for fence in fences {
@@ -223,6 +239,9 @@ fn last_look(soak: &Arc<Soak>, fences: &[Arc<Fence>], ledgers: &[Arc<Ledger>]) {
         }
         for (path, ledger) in queues::PATHS.into_iter().zip(ledgers) {
             ledger.check_in_the_end(path, &worker)?;
+        }
+        for tally in tallies {
+            tally.check_in_the_end(&worker)?;
         }
         for path in locks::PATHS.into_iter().chain(elections::PATHS) {
             let children = worker.retried(|client| {

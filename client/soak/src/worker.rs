@@ -14,7 +14,7 @@ use crate::soak::Soak;
 /// Short, so that sessions do end now and then.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One of the fifty.
+/// One of the clients.
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) soak: Arc<Soak>,

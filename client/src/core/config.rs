@@ -25,6 +25,9 @@ pub struct Config {
     pub seed: u64,
     /// A session to take over instead of a new one.
     pub resume: Option<SessionTicket>,
+    /// A planted fault.
+    #[cfg(feature = "mutations")]
+    pub mutation: crate::mutation::Mutation,
 }
 
 /// What proves that a client owns a session.

@@ -226,6 +226,12 @@ impl<S: Sink> Core<S> {
         self.pending.len()
     }
 
+    /// The planted fault.
+    #[cfg(feature = "mutations")]
+    pub(crate) const fn mutation(&self) -> crate::mutation::Mutation {
+        self.config.mutation
+    }
+
     fn set_state(&mut self, state: SessionState, sink: &mut S) {
         if self.state != state {
             self.state = state;

@@ -8,6 +8,7 @@ use ringkeeper_wire::{
 use super::pending::Pending;
 use super::watches::WatchTable;
 use super::{Core, Loss, Millis, Phase, Sink};
+use crate::mutation::planted;
 use crate::{Error, SessionState};
 
 impl<S: Sink> Core<S> {
@@ -88,7 +89,8 @@ impl<S: Sink> Core<S> {
 
     /// The server heard from this session after `sent`.
     fn confirm_lease(&mut self, sent: Millis) {
-        let until = sent.plus(self.session.timeout_ms);
+        let timeouts = if planted!(self, DoubleLease) { 2 } else { 1 };
+        let until = sent.plus(self.session.timeout_ms * timeouts);
         self.session.lease_until = self.session.lease_until.max(until);
     }
 
@@ -125,6 +127,9 @@ impl<S: Sink> Core<S> {
         // Kinds that later servers may add have no watch here.
         let Some(kind) = EventType::from_wire(event.event_type) else { return };
         let zxid = (zxid > 0).then(|| Zxid::from_wire(zxid));
+        if planted!(self, CountEventsAsSeen) {
+            self.session.last_zxid = self.session.last_zxid.max(zxid.unwrap_or_default());
+        }
         self.watches.dispatch(kind, &event.path, zxid, sink);
     }
 

@@ -6,6 +6,7 @@ use ringkeeper_wire::{
 };
 
 use super::{Admission, Core, Credential, Millis, Phase, Sink, WatchId, WatchRequest};
+use crate::mutation::planted;
 use crate::{Error, SessionState};
 
 impl<S: Sink> Core<S> {
@@ -144,7 +145,9 @@ impl<S: Sink> Core<S> {
         for credential in &self.config.credentials {
             encode_auth(credential, &mut self.prelude);
         }
-        self.restores_left = self.watches.encode_restore(self.session.last_zxid, &mut self.prelude);
+        if !planted!(self, ForgetWatches) {
+            self.restores_left = self.watches.encode_restore(self.session.last_zxid, &mut self.prelude);
+        }
     }
 
     pub(super) fn ping(&mut self, now: Millis) {
@@ -153,8 +156,12 @@ impl<S: Sink> Core<S> {
     }
 
     pub(super) fn fail_requests(&mut self, unsent: &Error, sink: &mut S) {
+        let denies = planted!(self, DenyUncertainty);
         for (request, was_sent) in self.pending.drain() {
-            sink.reply(request, Err(if was_sent { Error::ConnectionLoss } else { unsent.clone() }));
+            sink.reply(
+                request,
+                Err(if was_sent && !denies { Error::ConnectionLoss } else { unsent.clone() }),
+            );
         }
     }
 }

@@ -72,6 +72,8 @@ fn config() -> Config {
         reply_len_max: 1 << 20,
         seed: 1,
         resume: None,
+        #[cfg(feature = "mutations")]
+        mutation: crate::mutation::Mutation::None,
     }
 }
 

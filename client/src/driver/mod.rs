@@ -6,6 +6,9 @@
 //! own caller, which saves the hop between threads where only latency counts.
 
 mod clock;
+#[cfg(feature = "hosted")]
+pub mod hosted;
+mod names;
 mod outcomes;
 mod probe;
 mod reply;
@@ -21,6 +24,7 @@ use mio::net::TcpStream;
 use mio::{Events, Poll, Token};
 
 use clock::Clock;
+use names::Names;
 use outcomes::Outcomes;
 pub use outcomes::StateChanges;
 pub(crate) use outcomes::{EventQueue, Watcher};
@@ -43,8 +47,10 @@ pub(crate) type Request = Arc<dyn Completion>;
 /// What callers and the driver thread have in common.
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
-    waker: mio::Waker,
+    /// Of the driver thread. `None` if there is none: a host looks by itself.
+    waker: Option<mio::Waker>,
     clock: Clock,
+    names: Names,
     tasks: Tasks,
 }
 
@@ -64,6 +70,18 @@ struct Inner {
 }
 
 impl Shared {
+    fn new(config: Config, clock: Clock, names: Names, waker: Option<mio::Waker>) -> Arc<Self> {
+        let inner = Inner {
+            core: Core::new(config, clock.now()),
+            outcomes: Outcomes::default(),
+            is_asleep: false,
+            direct: None,
+            leftover: Vec::new(),
+            is_over: false,
+        };
+        Arc::new(Self { inner: Mutex::new(inner), waker, clock, names, tasks: Tasks::default() })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here runs the program's code; a panic is a bug here, and the state stays consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,8 +134,15 @@ impl Shared {
 
     /// Wakes the driver thread.
     pub(crate) fn kick(&self) {
-        // The only failures are those of a full counter, which means that it is awake.
-        let _ = self.waker.wake();
+        if let Some(waker) = &self.waker {
+            // The only failures are those of a full counter, which means that it is awake.
+            let _ = waker.wake();
+        }
+    }
+
+    /// A word that nobody else uses.
+    pub(crate) fn unique_name(&self) -> uuid::Uuid {
+        self.names.draw()
     }
 
     /// Runs a future of this crate on the driver thread. It must not block.
@@ -156,16 +181,7 @@ pub(crate) fn start(config: Config, servers: Vec<(String, u16)>) -> Result<Arc<S
     let resources = |error: std::io::Error| Error::Resources(error.to_string());
     let poll = Poll::new().map_err(resources)?;
     let waker = mio::Waker::new(poll.registry(), KICK).map_err(resources)?;
-    let clock = Clock::start();
-    let inner = Inner {
-        core: Core::new(config, clock.now()),
-        outcomes: Outcomes::default(),
-        is_asleep: false,
-        direct: None,
-        leftover: Vec::new(),
-        is_over: false,
-    };
-    let shared = Arc::new(Shared { inner: Mutex::new(inner), waker, clock, tasks: Tasks::default() });
+    let shared = Shared::new(config, Clock::start(), Names::Random, Some(waker));
     let driver = Driver {
         shared: Arc::clone(&shared),
         poll,

@@ -31,6 +31,12 @@ impl Tasks {
         self.unfinished.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether [`Tasks::run`] has something to run.
+    #[cfg(feature = "hosted")]
+    pub(super) fn is_woken(&self) -> bool {
+        !self.woken.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Runs those that were woken. On the driver thread alone.
     pub(super) fn run(&self) {
         if self.is_empty() {

@@ -6,6 +6,7 @@
 use ringkeeper_wire::Zxid;
 
 use super::retried;
+use crate::mutation::planted;
 use crate::{Client, CreateMode, Error, Result, Stat, path};
 
 /// Where a claim's znode is.
@@ -93,6 +94,9 @@ impl Claim {
                 Err(Error::NotSent) => self.client.connected().await?,
                 Err(Error::ConnectionLoss) => {
                     self.client.connected().await?;
+                    if planted!(self.client, CreateBlindly) {
+                        continue;
+                    }
                     self.node = self.find().await?;
                     if self.node.is_some() {
                         return Ok(true);
@@ -145,7 +149,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.is_made {
+        if self.is_made && !planted!(self.client, KeepAbandonedClaims) {
             let (client, place, node) = (self.client.clone(), self.place.clone(), self.node.take());
             self.client.spawn(async move {
                 if let Err(error) = delete_own(&client, &place, node.as_ref()).await {

@@ -5,6 +5,7 @@ use futures_core::Stream;
 use ringkeeper_wire::Zxid;
 
 use super::claim::{Claim, OwnNode};
+use crate::mutation::planted;
 use crate::{Client, Error, Result, SessionState, Watch};
 
 /// Something that is held by an ephemeral znode: a lock, a leadership.
@@ -73,6 +74,7 @@ impl Holding {
             }
             if watch.is_none() && client.state().is_connected() {
                 match client.get_data_and_watch(self.path()).await {
+                    Err(Error::NoNode) if planted!(client, KeepLossQuiet) => {}
                     Ok((_, new)) => watch = Some(new),
                     Err(Error::NoNode) => return Loss::Deleted,
                     Err(error) if error.is_session_end() => return Loss::SessionEnded(error),

@@ -1,11 +1,10 @@
 //! A waiting line: numbered ephemeral znodes, each of which waits for one before it. Locks and elections
 //! are lines that differ in who waits for whom.
 
-use uuid::Uuid;
-
 use super::claim::{Claim, OwnNode};
 use super::holding::Holding;
 use super::retried;
+use crate::mutation::planted;
 use crate::{Client, Error, Result, path};
 
 /// Whose names the znodes of a lock or an election have. All clients of one must agree.
@@ -156,8 +155,8 @@ impl Line {
     async fn stand(&self, class: Class) -> Result<(Claim, OwnNode)> {
         let marker = class.marker(self.names);
         let prefix = match self.names {
-            NodeNames::Kazoo => format!("{}{marker}", Uuid::new_v4().simple()),
-            NodeNames::Curator => format!("_c_{}{marker}", Uuid::new_v4()),
+            NodeNames::Kazoo => format!("{}{marker}", self.client.unique_name().simple()),
+            NodeNames::Curator => format!("_c_{}{marker}", self.client.unique_name()),
         };
         let mut claim = Claim::numbered(&self.client, &self.path, prefix);
         claim.make(&self.data).await?;
@@ -174,9 +173,15 @@ impl Line {
                 None => self.children().await?,
             };
             match turn(&children, node.name(), class, self.names) {
+                Turn::After(_) if class == Class::Reader && planted!(self.client, ReadersDoNotWait) => {
+                    return Ok(true);
+                }
                 Turn::Ours => return Ok(true),
                 Turn::Gone => return Ok(false),
                 Turn::After(name) => wait_until_gone(&self.client, &path::join(&self.path, name)).await?,
+            }
+            if planted!(self.client, TakeTurnWhenWoken) {
+                return Ok(true);
             }
         }
     }

@@ -5,9 +5,8 @@
 //! write to a znode that nobody else writes to, the *mark*. Its version is the number of transactions
 //! that were executed.
 
-use uuid::Uuid;
-
 use super::{claim::Claim, retried};
+use crate::mutation::planted;
 use crate::{Client, Error, OpResult, Result, Transaction, path};
 
 /// What stands behind a recipe's path in the path of its marks.
@@ -25,7 +24,7 @@ pub(super) struct Mark {
 impl Mark {
     /// A mark beside the znode at `recipe`. Made when it is first used.
     pub(super) fn new(client: &Client, recipe: &str) -> Self {
-        let name = Uuid::new_v4().simple().to_string();
+        let name = client.unique_name().simple().to_string();
         let path = path::join(&format!("{recipe}{DIR_SUFFIX}"), &name);
         Self { claim: Claim::fixed(client, &path, Vec::new()), path, version: 0, is_made: false }
     }
@@ -57,6 +56,10 @@ impl Mark {
                     return Ok(Some(results));
                 }
                 Err(Error::NotSent) => client.connected().await?,
+                Err(Error::ConnectionLoss) if planted!(client, RepeatUncertainWrites) => {
+                    client.connected().await?;
+                }
+                Err(Error::ConnectionLoss) if planted!(client, TrustUncertainWrites) => return Ok(None),
                 Err(Error::ConnectionLoss) => {
                     // If that cannot be found out any more, neither can what became of the operations.
                     let version = self.read_version(&client).await.map_err(|_| Error::ConnectionLoss)?;

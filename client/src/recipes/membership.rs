@@ -1,5 +1,3 @@
-use uuid::Uuid;
-
 use super::holding::{Holding, Loss};
 use super::line::read_all;
 use super::{claim::Claim, retried};
@@ -56,7 +54,7 @@ impl Group {
     /// # Errors
     /// The session ends, or the server refuses to create the znode.
     pub async fn join(&self, data: &[u8]) -> Result<Membership> {
-        let name = format!("{}{MARKER}", Uuid::new_v4().simple());
+        let name = format!("{}{MARKER}", self.client.unique_name().simple());
         let mut claim = Claim::fixed(&self.client, &path::join(&self.path, &name), data.to_vec());
         claim.make(data).await?;
         // The name is nobody else's; the only other way is that somebody wrote into it meanwhile.

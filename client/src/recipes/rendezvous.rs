@@ -37,14 +37,21 @@ impl Rendezvous {
         let client = &self.client;
         client.ensure_path(crate::path::parent(&self.path)).await?;
         // Announcing the same word twice is the same as once.
-        match retried(client, || client.create(&self.path, word, mode)).await {
-            Ok(_) => return Ok(()),
-            Err(Error::NodeExists) => {}
-            Err(error) => return Err(error),
+        loop {
+            match retried(client, || client.create(&self.path, word, mode)).await {
+                Err(Error::NodeExists) => {}
+                outcome => return outcome.map(drop),
+            }
+            let Some(stat) = retried(client, || client.exists(&self.path)).await? else { continue };
+            if mode == CreateMode::Ephemeral && stat.ephemeral_owner != Some(client.session_id()) {
+                return Err(Error::NodeExists);
+            }
+            // Only in place of the word that was looked at: the next one may be another session's.
+            match retried(client, || client.set_data(&self.path, word, stat.version)).await {
+                Err(Error::NoNode | Error::BadVersion) => {}
+                outcome => return outcome.map(drop),
+            }
         }
-        let stat = retried(client, || client.set_data(&self.path, word, None)).await?;
-        let is_ours = stat.ephemeral_owner == Some(client.session_id());
-        if mode == CreateMode::Ephemeral && !is_ours { Err(Error::NodeExists) } else { Ok(()) }
     }
 
     /// Waits for a word.

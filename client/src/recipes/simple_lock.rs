@@ -1,5 +1,3 @@
-use uuid::Uuid;
-
 use super::claim::Claim;
 use super::holding::Holding;
 use super::line::wait_until_gone;
@@ -49,7 +47,7 @@ impl SimpleLock {
     /// # Errors
     /// As [`SimpleLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Holding>> {
-        let token = Uuid::new_v4().simple().to_string().into_bytes();
+        let token = self.client.unique_name().simple().to_string().into_bytes();
         let mut claim = Claim::fixed(&self.client, &self.path, token);
         if !claim.make(&[]).await? {
             return Ok(None);

@@ -4,6 +4,7 @@
 //! cargo run --release -p ringkeeper-sim -- run --seeds 0..100000 --threads 2
 //! cargo run --release -p ringkeeper-sim -- seed 4711 --trace
 //! ```
+//! With `--recipes`, the client library and its recipes are in the ensemble as well.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,9 +14,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, Subcommand};
+use clap::{Args as Arguments, Parser, Subcommand};
+use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::mutation::Mutation;
-use ringkeeper_sim::ensemble::{self, Report};
+use ringkeeper_sim::ensemble::{self, Report, Violation};
 
 /// Seeds between two lines of progress.
 const PROGRESS_SEEDS: u64 = 1000;
@@ -44,6 +46,9 @@ enum Command {
         /// Goes on after a failure, and lists all that fail.
         #[arg(long)]
         keep_going: bool,
+        /// With the client library: locks, elections, queues, counters, barriers and watches.
+        #[arg(long)]
+        recipes: bool,
     },
     /// Runs one seed.
     Seed {
@@ -52,10 +57,44 @@ enum Command {
         /// Prints every event.
         #[arg(long)]
         trace: bool,
-        /// Plants a fault by its name.
-        #[arg(long, value_parser = parse_mutation, default_value = "None")]
-        mutation: Mutation,
+        #[command(flatten)]
+        planted: Planted,
     },
+}
+
+/// What kind of run, and the fault in it.
+#[derive(Clone, Copy, Arguments)]
+struct Planted {
+    /// Plants a fault in the servers, by its name.
+    #[arg(long, value_parser = parse_mutation, default_value = "None", conflicts_with = "recipes")]
+    mutation: Mutation,
+    /// With the client library: locks, elections, queues, counters, barriers and watches.
+    #[arg(long)]
+    recipes: bool,
+    /// Plants a fault in the client library, by its name.
+    #[arg(long, value_parser = parse_client_mutation, default_value = "None", requires = "recipes")]
+    client_mutation: ClientMutation,
+}
+
+impl Planted {
+    const fn nothing(recipes: bool) -> Self {
+        Self { mutation: Mutation::None, recipes, client_mutation: ClientMutation::None }
+    }
+
+    fn run(self, seed: u64, trace: bool) -> Result<Report, Violation> {
+        match (self.recipes, trace) {
+            (false, false) => ensemble::run(seed, self.mutation),
+            (false, true) => ensemble::trace(seed, self.mutation),
+            (true, false) => ensemble::run_recipes(seed, self.client_mutation),
+            (true, true) => ensemble::trace_recipes(seed, self.client_mutation),
+        }
+    }
+
+    /// The arguments that replay a seed.
+    fn replay(self, seed: u64) -> String {
+        let recipes = if self.recipes { " --recipes" } else { "" };
+        format!("ringkeeper-sim seed {seed}{recipes} --trace")
+    }
 }
 
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
@@ -70,30 +109,36 @@ fn parse_mutation(text: &str) -> Result<Mutation, String> {
     named.ok_or_else(|| format!("none of {:?}", all().collect::<Vec<_>>()))
 }
 
+fn parse_client_mutation(text: &str) -> Result<ClientMutation, String> {
+    let all = || ClientMutation::ALL.into_iter().chain([ClientMutation::None]);
+    let named = all().find(|mutation| format!("{mutation:?}") == text);
+    named.ok_or_else(|| format!("none of {:?}", all().collect::<Vec<_>>()))
+}
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 thread_local! {
-    static SEED: Cell<Option<u64>> = const { Cell::new(None) };
+    static RUNNING: Cell<Option<(u64, Planted)>> = const { Cell::new(None) };
 }
 
 fn main() -> ExitCode {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if let Some(seed) = SEED.get() {
-            eprintln!("seed {seed} panics; replay it: ringkeeper-sim seed {seed} --trace");
+        if let Some((seed, planted)) = RUNNING.get() {
+            eprintln!("seed {seed} panics; replay it: {}", planted.replay(seed));
         }
         default(info);
     }));
     match Args::parse().command {
-        Command::Run { seeds, threads, minutes, keep_going } => {
-            run(seeds, threads, Duration::from_secs(60 * minutes), keep_going)
+        Command::Run { seeds, threads, minutes, keep_going, recipes } => {
+            let limit = Duration::from_secs(60 * minutes);
+            run(seeds, threads, limit, keep_going, Planted::nothing(recipes))
         }
-        Command::Seed { seed, trace, mutation } => {
+        Command::Seed { seed, trace, planted } => {
             println!("seed {seed}");
-            SEED.set(Some(seed));
-            let run = if trace { ensemble::trace } else { ensemble::run };
-            match run(seed, mutation) {
+            RUNNING.set(Some((seed, planted)));
+            match planted.run(seed, trace) {
                 Ok(report) => {
                     println!("{report}");
                     ExitCode::SUCCESS
@@ -108,7 +153,7 @@ fn main() -> ExitCode {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long to go on is the only thing that the clock decides")]
-fn run(seeds: Range<u64>, threads: usize, limit: Duration, keep_going: bool) -> ExitCode {
+fn run(seeds: Range<u64>, threads: usize, limit: Duration, keep_going: bool, planted: Planted) -> ExitCode {
     let started = Instant::now();
     println!("seeds {}..{} on {threads} threads", seeds.start, seeds.end);
     let next = AtomicU64::new(seeds.start);
@@ -126,8 +171,8 @@ fn run(seeds: Range<u64>, threads: usize, limit: Duration, keep_going: bool) -> 
                     if seed >= seeds.end || (!keep_going && !failures.lock().expect(lock).is_empty()) {
                         return;
                     }
-                    SEED.set(Some(seed));
-                    match ensemble::run(seed, Mutation::None) {
+                    RUNNING.set(Some((seed, planted)));
+                    match planted.run(seed, false) {
                         Ok(report) => {
                             let mut total = total.lock().expect(lock);
                             total.add(&report);
@@ -149,7 +194,7 @@ fn run(seeds: Range<u64>, threads: usize, limit: Duration, keep_going: bool) -> 
     let failures = failures.into_inner().expect(lock);
     println!("failures              {}", failures.len());
     for (seed, oracle) in &failures {
-        println!("  seed {seed}: {oracle}; replay it: ringkeeper-sim seed {seed} --trace");
+        println!("  seed {seed}: {oracle}; replay it: {}", planted.replay(*seed));
     }
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -513,6 +513,7 @@ impl World {
         if self.faults.small_buffers {
             config.tail_bytes_max = 100;
             config.window_bytes_max = 200;
+            config.catch_up_bytes_max = 70;
         }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;

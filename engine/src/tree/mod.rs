@@ -252,7 +252,8 @@ impl Tree {
         Ok(removed)
     }
 
-    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. The znode as it is now.
+    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. `before` is shown the znode
+    /// as it was; gives it as it is now.
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -263,8 +264,9 @@ impl Tree {
         version: i32,
         zxid: Zxid,
         time: i64,
+        before: impl FnOnce(&Znode),
     ) -> Result<&Znode, NoNode> {
-        self.replace_data(path, data, |meta| {
+        self.replace_data(path, data, before, |meta| {
             meta.version = version;
             meta.mzxid = zxid;
             meta.mtime = time;
@@ -276,7 +278,7 @@ impl Tree {
     /// # Errors
     /// If the znode does not exist.
     pub fn overwrite_data_quietly(&mut self, path: &str, data: Option<&[u8]>) -> Result<(), NoNode> {
-        self.replace_data(path, data, |_| ()).map(|_| ())
+        self.replace_data(path, data, |_| (), |_| ()).map(|_| ())
     }
 
     /// Replaces the ACL; `aversion` is the new one.
@@ -371,10 +373,12 @@ impl Tree {
         &mut self,
         path: &str,
         data: Option<&[u8]>,
+        was: impl FnOnce(&Znode),
         change: impl FnOnce(&mut ZnodeMeta),
     ) -> Result<&Znode, NoNode> {
         let position = self.locate(path).ok_or(NoNode)?;
         let znode = self.nodes.value_mut(&position);
+        was(znode);
         let before = size_of_contents(znode);
         let mut meta = znode.meta();
         change(&mut meta);

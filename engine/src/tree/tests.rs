@@ -191,7 +191,7 @@ fn apply(tree: &mut Tree, model: &mut Model, op: &Op, step: i32) {
                 (meta.version, meta.mzxid, meta.mtime) = (step, zxid, time);
                 old.clone_from(data);
             });
-            assert_eq!(tree.set_data(path, data.as_deref(), step, zxid, time).map(|_| ()), expected);
+            assert_eq!(tree.set_data(path, data.as_deref(), step, zxid, time, |_| ()).map(|_| ()), expected);
         }
         Op::SetAcl { path, acl } => {
             let expected = model.change(path, |meta, _| (meta.acl, meta.aversion) = (AclId(*acl), step));
@@ -327,7 +327,7 @@ fn null_and_empty_data_differ() {
     tree.insert("/empty", &new_znode(b"")).expect("new");
     assert_eq!(tree.get("/null").expect("is there").data(), None);
     assert_eq!(tree.get("/empty").expect("is there").data(), Some(&[][..]));
-    tree.set_data("/null", Some(b""), 1, Zxid(2), 2).expect("is there");
+    tree.set_data("/null", Some(b""), 1, Zxid(2), 2, |_| ()).expect("is there");
     assert_eq!(tree.get("/null").expect("is there").data(), Some(&[][..]));
 }
 
@@ -416,12 +416,12 @@ fn a_change_of_stat_shares_a_big_payload_with_the_old_version() {
 fn what_no_clone_shares_is_changed_in_place() {
     let mut tree = Tree::new(7);
     tree.insert("/a", &new_znode(b"one")).expect("new");
-    tree.set_data("/a", Some(b"two"), 1, Zxid(2), 2).expect("is there");
+    tree.set_data("/a", Some(b"two"), 1, Zxid(2), 2, |_| ()).expect("is there");
     let address = |tree: &Tree| tree.get("/a").expect("is there").data().expect("not null").as_ptr();
     let before = address(&tree);
-    tree.set_data("/a", Some(b"six"), 2, Zxid(3), 3).expect("is there");
+    tree.set_data("/a", Some(b"six"), 2, Zxid(3), 3, |_| ()).expect("is there");
     assert_eq!(address(&tree), before);
     let old = tree.clone();
-    tree.set_data("/a", Some(b"ten"), 3, Zxid(4), 4).expect("is there");
+    tree.set_data("/a", Some(b"ten"), 3, Zxid(4), 4, |_| ()).expect("is there");
     assert_eq!(old.get("/a").expect("is there").data(), Some(&b"six"[..]));
 }

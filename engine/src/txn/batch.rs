@@ -123,6 +123,15 @@ impl<'a> TxnBatch<'a> {
     pub fn txns(self) -> impl Iterator<Item = Result<Txn, BatchError>> + use<'a> {
         (self.first_zxid().0..).zip(self.0.txns.iter()).map(|(zxid, archived)| owned(zxid, archived))
     }
+
+    /// [`Self::txns`], in memory that is taken once: what fails has no known length, and would be moved as it grows.
+    fn to_vec(self) -> Result<Vec<Txn>, BatchError> {
+        let mut txns = Vec::with_capacity(self.len());
+        for txn in self.txns() {
+            txns.push(txn?);
+        }
+        Ok(txns)
+    }
 }
 
 fn owned(zxid: u64, archived: &ArchivedTxn) -> Result<Txn, BatchError> {
@@ -136,9 +145,9 @@ fn owned(zxid: u64, archived: &ArchivedTxn) -> Result<Txn, BatchError> {
 /// See [`BatchError`].
 pub fn decode_batch(bytes: &[u8]) -> Result<Vec<Txn>, BatchError> {
     if bytes.as_ptr().addr().is_multiple_of(TxnBatch::ALIGNMENT) {
-        return TxnBatch::access(bytes)?.txns().collect();
+        return TxnBatch::access(bytes)?.to_vec();
     }
     let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
     aligned.extend_from_slice(bytes);
-    TxnBatch::access(&aligned)?.txns().collect()
+    TxnBatch::access(&aligned)?.to_vec()
 }

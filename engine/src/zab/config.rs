@@ -28,6 +28,9 @@ pub struct Config {
     pub tail_bytes_max: usize,
     /// Bytes sent to one learner and not yet durable there; a learner further behind waits for its own acks.
     pub window_bytes_max: usize,
+    /// The same for a learner that lacks more than it has been sent: little, so that neither the log nor the link is busy
+    /// with it for long, and whoever keeps up waits behind no more than this.
+    pub catch_up_bytes_max: usize,
     /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
     pub epoch_txns_max: u32,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -50,6 +53,7 @@ impl Config {
             sync_limit_ms: 10_000,
             tail_bytes_max: if alone { 0 } else { 64 << 20 },
             window_bytes_max: 64 << 20,
+            catch_up_bytes_max: 4 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
             mutation: Mutation::None,
         }

@@ -47,6 +47,8 @@ pub(super) struct Peer {
     /// Batches sent and not durable there: last zxid and size.
     window: VecDeque<(Zxid, usize)>,
     window_bytes: usize,
+    /// All there was has been sent to it when it was last looked at.
+    keeps_up: bool,
     reading: bool,
     pub(super) commit_sent: Zxid,
     /// Everything up to here is durable there.
@@ -78,6 +80,7 @@ impl Peer {
             sent: LogMark::START,
             window: VecDeque::new(),
             window_bytes: 0,
+            keeps_up: false,
             reading: false,
             commit_sent: Zxid::ZERO,
             acked: Zxid::ZERO,
@@ -107,6 +110,7 @@ impl Peer {
         self.feed = Feed::Idle;
         self.window.clear();
         self.window_bytes = 0;
+        self.keeps_up = false;
         self.reading = false;
     }
 
@@ -225,9 +229,11 @@ impl Peer {
         }
         let last = core.log.last().zxid;
         let mut next = core.log.after(self.sent.zxid);
-        while self.sent.zxid < last && self.window_bytes < core.config.window_bytes_max {
+        let window_bytes_max = self.window_bytes_max(core);
+        self.keeps_up = false;
+        while self.sent.zxid < last && self.window_bytes < window_bytes_max {
             let Some(entry) = next.and_then(|index| core.log.entry(index)) else {
-                return self.read(core, out);
+                return self.read(core, window_bytes_max, out);
             };
             if !entry.prev.agrees(self.sent) || !entry.batch.follows(self.sent.zxid) {
                 // Never send across a hole; the learner notices by the next heartbeat and asks anew.
@@ -236,12 +242,17 @@ impl Peer {
             self.send_batch(core, entry.prev, &entry.batch, session, out);
             next = next.map(|index| index + 1);
         }
+        self.keeps_up = self.sent.zxid == last;
     }
 
-    fn read(&mut self, core: &Core, out: &mut Effects) {
+    fn window_bytes_max(&self, core: &Core) -> usize {
+        if self.keeps_up { core.config.window_bytes_max } else { core.config.catch_up_bytes_max }
+    }
+
+    fn read(&mut self, core: &Core, window_bytes_max: usize, out: &mut Effects) {
         if !self.reading {
             self.reading = true;
-            let bytes_max = core.config.window_bytes_max - self.window_bytes;
+            let bytes_max = (window_bytes_max - self.window_bytes).min(core.config.catch_up_bytes_max);
             out.push(Effect::ReadLog { peer: self.id, after: self.sent.zxid, bytes_max });
         }
     }

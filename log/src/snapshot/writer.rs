@@ -10,8 +10,8 @@ use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode};
 /// Bytes of one write: small, so that the log's own writes need not wait long behind it.
 const WRITE_LEN: usize = 64 * BLOCK_LEN;
 
-/// Bytes after which what was written is forced to the medium: where there is no direct I/O, a page cache full of a
-/// snapshot would hold up the log's own syncs.
+/// Bytes after which what was written is forced to the medium where there is no direct I/O: a page cache full of a
+/// snapshot would hold up the log's own syncs. With direct I/O each sync would do that, and there is nothing to gain.
 const SYNC_LEN: u64 = 4 << 20;
 
 /// A file that grows from its beginning, in whole blocks.
@@ -72,7 +72,7 @@ impl<S: Storage> Appender<S> {
             return Err(SnapshotError::NoSpace { file: self.name.to_owned() });
         }
         self.written += len as u64;
-        if self.written - self.synced >= SYNC_LEN {
+        if self.file.is_cached() && self.written - self.synced >= SYNC_LEN {
             self.sync().await?;
         }
         Ok(())

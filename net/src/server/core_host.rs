@@ -19,9 +19,9 @@ use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
+use super::ring::{Consumer, Producer};
 use super::snapshots::{Receiving, Sending, Trigger};
 use super::wake::WakeFlag;
-use crate::ring::{Consumer, Producer};
 
 /// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;

@@ -22,8 +22,8 @@ use super::admission::Admitted;
 use super::clock::Clock;
 use super::inspect::{Inspection, Inspectors};
 use super::log_quota::LogQuota;
+use super::ring::{Consumer, Producer};
 use super::wake::WakeFlag;
-use crate::ring::{Consumer, Producer};
 
 /// Read at once from a socket, at most. One buffer serves all connections of a shard.
 const READ_BUFFER_BYTES: usize = 64 * 1024;

@@ -38,7 +38,7 @@ use super::{inspect, listener, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 
-use crate::ring::{Consumer, Producer, ring};
+use super::ring::{Consumer, Producer, ring};
 use crate::signals::{Request, Requests};
 
 /// Why a server did not start, or ended before it was told to: one sentence, with the remedy.

@@ -1,6 +1,7 @@
 //! The shell, against a server: one command, a script, exit codes, JSON.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
 use ringkeeper_wire::CreateMode;
@@ -72,6 +73,97 @@ fn exit_codes_tell_a_refusal_from_wrong_usage_and_from_no_connection() {
     assert!(text.starts_with("connect: no server reachable"), "{text}");
 }
 
+/// What a shell says of these servers, without one of its own.
+fn failure_at(servers: &str, words: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringkeeper"))
+        .args(["shell", "-s", servers, "--connect-timeout", "300"])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary was built");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+}
+
+#[test]
+fn what_is_no_server_is_told_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let (code, text) = failure_at(&address, &["ls", "/"]);
+    assert_eq!((code, text.as_str()), (Some(3), "connect: no server reachable: no answer\n"));
+    // A script ends in the same way, before its first line.
+    let (code, text) = failure_at(&address, &[]);
+    assert_eq!((code, text.as_str()), (Some(3), "connect: no server reachable: no answer\n"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let (code, text) = failure_at(&address, &["ls", "/"]);
+    assert_eq!(code, Some(3));
+    assert!(text.contains("not a ZooKeeper server"), "{text}");
+}
+
+#[test]
+fn wrong_words_are_told_with_what_to_do() {
+    for (servers, words, told) in [
+        ("127.0.0.1:no", &["ls", "/"][..], "a port is not a number"),
+        ("127.0.0.1:1,,", &["ls", "/"], "a server is empty"),
+        ("127.0.0.1:1", &["-t", "0", "ls", "/"], "0 is not in 1.."),
+        ("127.0.0.1:1", &["--connect-timeout", "0", "ls", "/"], "cannot be used multiple times"),
+        ("127.0.0.1:1", &["--auth", "secret", "ls", "/"], "SCHEME:AUTH"),
+        ("127.0.0.1:1", &["gett", "/"], "'get'"),
+        ("127.0.0.1:1", &["get"], "<PATH>"),
+        ("127.0.0.1:1", &["get", "/a", "-x"], "'-x'"),
+        ("127.0.0.1:1", &["get", "/a", "/b"], "'/b'"),
+        ("127.0.0.1:1", &["create", "-t", "0", "/a"], "0 is not in 1.."),
+        ("127.0.0.1:1", &["set", "-v", "one", "/a", "x"], "'one'"),
+        ("127.0.0.1:1", &["find", "/", "--owner", "me"], "not a session id"),
+        ("127.0.0.1:1", &["printwatches", "perhaps"], "on, off"),
+    ] {
+        let (code, text) = failure_at(servers, words);
+        assert_eq!(code, Some(2), "{words:?}: {text}");
+        assert!(text.contains(told), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn paths_that_are_none_are_refused_by_every_command() {
+    let server = Server::start();
+    for words in [
+        &["get", "a"][..],
+        &["ls", "/a/"],
+        &["ls", "-R", "/a//b"],
+        &["stat", "/a/../b"],
+        &["create", "a", "x"],
+        &["set", "/./a", "x"],
+        &["delete", "a"],
+        &["deleteall", "a"],
+        &["getAcl", "a"],
+        &["setAcl", "a", "world:anyone:r"],
+        &["getAllChildrenNumber", "a"],
+        &["getEphemerals", "a"],
+        &["sync", "a"],
+        &["setquota", "-n", "1", "a"],
+        &["listquota", "a"],
+        &["delquota", "a"],
+        &["addWatch", "a"],
+        &["removewatches", "a"],
+        &["tree", "a"],
+        &["du", "a"],
+        &["find", "a"],
+        &["cp", "a", "/b"],
+        &["cp", "/zookeeper", "b"],
+        &["export", "a"],
+        &["edit", "a"],
+    ] {
+        let (code, text) = failure(&server, words);
+        assert_eq!(code, Some(2), "{words:?}: {text}");
+        assert!(text.contains("invalid path"), "{words:?}: {text}");
+    }
+    assert_eq!(said(&server, &["ls", "/"]), "[zookeeper]\n");
+}
+
 #[test]
 fn answers_are_json_where_programs_read_them() {
     let server = Server::start();
@@ -84,6 +176,39 @@ fn answers_are_json_where_programs_read_them() {
     let lines = said(&server, &["--json", "tree", "/"]);
     let paths: Vec<_> = lines.lines().map(|line| parse(line.to_owned())["path"].clone()).collect();
     assert_eq!(paths, ["/", "/a", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]);
+}
+
+#[test]
+fn every_command_that_succeeds_answers_in_json() {
+    let server = Server::start();
+    let folder = server.folder().to_str().expect("UTF-8").to_owned();
+    let script = format!(
+        "create /a text\nset -s /a other\nset /a again\nget /a\nget -b /a\nstat /a\nls -R /a\nls -s /\n\
+         create -e /a/e\ngetEphemerals\ngetAllChildrenNumber /\nsync /\nsetquota -n 5 /a\nlistquota /a\n\
+         delquota -b /a\ndelquota /a\nlistquota /a\ngetAcl -s /a\nsetAcl /a world:anyone:cdrwa\n\
+         addWatch /w\nremovewatches /w\nprintwatches off\nprintwatches\ntree /a\ndu /\nfind / -name a\n\
+         cp /a /b\nexport /a {folder}/a.json\nexport /b\nimport /c {folder}/a.json\ndelete /a/e\n\
+         deleteall /c\naddauth digest a:b\nwhoami\nconfig\nversion\nclose\nconnect\nquit\n"
+    );
+    let commands = script.lines().count();
+    let output = shell_with_input(&server, &["--json"], &script);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8(output.stdout).expect("UTF-8");
+    let answers: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(answers.iter().all(serde_json::Value::is_object), "{stdout}");
+    // All but `quit`, and some of them several.
+    assert!(answers.len() >= commands - 1, "{commands} commands, and the answers:\n{stdout}");
+}
+
+#[test]
+fn watches_are_shown_in_json_too() {
+    let server = Server::start();
+    let output = shell_with_input(&server, &["--json"], "addWatch /w\ncreate /w\nsync /w\nls /\n");
+    let shown = String::from_utf8(output.stderr).expect("UTF-8");
+    let event: serde_json::Value =
+        serde_json::from_str(shown.lines().next().unwrap_or_default()).expect("JSON");
+    assert_eq!((&event["event"], &event["path"]), (&"NodeCreated".into(), &"/w".into()));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,6 +28,13 @@ struct Terminal {
 impl Terminal {
     /// Starts a shell and waits for its prompt.
     fn open(server: &Server) -> Self {
+        let mut terminal = Self::start(&server.address().to_string(), server.folder());
+        terminal.expect("> ");
+        terminal
+    }
+
+    /// Starts a shell.
+    fn start(servers: &str, home: &Path) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
         let name = ptsname(&master, Vec::new()).expect("its name");
@@ -36,8 +45,8 @@ impl Terminal {
             .expect("the other end");
         let clone = || line.try_clone().expect("a descriptor");
         let shell = Command::new(env!("CARGO_BIN_EXE_ringkeeper"))
-            .args(["shell", "-s", &server.address().to_string()])
-            .env("HOME", server.folder())
+            .args(["shell", "-s", servers])
+            .env("HOME", home)
             .env("TERM", "xterm")
             .stdin(clone())
             .stdout(clone())
@@ -54,9 +63,7 @@ impl Terminal {
                 shown.lock().expect("no panic").push_str(&String::from_utf8_lossy(&buffer[..read]));
             }
         });
-        let mut terminal = Self { shell, keyboard, screen, seen: 0 };
-        terminal.expect("> ");
-        terminal
+        Self { shell, keyboard, screen, seen: 0 }
     }
 
     fn type_in(&mut self, keys: &str) {
@@ -94,6 +101,52 @@ fn a_line_that_arrives_at_once_is_run_at_once() {
     terminal.expect("Created /pasted");
     terminal.type_in("ls /\n");
     terminal.expect("[pasted, zookeeper]");
+}
+
+#[test]
+fn every_line_of_a_burst_is_run() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server);
+    terminal.type_in("create /one x\ncreate /two y\nls /\n");
+    terminal.expect("Created /one");
+    terminal.expect("Created /two");
+    terminal.expect("[one, two, zookeeper]");
+}
+
+#[test]
+fn every_line_of_a_paste_is_run() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server);
+    // A terminal marks what is pasted; the return at its end is typed.
+    terminal.type_in("\x1b[200~create /one 'x\ny'\ncreate /two\nls /\x1b[201~\r");
+    terminal.expect("Created /one");
+    terminal.expect("Created /two");
+    terminal.expect("[one, two, zookeeper]");
+    terminal.type_in("stat /one\r");
+    terminal.expect("dataLength = 3");
+}
+
+#[test]
+fn a_command_and_a_path_are_completed() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server);
+    terminal.type_in("getAllCh\t/zoo\t\r");
+    terminal.expect("getAllChildrenNumber /zookeeper");
+    terminal.expect("\n2\r\n");
+    terminal.type_in("help getEp\t\r");
+    terminal.expect("ephemeral znodes");
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_a_server_that_says_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("its address").to_string();
+    let home = tempfile::tempdir().expect("a folder");
+    let mut terminal = Terminal::start(&address, home.path());
+    // Taken up by nobody, so that the client waits.
+    let (_connection, _) = silent.accept().expect("the shell connects");
+    terminal.press_ctrl_c();
+    assert_eq!(terminal.shell.wait().expect("it ends").code(), Some(130));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Clients that go to another server when theirs is gone.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,12 +44,21 @@ impl Clients {
     }
 
     /// Keeps the servers busy until `to`; what all of them have counted.
-    pub(super) fn run(&self, reads_percent: u8, timeline: Timeline, to: Instant) -> Result<Tally> {
+    ///
+    /// # Panics
+    /// There is not one of `replies` for each server.
+    pub(super) fn run(
+        &self,
+        reads_percent: u8,
+        timeline: Timeline,
+        to: Instant,
+        replies: &[AtomicU64],
+    ) -> Result<Tally> {
         thread::scope(|scope| {
             let groups: Vec<_> = (0..self.servers.len())
                 .map(|group| {
                     let tally = Tally::with_timeline(timeline.clone());
-                    scope.spawn(move || self.keep_busy(group, reads_percent, tally, to))
+                    scope.spawn(move || self.keep_busy(group, reads_percent, tally, to, &replies[group]))
                 })
                 .collect();
             let mut all = Tally::with_timeline(timeline);
@@ -59,7 +69,14 @@ impl Clients {
         })
     }
 
-    fn keep_busy(&self, group: usize, reads_percent: u8, mut tally: Tally, to: Instant) -> Result<Tally> {
+    fn keep_busy(
+        &self,
+        group: usize,
+        reads_percent: u8,
+        mut tally: Tally,
+        to: Instant,
+        replies: &AtomicU64,
+    ) -> Result<Tally> {
         let mut servers = self.servers.iter().cycle().skip(group);
         while Instant::now() < to {
             interrupt::check()?;
@@ -71,7 +88,7 @@ impl Clients {
             let loaded = sessions.into_iter().zip(self.sources(group, reads_percent)).collect();
             let schedule =
                 Schedule { outstanding: self.outstanding, from: Instant::now(), to, arrivals: None };
-            match drive_into(loaded, schedule, &mut tally) {
+            match drive_into(loaded, schedule, &mut tally, replies) {
                 Ok(sessions) => session::close_all(sessions)?,
                 Err(error) if is_loss(&error) => {}
                 Err(error) => return Err(error),

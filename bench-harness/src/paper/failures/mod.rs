@@ -2,6 +2,7 @@
 
 mod clients;
 
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,9 +14,10 @@ use super::experiment::{Experiment, Plan};
 use super::record::{EVENT, Point, Record};
 use super::scale::{Axis, Scale};
 use crate::ensemble::Ensemble;
-use crate::interrupt;
+use crate::machine::Machine;
 use crate::measure::as_f64;
 use crate::timeline::Timeline;
+use crate::window::{Meter, Spectator, Surroundings};
 
 /// As in the paper.
 pub(crate) const SERVERS: usize = 5;
@@ -76,6 +78,8 @@ impl Experiment for Failures {
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
+            etcd: false,
+            many_generators: false,
         }
     }
 
@@ -123,18 +127,24 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
     let clients = Clients::lay_out(turn.addresses(), turn.saturation())?;
     let from = Instant::now() + turn.pace().warmup;
     let to = from + length;
+    let spectator: &dyn Spectator = turn.bench.progress;
+    let around = Surroundings { spectator: Some(spectator), ..Surroundings::default() };
     let ensemble = turn.service.ensemble()?;
+    let replies = [const { AtomicU64::new(0) }; SERVERS];
+    let before = Machine::now();
     let (events, tally) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| clients.run(READS_PERCENT, Timeline::new(from, SLOT), to));
-        let events = play(ensemble, from, length);
+        let load = scope.spawn(|| clients.run(READS_PERCENT, Timeline::new(from, SLOT), to, &replies));
+        let events = play(ensemble, from, length, &mut Meter::new(&replies, around));
         let tally = load.join().map_err(|_| anyhow::anyhow!("the clients' thread panicked"))?;
         Ok::<_, anyhow::Error>((events?, tally.context("the clients")?))
     })?;
+    let busiest_thread = tally.busiest_thread.as_secs_f64() / length.as_secs_f64();
+    let objections = Machine::now().since(&before).objections(busiest_thread);
     turn.service.renew()?;
     let timeline = tally.timeline.context("a tally with a timeline")?;
     let mut slots = timeline.counts().to_vec();
     slots.resize(slot_of(length), 0);
-    record(turn, &slots, &events);
+    record(turn, &slots, &events, &objections);
     Ok(())
 }
 
@@ -142,11 +152,16 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
 type Happened = (Duration, &'static str);
 
 /// Carries the events out on this thread, to which the servers it starts are tied.
-fn play(ensemble: &mut Ensemble, from: Instant, length: Duration) -> Result<Vec<Happened>> {
+fn play(
+    ensemble: &mut Ensemble,
+    from: Instant,
+    length: Duration,
+    meter: &mut Meter<'_>,
+) -> Result<Vec<Happened>> {
     let mut failed = Vec::new();
     let mut happened = Vec::new();
     for (share, act, what) in EVENTS {
-        interrupt::sleep_until(from + length.mul_f64(share), || false)?;
+        meter.watch_until(from + length.mul_f64(share), || false)?;
         if act == Act::Recover {
             happened.push((from.elapsed(), what));
             failed.drain(..).try_for_each(|server| ensemble.restart(server))?;
@@ -163,11 +178,11 @@ fn play(ensemble: &mut Ensemble, from: Instant, length: Duration) -> Result<Vec<
         happened.push((killed.saturating_duration_since(from), what));
         failed.push(victim);
     }
-    interrupt::sleep_until(from + length, || false)?;
+    meter.watch_until(from + length, || false)?;
     Ok(happened)
 }
 
-fn record(turn: &mut Turn<'_, '_>, slots: &[u64], events: &[Happened]) {
+fn record(turn: &mut Turn<'_, '_>, slots: &[u64], events: &[Happened], objections: &[String]) {
     let place = |x| Place { series: "", x };
     let point_length = SLOT.as_secs_f64() * as_f64(SLOTS_A_POINT as u64);
     let mut least = f64::INFINITY;
@@ -177,17 +192,21 @@ fn record(turn: &mut Turn<'_, '_>, slots: &[u64], events: &[Happened]) {
         turn.record(
             place((as_f64(index) + 0.5) * point_length),
             &[(OVER_TIME, "operations/s", throughput)],
-            &[],
+            objections,
         );
     }
     let ends = events.iter().skip(1).map(|(at, _)| slot_of(*at)).chain([slots.len()]);
     for ((number, (at, what)), end) in (1_u64..).zip(events).zip(ends) {
-        turn.record(Place { series: what, x: at.as_secs_f64() }, &[(EVENT, "s", at.as_secs_f64())], &[]);
+        turn.record(
+            Place { series: what, x: at.as_secs_f64() },
+            &[(EVENT, "s", at.as_secs_f64())],
+            objections,
+        );
         let after = &slots[slot_of(*at).min(end)..end.min(slots.len())];
         let gap = longest_empty(after) * SLOT.as_secs_f64() * 1e3;
-        turn.record(place(as_f64(number)), &[(GAP, "ms, in steps of 20", gap)], &[]);
+        turn.record(place(as_f64(number)), &[(GAP, "ms, in steps of 20", gap)], objections);
     }
-    turn.record(place(0.0), &[(LEAST, "operations/s", least)], &[]);
+    turn.record(place(0.0), &[(LEAST, "operations/s", least)], objections);
 }
 
 fn slot_of(at: Duration) -> usize {

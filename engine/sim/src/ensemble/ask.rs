@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
     AclList, AddWatchMode, AddWatchRequest, CheckRequest, CreateMode, CreateRequest, DeleteRequest, MultiOp,
-    PathWatchRequest, Record, Request, RequestHeader, SetDataRequest, SetWatchesRequest, SyncRequest, Xid,
+    OpCode, PathWatchRequest, Record, Request, RequestHeader, SetDataRequest, SetWatchesRequest, SyncRequest,
+    WatcherType, WatchesRequest, Xid,
 };
 
 use super::watching::Watches;
@@ -51,6 +52,11 @@ pub(crate) enum Ask {
     Sync,
     Ping,
     AddWatch {
+        path: Arc<str>,
+        recursive: bool,
+    },
+    /// Takes a persistent watch back.
+    RemoveWatch {
         path: Arc<str>,
         recursive: bool,
     },
@@ -112,6 +118,14 @@ impl Ask {
                     if *recursive { AddWatchMode::PersistentRecursive } else { AddWatchMode::Persistent };
                 write(&Request::AddWatch(AddWatchRequest { path: path.to_string().into(), mode }));
             }
+            Self::RemoveWatch { path, recursive } => {
+                let watcher_type =
+                    if *recursive { WatcherType::PersistentRecursive } else { WatcherType::Persistent };
+                write(&Request::RemoveWatches(WatchesRequest {
+                    path: path.to_string().into(),
+                    watcher_type,
+                }));
+            }
             Self::Restore { watches, since } => {
                 let lists = watches.lists();
                 let [data, exist, child, persistent, recursive] = &lists;
@@ -125,6 +139,77 @@ impl Ask {
                 }));
             }
         }
+    }
+
+    /// What the body of a request asks, if it is of the kinds above.
+    pub(crate) fn decode(op: OpCode, body: &[u8]) -> Result<Self, String> {
+        let request = Request::decode(op, body).map_err(|error| format!("{op:?}: {error}"))?;
+        let recursive = |mode| mode == AddWatchMode::PersistentRecursive;
+        Ok(match &request {
+            Request::Create(record) => Self::of_create(record, false)?,
+            Request::Create2(record) => Self::of_create(record, true)?,
+            Request::SetData(record) => Self::of_set(record),
+            Request::Delete(record) => Self::of_delete(record),
+            Request::Multi(ops) => {
+                Self::Multi(ops.iter().map(|op| Self::of_part(&op)).collect::<Result<_, _>>()?)
+            }
+            Request::CloseSession => Self::Close,
+            Request::GetData(PathWatchRequest { path, watch }) => {
+                Self::Data { path: (**path).into(), watch: *watch }
+            }
+            Request::Exists(PathWatchRequest { path, watch }) => {
+                Self::Exists { path: (**path).into(), watch: *watch }
+            }
+            Request::GetChildren(PathWatchRequest { path, watch }) => {
+                Self::Children { path: (**path).into(), watch: *watch, stat: false }
+            }
+            Request::GetChildren2(PathWatchRequest { path, watch }) => {
+                Self::Children { path: (**path).into(), watch: *watch, stat: true }
+            }
+            Request::Sync(_) => Self::Sync,
+            Request::Ping => Self::Ping,
+            Request::AddWatch(AddWatchRequest { path, mode }) => {
+                Self::AddWatch { path: (**path).into(), recursive: recursive(*mode) }
+            }
+            Request::RemoveWatches(WatchesRequest { path, watcher_type }) => {
+                let recursive = match watcher_type {
+                    WatcherType::Persistent => false,
+                    WatcherType::PersistentRecursive => true,
+                    _ => return Err(format!("{request:?}")),
+                };
+                Self::RemoveWatch { path: (**path).into(), recursive }
+            }
+            Request::SetWatches(lists) | Request::SetWatches2(lists) => {
+                Self::Restore { watches: Watches::of_lists(lists), since: lists.relative_zxid }
+            }
+            _ => return Err(format!("{request:?}")),
+        })
+    }
+
+    fn of_create(record: &CreateRequest<'_>, stat: bool) -> Result<Self, String> {
+        let mode = CreateMode::from_wire(record.flags).ok_or_else(|| format!("{record:?}"))?;
+        let data = record.data.unwrap_or_default().into();
+        Ok(Self::Create { path: (*record.path).into(), data, mode, stat })
+    }
+
+    fn of_set(record: &SetDataRequest<'_>) -> Self {
+        let data = record.data.unwrap_or_default().into();
+        Self::Set { path: (*record.path).into(), data, version: record.version }
+    }
+
+    fn of_delete(record: &DeleteRequest<'_>) -> Self {
+        Self::Delete { path: (*record.path).into(), version: record.version }
+    }
+
+    fn of_part(op: &MultiOp<'_>) -> Result<Self, String> {
+        Ok(match op {
+            MultiOp::Create(record) => Self::of_create(record, false)?,
+            MultiOp::Create2(record) => Self::of_create(record, true)?,
+            MultiOp::SetData(record) => Self::of_set(record),
+            MultiOp::Delete(record) => Self::of_delete(record),
+            MultiOp::Check(record) => Self::Check { path: (*record.path).into(), version: record.version },
+            other => return Err(format!("{other:?}")),
+        })
     }
 
     fn part<'a>(&'a self, acl: Option<AclList<'a>>) -> MultiOp<'a> {

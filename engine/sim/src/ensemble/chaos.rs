@@ -7,6 +7,7 @@ use super::ask::Ask;
 use super::client::Phase;
 use super::spoil::spoil;
 use super::violation::{Oracle, Violation};
+use super::workers::Worker;
 use super::workload;
 use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, Outlasting, World};
 
@@ -70,7 +71,7 @@ impl World {
             self.at(full_us, Event::Room { disk: peer });
         }
         self.trouble_a_client();
-        Ok(())
+        self.trouble_a_worker()
     }
 
     fn trouble_a_client(&mut self) {
@@ -244,7 +245,9 @@ impl World {
                 client.lost();
             }
             self.hang_up(id, true);
+            self.reset_worker(id)?;
         }
+        self.stage.heal();
         Ok(())
     }
 
@@ -388,7 +391,8 @@ impl World {
             Some(false) => true,
             Some(true) => client.phase == Phase::Up && client.pending() == 0,
         });
-        if !done || !self.ghosts.is_empty() || (self.faults.linger && self.now_us < settled_us) {
+        let worked = self.workers.iter().all(Worker::is_done);
+        if !done || !worked || !self.ghosts.is_empty() || (self.faults.linger && self.now_us < settled_us) {
             return Ok(false);
         }
         staying.sort_unstable();
@@ -411,6 +415,9 @@ impl World {
                 self.judge.compare_all(server.id, process.view())?;
             }
         }
+        self.examiner.finish(&self.judge)?;
+        self.report.workers = self.workers.len() as u64;
+        (self.report.rounds, self.report.facts) = (self.stage.deeds(), self.examiner.facts);
         self.report.refusals = self.judge.refusals;
         self.report.simulated_us = self.now_us;
         self.report.recovery_max_us = self.now_us - FAULTS_UNTIL_US;

@@ -78,6 +78,10 @@ pub(crate) struct Client {
     /// The newest zxid that a sync has promised.
     synced: i64,
     watches: Watches,
+    /// Of a library: what it may restore on this connection.
+    former: Watches,
+    /// Of a library: the newest zxid of a reply to a request of its program.
+    replied: i64,
     /// The server knows the watches.
     restored: bool,
     /// Events up to here are in `expected`.
@@ -108,6 +112,8 @@ impl Client {
             last_seen: 0,
             synced: 0,
             watches: Watches::default(),
+            former: Watches::default(),
+            replied: 0,
             restored: false,
             cursor: 0,
             expected: VecDeque::new(),
@@ -167,9 +173,58 @@ impl Client {
         out
     }
 
+    /// A library, whose double this is, begins on a new connection.
+    pub(crate) fn greeted(
+        &mut self,
+        now_us: u64,
+        link: u64,
+        request: &ConnectRequest<'_>,
+    ) -> Result<(), Violation> {
+        self.lost();
+        (self.phase, self.link) = (Phase::Greeting, link);
+        (self.sent_us, self.heard_us) = (now_us, now_us);
+        let known = self.session.map_or((0, [0; 16]), |session| (session.id, session.password));
+        let shown = (request.session_id.0, request.password.unwrap_or_default());
+        Oracle::Session.check(shown == (known.0, &known.1[..]), || {
+            format!("client {} has session {known:x?} and shows {shown:x?}", self.number)
+        })?;
+        // A server that is further back than this must not serve it, and watches are restored from here on.
+        Oracle::Read.check(request.last_zxid_seen == self.replied, || {
+            format!(
+                "client {} has seen {:#x} in replies and says {:#x}",
+                self.number, self.replied, request.last_zxid_seen
+            )
+        })?;
+        self.last_seen = self.replied;
+        // What it does not restore before its first request is gone.
+        self.former.absorb(std::mem::take(&mut self.watches));
+        Ok(())
+    }
+
+    /// The library has asked something.
+    pub(crate) fn asked(
+        &mut self,
+        now_us: u64,
+        xid: i32,
+        ask: Ask,
+        judge: &mut Judge,
+    ) -> Result<(), Violation> {
+        if let Ask::Restore { watches, .. } = &ask {
+            Oracle::Watch.check(self.former.cover(watches), || {
+                format!("client {} restores {watches:?}, of {:?}", self.number, self.former)
+            })?;
+            self.watches = watches.clone();
+        }
+        self.former = Watches::default();
+        self.note(now_us, xid, ask, judge);
+        Ok(())
+    }
+
     /// Asks something; the bytes to send.
     pub(crate) fn ask(&mut self, now_us: u64, ask: Ask, judge: &mut Judge, out: &mut Vec<u8>) {
-        let Some(session) = self.session else { return };
+        if self.session.is_none() {
+            return;
+        }
         let xid = match &ask {
             Ask::Ping => xid::PING.0,
             Ask::Restore { .. } => xid::SET_WATCHES.0,
@@ -178,11 +233,17 @@ impl Client {
                 self.next_xid
             }
         };
+        ask.encode(Xid(xid), out);
+        self.note(now_us, xid, ask, judge);
+    }
+
+    /// A request is on its way.
+    fn note(&mut self, now_us: u64, xid: i32, ask: Ask, judge: &mut Judge) {
         if ask.is_write() {
-            judge.sent(session.id, xid, &ask, self.link, self.writes, false);
+            let session = self.session.map_or(0, |session| session.id);
+            judge.sent(session, xid, &ask, self.link, self.writes, false);
             self.writes += 1;
         }
-        ask.encode(Xid(xid), out);
         self.sent_us = now_us;
         self.pending.push_back(Pending { xid, ask, seen: judge.seen });
     }
@@ -289,8 +350,8 @@ impl Client {
     fn end_session(&mut self) {
         self.lost();
         self.session = None;
-        self.watches = Watches::default();
-        (self.last_seen, self.synced, self.next_xid) = (0, 0, 1);
+        (self.watches, self.former) = Default::default();
+        (self.last_seen, self.synced, self.next_xid, self.replied) = (0, 0, 1, 0);
     }
 
     fn frame(&mut self, frame: &[u8], judge: &mut Judge) -> Result<Heard, Violation> {
@@ -339,6 +400,9 @@ impl Client {
             })?;
         }
         self.last_seen = zxid;
+        if pending.xid > 0 {
+            self.replied = self.replied.max(zxid);
+        }
         judge.seen = judge.seen.max(zxid);
         match &pending.ask {
             Ask::Sync => {
@@ -351,6 +415,10 @@ impl Client {
                 let kind = if *recursive { watching::RECURSIVE } else { watching::PERSISTENT };
                 self.watches.add(path, kind);
                 self.restored = true;
+            }
+            Ask::RemoveWatch { path, recursive } if err == 0 => {
+                let kind = if *recursive { watching::RECURSIVE } else { watching::PERSISTENT };
+                self.watches.consume(path, kind);
             }
             ask if ask.is_read() => {
                 judge.reads_checked += 1;

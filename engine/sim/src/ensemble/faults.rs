@@ -71,6 +71,10 @@ pub struct FaultMix {
     pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
+    /// A worker stands still, for longer than its session in some cases.
+    pub worker_pause: u64,
+    /// A worker's program is dropped wherever it is, and begins anew with the same client.
+    pub worker_abort: u64,
 }
 
 impl FaultMix {
@@ -119,6 +123,17 @@ impl FaultMix {
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
             full_leader: random.chance(150),
+            worker_pause: 0,
+            worker_abort: 0,
         }
+    }
+
+    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble without
+    /// room refuses writes, and they say so to their programs.
+    pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
+        let mix = Self::draw(random);
+        let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
+        let (worker_pause, worker_abort) = (rate(20), rate(60));
+        Self { clients: 1, readers: 0, disk_full: 0, full_leader: false, worker_pause, worker_abort, ..mix }
     }
 }

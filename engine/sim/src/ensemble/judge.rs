@@ -23,6 +23,18 @@ pub(crate) struct Entry {
     pub(crate) changes: Vec<Change>,
 }
 
+impl Entry {
+    /// Whose transaction it is.
+    pub(crate) const fn session(&self) -> i64 {
+        self.txn.session.0
+    }
+
+    /// Whether it changes this znode.
+    pub(crate) fn touches(&self, path: &str) -> bool {
+        self.changes.iter().any(|change| &*change.path == path)
+    }
+}
+
 /// A request that a client sent.
 #[derive(Debug)]
 struct Sent {

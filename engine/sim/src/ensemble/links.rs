@@ -15,10 +15,17 @@ const LOST_MAX: u32 = 5;
 /// The longest pause is over then, and all it has delayed.
 const SETTLE_US: u64 = 3_000_000;
 
-/// A client's connection.
+/// Who is at the near end of a connection to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Party {
+    Client(usize),
+    Worker(usize),
+}
+
+/// A connection of a client or a worker.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) client: usize,
+    pub(super) party: Party,
     pub(super) server: usize,
     pub(super) shard: usize,
     pub(super) conn: ConnId,
@@ -37,19 +44,27 @@ impl World {
     /// Connects a client to some server; whether there was one.
     pub(super) fn dial(&mut self, client: usize, impostor: bool) -> bool {
         let server = self.random.index(self.servers.len());
+        let Some(link) = self.open(Party::Client(client), server) else { return false };
+        let bytes = self.clients[client].greet(self.now_us, link, impostor);
+        self.write_to_server(link, bytes);
+        true
+    }
+
+    /// A connection to a server, if that runs.
+    pub(super) fn open(&mut self, party: Party, server: usize) -> Option<u64> {
         let shard = self.random.index(2);
         let paused = self.servers[server].paused_until_us > self.now_us;
         let link = self.next_link;
         if paused {
-            return false;
+            return None;
         }
-        let Some(conn) = self.connection_of(server, shard, link) else { return false };
+        let conn = self.connection_of(server, shard, link)?;
         self.next_link += 1;
         let life = self.servers[server].life;
         self.links.insert(
             link,
             Link {
-                client,
+                party,
                 server,
                 shard,
                 conn,
@@ -61,12 +76,10 @@ impl World {
                 down_us: 0,
             },
         );
-        let bytes = self.clients[client].greet(self.now_us, link, impostor);
-        self.write_to_server(link, bytes);
-        true
+        Some(link)
     }
 
-    fn client_delay(&mut self) -> u64 {
+    pub(super) fn client_delay(&mut self) -> u64 {
         self.random.between(self.faults.client_latency_us / 10, self.faults.client_latency_us)
     }
 
@@ -143,7 +156,13 @@ impl World {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.client_open && !link.silent) else {
             return Ok(());
         };
-        let client = link.client;
+        let client = match link.party {
+            Party::Client(client) => client,
+            Party::Worker(worker) => {
+                link.client_open &= !bytes.is_empty();
+                return self.deliver_to_worker(worker, id, bytes);
+            }
+        };
         if bytes.is_empty() {
             link.client_open = false;
             self.ghosts.retain(|(_, ghost)| *ghost != id);
@@ -155,8 +174,7 @@ impl World {
         if self.clients[client].link != id {
             return Ok(());
         }
-        // Before that, a leader may still tell a client what it could not commit.
-        let (now_us, settled) = (self.now_us, self.now_us > FAULTS_UNTIL_US + SETTLE_US);
+        let (now_us, settled) = (self.now_us, self.is_settled());
         match self.clients[client].hear(now_us, bytes, &mut self.judge, settled)? {
             Heard::Nothing => {}
             Heard::Attached => self.attached(client),
@@ -171,6 +189,11 @@ impl World {
             self.hang_up(id, true);
         }
         Ok(())
+    }
+
+    /// Before that, a leader may still tell a client what it could not commit.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.now_us > FAULTS_UNTIL_US + SETTLE_US
     }
 
     fn attached(&mut self, client: usize) {

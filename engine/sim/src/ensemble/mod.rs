@@ -6,9 +6,9 @@
 //!                     judge: committed order, model, digests     client: replies, reads, events
 //! ```
 //!
-//! [`server`] is the shell, [`log`] the log's task, [`client`] a client with its own expectations, [`judge`] the
-//! committed order and the model that replies and reads are held against, [`world`] the time, the network and what
-//! goes wrong.
+//! [`server`] is the shell, [`log`] the log's task, [`client`] a client with its own expectations, [`workers`] the client
+//! library with recipes, [`judge`] the committed order and the model that replies and reads are held against, [`world`]
+//! the time, the network and what goes wrong.
 
 mod ask;
 mod chaos;
@@ -24,10 +24,11 @@ mod snapshots;
 mod spoil;
 mod violation;
 mod watching;
+mod workers;
 mod workload;
 mod world;
 
 pub use faults::FaultMix;
 pub use report::Report;
 pub use violation::{Oracle, Violation};
-pub use world::{run, trace};
+pub use world::{run, run_recipes, trace, trace_recipes};

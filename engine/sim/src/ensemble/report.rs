@@ -36,6 +36,13 @@ pub struct Report {
     pub crashes_in_recovery: u64,
     pub installs: u64,
     pub snapshots: u64,
+    pub workers: u64,
+    pub worker_pauses: u64,
+    pub worker_aborts: u64,
+    /// Rounds of recipes that were carried through.
+    pub rounds: u64,
+    /// What programs believed and was held against the committed order.
+    pub facts: u64,
     /// The longest time from the end of all faults until everyone was done.
     pub recovery_max_us: u64,
 }
@@ -72,6 +79,11 @@ impl Report {
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.installs += other.installs;
         self.snapshots += other.snapshots;
+        self.workers += other.workers;
+        self.worker_pauses += other.worker_pauses;
+        self.worker_aborts += other.worker_aborts;
+        self.rounds += other.rounds;
+        self.facts += other.facts;
         self.recovery_max_us = self.recovery_max_us.max(other.recovery_max_us);
     }
 }
@@ -90,6 +102,10 @@ impl fmt::Display for Report {
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;
+        if self.workers > 0 {
+            writeln!(f, "workers               {}, {} rounds of recipes", self.workers, self.rounds)?;
+            writeln!(f, "facts checked         {}", self.facts)?;
+        }
         writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
         writeln!(
             f,
@@ -106,6 +122,10 @@ impl fmt::Display for Report {
             "        {} client connections broken, {} silenced",
             self.client_breaks, self.client_silences
         )?;
-        write!(f, "        {} sessions moved, {} wrong passwords", self.client_moves, self.impostors)
+        write!(
+            f,
+            "        {} sessions moved, {} wrong passwords, {} workers paused, {} programs dropped",
+            self.client_moves, self.impostors, self.worker_pauses, self.worker_aborts
+        )
     }
 }

@@ -58,6 +58,24 @@ pub enum Oracle {
     /// The server finds no defect of its own.
     #[error("the server trusts itself and its peers")]
     Sound,
+    /// A lock is held and an election is won by one at a time, by the order of the fencing tokens.
+    #[error("one holder at a time, by fencing order")]
+    Exclusion,
+    /// What is put into a queue is taken once, by whoever is given it.
+    #[error("nothing in a queue lost or taken twice")]
+    Queue,
+    /// Every change of a counter counts once.
+    #[error("counters count every change once")]
+    Counter,
+    /// Whoever watches is told of every change, and of nothing else.
+    #[error("watches tell programs of every change")]
+    Told,
+    /// What the library says of a request that failed is so, and what was asked at once is executed up to a point.
+    #[error("the client tells what became of requests")]
+    Outcome,
+    /// A recipe fails with its session, and not otherwise.
+    #[error("recipes fail with their sessions alone")]
+    Recipe,
     /// After everything was healed, everyone gets on.
     #[error("progress after healing")]
     Progress,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ringkeeper_wire::EventType;
+use ringkeeper_wire::{EventType, SetWatchesRequest};
 
 use super::model::{Change, Tree, split};
 
@@ -38,6 +38,30 @@ pub(crate) struct Event {
 impl Watches {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Those of a setWatches or setWatches2.
+    pub(crate) fn of_lists(lists: &SetWatchesRequest<'_>) -> Self {
+        let mut watches = Self::default();
+        for (list, kind) in [
+            (lists.data_watches, DATA),
+            (lists.exist_watches, EXIST),
+            (lists.child_watches, CHILD),
+            (lists.persistent_watches, PERSISTENT),
+            (lists.persistent_recursive_watches, RECURSIVE),
+        ] {
+            list.iter().for_each(|path| watches.add(&(*path).into(), kind));
+        }
+        watches
+    }
+
+    /// Whether all of `others` are among these.
+    pub(crate) fn cover(&self, others: &Self) -> bool {
+        others.0.iter().all(|(path, kinds)| self.0.get(path).is_some_and(|own| kinds & !own == 0))
+    }
+
+    pub(crate) fn absorb(&mut self, others: Self) {
+        others.0.iter().for_each(|(path, kinds)| self.add(path, *kinds));
     }
 
     pub(crate) fn add(&mut self, path: &Arc<str>, kinds: Kinds) {

@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
 use std::sync::Arc;
 
+use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::message::{ConnId, ShardId};
 use ringkeeper_engine::mutation::Mutation;
 use ringkeeper_engine::node::Node;
@@ -23,6 +25,7 @@ use super::log::{Frames, How, Log};
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
+use super::workers::{self, Examiner, Stage, Worker};
 use crate::network::Network;
 use crate::random::Random;
 
@@ -41,7 +44,15 @@ const SEAL_AFTER_US: u64 = 200_000;
 /// # Errors
 /// The first promise that was broken.
 pub fn run(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
-    World::new(seed, mutation).run()
+    World::new(seed, mutation, None).run()
+}
+
+/// Runs one seed with workers, which have the client library and do ordinary recipes, and `mutation` planted in it.
+///
+/// # Errors
+/// The first promise that was broken.
+pub fn run_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violation> {
+    World::new(seed, Mutation::None, Some(mutation)).run()
 }
 
 /// Runs one seed like [`run`] and prints what happens.
@@ -49,10 +60,15 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
 /// # Errors
 /// Like [`run`].
 pub fn trace(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
-    let mut world = World::new(seed, mutation);
-    world.tracing = true;
-    eprintln!("{:?}", world.faults);
-    world.run()
+    World::new(seed, mutation, None).run_tracing()
+}
+
+/// Runs one seed like [`run_recipes`] and prints what happens.
+///
+/// # Errors
+/// Like [`run_recipes`].
+pub fn trace_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violation> {
+    World::new(seed, Mutation::None, Some(mutation)).run_tracing()
 }
 
 #[derive(Debug)]
@@ -105,6 +121,16 @@ pub(super) enum Event {
     },
     Act {
         client: usize,
+    },
+    /// A worker goes on.
+    Turn {
+        worker: usize,
+    },
+    /// A worker's dial has reached a server.
+    Dialed {
+        worker: usize,
+        attempt: u64,
+        server: usize,
     },
     /// A disk that was full has room again.
     Room {
@@ -170,6 +196,9 @@ pub(super) struct World {
     pub(super) ghosts: Vec<(usize, u64)>,
     /// Clients that have done all they had to do; those that keep their sessions.
     pub(super) finished: Vec<Option<bool>>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) stage: Rc<Stage>,
+    pub(super) examiner: Examiner,
     pub(super) links: BTreeMap<u64, Link>,
     pub(super) next_link: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -193,9 +222,13 @@ pub(super) enum Outlasting {
 }
 
 impl World {
-    fn new(seed: u64, mutation: Mutation) -> Self {
+    /// `recipes`: workers come on, with this fault planted in their library.
+    fn new(seed: u64, mutation: Mutation, recipes: Option<ClientMutation>) -> Self {
         let mut random = Random::new(seed);
-        let faults = FaultMix::draw(&mut random);
+        let faults = match recipes {
+            None => FaultMix::draw(&mut random),
+            Some(_) => FaultMix::draw_with_workers(&mut random),
+        };
         let voters: ServerSet = (1..=faults.servers).map(ServerId).collect();
         let servers: Vec<Server> = (1..=faults.servers)
             .map(|id| Server {
@@ -213,6 +246,9 @@ impl World {
         let clients: Vec<Client> = (0..faults.clients)
             .map(|number| Client::new(number, [300, 600, 1500][random.index(3)]))
             .collect();
+        let stage = Rc::default();
+        let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
+        let workers = recipes.map_or_else(Vec::new, cast);
         Self {
             now_us: 0,
             mutation,
@@ -222,6 +258,9 @@ impl World {
             finished: vec![None; clients.len()],
             clients,
             ghosts: Vec::new(),
+            workers,
+            stage,
+            examiner: Examiner::new(faults.drift > 0),
             links: BTreeMap::new(),
             next_link: 1,
             queue: BinaryHeap::new(),
@@ -249,6 +288,10 @@ impl World {
             let at = self.random.between(50_000, 150_000);
             self.at(at, Event::Act { client });
         }
+        for worker in 0..self.workers.len() {
+            let at = self.random.between(50_000, 150_000);
+            self.at(at, Event::Turn { worker });
+        }
         self.at(FAULTS_FROM_US, Event::Fault);
         while let Some(Reverse(next)) = self.queue.pop() {
             self.now_us = next.at_us;
@@ -265,7 +308,17 @@ impl World {
         Err(Oracle::Progress.broken(self.describe()))
     }
 
+    fn run_tracing(mut self) -> Result<Report, Violation> {
+        self.tracing = true;
+        eprintln!("{:?}", self.faults);
+        self.run()
+    }
+
     fn describe(&self) -> String {
+        let workers = self.unfinished();
+        if !workers.is_empty() {
+            return format!("workers are stuck: {workers:#?}");
+        }
         let servers: Vec<_> = self
             .servers
             .iter()
@@ -297,8 +350,16 @@ impl World {
                 return Ok(());
             }
         }
+        if let Some(paused_until_us) = self.worker_pause(&next.event) {
+            next.at_us = paused_until_us;
+            self.queue.push(Reverse(next));
+            return Ok(());
+        }
         if self.tracing
-            && !matches!(next.event, Event::Tick { .. } | Event::Pump { .. } | Event::PumpShard { .. })
+            && !matches!(
+                next.event,
+                Event::Turn { .. } | Event::Tick { .. } | Event::Pump { .. } | Event::PumpShard { .. }
+            )
         {
             self.say(&format!("{:?}", next.event));
         }
@@ -327,6 +388,8 @@ impl World {
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
             Event::Room { disk } if self.outlasting == Outlasting::Full(disk) => {}
+            Event::Turn { worker } => self.turn(worker)?,
+            Event::Dialed { worker, attempt, server } => self.dialed(worker, attempt, server)?,
             Event::Room { disk } => self.servers[disk].disk.set_capacity_bytes(None),
             Event::Fault => self.fault()?,
         }
@@ -437,6 +500,7 @@ impl World {
         if self.faults.small_buffers {
             config.tail_bytes_max = 1000;
             config.window_bytes_max = 2000;
+            config.catch_up_bytes_max = 700;
         }
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;

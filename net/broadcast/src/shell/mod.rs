@@ -1,5 +1,5 @@
-//! What every shell around the broadcast needs: executors, sockets, links between servers, the log's task. The server
-//! `ringkeeper` stands on it as well; it is no part of the library's interface.
+//! What every shell around the broadcast needs: executors, rings between them, sockets, links between servers, the log's
+//! task. The server `ringkeeper` stands on it as well; it is no part of the library's interface.
 
 pub mod clock;
 pub mod executor;
@@ -8,5 +8,6 @@ pub mod log_quota;
 pub mod log_task;
 pub mod peers;
 pub mod preflight;
+pub mod ring;
 pub mod socket;
 pub mod wake;

@@ -9,6 +9,9 @@
 //! A figure alone means little; the ratio of two commits on one machine is what counts.
 #![expect(missing_docs, reason = "criterion's macros document nothing")]
 
+mod rings;
+mod watches;
+
 use std::borrow::Cow;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -74,10 +77,14 @@ impl Leader {
     }
 
     fn execute(&mut self, request: &Request<'_>) -> Txn {
+        self.commit(request).0
+    }
+
+    fn commit(&mut self, request: &Request<'_>) -> (Txn, Outcome) {
         let zxid = Zxid(self.state.last_zxid().0 + 1);
         let (txn, outcome) = execute(&mut self.state, &Self::context(&self.settings), zxid, Xid(1), request);
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
-        txn
+        (txn, outcome)
     }
 
     fn create(&mut self, path: &str, data: &[u8]) {
@@ -216,5 +223,5 @@ fn appends(commits: u64, records: u64) -> Duration {
     })
 }
 
-criterion_group!(benches, wire, tree, writes, batches, log);
+criterion_group!(benches, wire, tree, writes, watches::triggers, batches, rings::round_trips, log);
 criterion_main!(benches);

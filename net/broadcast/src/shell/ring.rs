@@ -18,13 +18,13 @@ struct Shared<T> {
 }
 
 /// The end that puts in.
-pub(crate) struct Producer<T>(Arc<Shared<T>>);
+pub struct Producer<T>(Arc<Shared<T>>);
 
 /// The end that takes out.
-pub(crate) struct Consumer<T>(Arc<Shared<T>>);
+pub struct Consumer<T>(Arc<Shared<T>>);
 
 /// A ring for `capacity` messages.
-pub(crate) fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let shared = Arc::new(Shared {
         queue: ArrayQueue::new(capacity),
         consumer: AtomicWaker::new(),
@@ -38,14 +38,14 @@ impl<T> Producer<T> {
     ///
     /// # Errors
     /// The ring is full: the message comes back; [`Self::poll_space`] tells when to try again.
-    pub(crate) fn push(&self, message: T) -> Result<(), T> {
+    pub fn push(&self, message: T) -> Result<(), T> {
         self.0.queue.push(message)?;
         self.0.consumer.wake();
         Ok(())
     }
 
     /// Ready once there is room.
-    pub(crate) fn poll_space(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_space(&self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.0.queue.is_full() {
             return Poll::Ready(());
         }
@@ -56,7 +56,7 @@ impl<T> Producer<T> {
 
 impl<T> Consumer<T> {
     /// Takes the oldest message.
-    pub(crate) fn pop(&self) -> Option<T> {
+    pub fn pop(&self) -> Option<T> {
         let was_full = self.0.queue.is_full();
         let message = self.0.queue.pop()?;
         if was_full {
@@ -66,7 +66,7 @@ impl<T> Consumer<T> {
     }
 
     /// Asks to be woken by the next message; ready at once if there is one.
-    pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.0.queue.is_empty() {
             return Poll::Ready(());
         }

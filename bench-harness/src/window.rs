@@ -1,0 +1,167 @@
+//! A window of load: threads that generate it, and what is looked at from its beginning to its end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+
+use crate::driver::Schedule;
+use crate::generators::Generators;
+use crate::machine::{Machine, MachineUse};
+use crate::measure::{Measurement, as_f64};
+use crate::server_cpu::ServerProcesses;
+use crate::{cores, interrupt};
+
+/// How often a spectator is told the rate.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Somebody who watches while a window lasts.
+pub(crate) trait Spectator {
+    /// There are so many operations a second just now.
+    fn told(&self, per_second: f64);
+}
+
+/// Who stands around a load.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Surroundings<'s> {
+    /// The servers, where they can be seen.
+    pub(crate) processes: Option<&'s ServerProcesses>,
+    /// Generators of load on other machines, whose windows are the same.
+    pub(crate) generators: Option<&'s Generators>,
+    pub(crate) spectator: Option<&'s dyn Spectator>,
+}
+
+impl<'s> Surroundings<'s> {
+    /// Nobody but the servers.
+    pub(crate) const fn servers(processes: Option<&'s ServerProcesses>) -> Self {
+        Self { processes, generators: None, spectator: None }
+    }
+
+    /// Waits until all generators are here.
+    pub(crate) fn begin_together(&self) -> Result<()> {
+        self.generators.map_or(Ok(()), Generators::begin_together)
+    }
+
+    /// What all generators have measured; of one that keeps no results, what it has measured itself.
+    pub(crate) fn end_together(&self, own: Measurement) -> Result<Measurement> {
+        match self.generators {
+            None => Ok(own),
+            Some(generators) => generators.end_together(own),
+        }
+    }
+}
+
+/// What the servers and the machine did inside the window.
+pub(crate) struct Seen {
+    /// User and system time.
+    pub(crate) server_cpu: Option<Duration>,
+    pub(crate) machine: MachineUse,
+}
+
+/// Runs every piece of `work` on a thread of its own, on a core of its own where there are enough of them. Each adds to
+/// the counter that it is given how many replies have come.
+pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
+    work: Vec<W>,
+    schedule: Schedule,
+    around: Surroundings<'_>,
+) -> Result<(Vec<T>, Seen)> {
+    let counters: Vec<AtomicU64> = work.iter().map(|_| AtomicU64::new(0)).collect();
+    let cpu_time = || around.processes.map(ServerProcesses::cpu_time).transpose();
+    thread::scope(|scope| {
+        let workers: Vec<_> = work
+            .into_iter()
+            .zip(&counters)
+            .enumerate()
+            .map(|(index, (work, counter))| {
+                scope.spawn(move || {
+                    cores::take(index);
+                    work(counter)
+                })
+            })
+            .collect();
+        let ended = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
+        let mut meter = Meter::new(&counters, around);
+        meter.watch_until(schedule.from, ended)?;
+        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now());
+        meter.watch_until(schedule.to, ended)?;
+        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now());
+        let join = |worker: thread::ScopedJoinHandle<'_, Result<T>>| {
+            worker.join().map_err(|_| anyhow!("a load thread panicked"))?
+        };
+        let done = workers.into_iter().map(join).collect::<Result<_>>()?;
+        let server_cpu = cpu_at_to.zip(cpu_at_from).map(|(to, from)| to.saturating_sub(from));
+        Ok((done, Seen { server_cpu, machine: machine_at_to.since(&machine_at_from) }))
+    })
+}
+
+/// Replies a second, of all threads, for a spectator.
+pub(crate) struct Meter<'c> {
+    counters: &'c [AtomicU64],
+    /// When the spectator was told last, and what there was then.
+    at: Instant,
+    replies: u64,
+    spectator: Option<&'c dyn Spectator>,
+}
+
+impl<'c> Meter<'c> {
+    /// One that adds up these.
+    pub(crate) fn new(counters: &'c [AtomicU64], around: Surroundings<'c>) -> Self {
+        Self { counters, at: Instant::now(), replies: 0, spectator: around.spectator }
+    }
+
+    /// Waits until `deadline`, or until `ended` says that there is nothing to wait for.
+    ///
+    /// # Errors
+    /// The user has asked to stop.
+    pub(crate) fn watch_until(&mut self, deadline: Instant, ended: impl Fn() -> bool) -> Result<()> {
+        while Instant::now() < deadline && !ended() {
+            interrupt::sleep_until(deadline.min(self.at + TOLD_EVERY), &ended)?;
+            self.tell();
+        }
+        interrupt::check()
+    }
+
+    fn tell(&mut self) {
+        let elapsed = self.at.elapsed();
+        if elapsed < TOLD_EVERY {
+            return;
+        }
+        let replies = self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+        if let Some(spectator) = self.spectator {
+            spectator.told(as_f64(replies - self.replies) / elapsed.as_secs_f64());
+        }
+        (self.at, self.replies) = (Instant::now(), replies);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    struct Listener(RefCell<Vec<f64>>);
+
+    impl Spectator for Listener {
+        fn told(&self, per_second: f64) {
+            self.0.borrow_mut().push(per_second);
+        }
+    }
+
+    #[test]
+    fn a_spectator_hears_the_rate_of_all_threads_while_the_window_lasts() {
+        let listener = Listener(RefCell::default());
+        let around = Surroundings { spectator: Some(&listener), ..Surroundings::default() };
+        let now = Instant::now();
+        let schedule = Schedule { outstanding: 1, from: now, to: now + TOLD_EVERY * 3, arrivals: None };
+        let work = |replies: &AtomicU64| {
+            replies.store(1_000_000, Ordering::Relaxed);
+            interrupt::sleep_until(schedule.to, || false)
+        };
+        on_threads(vec![work, work], schedule, around).unwrap();
+        let rates = listener.0.into_inner();
+        assert!(rates.len() >= 2, "{rates:?}");
+        assert!(rates[0] > 0.0 && rates[1] == 0.0, "{rates:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Several generators of load on one service: processes here, machines elsewhere.
+//!
+//! The `ringkeeper` binary of this workspace serves, if it is built (or named by `RINGKEEPER_BIN`); without it the tests
+//! say so, and do nothing.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const HARNESS: &str = env!("CARGO_BIN_EXE_bench-harness");
+
+/// How long anything may take before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn binary() -> Option<PathBuf> {
+    let named = std::env::var_os("RINGKEEPER_BIN").map(PathBuf::from);
+    let built = Path::new(HARNESS).with_file_name("ringkeeper");
+    let found = named.or_else(|| built.exists().then_some(built));
+    if found.is_none() {
+        eprintln!("skipped: build the ringkeeper binary, or name it by RINGKEEPER_BIN");
+    }
+    found
+}
+
+/// Ended with the test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn serve(binary: &Path, folder: &Path) -> (Started, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut command = Command::new(binary);
+    command.arg("server").arg("--data-dir").arg(folder.join("data"));
+    command.arg("--client-port").arg(address.port().to_string()).args(["--option", "maxClientCnxns=0"]);
+    let output = fs::File::create(folder.join("server.log")).unwrap();
+    let child = command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).spawn();
+    let started = Started(child.unwrap());
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < deadline, "{}", fs::read_to_string(folder.join("server.log")).unwrap());
+        sleep(Duration::from_millis(20));
+    }
+    (started, address.to_string())
+}
+
+fn generator(servers: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(HARNESS);
+    command.args(["paper", "--servers", servers]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The one that keeps the results, of two.
+fn first(servers: &str, folder: &Path, runs: &str) -> Started {
+    let out = folder.join("results");
+    let arguments = ["--generators", "2", "--quick", "--only", "fig5", "--runs", runs, "--sessions", "16"];
+    Started(generator(servers, &arguments).arg("--out").arg(out).spawn().unwrap())
+}
+
+/// How it ended, and what it said on standard error.
+fn end_of(mut started: Started) -> (bool, String) {
+    let deadline = Instant::now() + PATIENCE;
+    while started.0.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "not within {} s", PATIENCE.as_secs());
+        sleep(Duration::from_millis(20));
+    }
+    let mut said = String::new();
+    std::io::Read::read_to_string(started.0.stderr.as_mut().unwrap(), &mut said).unwrap();
+    (started.0.wait().unwrap().success(), said)
+}
+
+#[test]
+fn two_generators_measure_the_same_windows_and_the_first_one_keeps_the_sum() {
+    let Some(binary) = binary() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, servers) = serve(&binary, folder.path());
+    // Twice: the first run must leave nothing that the second one trips over. Nor does it matter who comes first.
+    for first_begins in [true, false] {
+        let join = || Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
+        let (one, other) = if first_begins {
+            let one = first(&servers, folder.path(), "1");
+            (one, join())
+        } else {
+            let other = join();
+            sleep(Duration::from_millis(500));
+            (first(&servers, folder.path(), "1"), other)
+        };
+        let ends = [one, other].map(end_of);
+        assert!(ends.iter().all(|(is_well, _)| *is_well), "{ends:?}");
+        let csv = fs::read_to_string(folder.path().join("results/paper/fig5.csv")).unwrap();
+        assert!(csv.contains("# generator: ") && csv.contains("on each of 2 machines"), "{csv}");
+        let windows = csv.lines().filter(|line| line.contains(",throughput,")).count();
+        assert_eq!(windows, 5, "{csv}");
+        // Half of the 16 sessions, on each.
+        assert!(csv.contains("8 sessions with 100 outstanding each on each generator"), "{csv}");
+    }
+}
+
+#[test]
+fn a_generator_without_the_others_ends_too() {
+    let Some(binary) = binary() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, servers) = serve(&binary, folder.path());
+    let one = first(&servers, folder.path(), "1000");
+    let mut other = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
+    // Some windows later.
+    sleep(Duration::from_secs(8));
+    assert!(other.0.try_wait().unwrap().is_none(), "it ended before it was killed");
+    kill_process(Pid::from_child(&other.0), Signal::TERM).unwrap();
+    let (is_well, said) = end_of(one);
+    assert!(!is_well && said.contains("only 1 of 2 generators are left"), "{said}");
+}
+
+#[test]
+fn two_generators_of_one_name_are_refused() {
+    let Some(binary) = binary() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, servers) = serve(&binary, folder.path());
+    let arguments = ["--generators", "3", "--only", "fig5", "--out"];
+    let _one = Started(generator(&servers, &arguments).arg(folder.path().join("results")).spawn().unwrap());
+    let mut two = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
+    // Whichever of the two comes later is refused; the other one waits for a third.
+    let mut three = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
+    let deadline = Instant::now() + PATIENCE;
+    let refused = loop {
+        if three.0.try_wait().unwrap().is_some() {
+            break three;
+        }
+        if two.0.try_wait().unwrap().is_some() {
+            break two;
+        }
+        assert!(Instant::now() < deadline, "nobody was refused");
+        sleep(Duration::from_millis(20));
+    };
+    let (is_well, said) = end_of(refused);
+    assert!(!is_well && said.contains("a generator named \"b\" takes part already"), "{said}");
+}

@@ -1,0 +1,149 @@
+//! A network that can come apart: each server in a network namespace of its own, all on one bridge, and the
+//! clients at the bridge itself. Needs root and iproute2.
+
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, bail};
+
+/// 198.18.0.0/15 is set aside for tests of networks: so many of 256 addresses.
+const SUBNETS: u32 = 512;
+/// Last byte of the clients' address.
+const CLIENTS_HOST: u8 = 254;
+
+/// Someone on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A server, counted from 0.
+    Server(usize),
+    /// All clients.
+    Clients,
+}
+
+/// A loss of packets, until it is healed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// What a server sends to someone is lost.
+    Route(usize, Place),
+    /// A server's cable is pulled: whatever it sends and whatever is sent to it is lost.
+    Cable(usize),
+}
+
+/// Namespaces joined by a bridge. Dropped, they are removed, after the servers have ended.
+pub(crate) struct Network {
+    name: String,
+    /// The first three bytes of all addresses.
+    subnet: [u8; 3],
+    servers: usize,
+    cuts: Mutex<Vec<Cut>>,
+}
+
+impl Network {
+    /// A network for so many servers, or why there is none.
+    pub(crate) fn make(servers: usize) -> Result<Self> {
+        let first = std::process::id() % SUBNETS;
+        let free = (first..SUBNETS).chain(0..first).find_map(Self::begin);
+        let (name, subnet) =
+            free.context("no free name and subnet, or no right to make a bridge (root has it)")?;
+        let network = Self { name, subnet, servers, cuts: Mutex::default() };
+        let name = &network.name;
+        ip(&format!("addr add {}/24 dev {name}", network.address(Place::Clients)))?;
+        ip(&format!("link set {name} up"))?;
+        for server in 0..servers {
+            let (namespace, cable) = (network.namespace(server), network.cable(server));
+            ip(&format!("netns add {namespace}"))?;
+            ip(&format!("link add {cable} type veth peer name eth0 netns {namespace}"))?;
+            ip(&format!("link set {cable} master {name} up"))?;
+            ip(&format!("-n {namespace} addr add {}/24 dev eth0", network.address(Place::Server(server))))?;
+            ip(&format!("-n {namespace} link set eth0 up"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+        }
+        Ok(network)
+    }
+
+    /// Makes the bridge of one subnet, if nobody else has it.
+    fn begin(number: u32) -> Option<(String, [u8; 3])> {
+        let [_, _, high, low] = number.to_be_bytes();
+        let subnet @ [a, b, c] = [198, 18 + high, low];
+        let name = format!("soak{number}");
+        let routes = ip(&format!("-4 route show exact {a}.{b}.{c}.0/24")).ok()?;
+        (routes.is_empty() && ip(&format!("link add {name} type bridge")).is_ok()).then_some((name, subnet))
+    }
+
+    /// Where someone is.
+    pub(crate) fn address(&self, place: Place) -> Ipv4Addr {
+        let [a, b, c] = self.subnet;
+        let host = match place {
+            Place::Server(server) => 1 + u8::try_from(server).expect("few servers"),
+            Place::Clients => CLIENTS_HOST,
+        };
+        Ipv4Addr::new(a, b, c, host)
+    }
+
+    /// What is put before a server's command. The process that runs in the end is the server's own.
+    pub(crate) fn within(&self, server: usize) -> Vec<String> {
+        ["ip", "netns", "exec", &self.namespace(server)].map(str::to_owned).to_vec()
+    }
+
+    /// Packets are lost from now on.
+    pub(crate) fn cut(&self, cut: Cut) -> Result<()> {
+        ip(&self.change(cut, "add", "down"))?;
+        self.cuts().push(cut);
+        Ok(())
+    }
+
+    /// Nothing is lost any more.
+    pub(crate) fn heal(&self) -> Result<()> {
+        let cuts = std::mem::take(&mut *self.cuts());
+        // All of them, whatever becomes of one.
+        cuts.into_iter().map(|cut| ip(&self.change(cut, "del", "up")).map(drop)).fold(Ok(()), Result::and)
+    }
+
+    /// Removes namespaces and bridge.
+    pub(crate) fn remove(&self) {
+        // What was not made, or is removed already, cannot be removed.
+        for server in 0..self.servers {
+            let _ = ip(&format!("link del {}", self.cable(server)));
+            let _ = ip(&format!("netns del {}", self.namespace(server)));
+        }
+        let _ = ip(&format!("link del {}", self.name));
+    }
+
+    fn change(&self, cut: Cut, route: &str, cable: &str) -> String {
+        match cut {
+            Cut::Route(from, to) => {
+                format!("-n {} route {route} blackhole {}", self.namespace(from), self.address(to))
+            }
+            Cut::Cable(server) => format!("link set {} {cable}", self.cable(server)),
+        }
+    }
+
+    fn cuts(&self) -> MutexGuard<'_, Vec<Cut>> {
+        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn namespace(&self, server: usize) -> String {
+        format!("{}-{server}", self.name)
+    }
+
+    fn cable(&self, server: usize) -> String {
+        format!("{}v{server}", self.name)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Runs iproute2: what it says.
+fn ip(arguments: &str) -> Result<String> {
+    let output = Command::new("ip").args(arguments.split(' ')).stdin(Stdio::null()).output();
+    let output = output.context("`ip` of iproute2 cannot be run")?;
+    if !output.status.success() {
+        bail!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

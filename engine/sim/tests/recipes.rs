@@ -1,0 +1,48 @@
+//! The client library in whole ensembles that fail: locks, elections, queues, counters, barriers and watches.
+//!
+//! `SIM_RECIPES_SEEDS=<count>` sets how many runs there are, from `SIM_RECIPES_FROM` on. One is replayed by
+//! `cargo run -p ringkeeper-sim -- seed <seed> --recipes --trace`.
+
+mod support;
+
+use ringkeeper_client::mutation::Mutation;
+use ringkeeper_sim::ensemble::run_recipes;
+use support::{env, first_caught};
+
+#[test]
+fn recipes_keep_their_promises_whatever_fails() {
+    let from = env("SIM_RECIPES_FROM", 0);
+    let seeds = from..from + env("SIM_RECIPES_SEEDS", 600);
+    println!("seeds {seeds:?}");
+    let (report, caught) = first_caught(seeds, |seed| run_recipes(seed, Mutation::None));
+    println!("{report}");
+    if let Some((seed, violation)) = caught {
+        panic!(
+            "seed {seed}: {violation}\nreplay: cargo run -p ringkeeper-sim -- seed {seed} --recipes --trace"
+        );
+    }
+}
+
+#[test]
+fn a_seed_decides_the_whole_run() {
+    for seed in [2, 7, 31] {
+        let run = || run_recipes(seed, Mutation::None);
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_fault_planted_in_the_client_is_caught() {
+    const SEEDS: u64 = 2000;
+    let mut survivors = Vec::new();
+    for mutation in Mutation::ALL {
+        match first_caught(0..SEEDS, |seed| run_recipes(seed, mutation)).1 {
+            Some((seed, violation)) => {
+                let line: String = violation.chars().take(160).collect();
+                println!("{mutation:?}: seed {seed}: {line}");
+            }
+            None => survivors.push(mutation),
+        }
+    }
+    assert!(survivors.is_empty(), "not caught in {SEEDS} seeds: {survivors:?}");
+}
