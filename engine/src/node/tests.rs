@@ -49,6 +49,7 @@ fn node(log: &[Batch]) -> Node {
     let settings = ReplicaSettings {
         server: ServerId(1),
         tick_ms: 1000,
+        touch_interval_ms: 0,
         ensemble: "".into(),
         requests: Settings::default(),
         cleaner: CleanerSettings::default(),

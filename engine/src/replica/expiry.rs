@@ -3,6 +3,9 @@
 //! Expiry is rounded up to the next tick, as in ZooKeeper: a session lives for more than its timeout and at most one
 //! tick longer, and the sessions of one tick expire together. A session that is touched again within the same tick
 //! costs one look-up.
+//!
+//! Other servers report now and then whom they heard from, and one may die with what it has not reported. So a session
+//! has the time between two reports on top, and a client may count on its whole timeout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +15,8 @@ use ringkeeper_wire::SessionId;
 #[derive(Debug)]
 pub(crate) struct Expiry {
     tick_ms: u64,
+    /// Time between two reports of other servers.
+    reports_ms: u64,
     /// Invariant: `deadlines[s].at == d` exactly when `buckets[d]` contains `s`.
     deadlines: BTreeMap<SessionId, Deadline>,
     buckets: BTreeMap<u64, BTreeSet<SessionId>>,
@@ -24,14 +29,15 @@ struct Deadline {
 }
 
 impl Expiry {
-    pub(crate) fn new(tick_ms: u32) -> Self {
-        Self { tick_ms: u64::from(tick_ms.max(1)), deadlines: BTreeMap::new(), buckets: BTreeMap::new() }
+    pub(crate) fn new(tick_ms: u32, reports_ms: u32) -> Self {
+        let (deadlines, buckets) = Default::default();
+        Self { tick_ms: u64::from(tick_ms.max(1)), reports_ms: u64::from(reports_ms), deadlines, buckets }
     }
 
     /// Starts a session's time, or starts it anew with another timeout.
     pub(crate) fn track(&mut self, now_ms: u64, session: SessionId, timeout_ms: u32) {
         self.forget(session);
-        let at = self.round_up(now_ms + u64::from(timeout_ms));
+        let at = self.end(now_ms, timeout_ms);
         self.deadlines.insert(session, Deadline { at, timeout_ms });
         self.buckets.entry(at).or_default().insert(session);
     }
@@ -39,7 +45,7 @@ impl Expiry {
     /// The session was heard from. Unknown ones are left alone: they have expired or were closed.
     pub(crate) fn touch(&mut self, now_ms: u64, session: SessionId) {
         let Some(deadline) = self.deadlines.get(&session) else { return };
-        if self.round_up(now_ms + u64::from(deadline.timeout_ms)) > deadline.at {
+        if self.end(now_ms, deadline.timeout_ms) > deadline.at {
             self.track(now_ms, session, deadline.timeout_ms);
         }
     }
@@ -77,7 +83,9 @@ impl Expiry {
         }
     }
 
-    fn round_up(&self, at: u64) -> u64 {
+    /// When a session's time is over that was last heard from now.
+    fn end(&self, now_ms: u64, timeout_ms: u32) -> u64 {
+        let at = now_ms + u64::from(timeout_ms) + self.reports_ms;
         (at / self.tick_ms + 1) * self.tick_ms
     }
 }
@@ -91,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_session_expires_after_its_timeout_and_at_most_a_tick_later() {
-        let mut expiry = Expiry::new(2000);
+        let mut expiry = Expiry::new(2000, 0);
         expiry.track(100, A, 4000);
         assert_eq!(expiry.expired(5999), vec![]);
         assert_eq!(expiry.expired(6000), vec![A]);
@@ -100,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_touch_gives_the_whole_timeout_again() {
-        let mut expiry = Expiry::new(1000);
+        let mut expiry = Expiry::new(1000, 0);
         expiry.track(0, A, 4000);
         expiry.track(0, B, 4000);
         expiry.touch(4500, A);
@@ -110,8 +118,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_dead_server_did_not_report_is_held_against_no_session() {
+        let mut expiry = Expiry::new(1000, 500);
+        // Heard from until 499 by a server that reported at 0 and died.
+        expiry.track(0, A, 4600);
+        assert_eq!(expiry.expired(499 + 4600), vec![]);
+        assert_eq!(expiry.expired(6000), vec![A]);
+    }
+
+    #[test]
     fn a_forgotten_session_never_expires_and_cannot_be_touched_back() {
-        let mut expiry = Expiry::new(1000);
+        let mut expiry = Expiry::new(1000, 0);
         expiry.track(0, A, 4000);
         expiry.forget(A);
         expiry.touch(100, A);
@@ -120,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_server_is_held_against_no_session() {
-        let mut expiry = Expiry::new(1000);
+        let mut expiry = Expiry::new(1000, 0);
         expiry.track(0, A, 4000);
         expiry.postpone(2500);
         assert_eq!(expiry.expired(7999), vec![]);

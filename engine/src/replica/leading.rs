@@ -89,7 +89,7 @@ const fn first_round(epoch: Epoch) -> u64 {
 
 impl Leadership {
     pub(super) fn new(settings: &ReplicaSettings, now: Now, epoch: Epoch, head: &State) -> Self {
-        let mut expiry = Expiry::new(settings.tick_ms);
+        let mut expiry = Expiry::new(settings.tick_ms, settings.touch_interval_ms);
         for (session, known) in head.sessions() {
             expiry.track(now.monotonic_ms, session, known.timeout_ms);
         }
@@ -380,6 +380,7 @@ mod tests {
         let settings = ReplicaSettings {
             server: ServerId(1),
             tick_ms: 1000,
+            touch_interval_ms: 0,
             ensemble: ensemble.into(),
             requests: Settings::default(),
             cleaner: CleanerSettings::default(),

@@ -49,6 +49,9 @@ pub struct ReplicaSettings {
     pub server: ServerId,
     /// Sessions expire on multiples of this, milliseconds.
     pub tick_ms: u32,
+    /// How long other servers may keep to themselves that they heard from a session, milliseconds
+    /// ([`crate::shard::Settings::touch_interval_ms`]).
+    pub touch_interval_ms: u32,
     /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server alone.
     pub ensemble: Arc<str>,
     /// What requests may do.

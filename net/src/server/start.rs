@@ -67,6 +67,9 @@ pub(crate) enum StartError {
 /// Messages that fit between a shard and the core, each way.
 const RING_CAPACITY: usize = 1024;
 
+/// How often shards report the sessions that they heard from, milliseconds; the leader gives sessions as much more time.
+const TOUCH_INTERVAL_MS: u32 = 500;
+
 /// How often time is told to the engine.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -424,6 +427,7 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
         server: ServerId(config.server_id()),
         tick_ms: config.tick_time_ms,
+        touch_interval_ms: TOUCH_INTERVAL_MS,
         ensemble: describe_all(&config.servers).into(),
         requests: config.request_settings(),
         cleaner: CleanerSettings {
@@ -445,6 +449,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         rules: config.request_settings(),
         hash_seed: u64::from_le_bytes(random()?),
+        touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),
         ..ShardSettings::default()
     })
 }

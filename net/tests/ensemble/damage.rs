@@ -138,6 +138,9 @@ fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
         snapshots += usize::from(reported && block.name().starts_with("snapshot"));
         // Whoever has lost something says from whom it has it again.
         let lost = count(&ensemble, server, &["what it lacks has to come from", FOUND[3]]);
+        if ensemble.count_in_log(server, "the log was repaired") > 0 {
+            assert!(ensemble.count_in_log(server, "is kept for a while") > 0, "{}", block.name());
+        }
         let again = ensemble.count_in_log(server, "what was damaged here is repaired from the leader");
         assert!(lost == 0 || again > 0, "{}: {lost} lost, {again} repaired", block.name());
     }
@@ -200,6 +203,26 @@ fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_wit
     }
     assert!(ensemble.count_in_log(damaged, "what was damaged here is repaired from the leader") > 0);
     ensemble.assert_equal_trees(zxid);
+}
+
+#[test]
+fn a_member_whose_log_is_gone_has_it_from_the_others_and_keeps_what_is_left_aside() {
+    let mut ensemble = Ensemble::start_with(SMALL);
+    prepare(&ensemble);
+    for server in ensemble.servers() {
+        ensemble.stop(server);
+        for entry in std::fs::read_dir(ensemble.data(server)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")) {
+                std::fs::remove_file(path).expect("removed");
+            }
+        }
+        let zxid = write(&mut ensemble.connect(ensemble.leader()), 20, 1);
+        ensemble.run(server);
+        ensemble.assert_equal_trees(zxid);
+        assert_eq!(ensemble.count_in_log(server, "the files of the log are gone"), 1);
+        assert!(!blocks(&ensemble.data(server), &["salvaged.1.snapshot."]).is_empty());
+    }
 }
 
 /// Everything is read once a second.

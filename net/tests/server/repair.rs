@@ -153,6 +153,34 @@ fn with_a_snapshot_behind_the_damage_nothing_is_lost() {
     assert_eq!(children(&server).len(), 60);
 }
 
+fn remove_log(server: &Server) {
+    for entry in fs::read_dir(server.data_dir()).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")) {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_log_is_gone_does_not_begin_anew() {
+    let mut server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=40"]);
+    fill(&server, 60);
+    wait_for("a snapshot", || (server.metric("zk_cnt_snapshottime") >= 1.0).then_some(()));
+    stop(&mut server);
+    remove_log(&server);
+    let output = run_to_end(server.folder(), server.spec());
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.code() == Some(1) && said.contains("there is no file of its log"), "{said}");
+    let (_, offered) = says(server.folder(), &quoted_command(&said));
+    let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
+    assert!(command.contains("--from-snapshot"), "{offered}");
+    let (code, repaired) = says(server.folder(), command);
+    assert_eq!(code, 0, "{repaired}");
+    let server = server.restart();
+    assert!(children(&server).len() >= 20, "what the snapshot has");
+}
+
 #[test]
 fn a_harmed_group_header_costs_no_transaction() {
     let mut server = Server::start_with(&SMALL);

@@ -449,6 +449,7 @@ impl World {
         let settings = ReplicaSettings {
             server: id,
             tick_ms: 100,
+            touch_interval_ms: 40,
             ensemble: "server.1=simulated".into(),
             requests: self.rules(),
             cleaner: CleanerSettings::default(),
