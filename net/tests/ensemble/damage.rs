@@ -147,8 +147,10 @@ fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
     println!(
         "{rounds} of {all} blocks damaged, {found} found at the start, {snapshots} of them in snapshots"
     );
-    // The rest was void, or not in use yet, or in a snapshot that was not needed.
-    assert!(found * 4 > rounds && cut > 0, "{found} of {rounds} found");
+    // The rest was void, or not in use yet, or in a snapshot that was not needed. Few blocks lie behind the newest snapshot:
+    // a sample may miss them all.
+    assert!(found * 4 > rounds, "{found} of {rounds} found");
+    assert!(cut > 0 || rounds < all, "no log had to be cut");
 }
 
 /// Runs one of the tools on a stopped server's folder; its exit code, and what it said.
