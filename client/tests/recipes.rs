@@ -415,6 +415,25 @@ fn poll_through<F: Future>(mut future: Pin<&mut F>, times: usize) -> bool {
 }
 
 #[test]
+fn a_release_that_nobody_answered_does_not_take_a_simple_lock_from_its_next_holder() {
+    let Some(servers) = servers() else { return };
+    let (proxy, other) = (Proxy::new(servers.addresses()), servers.client());
+    let client = servers.client_through(&proxy);
+    let holding = SimpleLock::new(&client, "/simple").acquire().wait().expect("held");
+    let mut release = pin!(holding.release());
+    // It looks whose the lock is by now, and has the answer when it goes on.
+    assert!(poll_through(release.as_mut(), 1));
+    thread::sleep(Duration::from_millis(100));
+    proxy.lose_replies();
+    assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let next = SimpleLock::new(&other, "/simple").acquire().wait_timeout(PATIENCE);
+    let next = next.expect("it was deleted").expect("held");
+    proxy.cut();
+    release.wait().expect("released");
+    assert!(other.exists(next.path()).wait().expect("read").is_some(), "the next holder has lost it");
+}
+
+#[test]
 fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
     let Some(servers) = servers() else { return };
     let (proxy, other) = (Proxy::new(servers.addresses()), servers.client());

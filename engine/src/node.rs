@@ -201,6 +201,9 @@ impl Node {
     }
 
     fn broadcast(&mut self, now: Now, input: Input) {
+        if let Input::PeerDisconnected(peer) = input {
+            self.replica.server_left(now, peer);
+        }
         self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);
         self.settle(now);
     }

@@ -179,6 +179,10 @@ impl Shard {
         self.outstanding -= connection.backlog.len();
         self.output_bytes -= connection.outbox.len();
         if connection.attached {
+            if connection.touched {
+                // Nobody else will report it, and the next to know of the session may be another server.
+                self.turn.touched.push(connection.session);
+            }
             self.submit(conn, connection.session, Submitted::Detach);
         }
         self.resume_stalled(now_ms);

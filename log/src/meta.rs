@@ -251,18 +251,21 @@ impl<S: Storage> MetaStore<S> {
         self.failed = Some(FatalError::Abandoned);
         let failed = |error| FatalError::io("writing", NAME.into(), 0, error);
         if let Err(error) = prepare(&self.storage, &meta).await.map_err(failed) {
-            let full = error.is_no_space() && self.withdraw().await;
-            self.failed = (!full).then(|| error.clone());
-            return Err(error);
-        }
-        self.failed = put_in_place(&self.storage).await.map_err(failed).err();
-        match &self.failed {
-            Some(error) => Err(error.clone()),
-            None => {
-                self.meta = meta;
-                Ok(())
+            if error.is_no_space() && self.withdraw().await {
+                self.failed = None;
+                return Err(error);
             }
+            // What the folder holds now is not known, so there is no trying again, whatever there is room for.
+            tracing::error!(%error, "the promises could be neither written nor left as they were");
+            return Err(FatalError::Abandoned);
         }
+        if let Err(error) = put_in_place(&self.storage).await.map_err(failed) {
+            tracing::error!(%error, "the promises were written, and could not be put in their place");
+            return Err(FatalError::Abandoned);
+        }
+        self.failed = None;
+        self.meta = meta;
+        Ok(())
     }
 
     /// Removes what was begun and found no room; whether it is gone.

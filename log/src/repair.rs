@@ -166,7 +166,7 @@ pub async fn guarded_meta<S: Storage>(log: &S) -> Result<Option<Meta>, MetaError
     }
 }
 
-/// Finishes a repair behind its second step. Does nothing if there is none.
+/// Finishes a repair that has taken `meta` away. Does nothing if there is none.
 ///
 /// # Errors
 /// The disk fails; it may be tried again.

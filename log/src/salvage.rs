@@ -210,13 +210,23 @@ async fn settle<S: Storage>(upkeep: &Upkeep<S>) -> Result<(), SegmentError> {
 /// # Errors
 /// The folder cannot be read.
 pub async fn is_gone<S: Storage>(storage: &S, meta: &MetaStore<S>) -> Result<bool, OpenError> {
+    Ok(gone_until(storage, &meta.meta().promises).await?.is_some())
+}
+
+/// If all files of a log are gone, see [`is_gone`]: the greatest zxid that the server can have acknowledged, the last of the
+/// newest epoch that it has accepted.
+///
+/// # Errors
+/// The folder cannot be read.
+pub async fn gone_until<S: Storage>(storage: &S, promises: &Promises) -> Result<Option<u64>, OpenError> {
     let names = storage.list().await;
     let names = names.map_err(|source| OpenError::Io {
         action: "listing",
         file: "the log's folder".into(),
         source,
     })?;
-    Ok(meta.meta().promises.accepted_epoch > 0 && !names.iter().any(|name| sequence_of(name).is_some()))
+    let gone = promises.accepted_epoch > 0 && !names.iter().any(|name| sequence_of(name).is_some());
+    Ok(gone.then(|| u64::from(promises.accepted_epoch) << 32 | u64::from(u32::MAX)))
 }
 
 /// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk that keeps its

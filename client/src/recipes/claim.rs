@@ -199,18 +199,24 @@ async fn find(client: &Client, place: &Place) -> Result<Option<OwnNode>> {
 }
 
 async fn delete_own(client: &Client, place: &Place, known: Option<&OwnNode>) -> Result<()> {
-    let found;
-    let node = match known {
-        Some(node) => node,
-        None => {
-            found = find(client, place).await?;
-            let Some(node) = &found else { return Ok(()) };
-            node
+    if let (Place::Numbered { .. }, Some(node)) = (place, known) {
+        // Nobody else ever has this name: twice does no harm.
+        return gone(retried(client, || client.delete(&node.path, None)).await);
+    }
+    // A fixed path may be another's by now: if ours was deleted unseen when the connection broke, or pushed out.
+    while let Some(node) = find(client, place).await? {
+        match client.delete(&node.path, None).await {
+            Err(Error::NotSent | Error::ConnectionLoss) => client.connected().await?,
+            deleted => return gone(deleted),
         }
-    };
-    // Its name is unique, or the znode is held by this session: twice does no harm.
-    match retried(client, || client.delete(&node.path, None)).await {
-        Ok(()) | Err(Error::NoNode) => Ok(()),
-        Err(error) => Err(error),
+    }
+    Ok(())
+}
+
+/// What is gone already is deleted.
+fn gone(deleted: Result<()>) -> Result<()> {
+    match deleted {
+        Err(Error::NoNode) => Ok(()),
+        deleted => deleted,
     }
 }

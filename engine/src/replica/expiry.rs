@@ -4,8 +4,9 @@
 //! tick longer, and the sessions of one tick expire together. A session that is touched again within the same tick
 //! costs one look-up.
 //!
-//! Other servers report now and then whom they heard from, and one may die with what it has not reported. So a session
-//! has the time between two reports on top, and a client may count on its whole timeout.
+//! Other servers report now and then whom they heard from, so a session has the time between two reports on top: a client
+//! may count on its whole timeout. When a connection ends, its server reports at once; when a server is gone, its
+//! clients are given their timeout anew ([`super::Replica::server_left`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_server_did_not_report_is_held_against_no_session() {
+    fn a_session_has_the_time_between_two_reports_on_top() {
         let mut expiry = Expiry::new(1000, 500);
-        // Heard from until 499 by a server that reported at 0 and died.
+        // Heard from until 499 by a server that reported at 0.
         expiry.track(0, A, 4600);
         assert_eq!(expiry.expired(499 + 4600), vec![]);
         assert_eq!(expiry.expired(6000), vec![A]);

@@ -184,6 +184,16 @@ impl Replica {
         self.release_confirmed();
     }
 
+    /// A server is gone, and with it what it had not reported yet: whom of its clients it heard from. They are given their
+    /// whole timeout again, for they may count on that since they were last answered.
+    pub fn server_left(&mut self, now: Now, server: ServerId) {
+        let Role::Leading(leadership) = &mut self.role else { return };
+        let sessions = leadership.owners.iter().filter(|(_, client)| client.server == server);
+        for (session, _) in sessions {
+            leadership.expiry.touch(now.monotonic_ms, *session);
+        }
+    }
+
     pub(super) fn lead_turn(&mut self, now: Now, server: ServerId, shard: ShardId, turn: Turn) {
         let deaf = planted!(self.settings.requests, IgnoreTouches) && server != self.settings.server;
         if let Role::Leading(leadership) = &mut self.role

@@ -64,15 +64,15 @@
 //! So with a damaged minority the others go on as they would with those servers down, and one damaged server does
 //! not keep the rest from electing someone up to date with its help.
 //!
+//! If a majority of the disks is lost, the ensemble waits for the operator.
+//!
 //! # Full disks
 //!
 //! A server whose disk is full acknowledges nothing new, and everyone else goes on. If it leads, it is in their way: it
-//! proposes nothing while its own append waits. So it resigns when that has lasted for the peer timeout and a quorum of
+//! proposes little while its own append waits. So it resigns when that has lasted for the peer timeout and a quorum of
 //! others has acknowledged what it cannot append itself. Nobody has to say who has room: their acks prove it, and where
 //! no such quorum is, an election would win nothing. It stands in no election while a part of its log waits, except
 //! now and then, since it may be the only one that reaches a quorum. Its in-memory history counts as ever.
-//!
-//! If a majority of the disks is lost, the ensemble waits for the operator.
 
 mod batch;
 pub mod codec;

@@ -54,6 +54,11 @@ pub(crate) enum FolderError {
          the files back, or see with `{command}` whether a snapshot can take its place"
     )]
     LogGone { folder: PathBuf, command: String },
+    #[error(
+        "the log in {folder} was lost while this server was a member of an ensemble, and the other servers have not brought it \
+         back yet: start it together with them (what was left is in salvaged.* beside it), or begin anew in an empty folder"
+    )]
+    NothingBack { folder: PathBuf },
     #[error("{folder}: a repair of the log was interrupted: `{command}` finishes it")]
     Interrupted { folder: PathBuf, command: String },
 }
@@ -182,6 +187,8 @@ impl Folder {
                 "the files of the log are gone: all of it has to come from the other servers"
             );
             damage += 1;
+        } else if !self.has_peers && meta.meta().promises.claim > 0 && !meta.meta().promises.initialized {
+            return Err(FolderError::NothingBack { folder: folder() });
         }
         let mut opened = read_log(&storage, &options).await;
         if let Err(error) = &opened

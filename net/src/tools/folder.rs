@@ -6,10 +6,10 @@ use clap::Args;
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{Meta, MetaError, MetaStore};
-use ringkeeper_log::repair;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
+use ringkeeper_log::{repair, salvage};
 
 use super::ToolError;
 use crate::config::Config;
@@ -57,6 +57,8 @@ pub(super) struct Folder {
     pub(super) has_peers: bool,
     /// A repair was begun and not finished.
     pub(super) interrupted: bool,
+    /// There is no file of the log, though there must have been one: see [`salvage::gone_until`].
+    pub(super) gone_until: Option<u64>,
     _locks: Vec<FolderLock>,
 }
 
@@ -74,6 +76,8 @@ impl Folder {
         // Nothing is made in a folder that is not ours, not even a lock.
         let interrupted = is_interrupted(&log, &log_dir).await?;
         let meta = meta(&log, &log_dir).await?;
+        let gone_until = salvage::gone_until(&log, &meta.promises).await;
+        let gone_until = gone_until.map_err(|source| ToolError::Log { folder: log_dir.clone(), source })?;
         let mut folders = vec![&data_dir];
         folders.extend((data_dir != log_dir).then_some(&log_dir));
         let locks = folders.into_iter().map(|folder| {
@@ -86,7 +90,17 @@ impl Folder {
         let options =
             Options { segment_size_bytes: config.segment_size_bytes, ..Options::new(meta.identity()) };
         let has_peers = config.servers.len() > 1;
-        Ok(Self { data_dir, log_dir, log, snapshots, options, has_peers, interrupted, _locks: locks })
+        Ok(Self {
+            data_dir,
+            log_dir,
+            log,
+            snapshots,
+            options,
+            has_peers,
+            interrupted,
+            gone_until: gone_until.filter(|_| !interrupted),
+            _locks: locks,
+        })
     }
 
     /// As [`Self::open`], and no repair is under way.

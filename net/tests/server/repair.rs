@@ -174,7 +174,7 @@ fn a_server_whose_log_is_gone_does_not_begin_anew() {
     assert!(output.status.code() == Some(1) && said.contains("there is no file of its log"), "{said}");
     let (_, offered) = says(server.folder(), &quoted_command(&said));
     let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
-    assert!(command.contains("--from-snapshot"), "{offered}");
+    assert!(command.contains("--from-snapshot") && offered.contains("LOST"), "{offered}");
     let (code, repaired) = says(server.folder(), command);
     assert_eq!(code, 0, "{repaired}");
     let server = server.restart();

@@ -20,6 +20,8 @@ pub(super) struct Survey {
     pub(super) log: Examination,
     /// Newest first.
     pub(super) snapshots: Vec<Found>,
+    /// There is no file of the log, though there must have been: the last zxid that the server can have acknowledged.
+    pub(super) gone_until: Option<u64>,
 }
 
 /// What a server starts from.
@@ -55,6 +57,8 @@ pub(super) struct Plan {
 pub(super) struct Lost {
     pub(super) after_zxid: u64,
     pub(super) until_zxid: u64,
+    /// Whether `until_zxid` is known to have been reached, or only a bound.
+    pub(super) is_known: bool,
 }
 
 impl Lost {
@@ -65,15 +69,21 @@ impl Lost {
     /// How many, if all are of one epoch.
     pub(super) const fn count(self) -> Option<u64> {
         let same = self.after_zxid >> 32 == self.until_zxid >> 32;
-        if same { Some(self.until_zxid.saturating_sub(self.after_zxid)) } else { None }
+        if same && self.is_known { Some(self.until_zxid.saturating_sub(self.after_zxid)) } else { None }
     }
 }
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { after_zxid, until_zxid } = self;
+        let Self { after_zxid, until_zxid, is_known } = self;
         if self.is_none() {
             return f.write_str("no transaction is lost");
+        }
+        if !is_known {
+            return write!(
+                f,
+                "LOST: every transaction after zxid {after_zxid:#x}; how many is not known, since no file of the log is there"
+            );
         }
         write!(f, "LOST: every transaction after zxid {after_zxid:#x} up to {until_zxid:#x}")?;
         match self.count() {
@@ -88,7 +98,8 @@ impl Survey {
     pub(super) fn is_sound(&self) -> bool {
         let end = self.log.fragments.last().map_or(0, |fragment| fragment.last.zxid);
         let reaches = |zxid| zxid <= end;
-        self.log.verdict.is_ok()
+        self.gone_until.is_none()
+            && self.log.verdict.is_ok()
             && self.sound().all(|(zxid, _)| reaches(zxid))
             && self.basis(self.log.base().zxid, end).is_some()
     }
@@ -112,12 +123,14 @@ impl Survey {
 
     /// The last zxid of which anything is known.
     fn last_known(&self) -> u64 {
-        self.snapshots.first().map_or(0, |newest| newest.zxid).max(self.log.last_known_zxid)
+        let known = self.snapshots.first().map_or(0, |newest| newest.zxid).max(self.log.last_known_zxid);
+        known.max(self.gone_until.unwrap_or(0))
     }
 
     /// What a plan loses.
     pub(super) fn lost(&self, plan: &Plan) -> Lost {
-        Lost { after_zxid: plan.until_zxid, until_zxid: self.last_known() }
+        let is_known = self.gone_until.is_none();
+        Lost { after_zxid: plan.until_zxid, until_zxid: self.last_known(), is_known }
     }
 
     /// The log that a plan makes.
@@ -192,7 +205,7 @@ mod tests {
             last_known_zxid,
             verdict: Err(OpenError::Corrupt(corruption)),
         };
-        Survey { log, snapshots: snapshots.collect() }
+        Survey { log, snapshots: snapshots.collect(), gone_until: None }
     }
 
     #[test]
@@ -200,7 +213,7 @@ mod tests {
         let survey = survey(&[(0, 10), (12, 30)], &[], 30);
         let plan = survey.cut().expect("the log begins at zero");
         assert_eq!((plan.until_zxid, plan.basis), (10, Basis::Beginning));
-        assert_eq!(survey.lost(&plan), Lost { after_zxid: 10, until_zxid: 30 });
+        assert_eq!(survey.lost(&plan), Lost { after_zxid: 10, until_zxid: 30, is_known: true });
         assert_eq!(survey.lost(&plan).count(), Some(20));
         assert_eq!(survey.snapshot_and_after(), None);
     }
@@ -220,7 +233,19 @@ mod tests {
         let survey = survey(&[(0, 10), (25, 30)], &[(20, true)], 30);
         let plan = survey.snapshot_and_after().expect("better than a cut");
         assert_eq!((plan.after, plan.until_zxid), (position(20), 20));
-        assert_eq!(survey.lost(&plan), Lost { after_zxid: 20, until_zxid: 30 });
+        assert_eq!(survey.lost(&plan), Lost { after_zxid: 20, until_zxid: 30, is_known: true });
+    }
+
+    #[test]
+    fn a_log_that_is_gone_loses_nobody_knows_how_much() {
+        let mut survey = survey(&[], &[(20, true)], 0);
+        survey.gone_until = Some(0x1_ffff_ffff);
+        assert!(!survey.is_sound());
+        let plan = survey.snapshot_and_after().expect("the snapshot");
+        assert_eq!(survey.extent(&plan).known_zxid, 0x1_ffff_ffff, "what a member claims");
+        let lost = survey.lost(&plan);
+        assert!(!lost.is_none() && lost.to_string().contains("LOST"), "{lost}");
+        assert_eq!(lost.count(), None);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Desk {
             let state = check_snapshot(&self.folder.snapshots, zxid).await.map_err(failed)?;
             snapshots.push(Found { zxid, state: state.map(|(_, head)| head.chain) });
         }
-        Ok(Survey { log, snapshots })
+        Ok(Survey { log, snapshots, gone_until: self.folder.gone_until })
     }
 
     fn show_damage(&mut self, survey: &Survey) -> Result<(), ToolError> {
@@ -159,6 +159,11 @@ impl Desk {
             self.out.object(|| json!({ "choice": Choice::SetAsideSnapshots.flag(), "lost": null }))?;
             return Ok(Finding::Damaged);
         }
+        if survey.gone_until.is_some() {
+            self.out.line(
+                "a server refuses this folder: it has made promises, and no file of its log is there",
+            )?;
+        }
         if let Err(refused) = &survey.log.verdict {
             self.out.line(format_args!("a server refuses this log: {refused}"))?;
         }
@@ -174,7 +179,12 @@ impl Desk {
                 self.ask_for_yes(choice)?;
             }
         }
-        if choices == 0 {
+        if choices == 0 && survey.gone_until.is_some() {
+            self.out.line(
+                "no choice: no file of the log is there, and no sound snapshot; put them back from a copy, or begin anew in an \
+                 empty folder",
+            )?;
+        } else if choices == 0 {
             self.out.line(
                 "no choice: no sound snapshot reaches as far as the log begins; put one back from a copy of this folder, or \
                  of another server's",
@@ -294,7 +304,7 @@ fn lost_object(lost: Lost) -> serde_json::Value {
     }
     json!({
         "after_zxid": hex(lost.after_zxid),
-        "until_zxid": hex(lost.until_zxid),
+        "until_zxid": lost.is_known.then(|| hex(lost.until_zxid)),
         "transactions": lost.count(),
     })
 }

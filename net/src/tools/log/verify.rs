@@ -76,7 +76,11 @@ pub(super) async fn verify(args: VerifyArgs) -> Result<Finding, ToolError> {
             json!({ "damage": "contents", "file": file, "offset": offset, "zxid": hex(*zxid), "what": why })
         })?;
     }
-    let sound = found.verdict.is_ok() && contents.unreadable.is_empty();
+    if folder.gone_until.is_some() {
+        out.line("damage: the server has made promises, and no file of its log is there")?;
+        out.object(|| json!({ "damage": "log", "what": "no file of it is there" }))?;
+    }
+    let sound = folder.gone_until.is_none() && found.verdict.is_ok() && contents.unreadable.is_empty();
     conclude(&folder, &found, &contents, sound, &mut out)?;
     out.flush()?;
     Ok(if sound { Finding::Sound } else { Finding::Damaged })

@@ -1,0 +1,38 @@
+"""The client library of this workspace on servers that are not ours: Apache ZooKeeper, one and three of them.
+
+Beside ringkeeper it is tested by `cargo test`. What it promises must not rest on what only our server does.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from server import FOREIGN_DIR, HERE
+
+ROOT = HERE.parents[2]
+JARS = FOREIGN_DIR / "lib"
+
+# Seconds for a build that begins with nothing, and the tests after it.
+PATIENCE_S = 800
+
+
+def run(*arguments):
+    """Runs the soak's program, which starts and ends the servers, and shows what it says if it fails."""
+    program = ["cargo", "run", "--quiet", "--locked", "-p", "ringkeeper-soak", "--", "--zookeeper", JARS, *arguments]
+    environment = {**os.environ, "RINGKEEPER_TEST_PYTHON": sys.executable}
+    done = subprocess.run(program, cwd=ROOT, env=environment, timeout=PATIENCE_S, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout[-20000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("servers", ["1", "3"])
+def test_every_call_and_recipe_works_on_zookeeper(servers):
+    said = run("--servers", servers, "--", "cargo", "test", "--locked", "-p", "ringkeeper-client")
+    assert "test result: ok" in said
+
+
+def test_every_promise_holds_while_zookeeper_servers_are_killed_and_partitioned():
+    assert "0  VIOLATIONS" in run("--seconds", "45")
