@@ -819,8 +819,8 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
 
 // Full disks.
 
-/// The leader's disk is full for longer than the peer timeout, and server 1 has acknowledged `first`, server 2 `second`.
-fn full_leader(first: Zxid, second: Zxid) -> Server {
+/// A leader of three that has proposed what it cannot append for want of room, while both others are in step with it.
+fn leader_without_room() -> (Server, Epoch) {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     server
         .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
@@ -828,6 +828,12 @@ fn full_leader(first: Zxid, second: Zxid) -> Server {
     server.hear(2, ack(epoch, zxid(1, 4), true));
     server.input(Input::Propose(batch(epoch.0, 1)));
     server.input(Input::Room(false));
+    (server, epoch)
+}
+
+/// The leader's disk is full for longer than the peer timeout, and server 1 has acknowledged `first`, server 2 `second`.
+fn full_leader(first: Zxid, second: Zxid) -> Server {
+    let (mut server, epoch) = leader_without_room();
     for now_ms in (0..=4).map(|quarter| quarter * 300) {
         server.tick_at(now_ms);
         server.hear(1, pong(epoch, 1, first, true));
@@ -854,17 +860,20 @@ fn a_leader_without_room_stays_when_the_others_have_none_either() {
 }
 
 #[test]
-fn a_leader_that_has_room_again_stays() {
-    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.input(Input::Propose(batch(epoch.0, 1)));
-    server.input(Input::Room(false));
-    server.input(Input::Room(true));
-    server.input(Input::Durable { upto: zxid(2, 1) });
-    for now_ms in (0..=4).map(|quarter| quarter * 300) {
+fn a_leader_that_had_room_in_between_stays() {
+    let (mut server, epoch) = leader_without_room();
+    let timeout_ms = server.zab.core.config.peer_timeout_ms;
+    let until = |server: &mut Server, now_ms| {
         server.tick_at(now_ms);
         server.hear(1, pong(epoch, 1, zxid(2, 1), true));
-    }
-    assert_eq!(server.zab.status(), Status::Leading { epoch });
+        server.hear(2, pong(epoch, 1, zxid(2, 1), true));
+        server.zab.status()
+    };
+    assert_eq!(until(&mut server, timeout_ms * 3 / 4), Status::Leading { epoch });
+    server.input(Input::Room(true));
+    server.input(Input::Room(false));
+    assert_eq!(until(&mut server, timeout_ms * 3 / 2), Status::Leading { epoch }, "the time counts anew");
+    assert_eq!(until(&mut server, timeout_ms * 2), Status::Looking, "and runs out");
 }
 
 #[test]
