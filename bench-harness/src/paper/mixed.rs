@@ -24,7 +24,7 @@ const CHILDREN: u32 = 100;
 /// Size of a value, in bytes.
 const VALUE_LEN: usize = 50;
 
-/// Few, so that the layout is short; as many are outstanding in all as with more of them.
+/// Few, so that the layout is short; with what each has outstanding, servers have more than they take all the same.
 const SESSIONS_MAX: usize = 40;
 
 /// The mixed workload.
@@ -57,7 +57,7 @@ impl Experiment for Mixed {
         let sizes = bench.sizes();
         bench.turns(&sizes, |turn| {
             turn.at("saturated");
-            let measured = measure(turn)?;
+            let measured = turn.undisturbed(|| measure(turn))?;
             let servers = as_f64(turn.addresses().len() as u64);
             turn.record_measurement(Place { series: "", x: servers }, &measured);
             Ok(())
@@ -78,9 +78,10 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
     let sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
     let sources = (0..).zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
-    turn.surroundings().begin_together()?;
+    let mut sessions = sessions;
+    turn.surroundings().begin_with(&mut sessions)?;
     let from = Instant::now() + turn.pace().warmup;
-    let outstanding = saturation.outstanding.min(saturation.outstanding_total / count).max(1);
+    let outstanding = saturation.outstanding_on(count);
     let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };
     under_load(sessions, sources, saturation.threads, schedule, turn.surroundings())?
         .finish(schedule, turn.surroundings())

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::compare::System;
+use crate::compare::{IN_PROCESS_MAX, System};
 use crate::ensemble::{Ensemble, mode};
 use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
@@ -89,7 +89,12 @@ impl Service {
         around: Surroundings<'_>,
         load: &Load,
     ) -> Result<Measurement> {
-        if self.etcd { etcd::measure(servers, around, load) } else { measure(servers, around, load) }
+        if !self.etcd {
+            return measure(servers, around, load);
+        }
+        // Its servers have no limit of their own, but refuse requests when too many are in process.
+        let outstanding = load.outstanding.min(IN_PROCESS_MAX / load.sessions).max(1);
+        etcd::measure(servers, around, &Load { outstanding, ..load.clone() })
     }
 
     /// Where clients connect.
