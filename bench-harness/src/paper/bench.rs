@@ -145,6 +145,13 @@ impl<'s> Bench<'s> {
         self.record.notes.push(note);
     }
 
+    /// Says what is different where etcd is measured, if it is.
+    pub(crate) fn note_on_etcd(&mut self, note: &str) {
+        if self.subjects().any(Subject::is_etcd) {
+            self.record.notes.push(note.to_owned());
+        }
+    }
+
     /// The first of the sizes that the machine is fit for: the one to measure where size is not the question.
     pub(crate) fn first_size(&self) -> usize {
         self.settings.sizes.first().copied().unwrap_or(3)
