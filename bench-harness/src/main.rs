@@ -29,6 +29,7 @@ mod open_loop;
 mod page_cache;
 mod paper;
 mod payload;
+mod progress;
 mod raftkeeper_mix;
 mod ratio;
 mod regress;

@@ -13,10 +13,11 @@ use tokio::runtime::Runtime;
 use super::calls::revision;
 use super::client::{Client, Method, Stream};
 use super::message::{Event, EventKind, WatchCreateRequest, WatchRequest, WatchResponse};
-use super::pipeline::pipeline;
+use super::pipeline::{pipeline, untold};
 use super::runtime;
 use crate::driver::SILENCE_MAX;
 use crate::fault::Fault;
+use crate::window::Rate;
 use crate::{interrupt, payload};
 
 /// Requests outstanding while keys are laid out.
@@ -52,7 +53,7 @@ impl Configuration {
             let writer = Client::connect(*members.first().context("no members")?).await?;
             let reader = Client::connect(*members.last().context("no members")?).await?;
             let puts = puts(&writer, &keys, value(payload_len, 0));
-            pipeline(puts, LAYOUT_OUTSTANDING).await.context("laying out keys")?;
+            pipeline(puts, LAYOUT_OUTSTANDING, &mut untold()).await.context("laying out keys")?;
             let since = writer.put(ready.clone(), Bytes::new()).await?;
             let watch = Watch::leave(&reader, ready.clone(), since).await.context("leaving a watch")?;
             Ok::<_, anyhow::Error>((writer, reader, watch))
@@ -62,7 +63,8 @@ impl Configuration {
     }
 
     /// Deletes ready, puts every key with so many puts outstanding, and puts ready again; the time of the writer's part.
-    pub(crate) fn change(&mut self, outstanding: usize) -> Result<Duration> {
+    /// `rate` is told of the puts.
+    pub(crate) fn change(&mut self, outstanding: usize, rate: &mut Rate<'_>) -> Result<Duration> {
         self.sequence += 1;
         let Self { runtime, keys, ready, payload_len, sequence, writer, reader, watch } = self;
         runtime.block_on(async {
@@ -72,7 +74,8 @@ impl Configuration {
             watch.expect(EventKind::Delete, gone).await?;
             ensure!(reader.get(ready).await?.answer.is_none(), "ready is there although it was deleted");
             let went_on = Instant::now();
-            let revisions = pipeline(puts(writer, keys, value(*payload_len, *sequence)), outstanding).await?;
+            let revisions =
+                pipeline(puts(writer, keys, value(*payload_len, *sequence)), outstanding, rate).await?;
             let there = writer.put(ready.clone(), Bytes::new()).await?;
             let elapsed = deleted + went_on.elapsed();
             let in_order = outstanding > 1 || revisions.is_sorted_by(|one, next| one < next);
@@ -101,7 +104,7 @@ impl Configuration {
                     Ok(())
                 }
             });
-            pipeline(reads, outstanding).await.context("reading what was changed").map(drop)
+            pipeline(reads, outstanding, &mut untold()).await.context("reading what was changed").map(drop)
         })
     }
 }

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::client::Client;
-use super::pipeline::pipeline;
+use super::pipeline::{pipeline, untold};
 use super::runtime;
 use crate::driver::{CpuWindow, SILENCE_MAX, Schedule, Tally};
 use crate::fault::Fault;
@@ -85,7 +85,9 @@ async fn link_all<U: User>(share: Vec<(U, &SocketAddr)>) -> Result<Vec<Link<U>>>
             async move { Ok((index, place, client.put(key, value).await?)) }
         })
     });
-    for (index, place, revision) in pipeline(puts, LAYOUT_OUTSTANDING).await.context("laying out keys")? {
+    for (index, place, revision) in
+        pipeline(puts, LAYOUT_OUTSTANDING, &mut untold()).await.context("laying out keys")?
+    {
         revisions[index][place] = revision;
     }
     links.iter_mut().zip(&revisions).for_each(|(link, revisions)| link.user.laid_out(revisions));

@@ -8,14 +8,17 @@ use tokio::task::JoinSet;
 use crate::driver::SILENCE_MAX;
 use crate::fault::Fault;
 use crate::interrupt;
+use crate::window::Rate;
 
-/// Sends `requests`, so many outstanding at most, and awaits every answer; in whatever order the answers come.
+/// Sends `requests`, so many outstanding at most, and awaits every answer; in whatever order the answers come. `rate` is told
+/// of them.
 ///
 /// # Errors
 /// A request fails, nothing is answered for long, or the user interrupts.
 pub(super) async fn pipeline<T: Send + 'static, R: Future<Output = Result<T>> + Send + 'static>(
     requests: impl IntoIterator<Item = R>,
     outstanding: usize,
+    rate: &mut Rate<'_>,
 ) -> Result<Vec<T>> {
     let mut requests = requests.into_iter();
     let (mut under_way, mut answers) = (JoinSet::new(), Vec::new());
@@ -29,8 +32,14 @@ pub(super) async fn pipeline<T: Send + 'static, R: Future<Output = Result<T>> + 
             return Ok(answers);
         };
         answers.push(ended.context("a request panicked")??);
+        rate.look(answers.len() as u64);
         requests.next().into_iter().for_each(|request| drop(under_way.spawn(request)));
     }
+}
+
+/// For requests that nobody waits long for.
+pub(super) fn untold() -> Rate<'static> {
+    Rate::new(None, "requests")
 }
 
 #[cfg(test)]
@@ -53,7 +62,8 @@ mod tests {
                 Ok(number)
             }
         };
-        let mut answers = runtime().unwrap().block_on(pipeline((0..100).map(request), 7)).unwrap();
+        let mut answers =
+            runtime().unwrap().block_on(pipeline((0..100).map(request), 7, &mut untold())).unwrap();
         answers.sort_unstable();
         assert_eq!(answers, (0..100).collect::<Vec<_>>());
         assert_eq!(most.load(Ordering::Relaxed), 7);
@@ -64,7 +74,8 @@ mod tests {
         let request = |number: usize| async move {
             if number == 5 { Err(anyhow::anyhow!("number five")) } else { Ok(number) }
         };
-        let error = runtime().unwrap().block_on(pipeline((0..100).map(request), 3)).unwrap_err();
+        let error =
+            runtime().unwrap().block_on(pipeline((0..100).map(request), 3, &mut untold())).unwrap_err();
         assert_eq!(error.to_string(), "number five");
     }
 }

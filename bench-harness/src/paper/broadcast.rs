@@ -12,6 +12,7 @@ use super::service::Subject;
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::measure::as_f64;
+use crate::window::Rate;
 
 /// Figure 7.
 pub(crate) struct BroadcastAlone;
@@ -43,7 +44,8 @@ impl Experiment for BroadcastAlone {
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
         let settings = bench.settings;
-        let kinds: Vec<Kind> = settings.subjects.iter().filter_map(Subject::system).filter_map(Kind::of).collect();
+        let kinds: Vec<Kind> =
+            settings.subjects.iter().filter_map(Subject::system).filter_map(Kind::of).collect();
         let sizes = bench.sizes();
         for run in 1..=settings.pace.runs {
             for kind in &kinds {
@@ -68,9 +70,11 @@ fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, run: usize) -> Resul
     let (pace, outstanding) = (settings.pace, settings.saturation.outstanding_total);
     let leader = members.leader()?;
     // A JVM compiles its code meanwhile.
-    let conditioned = members.generate(leader, outstanding, pace.conditioning, Duration::ZERO)?;
+    let mut rate = Rate::new(Some(bench.progress), "proposals");
+    let lengths = (pace.conditioning, Duration::ZERO);
+    let conditioned = members.generate(leader, outstanding, lengths, &mut rate)?;
     let before = (processes.cpu_time()?, Machine::now());
-    let generated = members.generate(leader, outstanding, pace.warmup, pace.window)?;
+    let generated = members.generate(leader, outstanding, (pace.warmup, pace.window), &mut rate)?;
     let after = (processes.cpu_time()?, Machine::now());
     members.wait_until_all_heard(conditioned.all + generated.all)?;
     let cpu = after.0.saturating_sub(before.0).as_secs_f64() * 1e6 / as_f64(generated.all.max(1));

@@ -8,7 +8,7 @@ mod barriers;
 mod bench;
 mod binary;
 mod broadcast;
-mod chart;
+pub(crate) mod chart;
 mod creates;
 mod experiment;
 mod failover;
@@ -22,7 +22,6 @@ mod members;
 mod memory;
 mod mixed;
 mod paths;
-mod progress;
 mod published;
 mod ratios;
 mod reconfigure;
@@ -42,7 +41,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::bench::{Bench, Pace, Saturation, Settings, THROUGHPUT};
 use self::experiment::{Experiment, Plan};
-use self::progress::Progress;
 use self::record::Record;
 use self::service::Subject;
 use crate::compare::System;
@@ -50,6 +48,7 @@ use crate::cores::Division;
 use crate::ensemble::ports;
 use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::{args, descriptors, interrupt};
 
@@ -195,7 +194,7 @@ fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
             progress.line(&format!("{}: left out: {why}", plan.id));
             continue;
         }
-        progress.experiment(plan.id, index, chosen.len());
+        progress.experiment(&format!("{index}/{} {}", chosen.len(), plan.id));
         let record = Record { facts: facts.clone(), ..Record::default() };
         let mut bench = Bench::new(&settings, &progress, record, plan.etcd);
         let done = experiment.run(&mut bench);

@@ -13,6 +13,7 @@ use crate::fault::Fault;
 use crate::lane::Source;
 use crate::measure::{as_f64, fresh_root};
 use crate::session::{self, Session};
+use crate::window::Rate;
 use crate::{etcd, payload, request};
 
 /// The figure of the paper.
@@ -80,7 +81,8 @@ impl Experiment for Reconfigure {
 fn change<C: Configuration>(turn: &mut Turn<'_, '_>, count: usize, mut configuration: C) -> Result<C> {
     for (series, outstanding) in [(ONE_BY_ONE, 1), (PIPELINED, OUTSTANDING)] {
         turn.at(&format!("{count} znodes, {series}"));
-        let ((changed, elapsed), around) = turn.around(|_| configuration.change(outstanding))?;
+        let mut rate = turn.rate("changes");
+        let ((changed, elapsed), around) = turn.around(|_| configuration.change(outstanding, &mut rate))?;
         configuration = changed.read_back()?;
         let mut figures = vec![(TIME, "s", elapsed.as_secs_f64())];
         figures.extend(around.server_cpu_figure(count as u64));
@@ -93,15 +95,15 @@ fn change<C: Configuration>(turn: &mut Turn<'_, '_>, count: usize, mut configura
 /// A configuration, a client that changes it, and one that reads it.
 trait Configuration: Sized {
     /// One change of everything; the time of the writer's part.
-    fn change(self, outstanding: usize) -> Result<(Self, Duration)>;
+    fn change(self, outstanding: usize, rate: &mut Rate<'_>) -> Result<(Self, Duration)>;
 
     /// What the reader finds once ready is there for it: every new value, or an error.
     fn read_back(self) -> Result<Self>;
 }
 
 impl Configuration for etcd::Configuration {
-    fn change(mut self, outstanding: usize) -> Result<(Self, Duration)> {
-        let elapsed = Self::change(&mut self, outstanding)?;
+    fn change(mut self, outstanding: usize, rate: &mut Rate<'_>) -> Result<(Self, Duration)> {
+        let elapsed = Self::change(&mut self, outstanding, rate)?;
         Ok((self, elapsed))
     }
 
@@ -138,7 +140,7 @@ impl Znodes {
 }
 
 impl Configuration for Znodes {
-    fn change(self, outstanding: usize) -> Result<(Self, Duration)> {
+    fn change(self, outstanding: usize, rate: &mut Rate<'_>) -> Result<(Self, Duration)> {
         let Self { root, count, sequence, mut writer, mut reader } = self;
         let (ready, sequence) = (format!("{root}/ready"), sequence + 1);
         let began = Instant::now();
@@ -149,7 +151,8 @@ impl Configuration for Znodes {
             bail!("{ready} is there although it was deleted");
         }
         let went_on = Instant::now();
-        let (mut writer, _) = layout::pipeline(writer, Values::of(&root, count, sequence), outstanding)?;
+        let values = Values::of(&root, count, sequence);
+        let (mut writer, _) = layout::pipeline_told(writer, values, outstanding, rate)?;
         writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
         let elapsed = deleted + went_on.elapsed();
         Ok((Self { root, count, sequence, writer, reader }, elapsed))
