@@ -13,6 +13,7 @@ use crate::compare::IN_PROCESS_MAX;
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::measure::as_f64;
+use crate::window::Rate;
 
 /// Figure 7.
 pub(crate) struct BroadcastAlone;
@@ -70,9 +71,11 @@ fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, run: usize) -> Resul
     let pace = settings.pace;
     let leader = members.leader()?;
     // A JVM compiles its code meanwhile.
-    let conditioned = members.generate(leader, IN_PROCESS_MAX, pace.conditioning, Duration::ZERO)?;
+    let mut rate = Rate::new(Some(bench.progress), "proposals");
+    let lengths = (pace.conditioning, Duration::ZERO);
+    let conditioned = members.generate(leader, IN_PROCESS_MAX, lengths, &mut rate)?;
     let before = (processes.cpu_time()?, Machine::now(Some(&processes)));
-    let generated = members.generate(leader, IN_PROCESS_MAX, pace.warmup, pace.window)?;
+    let generated = members.generate(leader, IN_PROCESS_MAX, (pace.warmup, pace.window), &mut rate)?;
     let after = (processes.cpu_time()?, Machine::now(Some(&processes)));
     members.wait_until_all_heard(conditioned.all + generated.all)?;
     let cpu = after.0.saturating_sub(before.0).as_secs_f64() * 1e6 / as_f64(generated.all.max(1));

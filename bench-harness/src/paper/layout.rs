@@ -1,5 +1,6 @@
 //! Znodes for an experiment, and their end.
 
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::lane::Source;
 use crate::measure::run_id;
 use crate::request;
 use crate::session::{self, Session};
+use crate::window::Rate;
 
 /// Requests outstanding while znodes are laid out or removed: below what servers throttle.
 const OUTSTANDING: usize = 500;
@@ -32,6 +34,42 @@ pub(crate) fn pipeline<S: Source>(
     let (mut sessions, tally) = drive(vec![(session, source)], schedule, &AtomicU64::new(0))?;
     let elapsed = tally.last_reply.map_or(Duration::ZERO, |last| last.saturating_duration_since(from));
     Ok((sessions.pop().context("the session is given back")?, elapsed))
+}
+
+/// The same; `rate` is told of replies.
+pub(crate) fn pipeline_told<S: Source>(
+    session: Session,
+    source: S,
+    outstanding: usize,
+    rate: &mut Rate<'_>,
+) -> Result<(Session, Duration)> {
+    let told = Told { source, so_far: Cell::new(0), rate: RefCell::new(rate) };
+    pipeline(session, told, outstanding)
+}
+
+/// A source that tells of its replies.
+struct Told<'r, 's, S> {
+    source: S,
+    so_far: Cell<u64>,
+    rate: RefCell<&'r mut Rate<'s>>,
+}
+
+impl<S: Source> Source for Told<'_, '_, S> {
+    type Expected = S::Expected;
+
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<S::Expected> {
+        self.source.issue(out, xid)
+    }
+
+    fn counts(&self, expected: &S::Expected) -> bool {
+        self.source.counts(expected)
+    }
+
+    fn check(&self, expected: &S::Expected, body: &[u8]) -> Result<(), String> {
+        self.so_far.set(self.so_far.get() + 1);
+        self.rate.borrow_mut().look(self.so_far.get());
+        self.source.check(expected, body)
+    }
 }
 
 /// Creates `root` and, below it, `n0000000` and so on, of 1 KiB each.

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::compare::System;
 use crate::ensemble::Seat;
 use crate::server_cpu::ServerProcesses;
+use crate::window::Rate;
 use crate::{ensemble, interrupt, supervise};
 
 /// ZooKeeper's member, compiled by the JVM that runs it.
@@ -22,6 +23,9 @@ const ZOOKEEPER_MEMBER: &str = include_str!("../../java/BroadcastMember.java");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a member is asked how much it has heard while the leader generates.
+const HEARD_EVERY: Duration = Duration::from_millis(500);
 
 /// Whose broadcast.
 #[derive(Clone, Debug)]
@@ -134,15 +138,24 @@ impl Members {
     }
 
     /// Has the leader propose for this long, as many as `outstanding` at a time, and waits until all are delivered there.
+    /// `rate` is told of deliveries.
     pub(crate) fn generate(
         &mut self,
         leader: usize,
         outstanding: usize,
-        warmup: Duration,
-        window: Duration,
+        (warmup, window): (Duration, Duration),
+        rate: &mut Rate<'_>,
     ) -> Result<Generated> {
+        let end = Instant::now() + warmup + window;
         let (warmup, window) = (warmup.as_millis(), window.as_millis());
-        let answer = self.members[leader].ask(&format!("generate {outstanding} {warmup} {window}"))?;
+        self.members[leader].tell(&format!("generate {outstanding} {warmup} {window}"))?;
+        // The leader has its hands full; another member knows as well how many have been delivered.
+        let other = (leader + 1) % self.members.len();
+        while Instant::now() < end {
+            interrupt::sleep_until(end.min(Instant::now() + HEARD_EVERY), || false)?;
+            rate.look(self.members[other].ask("heard")?.parse()?);
+        }
+        let answer = self.members[leader].hear()?;
         let numbers =
             answer.strip_prefix("generated ").with_context(|| format!("the leader says {answer:?}"))?;
         let numbers: Vec<u64> = numbers.split(' ').map(str::parse).collect::<Result<_, _>>()?;
@@ -180,10 +193,22 @@ impl Member {
     }
 
     fn ask(&mut self, question: &str) -> Result<String> {
-        let asked = writeln!(self.input, "{question}").map(|()| self.output.next());
-        if let Ok(Some(answer)) = asked {
-            return Ok(answer?);
+        self.tell(question)?;
+        self.hear()
+    }
+
+    fn tell(&mut self, command: &str) -> Result<()> {
+        writeln!(self.input, "{command}").or_else(|_| self.has_ended())
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        match self.output.next() {
+            Some(answer) => Ok(answer?),
+            None => self.has_ended(),
         }
+    }
+
+    fn has_ended<T>(&self) -> Result<T> {
         let log = fs::read(&self.log).unwrap_or_default();
         bail!("a member has ended, and said:\n{}", ensemble::last_lines(&String::from_utf8_lossy(&log)))
     }
