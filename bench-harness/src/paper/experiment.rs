@@ -63,6 +63,8 @@ pub(crate) struct Plan {
     pub(crate) own_servers: bool,
     /// etcd's puts and ranges say something here.
     pub(crate) etcd: bool,
+    /// So does the bare responder.
+    pub(crate) floor: bool,
     /// More than one generator is of use: they go through the same windows together.
     pub(crate) many_generators: bool,
 }
@@ -160,6 +162,7 @@ fn stroke(curve: &Curve) -> Stroke {
     match curve.system.as_str() {
         "ZooKeeper" => Stroke::Dashed,
         "etcd" => Stroke::Dotted,
+        "floor" => Stroke::LongDashed,
         _ => Stroke::Solid,
     }
 }

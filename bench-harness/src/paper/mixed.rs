@@ -49,6 +49,7 @@ impl Experiment for Mixed {
             over_servers: true,
             own_servers: false,
             etcd: true,
+            floor: false,
             many_generators: true,
         }
     }

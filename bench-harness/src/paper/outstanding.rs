@@ -39,6 +39,7 @@ impl Experiment for Depths {
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: true,
             many_generators: true,
         }
     }
