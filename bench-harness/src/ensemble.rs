@@ -52,7 +52,8 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    fn of_all(ports: &[u16]) -> Vec<Self> {
+    /// Seats for servers that have three of the ports each.
+    pub(crate) fn of_all(ports: &[u16]) -> Vec<Self> {
         let seat = |(id, ports): (usize, &[u16])| {
             let &[client, quorum, election] = ports else { unreachable!("chunks of three") };
             Self { id, client, quorum, election }

@@ -190,6 +190,17 @@ impl System {
         }
     }
 
+    /// The command that runs a Java program, given as source, with ZooKeeper's classes and the configuration that was
+    /// written into `folder`.
+    pub(crate) fn ensemble_program(&self, folder: &Path, source: &Path) -> Result<Command> {
+        let Self::ZooKeeper { jars, heap_max } = self else {
+            bail!("{} is not written in Java", self.name())
+        };
+        let mut command = java(folder, jars, heap_max)?;
+        command.arg(source).arg(folder.join(CONFIG_NAME));
+        Ok(command)
+    }
+
     /// The command that serves `address` from `folder`, which is empty and its own.
     pub(crate) fn command(&self, folder: &Path, address: SocketAddr) -> Result<Command> {
         self.command_with(folder, address, &[])

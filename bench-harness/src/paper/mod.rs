@@ -18,6 +18,7 @@ mod histograms;
 mod index;
 mod latency;
 pub(crate) mod layout;
+mod members;
 mod memory;
 mod mixed;
 mod outstanding;
