@@ -27,11 +27,20 @@ pub(crate) fn pipeline<S: Source>(
     source: S,
     outstanding: usize,
 ) -> Result<(Session, Duration)> {
+    let (mut sessions, elapsed) = pipeline_all(vec![(session, source)], outstanding)?;
+    Ok((sessions.pop().context("the session is given back")?, elapsed))
+}
+
+/// The same on several sessions. One whose source has nothing is kept alive meanwhile.
+pub(crate) fn pipeline_all<S: Source>(
+    sessions: Vec<(Session, S)>,
+    outstanding: usize,
+) -> Result<(Vec<Session>, Duration)> {
     let from = Instant::now();
     let schedule = Schedule { outstanding, from, to: from + PATIENCE, arrivals: None };
-    let (mut sessions, tally) = drive(vec![(session, source)], schedule, &AtomicU64::new(0))?;
+    let (sessions, tally) = drive(sessions, schedule, &AtomicU64::new(0))?;
     let elapsed = tally.last_reply.map_or(Duration::ZERO, |last| last.saturating_duration_since(from));
-    Ok((sessions.pop().context("the session is given back")?, elapsed))
+    Ok((sessions, elapsed))
 }
 
 /// Creates `root` and, below it, `n0000000` and so on, of 1 KiB each.

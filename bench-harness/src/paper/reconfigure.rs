@@ -96,7 +96,7 @@ impl Change {
         let (ready, sequence) = (format!("{root}/ready"), sequence + 1);
         // The writer's earlier create may not have reached the reader's server yet.
         await_ready(&mut reader, &ready)?;
-        let ((writer, elapsed), around) = turn.around(|_| {
+        let ((writer, mut reader, elapsed), around) = turn.around(|_| {
             let began = Instant::now();
             writer.call(|out, xid| request::delete(out, xid, &ready))?;
             let deleted = began.elapsed();
@@ -106,9 +106,15 @@ impl Change {
                 bail!("{ready} is there although it was deleted");
             }
             let went_on = Instant::now();
-            let (mut writer, _) = layout::pipeline(writer, Values::of(&root, count, sequence), outstanding)?;
+            // The reader waits for as long as that takes, on a slow disk longer than its session's time-out.
+            let both = [(writer, count), (reader, 0)]
+                .map(|(session, count)| (session, Values::of(&root, count, sequence)));
+            let (both, _) = layout::pipeline_all(both.into(), outstanding)?;
+            let Ok([mut writer, reader]) = <[Session; 2]>::try_from(both) else {
+                bail!("both are given back")
+            };
             writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
-            Ok((writer, deleted + went_on.elapsed()))
+            Ok((writer, reader, deleted + went_on.elapsed()))
         })?;
         expect_event(&mut reader, EventType::NodeCreated, &ready)?;
         let values = ReadBack(Values::of(&root, count, sequence));
