@@ -43,6 +43,9 @@ const READY: &str = "ready";
 /// session alive meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How long a report may be missing whose generator has passed the barrier behind it.
+const REPORT_MAX: Duration = Duration::from_secs(10);
+
 /// What all of them do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invitation {
@@ -71,6 +74,8 @@ pub(crate) struct Generators {
     name: String,
     root: String,
     count: usize,
+    /// The names of all others, once they are here.
+    others: Vec<String>,
     /// Barriers so far.
     passed: Cell<u32>,
     calls: RefCell<Session>,
@@ -86,7 +91,7 @@ impl Generators {
         invitation: &Invitation,
         waiting: impl Fn(usize),
     ) -> Result<Self> {
-        let generators = Self::connect(servers, FIRST_NAME, invitation)?;
+        let mut generators = Self::connect(servers, FIRST_NAME, invitation)?;
         let text = serde_json::to_vec(invitation)?;
         generators.create(ROOT, b"")?;
         generators.create(&invitation.root, b"")?;
@@ -98,7 +103,7 @@ impl Generators {
             "{FIRST} is there: another run is going on, or was killed less than a session's time-out ago"
         );
         generators.sweep()?;
-        generators.wait_for_all(waiting)?;
+        generators.others = generators.wait_for_all(waiting)?;
         Ok(generators)
     }
 
@@ -128,9 +133,9 @@ impl Generators {
             interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
         };
         session::close_all(vec![session])?;
-        let generators = Self::connect(servers, name, &invitation)?;
+        let mut generators = Self::connect(servers, name, &invitation)?;
         generators.arrive()?;
-        generators.wait_for_all(|_| {})?;
+        generators.others = generators.wait_for_all(|_| {})?;
         Ok((generators, invitation))
     }
 
@@ -141,6 +146,7 @@ impl Generators {
             name: name.to_owned(),
             root: invitation.root.clone(),
             count: invitation.count,
+            others: Vec::new(),
             passed: Cell::new(0),
             calls: RefCell::new(calls?),
             watches: RefCell::new(watches?),
@@ -169,10 +175,11 @@ impl Generators {
         Ok(())
     }
 
-    fn wait_for_all(&self, waiting: impl Fn(usize)) -> Result<()> {
+    /// Waits until as many are here as there are to be; the names of the others.
+    fn wait_for_all(&self, waiting: impl Fn(usize)) -> Result<Vec<String>> {
         let mut missing = 0;
         loop {
-            let names = self.children(&format!("{}/here", self.root))?;
+            let mut names = self.children(&format!("{}/here", self.root))?;
             ensure!(
                 names.iter().any(|name| name == FIRST_NAME),
                 "the first generator is gone: start both again"
@@ -180,7 +187,8 @@ impl Generators {
             let here = names.len();
             ensure!(here <= self.count, "{here} generators instead of {}", self.count);
             if here == self.count {
-                return Ok(());
+                names.retain(|name| *name != self.name);
+                return Ok(names);
             }
             if missing != self.count - here {
                 missing = self.count - here;
@@ -201,14 +209,38 @@ impl Generators {
     pub(crate) fn end_together(&self, own: Measurement) -> Result<Measurement> {
         let place = self.meet("leave", &report::encode(&own)?, || Ok(()))?;
         let mut all = own;
-        for name in self.children(&place)?.into_iter().filter(|name| name != READY && *name != self.name) {
-            let path = format!("{place}/{name}");
-            let mut calls = self.calls.borrow_mut();
-            let body = calls.call(|out, xid| request::get_data(out, xid, &path, false))?;
-            let data = GetDataResponse::from_bytes(body)?.data.unwrap_or_default();
-            report::add(&mut all, &name, data).with_context(|| format!("the report of generator {name}"))?;
+        for (name, report) in self.reports(&place)? {
+            report::add(&mut all, &name, &report)
+                .with_context(|| format!("the report of generator {name}"))?;
         }
         Ok(all)
+    }
+
+    /// The reports of all others, each with its name.
+    fn reports(&self, place: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let deadline = Instant::now() + REPORT_MAX;
+        loop {
+            // The notification came on another session: what is read on this one may be older.
+            self.calls.borrow_mut().call(|out, xid| request::sync(out, xid, place))?;
+            let missing = absent(&self.others, &self.children(place)?);
+            if missing.is_empty() {
+                break;
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "generator(s) {} left {place} without a report of the window: all must be of this version",
+                missing.join(", ")
+            );
+            interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
+        }
+        let read = |name: &String| {
+            let mut calls = self.calls.borrow_mut();
+            let body =
+                calls.call(|out, xid| request::get_data(out, xid, &format!("{place}/{name}"), false))?;
+            let data = GetDataResponse::from_bytes(body)?.data.unwrap_or_default();
+            Ok((name.clone(), data.to_vec()))
+        };
+        self.others.iter().map(read).collect()
     }
 
     /// After everything: waits for the others once more. The first one removes the znodes when they are gone.
@@ -258,12 +290,17 @@ impl Generators {
         while !watches.is_notified_within(LOOK_EVERY)? {
             interrupt::check()?;
             meanwhile()?;
-            let here = self.children(&format!("{}/here", self.root))?.len();
-            ensure!(
-                here == self.count,
-                "only {here} of {} generators are left: this one ends too",
-                self.count
-            );
+            let here = self.children(&format!("{}/here", self.root))?;
+            let gone = absent(&self.others, &here);
+            if gone.is_empty() {
+                continue;
+            }
+            // One that has passed the last barrier may be gone before this one hears of it.
+            if watches.is_notified_within(LOOK_EVERY)? {
+                break;
+            }
+            let (left, count, gone) = (here.len(), self.count, gone.join(", "));
+            bail!("only {left} of {count} generators are left, without {gone}: this one ends too");
         }
         Ok(place)
     }
@@ -297,6 +334,11 @@ impl Drop for Generators {
             let _ = session.borrow_mut().send(request::close_session);
         }
     }
+}
+
+/// Those of `names` that are not among `found`.
+fn absent<'n>(names: &'n [String], found: &[String]) -> Vec<&'n str> {
+    names.iter().filter(|name| !found.contains(name)).map(String::as_str).collect()
 }
 
 fn code(fault: &Fault) -> Option<ErrorCode> {

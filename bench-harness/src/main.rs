@@ -30,6 +30,8 @@ mod others;
 mod page_cache;
 mod paper;
 mod payload;
+mod progress;
+mod raftkeeper_mix;
 mod ratio;
 mod regress;
 mod reply;

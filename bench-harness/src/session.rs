@@ -13,6 +13,7 @@ use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame
 use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
+use crate::window::Rate;
 use crate::{reply, request};
 
 /// Session timeout asked for, in milliseconds. ZooKeeper grants at most 20 ticks, 40 s by default.
@@ -47,12 +48,22 @@ impl Session {
 
     /// Opens `count` sessions, spread evenly over `servers`.
     pub(crate) fn open_all(servers: &[SocketAddr], count: usize) -> Result<Vec<Self>> {
+        Self::open_all_told(servers, count, &mut Rate::new(None, "sessions"))
+    }
+
+    /// The same; `rate` is told of those that are open.
+    pub(crate) fn open_all_told(
+        servers: &[SocketAddr],
+        count: usize,
+        rate: &mut Rate<'_>,
+    ) -> Result<Vec<Self>> {
         let mut sessions = Vec::with_capacity(count);
         for server in servers.iter().cycle().take(count) {
             sessions.push(Self::dial(*server).with_context(|| format!("cannot reach server {server}"))?);
         }
-        for session in &mut sessions {
+        for (opened, session) in (1..).zip(&mut sessions) {
             session.finish_handshake().with_context(|| format!("no session on server {}", session.server))?;
+            rate.look(opened);
         }
         Ok(sessions)
     }

@@ -19,8 +19,37 @@ const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// Somebody who watches while a window lasts.
 pub(crate) trait Spectator {
-    /// There are so many operations a second just now.
-    fn told(&self, per_second: f64);
+    /// So much of something is done, and it goes on at this rate just now.
+    fn told(&self, of: &str, so_far: u64, per_second: f64);
+}
+
+/// Tells a spectator now and then how much of something is done, and how fast it goes on.
+pub(crate) struct Rate<'s> {
+    spectator: Option<&'s dyn Spectator>,
+    of: &'static str,
+    /// When the spectator was told last, and how much was done then.
+    at: Instant,
+    told: u64,
+}
+
+impl<'s> Rate<'s> {
+    /// Of what has not begun yet.
+    pub(crate) fn new(spectator: Option<&'s dyn Spectator>, of: &'static str) -> Self {
+        Self { spectator, of, at: Instant::now(), told: 0 }
+    }
+
+    /// So much is done by now. To be called often.
+    pub(crate) fn look(&mut self, so_far: u64) {
+        let elapsed = self.at.elapsed();
+        if elapsed < TOLD_EVERY {
+            return;
+        }
+        if let Some(spectator) = self.spectator {
+            let per_second = as_f64(so_far.saturating_sub(self.told)) / elapsed.as_secs_f64();
+            spectator.told(self.of, so_far, per_second);
+        }
+        (self.at, self.told) = (Instant::now(), so_far);
+    }
 }
 
 /// Who stands around a load.
@@ -34,6 +63,11 @@ pub(crate) struct Surroundings<'s> {
 }
 
 impl<'s> Surroundings<'s> {
+    /// Nobody but who watches.
+    pub(crate) const fn spectator(spectator: &'s dyn Spectator) -> Self {
+        Self { processes: None, generators: None, spectator: Some(spectator) }
+    }
+
     /// Nobody but the servers.
     pub(crate) const fn servers(processes: Option<&'s ServerProcesses>) -> Self {
         Self { processes, generators: None, spectator: None }
@@ -117,16 +151,13 @@ pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
 /// Replies a second, of all threads, for a spectator.
 pub(crate) struct Meter<'c> {
     counters: &'c [AtomicU64],
-    /// When the spectator was told last, and what there was then.
-    at: Instant,
-    replies: u64,
-    spectator: Option<&'c dyn Spectator>,
+    rate: Rate<'c>,
 }
 
 impl<'c> Meter<'c> {
     /// One that adds up these.
     pub(crate) fn new(counters: &'c [AtomicU64], around: Surroundings<'c>) -> Self {
-        Self { counters, at: Instant::now(), replies: 0, spectator: around.spectator }
+        Self { counters, rate: Rate::new(around.spectator, "operations") }
     }
 
     /// Waits until `deadline`, or until `ended` says that there is nothing to wait for.
@@ -135,22 +166,10 @@ impl<'c> Meter<'c> {
     /// The user has asked to stop.
     pub(crate) fn watch_until(&mut self, deadline: Instant, ended: impl Fn() -> bool) -> Result<()> {
         while Instant::now() < deadline && !ended() {
-            interrupt::sleep_until(deadline.min(self.at + TOLD_EVERY), &ended)?;
-            self.tell();
+            interrupt::sleep_until(deadline.min(self.rate.at + TOLD_EVERY), &ended)?;
+            self.rate.look(self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum());
         }
         interrupt::check()
-    }
-
-    fn tell(&mut self) {
-        let elapsed = self.at.elapsed();
-        if elapsed < TOLD_EVERY {
-            return;
-        }
-        let replies = self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
-        if let Some(spectator) = self.spectator {
-            spectator.told(as_f64(replies - self.replies) / elapsed.as_secs_f64());
-        }
-        (self.at, self.replies) = (Instant::now(), replies);
     }
 }
 
@@ -163,7 +182,7 @@ mod tests {
     struct Listener(RefCell<Vec<f64>>);
 
     impl Spectator for Listener {
-        fn told(&self, per_second: f64) {
+        fn told(&self, _: &str, _: u64, per_second: f64) {
             self.0.borrow_mut().push(per_second);
         }
     }

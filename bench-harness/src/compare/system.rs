@@ -55,10 +55,11 @@ const ETCD_CONFIG_NAME: &str = "etcd.yml";
 
 /// Used if a logging library lies among the jars: warnings only, or it would log every request.
 const LOGBACK_XML: &str = r#"<configuration>
-  <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
+  <appender name="STDERR" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
     <encoder><pattern>%d %-5p %c - %m%n</pattern></encoder>
   </appender>
-  <root level="WARN"><appender-ref ref="STDOUT"/></root>
+  <root level="WARN"><appender-ref ref="STDERR"/></root>
 </configuration>
 "#;
 

@@ -73,7 +73,9 @@ impl Experiment for Barriers {
 fn measure(turn: &mut Turn<'_, '_>, clients: usize, series: &str, barriers: usize) -> Result<()> {
     let root = fresh_root();
     layout::create_many(turn.addresses(), &root, barriers)?;
-    let (crossed, around) = turn.around(|addresses| cross(addresses, &root, clients, barriers))?;
+    let mut rate = turn.rate("requests");
+    let (crossed, around) =
+        turn.around(|addresses| cross(addresses, &root, (clients, barriers), &mut rate))?;
     let seconds = crossed.elapsed.as_secs_f64();
     let operations = as_f64((2 * clients * barriers) as u64);
     let mut figures = vec![

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use super::layout;
-use super::progress::Progress;
 use super::record::{ERROR, Record, Sample};
 use super::service::{Service, Subject};
 use crate::creates::{CreateLoad, Creates, create_synchronously};
@@ -16,8 +15,9 @@ use crate::driver::thread_cpu;
 use crate::generators::Generators;
 use crate::machine::{Machine, MachineUse, Servers};
 use crate::measure::{Load, Measurement, as_f64};
+use crate::progress::Progress;
 use crate::server_cpu::ServerProcesses;
-use crate::window::Surroundings;
+use crate::window::{Rate, Surroundings};
 use crate::{etcd, interrupt};
 
 /// Figures that several experiments have.
@@ -149,6 +149,13 @@ impl<'s> Bench<'s> {
         let note = note.into();
         self.progress.line(&note);
         self.record.notes.push(note);
+    }
+
+    /// Says what is different where etcd is measured, if it is.
+    pub(crate) fn note_on_etcd(&mut self, note: &str) {
+        if self.subjects().any(Subject::is_etcd) {
+            self.record.notes.push(note.to_owned());
+        }
     }
 
     /// The first of the sizes that the machine is fit for: the one to measure where size is not the question.
@@ -378,6 +385,11 @@ impl Turn<'_, '_> {
             generators: self.bench.settings.generators.as_ref(),
             spectator: Some(self.bench.progress),
         }
+    }
+
+    /// Tells whoever watches how much of something is done, and how fast it goes on.
+    pub(crate) fn rate(&self, of: &'static str) -> Rate<'_> {
+        Rate::new(self.surroundings().spectator, of)
     }
 
     /// Runs `load` against these of the servers once, through the system's own API.

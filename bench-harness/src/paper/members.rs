@@ -1,9 +1,9 @@
 //! The members of figure 7 as processes: of ringkeeper's broadcast, or Apache ZooKeeper's servers with a leader that
 //! generates transactions. Both take the same commands on their standard input.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::compare::System;
 use crate::ensemble::Seat;
 use crate::server_cpu::ServerProcesses;
+use crate::window::Rate;
 use crate::{ensemble, interrupt, supervise};
 
 /// ZooKeeper's member, compiled by the JVM that runs it.
@@ -22,6 +23,9 @@ const ZOOKEEPER_MEMBER: &str = include_str!("../../java/BroadcastMember.java");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a member is asked how much it has heard while the leader generates.
+const HEARD_EVERY: Duration = Duration::from_millis(500);
 
 /// Whose broadcast.
 #[derive(Clone, Debug)]
@@ -45,8 +49,8 @@ impl Kind {
     /// As tables and pictures name it.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Ringkeeper => "ringkeeper-broadcast",
-            Self::ZooKeeper(_) => "ZooKeeper-broadcast",
+            Self::Ringkeeper => "ringkeeper",
+            Self::ZooKeeper(_) => "ZooKeeper",
         }
     }
 
@@ -89,6 +93,8 @@ pub(crate) struct Members {
 
 struct Member {
     child: Child,
+    /// What it says beside its answers.
+    log: PathBuf,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
@@ -103,7 +109,7 @@ impl Members {
         for seat in &seats {
             let own = folder.path().join(seat.id.to_string());
             fs::create_dir(&own)?;
-            members.push(Member::start(kind.command(&own, *seat, &seats)?)?);
+            members.push(Member::start(kind.command(&own, *seat, &seats)?, &own)?);
         }
         Ok(Self { members, _folder: folder })
     }
@@ -132,15 +138,24 @@ impl Members {
     }
 
     /// Has the leader propose for this long, as many as `outstanding` at a time, and waits until all are delivered there.
+    /// `rate` is told of deliveries.
     pub(crate) fn generate(
         &mut self,
         leader: usize,
         outstanding: usize,
-        warmup: Duration,
-        window: Duration,
+        (warmup, window): (Duration, Duration),
+        rate: &mut Rate<'_>,
     ) -> Result<Generated> {
+        let end = Instant::now() + warmup + window;
         let (warmup, window) = (warmup.as_millis(), window.as_millis());
-        let answer = self.members[leader].ask(&format!("generate {outstanding} {warmup} {window}"))?;
+        self.members[leader].tell(&format!("generate {outstanding} {warmup} {window}"))?;
+        // The leader has its hands full; another member knows as well how many have been delivered.
+        let other = (leader + 1) % self.members.len();
+        while Instant::now() < end {
+            interrupt::sleep_until(end.min(Instant::now() + HEARD_EVERY), || false)?;
+            rate.look(self.members[other].ask("heard")?.parse()?);
+        }
+        let answer = self.members[leader].hear()?;
         let numbers =
             answer.strip_prefix("generated ").with_context(|| format!("the leader says {answer:?}"))?;
         let numbers: Vec<u64> = numbers.split(' ').map(str::parse).collect::<Result<_, _>>()?;
@@ -168,16 +183,34 @@ impl Members {
 }
 
 impl Member {
-    fn start(mut command: Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    fn start(mut command: Command, folder: &Path) -> Result<Self> {
+        let log = folder.join("member.log");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let mut child = command.spawn()?;
         let input = child.stdin.take().context("a piped input")?;
         let output = BufReader::new(child.stdout.take().context("a piped output")?).lines();
-        Ok(Self { child, input, output })
+        Ok(Self { child, log, input, output })
     }
 
     fn ask(&mut self, question: &str) -> Result<String> {
-        writeln!(self.input, "{question}").context("the member has ended")?;
-        Ok(self.output.next().context("the member has ended: see above")??)
+        self.tell(question)?;
+        self.hear()
+    }
+
+    fn tell(&mut self, command: &str) -> Result<()> {
+        writeln!(self.input, "{command}").or_else(|_| self.has_ended())
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        match self.output.next() {
+            Some(answer) => Ok(answer?),
+            None => self.has_ended(),
+        }
+    }
+
+    fn has_ended<T>(&self) -> Result<T> {
+        let log = fs::read(&self.log).unwrap_or_default();
+        bail!("a member has ended, and said:\n{}", ensemble::last_lines(&String::from_utf8_lossy(&log)))
     }
 }
 

@@ -8,7 +8,7 @@ mod barriers;
 mod bench;
 mod binary;
 mod broadcast;
-mod chart;
+pub(crate) mod chart;
 mod creates;
 mod experiment;
 mod failover;
@@ -23,7 +23,6 @@ mod memory;
 mod mixed;
 mod outstanding;
 mod paths;
-mod progress;
 mod published;
 mod ratios;
 mod reconfigure;
@@ -43,7 +42,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::bench::{Bench, Pace, Saturation, Settings, THROUGHPUT};
 use self::experiment::{Experiment, Plan};
-use self::progress::Progress;
 use self::record::Record;
 use self::service::Subject;
 use crate::compare::System;
@@ -51,6 +49,7 @@ use crate::cores::Division;
 use crate::ensemble::ports;
 use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::{args, descriptors, interrupt, others};
 
@@ -66,9 +65,24 @@ const SERVERS_A_CORE: usize = 3;
 /// The most sessions that an experiment has open at once.
 const SESSIONS_MAX: usize = 1200;
 
-/// What a generator that joins another one's run takes from there.
-const JOINED_HAVE_NOT: [&str; 9] =
-    ["generators", "quick", "only", "list", "draw", "runs", "sessions", "outstanding", "outstanding_total"];
+/// What is said of servers that the harness starts: of running ones it has nothing to say.
+const RUNNING_HAVE_NOT: [&str; 7] =
+    ["ringkeeper", "ringkeeper_arg", "zookeeper", "zookeeper_heap", "etcd", "sizes", "port"];
+
+/// What is the first generator's to say: one that joins takes it from there, or has no use for it.
+const JOINED_HAVE_NOT: [&str; 11] = [
+    "generators",
+    "quick",
+    "only",
+    "list",
+    "draw",
+    "runs",
+    "sessions",
+    "outstanding",
+    "outstanding_total",
+    "work_dir",
+    "out",
+];
 
 /// Reproduces the paper's experiments: tables, CSV, latencies, pictures, and an index of them.
 #[derive(Clone, Debug, clap::Args)]
@@ -101,12 +115,12 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     etcd: Option<PathBuf>,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
-    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = ["ringkeeper", "zookeeper", "etcd"])]
+    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
     servers: Vec<SocketAddr>,
     /// Generators of load in all, this one included: the others join with --join, on machines of their own
     #[arg(long, default_value = "1", value_parser = args::count, requires = "servers")]
     generators: usize,
-    /// Join the run of another generator on the same servers, under this name; what to measure is the other's to say
+    /// Join the run of another generator on the same servers, under this name; what to measure, and where results go, is the other's to say
     #[arg(long, value_name = "NAME", requires = "servers", conflicts_with_all = JOINED_HAVE_NOT)]
     join: Option<String>,
     /// Sizes of ensembles [default: 3,5,7,9,13, as far as there are three servers a core at most]
@@ -185,7 +199,7 @@ fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
             progress.line(&format!("{}: left out: {why}", plan.id));
             continue;
         }
-        progress.experiment(plan.id, index, chosen.len());
+        progress.experiment(&format!("{index}/{} {}", chosen.len(), plan.id));
         let record = Record { facts: facts.clone(), ..Record::default() };
         let mut bench = Bench::new(&settings, &progress, record, plan.etcd);
         let done = experiment.run(&mut bench);
@@ -454,6 +468,24 @@ mod tests {
         assert!(note.unwrap().starts_with("Ensembles of 7, 9, 13 servers are left out: on 2 cores"));
         assert_eq!(args("").sizes(16), (SIZES.to_vec(), None));
         assert_eq!(args("--sizes 7").sizes(2), (vec![7], None));
+    }
+
+    #[test]
+    fn what_a_generator_that_joins_has_no_say_in_is_refused_by_name() {
+        let mut command = <Cli as clap::CommandFactory>::command();
+        command.build();
+        let others = command
+            .get_arguments()
+            .filter(|argument| !["servers", "join", "threads", "help"].contains(&argument.get_id().as_str()));
+        for argument in others {
+            let option = format!("--{}", argument.get_long().unwrap());
+            let mut line = vec!["paper", "--servers", "127.0.0.1:2181", "--join", "b", &option];
+            // A value that all options take that take one.
+            line.extend(argument.get_action().takes_values().then_some("3"));
+            let error = Cli::try_parse_from(line).map(|cli| cli.args).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{option}");
+            assert!(error.to_string().contains(&option), "{option}: {error}");
+        }
     }
 
     #[test]

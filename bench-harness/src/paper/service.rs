@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::compare::{IN_PROCESS_MAX, System};
+use crate::compare::System;
 use crate::ensemble::{Ensemble, mode};
 use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
@@ -92,8 +92,7 @@ impl Service {
         if !self.etcd {
             return measure(servers, around, load);
         }
-        // Its servers have no limit of their own, but refuse requests when too many are in process.
-        let outstanding = load.outstanding.min(IN_PROCESS_MAX / load.sessions).max(1);
+        let outstanding = etcd::bearable(load.outstanding, load.sessions);
         etcd::measure(servers, around, &Load { outstanding, ..load.clone() })
     }
 
