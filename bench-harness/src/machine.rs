@@ -8,14 +8,11 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 
 use crate::cores;
 use crate::measure::as_f64;
-use crate::others::{Others, Processes};
+use crate::others::{self, Others, Processes};
 use crate::server_cpu::ServerProcesses;
 
 /// Share of processor time that a host may take before a window counts for nothing.
 const STOLEN_MAX: f64 = 0.10;
-
-/// Share of processor time that other processes may take before a window counts for nothing.
-const OTHERS_MAX: f64 = 0.10;
 
 /// Time that a load thread spends on the CPU, as a share of the window, from which on it may be the limit.
 const THREAD_FULL: f64 = 0.95;
@@ -143,7 +140,7 @@ impl MachineUse {
             let percent = self.stolen_share * 100.0;
             objections.push(format!("the host took {percent:.0} % of the processors' time"));
         }
-        if self.others_share > OTHERS_MAX {
+        if self.others_share > others::share_max() {
             let percent = self.others_share * 100.0;
             let most = self.others.busiest.as_ref();
             let most = most.map(|(name, pid)| format!(", most of it {name} (process {pid})"));

@@ -2,10 +2,31 @@
 //! backup measures those too.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use procfs::process::{StatFlags, all_processes};
 
 use crate::server_cpu::ServerProcesses;
+
+/// Share of processor time, in percent, that others may take before a window counts for nothing, if nobody says
+/// otherwise.
+pub(crate) const PERCENT_MAX: u8 = 10;
+
+static SHARE_MAX: OnceLock<f64> = OnceLock::new();
+
+/// From here on, others may take so many percent of the processors' time. What was said first counts.
+pub(crate) fn tolerate(percent: u8) {
+    SHARE_MAX.get_or_init(|| share(percent));
+}
+
+/// How much others may take, as a share.
+pub(crate) fn share_max() -> f64 {
+    SHARE_MAX.get().copied().unwrap_or_else(|| share(PERCENT_MAX))
+}
+
+fn share(percent: u8) -> f64 {
+    f64::from(percent) / 100.0
+}
 
 /// CPU time of every process at one moment, in ticks; kernel threads are left out.
 ///

@@ -68,7 +68,7 @@ fn serves(address: SocketAddr) -> bool {
 
 fn generator(servers: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(HARNESS);
-    command.args(["paper", "--servers", servers]).args(arguments);
+    command.args(["paper", "--servers", servers, "--others-max", "100"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -29,7 +29,11 @@ fn paper_in(work_dir: &Path, out: &Path, arguments: &[&str]) -> Command {
 
 /// The broadcast alone; the harness passes for a server's binary as far as it is asked for its version.
 fn broadcast_alone(folder: &Path) -> Command {
-    paper(folder, &["--only", "fig7", "--ringkeeper", HARNESS, "--sizes", "3", "--runs", "1"])
+    let mut command =
+        paper(folder, &["--only", "fig7", "--ringkeeper", HARNESS, "--sizes", "3", "--runs", "1"]);
+    // Tests run beside each other.
+    command.args(["--others-max", "100"]);
+    command
 }
 
 fn error_of(mut command: Command) -> String {

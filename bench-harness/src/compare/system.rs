@@ -128,11 +128,10 @@ impl System {
             }
             Self::Etcd { .. } => {
                 environment.add("etcd", self.version()?);
-                environment.add("etcd settings", format!("{kind}, {}", ETCD_SETTINGS.trim_end()));
-                environment.add(
-                    "etcd's limit",
-                    format!("it has none of requests in process: the generator keeps to {IN_PROCESS_MAX}"),
-                );
+                let settings = ETCD_SETTINGS.trim_end();
+                let limit =
+                    format!("no limit of requests in process: the generator keeps to {IN_PROCESS_MAX}");
+                environment.add("etcd settings", format!("{kind}, {settings}; {limit}"));
             }
             Self::Floor => environment.add("floor", "a responder that frames, and answers with canned bytes"),
         }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bench::{Bench, Place, Turn};
+use super::bench::{Bench, Place, SERVER_CPU, Turn};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use super::{layout, published};
@@ -46,7 +46,7 @@ impl Experiment for Barriers {
                     y: Axis { label: "barrier operations (enter or leave)/s", scale: Scale::Log },
                 },
             ],
-            figures: vec![TIME, OPERATIONS, "requests"],
+            figures: vec![TIME, OPERATIONS, "requests", SERVER_CPU],
             published: published::table3(),
             over_servers: false,
             own_servers: false,

@@ -29,32 +29,46 @@ pub(crate) fn pipeline<S: Source>(
     source: S,
     outstanding: usize,
 ) -> Result<(Session, Duration)> {
+    let (mut sessions, elapsed) = pipeline_all(vec![(session, source)], outstanding)?;
+    Ok((sessions.pop().context("the session is given back")?, elapsed))
+}
+
+/// The same on several sessions. One whose source has nothing is kept alive meanwhile.
+pub(crate) fn pipeline_all<S: Source>(
+    sessions: Vec<(Session, S)>,
+    outstanding: usize,
+) -> Result<(Vec<Session>, Duration)> {
     let from = Instant::now();
     let schedule = Schedule { outstanding, from, to: from + PATIENCE, arrivals: None };
-    let (mut sessions, tally) = drive(vec![(session, source)], schedule, &AtomicU64::new(0))?;
+    let (sessions, tally) = drive(sessions, schedule, &AtomicU64::new(0))?;
     let elapsed = tally.last_reply.map_or(Duration::ZERO, |last| last.saturating_duration_since(from));
-    Ok((sessions.pop().context("the session is given back")?, elapsed))
+    Ok((sessions, elapsed))
 }
 
 /// The same; `rate` is told of replies.
 pub(crate) fn pipeline_told<S: Source>(
-    session: Session,
-    source: S,
+    sessions: Vec<(Session, S)>,
     outstanding: usize,
     rate: &mut Rate<'_>,
-) -> Result<(Session, Duration)> {
-    let told = Told { source, so_far: Cell::new(0), rate: RefCell::new(rate) };
-    pipeline(session, told, outstanding)
+) -> Result<(Vec<Session>, Duration)> {
+    let teller = Teller { so_far: Cell::new(0), rate: RefCell::new(rate) };
+    let told = |(session, source)| (session, Told { source, teller: &teller });
+    pipeline_all(sessions.into_iter().map(told).collect(), outstanding)
 }
 
-/// A source that tells of its replies.
-struct Told<'r, 's, S> {
-    source: S,
+/// Of the replies of several sources.
+struct Teller<'r, 's> {
     so_far: Cell<u64>,
     rate: RefCell<&'r mut Rate<'s>>,
 }
 
-impl<S: Source> Source for Told<'_, '_, S> {
+/// A source that tells of its replies.
+struct Told<'t, 'r, 's, S> {
+    source: S,
+    teller: &'t Teller<'r, 's>,
+}
+
+impl<S: Source> Source for Told<'_, '_, '_, S> {
     type Expected = S::Expected;
 
     fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<S::Expected> {
@@ -66,8 +80,9 @@ impl<S: Source> Source for Told<'_, '_, S> {
     }
 
     fn check(&self, expected: &S::Expected, body: &[u8]) -> Result<(), String> {
-        self.so_far.set(self.so_far.get() + 1);
-        self.rate.borrow_mut().look(self.so_far.get());
+        let Teller { so_far, rate } = self.teller;
+        so_far.set(so_far.get() + 1);
+        rate.borrow_mut().look(so_far.get());
         self.source.check(expected, body)
     }
 }

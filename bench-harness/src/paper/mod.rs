@@ -51,7 +51,7 @@ use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::{args, descriptors, interrupt};
+use crate::{args, descriptors, interrupt, others};
 
 /// Folder of the records inside the folder of the results.
 const FOLDER: &str = "paper";
@@ -144,6 +144,9 @@ pub(crate) struct PaperArgs {
     /// Load-generating threads [default: half of the cores]
     #[arg(long, value_parser = args::count)]
     threads: Option<usize>,
+    /// Percent of this machine's processor time that other processes may take before a window counts for nothing
+    #[arg(long, default_value_t = others::PERCENT_MAX, value_parser = clap::value_parser!(u8).range(0..=100))]
+    others_max: u8,
     /// Folder in which the servers keep their data [default: the system's temporary folder]
     #[arg(long)]
     work_dir: Option<PathBuf>,
@@ -180,6 +183,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 }
 
 fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
+    others::tolerate(args.others_max);
     descriptors::reserve(SESSIONS_MAX.max(args.sessions))?;
     let progress = Progress::new();
     let (generators, args) = args.meet(&progress)?;
@@ -439,6 +443,7 @@ impl PaperArgs {
         let each = if settings.generators.is_some() { " on each generator" } else { "" };
         environment
             .add("saturating load", format!("{sessions} sessions with {outstanding} outstanding each{each}"));
+        environment.add("other processes", format!("up to {} % of the processors' time", self.others_max));
         environment.add("generator", format!("{threads} thread(s) {}", self.place_of_generator(threads)?));
         Ok(environment.facts().iter().map(|fact| (fact.name.to_owned(), fact.value.clone())).collect())
     }

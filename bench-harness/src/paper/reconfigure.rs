@@ -152,8 +152,11 @@ impl Configuration for Znodes {
             bail!("{ready} is there although it was deleted");
         }
         let went_on = Instant::now();
-        let values = Values::of(&root, count, sequence);
-        let (mut writer, _) = layout::pipeline_told(writer, values, outstanding, rate)?;
+        // The reader waits for as long as that takes, on a slow disk longer than its session's time-out.
+        let both = [(writer, count), (reader, 0)]
+            .map(|(session, count)| (session, Values::of(&root, count, sequence)));
+        let (both, _) = layout::pipeline_told(both.into(), outstanding, rate)?;
+        let Ok([mut writer, reader]) = <[Session; 2]>::try_from(both) else { bail!("both are given back") };
         writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
         let elapsed = deleted + went_on.elapsed();
         Ok((Self { root, count, sequence, writer, reader }, elapsed))
