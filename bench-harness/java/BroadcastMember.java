@@ -34,7 +34,7 @@ import org.apache.zookeeper.txn.TxnHeader;
  * generate OUTSTANDING WARMUP_MS WINDOW_MS   then: generated ALL IN_WINDOW P50_NS P99_NS
  * </pre>
  */
-public final class BroadcastMember extends QuorumPeerMain {
+public final class BroadcastMember {
     /** Size of a proposal in bytes, as in the paper. */
     private static final int PROPOSAL_LEN = 1024;
 
@@ -43,9 +43,11 @@ public final class BroadcastMember extends QuorumPeerMain {
     /** How long the generator sleeps when as much is outstanding as may be. */
     private static final long PAUSE_NS = 50_000;
 
+    private final Server server = new Server();
+
     public static void main(String[] args) throws Exception {
         BroadcastMember member = new BroadcastMember();
-        Thread server = new Thread(() -> member.serve(args), "server");
+        Thread server = new Thread(() -> member.server.serve(args), "server");
         server.setDaemon(true);
         server.start();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -54,15 +56,6 @@ public final class BroadcastMember extends QuorumPeerMain {
             System.out.flush();
         }
         System.exit(0);
-    }
-
-    private void serve(String[] args) {
-        try {
-            initializeAndRun(args);
-        } catch (Exception error) {
-            error.printStackTrace();
-        }
-        System.exit(1);
     }
 
     private String answer(String[] command) throws Exception {
@@ -80,9 +73,9 @@ public final class BroadcastMember extends QuorumPeerMain {
     }
 
     private String status() {
-        QuorumPeer peer = quorumPeer;
-        ZooKeeperServer server = peer == null ? null : peer.getActiveServer();
-        if (server == null || !server.isRunning()) {
+        QuorumPeer peer = server.peer();
+        ZooKeeperServer active = peer == null ? null : peer.getActiveServer();
+        if (active == null || !active.isRunning()) {
             return "looking";
         }
         switch (peer.getPeerState()) {
@@ -97,7 +90,7 @@ public final class BroadcastMember extends QuorumPeerMain {
 
     /** The version of the znode: each proposal sets it to its own number. */
     private long heard() {
-        DataNode node = quorumPeer.getActiveServer().getZKDatabase().getNode(ZNODE);
+        DataNode node = server.peer().getActiveServer().getZKDatabase().getNode(ZNODE);
         if (node == null) {
             return 0;
         }
@@ -112,7 +105,7 @@ public final class BroadcastMember extends QuorumPeerMain {
 
     /** Proposes until the window ends, as many as {@code outstanding} at a time, and waits for all. */
     private String generate(int outstanding, long warmupMs, long windowMs) throws Exception {
-        LeaderZooKeeperServer leader = (LeaderZooKeeperServer) quorumPeer.getActiveServer();
+        LeaderZooKeeperServer leader = (LeaderZooKeeperServer) server.peer().getActiveServer();
         Proposer proposer = new Proposer(leader);
         if (leader.getZKDatabase().getNode(ZNODE) == null) {
             proposer.create();
@@ -153,6 +146,22 @@ public final class BroadcastMember extends QuorumPeerMain {
         long p50 = inWindow == 0 ? 0 : latencies[inWindow / 2];
         long p99 = inWindow == 0 ? 0 : latencies[(int) (inWindow * 0.99)];
         return "generated " + (proposed - before) + " " + inWindow + " " + p50 + " " + p99;
+    }
+
+    /** The server itself, which its own program would not show. */
+    private static final class Server extends QuorumPeerMain {
+        void serve(String[] args) {
+            try {
+                initializeAndRun(args);
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+            System.exit(1);
+        }
+
+        QuorumPeer peer() {
+            return quorumPeer;
+        }
     }
 
     /** Hands transactions to the leader's processor of proposals, which its server does not show to others. */

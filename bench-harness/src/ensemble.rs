@@ -164,11 +164,16 @@ impl Ensemble {
     pub(crate) fn log_tails(&self) -> String {
         let tail = |member: &Member| {
             let log = fs::read_to_string(member.folder.join("server.log")).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+            last_lines(&log)
         };
         self.members.iter().map(tail).collect::<Vec<_>>().join("\n\n")
     }
+}
+
+/// What is shown with an error of a process that has said this.
+pub(crate) fn last_lines(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
 
 impl Drop for Ensemble {

@@ -16,6 +16,7 @@
 mod report;
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,7 @@ pub(crate) struct Invitation {
     /// Of all generators together, as the following two.
     pub(crate) sessions: usize,
     pub(crate) outstanding: usize,
-    pub(crate) outstanding_total: usize,
+    pub(crate) outstanding_total: Option<usize>,
 }
 
 impl Invitation {
@@ -152,6 +153,11 @@ impl Generators {
         })
     }
 
+    /// A number of this one's own, the same in every run of this name: not all of them are to send at the same moments.
+    pub(crate) fn seed(&self) -> u64 {
+        if self.is_first() { 0 } else { BuildHasherDefault::<DefaultHasher>::default().hash_one(&self.name) }
+    }
+
     /// How many there are.
     pub(crate) const fn count(&self) -> usize {
         self.count
@@ -193,14 +199,15 @@ impl Generators {
     }
 
     /// The first half of the double barrier: returns when all are here, on all of them within a notification's time.
-    pub(crate) fn begin_together(&self) -> Result<()> {
+    /// `meanwhile` is called now and then while others are waited for.
+    pub(crate) fn begin_together(&self, meanwhile: impl FnMut() -> Result<()>) -> Result<()> {
         self.passed.set(self.passed.get() + 1);
-        self.meet("enter", b"").map(drop)
+        self.meet("enter", b"", meanwhile).map(drop)
     }
 
     /// The second half: what all have measured.
     pub(crate) fn end_together(&self, own: Measurement) -> Result<Measurement> {
-        let place = self.meet("leave", &report::encode(&own)?)?;
+        let place = self.meet("leave", &report::encode(&own)?, || Ok(()))?;
         let mut all = own;
         for (name, report) in self.reports(&place)? {
             report::add(&mut all, &name, &report)
@@ -238,7 +245,7 @@ impl Generators {
 
     /// After everything: waits for the others once more. The first one removes the znodes when they are gone.
     pub(crate) fn part(self) -> Result<()> {
-        self.meet("end", b"")?;
+        self.meet("end", b"", || Ok(()))?;
         if self.is_first() {
             while self.here()? > 1 {
                 interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
@@ -265,7 +272,7 @@ impl Generators {
     }
 
     /// Waits at a barrier until all are there, with `data` for the others; where it is.
-    fn meet(&self, half: &str, data: &[u8]) -> Result<String> {
+    fn meet(&self, half: &str, data: &[u8], mut meanwhile: impl FnMut() -> Result<()>) -> Result<String> {
         let place = format!("{}/{:05}-{half}", self.root, self.passed.get());
         self.create(&place, b"")?;
         let ready = format!("{place}/{READY}");
@@ -282,6 +289,7 @@ impl Generators {
         }
         while !watches.is_notified_within(LOOK_EVERY)? {
             interrupt::check()?;
+            meanwhile()?;
             let here = self.children(&format!("{}/here", self.root))?;
             let gone = absent(&self.others, &here);
             if gone.is_empty() {

@@ -26,6 +26,7 @@ mod machine;
 mod measure;
 mod mix;
 mod open_loop;
+mod others;
 mod page_cache;
 mod paper;
 mod payload;

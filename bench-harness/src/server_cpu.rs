@@ -32,6 +32,11 @@ impl ServerProcesses {
         Self::of_pids(&pids).ok()
     }
 
+    /// Their numbers.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.0.iter().map(|process| process.pid).collect()
+    }
+
     /// User and system time of all their threads so far, ended ones and kernel workers of their io_urings
     /// included.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {

@@ -16,9 +16,11 @@ use crate::fault::Fault;
 use crate::window::Rate;
 use crate::{reply, request};
 
-/// Session timeout asked for, in milliseconds. Long, for the harness sends no heartbeats: a session is
-/// either under load or gone. ZooKeeper grants at most 20 ticks, 40 s by default.
+/// Session timeout asked for, in milliseconds. ZooKeeper grants at most 20 ticks, 40 s by default.
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
+
+/// How long a session that waits for others, or for its next request, goes without a ping: a quarter of its time-out.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a server may take to accept a connection, and to answer outside a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -198,6 +200,20 @@ pub(crate) fn call_each(
         if let Err(fault) = session.receive() {
             return Err(fault).with_context(|| context(index, session));
         }
+    }
+    Ok(())
+}
+
+/// Lets the servers know that the clients of these sessions are there.
+pub(crate) fn ping_all(sessions: &mut [Session]) -> Result<()> {
+    let sent = sessions.iter_mut().enumerate().map(|(index, session)| {
+        request::ping(&mut session.out);
+        session.flush().with_context(|| context(index, session))
+    });
+    sent.collect::<Result<()>>()?;
+    for (index, session) in sessions.iter_mut().enumerate() {
+        let answered = session.read_frame().and_then(|frame| reply::body_of(frame, xid::PING.0).map(drop));
+        answered.with_context(|| context(index, session))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use crate::generators::Generators;
 use crate::machine::{Machine, MachineUse};
 use crate::measure::{Measurement, as_f64};
 use crate::server_cpu::ServerProcesses;
+use crate::session::{self, Session};
 use crate::{cores, interrupt};
 
 /// How often a spectator is told the rate.
@@ -72,9 +73,27 @@ impl<'s> Surroundings<'s> {
         Self { processes, generators: None, spectator: None }
     }
 
+    /// A number of this generator's own, to be mixed into what decides by chance.
+    pub(crate) fn seed(&self) -> u64 {
+        self.generators.map_or(0, Generators::seed)
+    }
+
     /// Waits until all generators are here.
     pub(crate) fn begin_together(&self) -> Result<()> {
-        self.generators.map_or(Ok(()), Generators::begin_together)
+        self.begin_with(&mut [])
+    }
+
+    /// The same, keeping `sessions` alive meanwhile.
+    pub(crate) fn begin_with(&self, sessions: &mut [Session]) -> Result<()> {
+        let Some(generators) = self.generators else { return Ok(()) };
+        let mut pinged = Instant::now();
+        generators.begin_together(|| {
+            if pinged.elapsed() >= session::IDLE_MAX {
+                session::ping_all(sessions)?;
+                pinged = Instant::now();
+            }
+            Ok(())
+        })
     }
 
     /// What all generators have measured; of one that keeps no results, what it has measured itself.
@@ -117,9 +136,9 @@ pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
         let ended = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
         let mut meter = Meter::new(&counters, around);
         meter.watch_until(schedule.from, ended)?;
-        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now());
+        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now(around.processes));
         meter.watch_until(schedule.to, ended)?;
-        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now());
+        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now(around.processes));
         let join = |worker: thread::ScopedJoinHandle<'_, Result<T>>| {
             worker.join().map_err(|_| anyhow!("a load thread panicked"))?
         };

@@ -34,12 +34,19 @@ pub(crate) use self::configuration::Configuration;
 pub(crate) use self::creates::create;
 use self::message::{StatusRequest, StatusResponse};
 pub(crate) use self::values::measure;
+use crate::compare::IN_PROCESS_MAX;
 
 /// How the experiments use it, for readers of their results.
 pub(crate) const ABOUT: &str = "etcd: puts and serializable ranges (answered by the member asked, as ZooKeeper's reads are) through its \
     gRPC API, a connection for each session; a create is a put of a new key, a delete a DeleteRange of it. etcd does not keep the \
     order of requests, so of a value read it is checked that it is whole, of its key, was sent, and is not older than one whose put \
-    had been answered.";
+    had been answered. Of its requests, 2,000 are outstanding at most, as many as the others' servers have in process.";
+
+/// How many of `outstanding` requests each of so many connections gets: as many in all as the others' servers have in
+/// process. etcd's have no such limit; they read everything, and refuse when too much is in process.
+pub(crate) fn outstanding_on(connections: usize, outstanding: usize) -> usize {
+    outstanding.min(IN_PROCESS_MAX / connections).max(1)
+}
 
 /// How long a member may take to say what it is.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

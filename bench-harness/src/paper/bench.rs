@@ -13,7 +13,7 @@ use super::service::{Service, Subject};
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::driver::thread_cpu;
 use crate::generators::Generators;
-use crate::machine::{Machine, MachineUse};
+use crate::machine::{Machine, MachineUse, Servers};
 use crate::measure::{Load, Measurement, as_f64};
 use crate::progress::Progress;
 use crate::server_cpu::ServerProcesses;
@@ -50,10 +50,10 @@ impl Pace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saturation {
     pub(crate) sessions: usize,
-    /// Requests outstanding on each session, at most.
+    /// Requests outstanding on each session, if `outstanding_total` allows.
     pub(crate) outstanding: usize,
-    /// Requests outstanding in all.
-    pub(crate) outstanding_total: usize,
+    /// Requests outstanding in all, at most, where there is such a limit.
+    pub(crate) outstanding_total: Option<usize>,
     pub(crate) threads: usize,
 }
 
@@ -66,7 +66,13 @@ const SEED: u64 = 1;
 impl Saturation {
     /// Requests outstanding on each of `sessions`.
     pub(crate) fn outstanding_each(&self) -> usize {
-        self.outstanding.min(self.outstanding_total / self.sessions).max(1)
+        self.outstanding_on(self.sessions)
+    }
+
+    /// Requests outstanding on each of so many sessions.
+    pub(crate) fn outstanding_on(&self, sessions: usize) -> usize {
+        let share = self.outstanding_total.map_or(usize::MAX, |total| total / sessions);
+        self.outstanding.min(share).max(1)
     }
 
     /// A load of `reads_percent` reads.
@@ -330,7 +336,8 @@ impl Around {
 
     /// Why it counts for nothing; empty if it counts.
     pub(crate) fn objections(&self) -> Vec<String> {
-        self.machine.objections(self.busy)
+        let servers = if self.server_cpu.is_some() { Servers::Here } else { Servers::Elsewhere };
+        self.machine.objections(self.busy, servers)
     }
 }
 
@@ -387,7 +394,26 @@ impl Turn<'_, '_> {
 
     /// Runs `load` against these of the servers once, through the system's own API.
     pub(crate) fn measure(&self, servers: &[SocketAddr], load: &Load) -> Result<Measurement> {
-        self.service.measure(servers, self.surroundings(), load)
+        // Every run comes at other moments, and reads and writes in another order; those of all systems do alike.
+        let load = Load { seed: load.seed.wrapping_add(self.run as u64), ..load.clone() };
+        self.undisturbed(|| self.service.measure(servers, self.surroundings(), &load))
+    }
+
+    /// Measures again, some times at most, where something else than the load disturbed it. Several generators do so
+    /// together: what disturbed one of them, all of them know of.
+    pub(crate) fn undisturbed(&self, measure: impl Fn() -> Result<Measurement>) -> Result<Measurement> {
+        let mut measured = measure()?;
+        for _ in 0..self.pace().pick(1, 2) {
+            if !measured.disturbed {
+                break;
+            }
+            let Self { system, servers, run, .. } = self;
+            let why = measured.objections.join("; ");
+            let line = format!("{system}, {servers} servers, run {run}: measured once more: {why}");
+            self.bench.progress.line(&line);
+            measured = measure()?;
+        }
+        Ok(measured)
     }
 
     /// `clients` of them, each with one create outstanding.
@@ -396,13 +422,15 @@ impl Turn<'_, '_> {
         let CreateShape { payload_len, delete } = shape;
         let (servers, around) = (self.addresses(), self.surroundings());
         if self.service.is_etcd() {
-            return etcd::create(servers, around, (clients, payload_len, delete), (warmup, window));
+            let what = (clients, payload_len, delete);
+            return self.undisturbed(|| etcd::create(servers, around, what, (warmup, window)));
         }
         let load = CreateLoad { servers, around, warmup, window };
-        create_synchronously(&load, clients, |parent| {
+        let source = |parent: &str| {
             let creates = Creates::new(parent, u32::MAX, payload_len);
             if delete { creates.deleting() } else { creates }
-        })
+        };
+        self.undisturbed(|| create_synchronously(&load, clients, source))
     }
 
     /// What is measured now, for whoever watches.
@@ -415,11 +443,11 @@ impl Turn<'_, '_> {
     /// Does something on this thread and looks at servers and machine before and after.
     pub(crate) fn around<T>(&self, act: impl FnOnce(&[SocketAddr]) -> Result<T>) -> Result<(T, Around)> {
         let cpu_time = || self.processes().map(ServerProcesses::cpu_time).transpose();
-        let (cpu_before, machine_before) = (cpu_time()?, Machine::now());
+        let (cpu_before, machine_before) = (cpu_time()?, Machine::now(self.processes()));
         let (began, own_before) = (Instant::now(), thread_cpu());
         let done = act(self.addresses())?;
         let busy = (thread_cpu() - own_before).as_secs_f64() / began.elapsed().as_secs_f64();
-        let (cpu_after, machine_after) = (cpu_time()?, Machine::now());
+        let (cpu_after, machine_after) = (cpu_time()?, Machine::now(self.processes()));
         let server_cpu = cpu_after.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
         Ok((done, Around { server_cpu, machine: machine_after.since(&machine_before), busy }))
     }

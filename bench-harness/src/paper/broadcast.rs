@@ -9,6 +9,7 @@ use super::experiment::{Experiment, Plan, View};
 use super::members::{Kind, Members};
 use super::scale::{Axis, Scale};
 use super::service::Subject;
+use crate::compare::IN_PROCESS_MAX;
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::measure::as_f64;
@@ -22,11 +23,11 @@ impl Experiment for BroadcastAlone {
         Plan {
             id: "fig7",
             title: "The atomic broadcast alone",
-            about: "Proposals of 1 KiB, generated inside the leader's process, without clients and sessions; as many outstanding as \
-                    servers may have in process. Each carries its number, and every member must hear of all of them in order. The \
-                    CPU time is that of all members, the generator included. ringkeeper's broadcast is the library, without a tree. \
-                    Apache ZooKeeper's is not to be had without its server: transactions enter it behind the preparation of \
-                    requests, and what commits sets the data of one znode.",
+            about: "Proposals of 1 KiB, generated inside the leader's process, without clients and sessions; 2,000 are outstanding, as \
+                    many as the servers of the other experiments take at once. Each carries its number, and every member must hear \
+                    of all of them in order. The CPU time is that of all members, the generator included. ringkeeper's broadcast is \
+                    the library, without a tree. Apache ZooKeeper's is not to be had without its server: transactions enter it \
+                    behind the preparation of requests, and what commits sets the data of one znode.",
             x: Axis { label: "servers", scale: Scale::Whole },
             views: vec![View {
                 figure: THROUGHPUT,
@@ -67,15 +68,15 @@ fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, run: usize) -> Resul
     let settings = bench.settings;
     let mut members = Members::start(kind, size, &settings.work_dir, settings.port)?;
     let processes = members.processes()?;
-    let (pace, outstanding) = (settings.pace, settings.saturation.outstanding_total);
+    let pace = settings.pace;
     let leader = members.leader()?;
     // A JVM compiles its code meanwhile.
     let mut rate = Rate::new(Some(bench.progress), "proposals");
     let lengths = (pace.conditioning, Duration::ZERO);
-    let conditioned = members.generate(leader, outstanding, lengths, &mut rate)?;
-    let before = (processes.cpu_time()?, Machine::now());
-    let generated = members.generate(leader, outstanding, (pace.warmup, pace.window), &mut rate)?;
-    let after = (processes.cpu_time()?, Machine::now());
+    let conditioned = members.generate(leader, IN_PROCESS_MAX, lengths, &mut rate)?;
+    let before = (processes.cpu_time()?, Machine::now(Some(&processes)));
+    let generated = members.generate(leader, IN_PROCESS_MAX, (pace.warmup, pace.window), &mut rate)?;
+    let after = (processes.cpu_time()?, Machine::now(Some(&processes)));
     members.wait_until_all_heard(conditioned.all + generated.all)?;
     let cpu = after.0.saturating_sub(before.0).as_secs_f64() * 1e6 / as_f64(generated.all.max(1));
     let figures = [
@@ -85,7 +86,7 @@ fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, run: usize) -> Resul
         (SERVER_CPU, "s per million operations", cpu),
     ];
     // The generator is inside the leader: what it takes is the leader's.
-    let invalid = after.1.since(&before.1).objections(0.0).join("; ");
+    let invalid = after.1.since(&before.1).disturbances().join("; ");
     let place = Place { series: "", x: as_f64(size as u64) };
     bench.push(Origin { system: kind.name(), servers: size, run }, place, &figures, &invalid);
     Ok(())

@@ -175,6 +175,7 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(creates::PaperCreates),
         Box::new(barriers::Barriers),
         Box::new(reconfigure::Reconfigure),
+        Box::new(outstanding::Depths),
         Box::new(mixed::Mixed),
         Box::new(creates::ManyCreators),
         Box::new(latency::LatencyUnderLoad),

@@ -1,13 +1,13 @@
 //! The members of figure 7 as processes: of ringkeeper's broadcast, or Apache ZooKeeper's servers with a leader that
 //! generates transactions. Both take the same commands on their standard input.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use tempfile::TempDir;
 
 use crate::compare::System;
@@ -49,8 +49,8 @@ impl Kind {
     /// As tables and pictures name it.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Ringkeeper => "ringkeeper-broadcast",
-            Self::ZooKeeper(_) => "ZooKeeper-broadcast",
+            Self::Ringkeeper => "ringkeeper",
+            Self::ZooKeeper(_) => "ZooKeeper",
         }
     }
 
@@ -93,6 +93,8 @@ pub(crate) struct Members {
 
 struct Member {
     child: Child,
+    /// What it says beside its answers.
+    log: PathBuf,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
@@ -107,7 +109,7 @@ impl Members {
         for seat in &seats {
             let own = folder.path().join(seat.id.to_string());
             fs::create_dir(&own)?;
-            members.push(Member::start(kind.command(&own, *seat, &seats)?)?);
+            members.push(Member::start(kind.command(&own, *seat, &seats)?, &own)?);
         }
         Ok(Self { members, _folder: folder })
     }
@@ -181,11 +183,13 @@ impl Members {
 }
 
 impl Member {
-    fn start(mut command: Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    fn start(mut command: Command, folder: &Path) -> Result<Self> {
+        let log = folder.join("member.log");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let mut child = command.spawn()?;
         let input = child.stdin.take().context("a piped input")?;
         let output = BufReader::new(child.stdout.take().context("a piped output")?).lines();
-        Ok(Self { child, input, output })
+        Ok(Self { child, log, input, output })
     }
 
     fn ask(&mut self, question: &str) -> Result<String> {
@@ -194,11 +198,19 @@ impl Member {
     }
 
     fn tell(&mut self, command: &str) -> Result<()> {
-        writeln!(self.input, "{command}").context("the member has ended")
+        writeln!(self.input, "{command}").map_err(|_| self.has_ended())
     }
 
     fn hear(&mut self) -> Result<String> {
-        Ok(self.output.next().context("the member has ended: see above")??)
+        match self.output.next() {
+            Some(answer) => Ok(answer?),
+            None => Err(self.has_ended()),
+        }
+    }
+
+    fn has_ended(&self) -> anyhow::Error {
+        let log = fs::read(&self.log).unwrap_or_default();
+        anyhow!("a member has ended, and said:\n{}", ensemble::last_lines(&String::from_utf8_lossy(&log)))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::session::{self, Session};
 use crate::window::Surroundings;
 use crate::{etcd, payload, request};
 
-/// Few, so that the layout is short; as many are outstanding in all as with more of them.
+/// Few, so that the layout is short; with what each has outstanding, servers have more than they take all the same.
 const SESSIONS_MAX: usize = 40;
 
 /// What is different where etcd is measured.
@@ -58,7 +58,7 @@ impl Experiment for Mixed {
         let sizes = bench.sizes();
         bench.turns(&sizes, |turn| {
             turn.at("saturated");
-            let measured = measure(turn)?;
+            let measured = turn.undisturbed(|| measure(turn))?;
             let servers = as_f64(turn.addresses().len() as u64);
             turn.record_measurement(Place { series: "", x: servers }, &measured);
             Ok(())
@@ -69,9 +69,9 @@ impl Experiment for Mixed {
 fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let saturation = turn.saturation();
     let count = saturation.sessions.min(SESSIONS_MAX);
-    let outstanding = saturation.outstanding.min(saturation.outstanding_total / count).max(1);
+    let outstanding = saturation.outstanding_on(count);
     if turn.service.is_etcd() {
-        let shape = (count, outstanding, saturation.threads);
+        let shape = (count, etcd::outstanding_on(count, outstanding), saturation.threads);
         let lengths = (turn.pace().warmup, turn.pace().window);
         return etcd::mixed(turn.addresses(), turn.surroundings(), shape, lengths);
     }
@@ -83,9 +83,9 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let creates = parents.iter().map(|parent| Creates::new(parent, CHILDREN, VALUE_LEN)).collect();
     let now = Instant::now();
     let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
-    let sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
+    let mut sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
     let sources = (0..).zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
-    turn.surroundings().begin_together()?;
+    turn.surroundings().begin_with(&mut sessions)?;
     let from = Instant::now() + turn.pace().warmup;
     let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };
     under_load(sessions, sources, saturation.threads, schedule, turn.surroundings())?

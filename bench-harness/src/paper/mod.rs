@@ -21,6 +21,7 @@ pub(crate) mod layout;
 mod members;
 mod memory;
 mod mixed;
+mod outstanding;
 mod paths;
 mod published;
 mod ratios;
@@ -131,12 +132,12 @@ pub(crate) struct PaperArgs {
     /// Sessions of the saturating load
     #[arg(long, default_value = "250", value_parser = args::count)]
     sessions: usize,
-    /// Requests outstanding on each of them, at most
+    /// Requests outstanding on each of them
     #[arg(long, default_value = "100", value_parser = args::count)]
     outstanding: usize,
-    /// Requests outstanding in all, at most
-    #[arg(long, default_value = "2000", value_parser = args::count)]
-    outstanding_total: usize,
+    /// Requests outstanding in all, at most [default: no such limit; servers that are started have one of 2,000 in process]
+    #[arg(long, value_parser = args::count)]
+    outstanding_total: Option<usize>,
     /// Load-generating threads [default: half of the cores]
     #[arg(long, value_parser = args::count)]
     threads: Option<usize>,
@@ -308,7 +309,8 @@ impl PaperArgs {
     fn share_of(&self, invitation: Invitation) -> Self {
         let Invitation { count, only, quick, runs, sessions, outstanding, outstanding_total, .. } =
             invitation;
-        let (sessions, outstanding_total) = ((sessions / count).max(1), (outstanding_total / count).max(1));
+        let share = |total: usize| (total / count).max(1);
+        let (sessions, outstanding_total) = (share(sessions), outstanding_total.map(share));
         Self {
             generators: count,
             only,

@@ -89,7 +89,11 @@ impl Service {
         around: Surroundings<'_>,
         load: &Load,
     ) -> Result<Measurement> {
-        if self.etcd { etcd::measure(servers, around, load) } else { measure(servers, around, load) }
+        if !self.etcd {
+            return measure(servers, around, load);
+        }
+        let outstanding = etcd::outstanding_on(load.sessions, load.outstanding);
+        etcd::measure(servers, around, &Load { outstanding, ..load.clone() })
     }
 
     /// Where clients connect.

@@ -14,7 +14,7 @@ use super::experiment::{Experiment, Plan};
 use super::record::{EVENT, Point, Record};
 use super::scale::{Axis, Scale};
 use crate::ensemble::Ensemble;
-use crate::machine::Machine;
+use crate::machine::{Machine, Servers};
 use crate::measure::as_f64;
 use crate::timeline::Timeline;
 use crate::window::{Meter, Spectator, Surroundings};
@@ -131,7 +131,7 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
     let around = Surroundings { spectator: Some(spectator), ..Surroundings::default() };
     let ensemble = turn.service.ensemble()?;
     let replies = [const { AtomicU64::new(0) }; SERVERS];
-    let before = Machine::now();
+    let before = Machine::now(None);
     let (events, tally) = std::thread::scope(|scope| {
         let load = scope.spawn(|| clients.run(READS_PERCENT, Timeline::new(from, SLOT), to, &replies));
         let events = play(ensemble, from, length, &mut Meter::new(&replies, around));
@@ -139,7 +139,7 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
         Ok::<_, anyhow::Error>((events?, tally.context("the clients")?))
     })?;
     let busiest_thread = tally.busiest_thread.as_secs_f64() / length.as_secs_f64();
-    let objections = Machine::now().since(&before).objections(busiest_thread);
+    let objections = Machine::now(None).since(&before).objections(busiest_thread, Servers::Here);
     turn.service.renew()?;
     let timeline = tally.timeline.context("a tally with a timeline")?;
     let mut slots = timeline.counts().to_vec();
