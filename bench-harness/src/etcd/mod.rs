@@ -1,4 +1,4 @@
-//! etcd beside the others: puts and ranges through its own gRPC API, on as many connections with as many requests
+//! etcd beside the others: puts, ranges, deletes and watches through its own gRPC API, on as many connections with as many requests
 //! outstanding as the others have sessions.
 //!
 //! All connections are made, and each has had an answer, before a window begins.
