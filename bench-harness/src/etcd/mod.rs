@@ -1,5 +1,5 @@
-//! etcd beside the others: puts, ranges, deletes and watches through its own gRPC API, on as many connections with as many requests
-//! outstanding as the others have sessions.
+//! etcd beside the others: puts, ranges, deletes and watches through its own gRPC API, on as many connections as the
+//! others have sessions.
 //!
 //! All connections are made, and each has had an answer, before a window begins.
 //!
@@ -42,14 +42,14 @@ pub(crate) const ABOUT: &str = "etcd: puts and serializable ranges (answered by 
     order of requests, so of a value read it is checked that it is whole, of its key, was sent, and is not older than one whose put \
     had been answered. Of its requests, 2,000 are outstanding at most, as many as the others' servers have in process.";
 
-/// How many of `outstanding` requests each of so many connections gets: as many in all as the others' servers have in
-/// process. etcd's have no such limit; they read everything, and refuse when too much is in process.
-pub(crate) fn outstanding_on(connections: usize, outstanding: usize) -> usize {
-    outstanding.min(IN_PROCESS_MAX / connections).max(1)
-}
-
 /// How long a member may take to say what it is.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// How many requests may be outstanding on each of `sessions`: etcd has no limit of requests in process that it would
+/// hold back for, and refuses them when there are too many.
+pub(crate) fn bearable(outstanding: usize, sessions: usize) -> usize {
+    outstanding.min(IN_PROCESS_MAX / sessions).max(1)
+}
 
 /// `leader` or `follower`, as the others name it.
 pub(crate) fn mode(member: SocketAddr) -> Result<&'static str> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::compare::System;
 use crate::ensemble::Seat;
@@ -198,19 +198,19 @@ impl Member {
     }
 
     fn tell(&mut self, command: &str) -> Result<()> {
-        writeln!(self.input, "{command}").map_err(|_| self.has_ended())
+        writeln!(self.input, "{command}").or_else(|_| self.has_ended())
     }
 
     fn hear(&mut self) -> Result<String> {
         match self.output.next() {
             Some(answer) => Ok(answer?),
-            None => Err(self.has_ended()),
+            None => self.has_ended(),
         }
     }
 
-    fn has_ended(&self) -> anyhow::Error {
+    fn has_ended<T>(&self) -> Result<T> {
         let log = fs::read(&self.log).unwrap_or_default();
-        anyhow!("a member has ended, and said:\n{}", ensemble::last_lines(&String::from_utf8_lossy(&log)))
+        bail!("a member has ended, and said:\n{}", ensemble::last_lines(&String::from_utf8_lossy(&log)))
     }
 }
 

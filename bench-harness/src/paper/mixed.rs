@@ -71,7 +71,7 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let count = saturation.sessions.min(SESSIONS_MAX);
     let outstanding = saturation.outstanding_on(count);
     if turn.service.is_etcd() {
-        let shape = (count, etcd::outstanding_on(count, outstanding), saturation.threads);
+        let shape = (count, etcd::bearable(outstanding, count), saturation.threads);
         let lengths = (turn.pace().warmup, turn.pace().window);
         return etcd::mixed(turn.addresses(), turn.surroundings(), shape, lengths);
     }

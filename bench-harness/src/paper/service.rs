@@ -92,7 +92,7 @@ impl Service {
         if !self.etcd {
             return measure(servers, around, load);
         }
-        let outstanding = etcd::outstanding_on(load.sessions, load.outstanding);
+        let outstanding = etcd::bearable(load.outstanding, load.sessions);
         etcd::measure(servers, around, &Load { outstanding, ..load.clone() })
     }
 
