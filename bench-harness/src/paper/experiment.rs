@@ -61,7 +61,7 @@ pub(crate) struct Plan {
     pub(crate) over_servers: bool,
     /// It starts, kills or looks into servers, so it needs its own.
     pub(crate) own_servers: bool,
-    /// etcd's puts and ranges say something here.
+    /// etcd's API has what compares.
     pub(crate) etcd: bool,
     /// So does the bare responder.
     pub(crate) floor: bool,

@@ -111,7 +111,7 @@ pub(crate) struct PaperArgs {
     /// ZooKeeper's greatest heap, as -Xmx takes it
     #[arg(long, default_value = "1g")]
     zookeeper_heap: String,
-    /// etcd's server binary, to measure it too where its puts and ranges compare with what is measured
+    /// etcd's server binary, to measure it too where its API has what compares with what is measured
     #[arg(long)]
     etcd: Option<PathBuf>,
     /// Measure the bare responder too where it can take part: what machine, kernel and generator leave possible
