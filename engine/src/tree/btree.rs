@@ -72,6 +72,12 @@ pub(super) struct Position {
     pub(super) slot: usize,
 }
 
+/// Room for an entry.
+pub(super) struct Vacancy<'a, V> {
+    pub(super) position: Position,
+    pub(super) neighbours: [Option<&'a V>; 2],
+}
+
 /// A node's right part after a split, and the separator before it.
 struct Split<V> {
     separator: u64,
@@ -204,10 +210,24 @@ impl<V: Clone> BTree<V> {
         &mut Arc::make_mut(leaf).values[position.slot]
     }
 
-    /// Adds an entry after those of the same key.
-    pub(super) fn insert(&mut self, key: u64, value: V) {
+    /// Where an entry with `key` goes, after those of the same key, and the entries on both sides of it as far as they are in
+    /// its leaf; nothing if one of this key `matches`.
+    pub(super) fn vacancy(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Vacancy<'_, V>> {
+        let mut children = ArrayVec::new();
+        let (leaf, complete) = self.descend(key, |child| children.push(child));
+        let taken =
+            leaf.find(key, &matches).is_some() || !complete && self.locate_in_run(key, &matches).is_some();
+        let slot = upper_bound(&leaf.keys, key);
+        let neighbours = [slot.checked_sub(1), Some(slot)].map(|slot| leaf.values.get(slot?));
+        (!taken).then_some(Vacancy { position: Position { children, slot }, neighbours })
+    }
+
+    /// Adds an entry where [`Self::vacancy`] said.
+    pub(super) fn insert(&mut self, position: &Position, key: u64, value: V) {
         self.len += 1;
-        if let Some(Split { separator, right }) = self.root.insert(key, value) {
+        if let Some(Split { separator, right }) =
+            self.root.insert(&position.children, position.slot, key, value)
+        {
             let mut root = Inner { separators: ArrayVec::new(), children: ArrayVec::new() };
             root.separators.push(separator);
             root.children.push(self.root.clone());
@@ -234,13 +254,13 @@ impl<V: Clone> Node<V> {
         Self::Leaf(Arc::new(Leaf { keys, values }))
     }
 
-    fn insert(&mut self, key: u64, value: V) -> Option<Split<V>> {
+    fn insert(&mut self, children: &[usize], slot: usize, key: u64, value: V) -> Option<Split<V>> {
         match self {
-            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(key, value),
+            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(slot, key, value),
             Self::Inner(inner) => {
                 let inner = Arc::make_mut(inner);
-                let child = upper_bound(&inner.separators, key);
-                let split = inner.children[child].insert(key, value)?;
+                let (&child, below) = children.split_first().expect("a position is as deep as the tree");
+                let split = inner.children[child].insert(below, slot, key, value)?;
                 inner.insert_child(child, split)
             }
         }
@@ -276,8 +296,7 @@ impl<V: Clone> Leaf<V> {
         (0..end).rev().take_while(|&slot| self.keys[slot] == key).find(|&slot| matches(&self.values[slot]))
     }
 
-    fn insert(&mut self, key: u64, value: V) -> Option<Split<V>> {
-        let slot = upper_bound(&self.keys, key);
+    fn insert(&mut self, slot: usize, key: u64, value: V) -> Option<Split<V>> {
         if self.keys.len() < LEAF_MAX {
             self.put(slot, key, value);
             return None;
@@ -423,6 +442,12 @@ impl<V: Clone> BTree<V> {
     pub(super) fn node_counts(&self) -> (usize, usize) {
         self.root.node_counts()
     }
+
+    /// Adds an entry, whatever is there.
+    pub(super) fn add(&mut self, key: u64, value: V) {
+        let position = self.vacancy(key, |_| false).expect("nothing matches").position;
+        self.insert(&position, key, value);
+    }
 }
 
 #[cfg(test)]
@@ -491,7 +516,7 @@ mod tests {
             assert_eq!(tree.remove(&position), value);
         } else {
             model.insert((key, value));
-            tree.insert(key, value);
+            tree.add(key, value);
         }
     }
 
@@ -534,7 +559,7 @@ mod tests {
         ) {
             let mut tree = BTree::new();
             for &value in &values {
-                tree.insert(value / 3, value);
+                tree.add(value / 3, value);
             }
             let found: BTreeSet<_> = tree.cursor(from / 3).map(|(_, &value)| value).collect();
             let expected: BTreeSet<_> = values.iter().copied().filter(|value| value / 3 >= from / 3).collect();
@@ -545,7 +570,7 @@ mod tests {
     #[test]
     fn keys_looked_up_at_once_lead_to_their_entries() {
         let mut tree = BTree::new();
-        (0..5_000u64).for_each(|value| tree.insert(value * 7, value));
+        (0..5_000u64).for_each(|value| tree.add(value * 7, value));
         for count in [0, 1, 15, 16, 17, 100] {
             let values: Vec<u64> = (0..count).map(|n| n * 48 + 1).collect();
             let keys: Vec<u64> = values.iter().map(|value| value * 7).collect();
@@ -560,7 +585,7 @@ mod tests {
     fn an_emptied_tree_is_one_leaf_again() {
         let mut tree = BTree::new();
         for value in 0..10_000u64 {
-            tree.insert(value.wrapping_mul(0x9e37_79b9_7f4a_7c15), value);
+            tree.add(value.wrapping_mul(0x9e37_79b9_7f4a_7c15), value);
         }
         tree.check();
         for value in 0..10_000u64 {
@@ -575,7 +600,7 @@ mod tests {
     fn loading_in_key_order_fills_leaves_two_thirds() {
         let mut tree = BTree::new();
         for value in 0..30_000u64 {
-            tree.insert(value, value);
+            tree.add(value, value);
         }
         tree.check();
         let (leaves, _) = tree.node_counts();
@@ -587,7 +612,7 @@ mod tests {
         let mut tree = BTree::new();
         let key = |value: u64| value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for value in 0..100_000u64 {
-            tree.insert(key(value), value);
+            tree.add(key(value), value);
             if let Some(gone) = value.checked_sub(2_000) {
                 let position = tree.locate(key(gone), |&v| v == gone).expect("was inserted");
                 tree.remove(&position);
