@@ -2,15 +2,13 @@
 
 use ringkeeper_wire::{ErrorCode, SessionId, Zxid};
 
+use crate::anticipate::ANTICIPATED;
 use crate::path;
 use crate::quota::{self, Figures};
 use crate::state::State;
 use crate::state::digest::PathHash;
 use crate::tree::{InsertError, Inserted, NewZnode, Owner, RemoveError, Removed, ZnodeMeta};
 use crate::txn::{Create, Effect, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
-
-/// Transactions whose znodes are looked up at once in a replay.
-const ANTICIPATED: usize = 32;
 
 /// The zxid and time that a transaction leaves on what it changes.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +22,8 @@ impl State {
     /// Applies transactions that nobody waits for: a replay. Gives no outcomes.
     pub fn replay(&mut self, txns: &[Txn]) {
         for txns in txns.chunks(ANTICIPATED) {
-            let updates = txns.iter().flat_map(|txn| txn.op.updates());
-            self.tree.anticipate(updates.map(Update::path));
+            // Nobody has a clone of a state that is being recovered.
+            self.anticipate_txns(txns, false);
             for txn in txns {
                 let _ = self.apply(txn);
             }

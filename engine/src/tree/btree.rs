@@ -56,6 +56,15 @@ pub(super) enum Node<V> {
     Inner(Arc<Inner<V>>),
 }
 
+impl<V> Node<V> {
+    fn references(&self) -> usize {
+        match self {
+            Self::Leaf(leaf) => Arc::count(leaf),
+            Self::Inner(inner) => Arc::count(inner),
+        }
+    }
+}
+
 impl<V> Clone for Node<V> {
     fn clone(&self) -> Self {
         match self {
@@ -160,7 +169,11 @@ impl<V: Clone> BTree<V> {
 
     /// Looks all `keys` up at once, level by level, and shows `seen` the entry that each leads to. What is looked up one
     /// after the other waits for memory at every level; here the waits of all overlap.
-    pub(super) fn visit(&self, keys: &[u64], mut seen: impl FnMut(&V)) {
+    ///
+    /// A change copies the nodes on the way to it that another tree shares, and counts a reference to all that is in them. With
+    /// `copying` those counts are read, too, and `seen` is shown whole leaves. Not asked of each node whether it is shared:
+    /// a branch that waits for memory and is mispredicted undoes all that was under way behind it, and costs more than it saves.
+    pub(super) fn visit(&self, keys: &[u64], copying: bool, mut seen: impl FnMut(&V)) {
         let mut ways: ArrayVec<(u64, &Node<V>), VISITED_MAX> = ArrayVec::new();
         for keys in keys.chunks(VISITED_MAX) {
             ways.clear();
@@ -168,15 +181,18 @@ impl<V: Clone> BTree<V> {
             // All leaves are on one level.
             while let Some((_, Node::Inner(_))) = ways.first() {
                 for (key, node) in &mut ways {
-                    if let Node::Inner(inner) = *node {
-                        *node = &inner.children[upper_bound(&inner.separators, *key)];
+                    let Node::Inner(inner) = *node else { unreachable!("all leaves are on one level") };
+                    if copying {
+                        std::hint::black_box(inner.children.iter().map(Node::references).sum::<usize>());
                     }
+                    *node = &inner.children[upper_bound(&inner.separators, *key)];
                 }
             }
             for (key, node) in &ways {
-                if let Node::Leaf(leaf) = *node
-                    && let Some(value) = leaf.values.get(lower_bound(&leaf.keys, *key))
-                {
+                let Node::Leaf(leaf) = *node else { unreachable!("the loop ends at the leaves") };
+                if copying {
+                    leaf.values.iter().for_each(&mut seen);
+                } else if let Some(value) = leaf.values.get(lower_bound(&leaf.keys, *key)) {
                     seen(value);
                 }
             }
@@ -575,10 +591,19 @@ mod tests {
             let values: Vec<u64> = (0..count).map(|n| n * 48 + 1).collect();
             let keys: Vec<u64> = values.iter().map(|value| value * 7).collect();
             let mut seen = Vec::new();
-            tree.visit(&keys, |value| seen.push(*value));
+            tree.visit(&keys, false, |value| seen.push(*value));
             assert_eq!(seen, values);
         }
-        tree.visit(&[u64::MAX], |value| panic!("{value} is of no such key"));
+        tree.visit(&[u64::MAX], false, |value| panic!("{value} is of no such key"));
+    }
+
+    #[test]
+    fn before_a_change_all_of_a_leaf_is_seen() {
+        let mut tree = BTree::new();
+        (0..100u64).for_each(|value| tree.add(value, value));
+        let mut seen = Vec::new();
+        tree.visit(&[50], true, |value| seen.push(*value));
+        assert!(seen.contains(&50) && seen.len() >= LEAF_MIN, "{seen:?}");
     }
 
     #[test]

@@ -159,13 +159,13 @@ impl Tree {
         self.nodes.find(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
     }
 
-    /// Has the znodes of `paths` in the processor's cache, for those who are about to need them one after the other.
-    /// Changes nothing.
-    pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>) {
+    /// Has the znodes of `paths` in the processor's cache, for those who are about to change them one after the other; if this
+    /// tree is `shared` with clones, also what such a change copies. Changes nothing.
+    pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>, shared: bool) {
         let key = |path| key::split(path).map(|(parent, _)| self.keys.of(path, parent));
         let keys: SmallVec<[u64; 64]> = paths.filter_map(key).collect();
-        self.nodes.visit(&keys, |znode| {
-            std::hint::black_box(znode.acl());
+        self.nodes.visit(&keys, shared, |znode| {
+            std::hint::black_box(znode.references());
         });
     }
 

@@ -237,6 +237,11 @@ impl Znode {
         Self(ThinArc::from_header_and_slice(header, &tail))
     }
 
+    /// How often it is shared, itself included.
+    pub(super) fn references(&self) -> usize {
+        ThinArc::strong_count(&self.0)
+    }
+
     fn header(&self) -> &Header {
         &self.0.header.header
     }
