@@ -1,40 +1,49 @@
 //! Ctrl-C, and other ways of being asked to end: every loop looks here, so that an interrupted run still ends its servers
 //! and removes its files.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use std::{io, process, thread};
 
 use anyhow::{Result, bail};
 use procfs::process::Process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
-static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Exit status after a second Ctrl-C: 128 and the number of SIGINT, as shells have it.
 const INTERRUPTED_STATUS: i32 = 130;
 
+/// A signal that follows the first one so closely is no second wish: `timeout` sends one to the process and one to its
+/// group, and a terminal that is closed may send several.
+const SAME_WISH: Duration = Duration::from_secs(1);
+
 /// Longest nap between two looks at the flag.
 const NAP_MAX: Duration = Duration::from_millis(50);
 
-/// Turns the first SIGINT, SIGTERM or SIGHUP into an error from [`check`]; a second one ends the process at once. Those that
-/// whoever started the process has it ignore (nohup does that with SIGHUP) are ignored still.
+/// Turns the first SIGINT, SIGTERM or SIGHUP into an error from [`check`]; one that comes later ends the process at once.
+/// Those that whoever started the process has it ignore (nohup does that with SIGHUP) are ignored still.
 pub(crate) fn install() -> io::Result<()> {
-    let flag = INTERRUPTED.get_or_init(Arc::default);
     let ignored = Process::myself().and_then(|own| own.status()).map_or(0, |status| status.sigign);
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0) {
-        // In this order: the first signal finds the flag unset, sets it, and lives on.
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED_STATUS, Arc::clone(flag))?;
-        signal_hook::flag::register(signal, Arc::clone(flag))?;
-    }
+    let heeded = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+    let mut signals = Signals::new(heeded)?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut first = None;
+        for _ in signals.forever() {
+            INTERRUPTED.store(true, Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > SAME_WISH {
+                process::exit(INTERRUPTED_STATUS);
+            }
+        }
+    })?;
     Ok(())
 }
 
 /// # Errors
 /// The user has asked to stop.
 pub(crate) fn check() -> Result<()> {
-    if INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+    if INTERRUPTED.load(Ordering::Relaxed) {
         bail!("interrupted");
     }
     Ok(())

@@ -86,6 +86,12 @@ fn end_with(signal: Signal, harness: &mut Child, folder: &Path) {
     wait_for("the end of everything that was started", || processes_on(folder).is_empty().then_some(()));
 }
 
+/// Folders of servers inside `folder`.
+fn left_in(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("bench-harness-")).count()
+}
+
 #[test]
 fn an_experiment_leaves_its_data_its_picture_and_an_index_that_keeps_other_text() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,11 +118,20 @@ fn a_harness_that_is_ended_by_a_signal_leaves_no_server_behind() {
         let mut harness = endless(folder.path());
         wait_for("three members", || (members_on(folder.path()) == 3).then_some(()));
         end_with(signal, &mut harness, folder.path());
-        let left = fs::read_dir(folder.path()).unwrap().flatten();
-        let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("bench-harness-"));
         // What nobody can remove after a kill, the next run does.
-        assert_eq!(left.count(), usize::from(signal == Signal::KILL), "after {signal:?}");
+        assert_eq!(left_in(folder.path()), usize::from(signal == Signal::KILL), "after {signal:?}");
     }
+}
+
+#[test]
+fn a_harness_that_timeout_ends_tidies_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut harness = endless(folder.path());
+    wait_for("three members", || (members_on(folder.path()) == 3).then_some(()));
+    // One for the process and one for its group, as timeout(1) sends them.
+    kill_process(Pid::from_child(&harness), Signal::TERM).unwrap();
+    end_with(Signal::TERM, &mut harness, folder.path());
+    assert_eq!(left_in(folder.path()), 0);
 }
 
 #[test]
