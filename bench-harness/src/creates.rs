@@ -119,7 +119,7 @@ pub(crate) fn create_synchronously(
     let parents: Vec<String> = (0..clients).map(|index| format!("{root}/{index:04}")).collect();
     session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parents[index], b""))?;
     let sources = parents.iter().map(|parent| source(parent)).collect();
-    load.around.begin_together()?;
+    load.around.begin_with(&mut sessions)?;
     let from = Instant::now() + load.warmup;
     let schedule = Schedule { outstanding: 1, from, to: from + load.window, arrivals: None };
     under_load(sessions, sources, 1, schedule, load.around)?.finish(schedule, load.around)

@@ -20,6 +20,7 @@ use ringkeeper_wire::{ErrorCode, EventType, GetChildrenResponse, Record, Watcher
 use crate::connection::{self, Connection};
 use crate::fault::Fault;
 use crate::session::{self, Session};
+use crate::window::Rate;
 use crate::{interrupt, reply, request};
 
 /// Name of the znode that says that all are there.
@@ -39,11 +40,17 @@ pub(crate) struct Crossed {
 }
 
 /// Has `clients` enter and leave `barriers` barriers, the znodes `<root>/n0000000` and so on, which are there and empty.
-pub(crate) fn cross(servers: &[SocketAddr], root: &str, clients: usize, barriers: usize) -> Result<Crossed> {
+/// `rate` is told of requests.
+pub(crate) fn cross(
+    servers: &[SocketAddr],
+    root: &str,
+    (clients, barriers): (usize, usize),
+    rate: &mut Rate<'_>,
+) -> Result<Crossed> {
     let sessions = Session::open_all(servers, clients)?;
     let started = Instant::now();
     let mut crossing = Crossing::new(sessions, root, barriers)?;
-    crossing.run()?;
+    crossing.run(rate)?;
     let elapsed = started.elapsed();
     let requests = crossing.requests;
     session::close_all(crossing.into_sessions()?)?;
@@ -87,7 +94,7 @@ impl Crossing {
         Ok(Self { poll, clients, ledger, scratch: connection::scratch(), requests: 0 })
     }
 
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self, rate: &mut Rate<'_>) -> Result<()> {
         let Self { poll, clients, ledger, scratch, requests } = self;
         let mut events = Events::with_capacity(clients.len());
         for client in &mut *clients {
@@ -111,6 +118,7 @@ impl Crossing {
                 let turned = clients[number].turn(scratch, event.is_read_closed(), ledger);
                 *requests += turned.with_context(|| format!("client {number}"))?;
             }
+            rate.look(*requests);
         }
         Ok(())
     }

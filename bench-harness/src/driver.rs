@@ -23,6 +23,9 @@ use crate::timeline::Timeline;
 /// Silence after which outstanding replies count as missing.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// How often it is looked for sessions that have been idle for long.
+const LOOK_FOR_IDLE_EVERY: Duration = Duration::from_secs(1);
+
 /// How long an idle thread waits before it looks at the clock and for an interrupt.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
@@ -153,6 +156,8 @@ struct Driver<'t, S: Source> {
     tally: &'t mut Tally,
     replies: &'t AtomicU64,
     last_progress: Instant,
+    /// When it was looked for idle sessions last.
+    looked_for_idle: Instant,
     agenda: Option<Agenda>,
 }
 
@@ -178,6 +183,7 @@ impl<'t, S: Source> Driver<'t, S> {
             tally,
             replies,
             last_progress,
+            looked_for_idle: last_progress,
             agenda,
         })
     }
@@ -198,6 +204,7 @@ impl<'t, S: Source> Driver<'t, S> {
             self.check_patience(now)?;
             if issuing {
                 self.issue_due()?;
+                self.keep_alive(now)?;
             }
             self.wait(&mut events)?;
             for event in events.iter().filter(|event| event.token() != ALARM) {
@@ -263,6 +270,21 @@ impl<'t, S: Source> Driver<'t, S> {
         agenda.set_alarm(now)
     }
 
+    /// Pings the sessions that have nothing to do: in a slow open loop each has its turn rarely, and sources come to an end
+    /// at different times.
+    fn keep_alive(&mut self, now: Instant) -> Result<()> {
+        if now.saturating_duration_since(self.looked_for_idle) < LOOK_FOR_IDLE_EVERY {
+            return Ok(());
+        }
+        self.looked_for_idle = now;
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if lane.keep_alive(now).with_context(|| format!("session {index}"))? {
+                self.last_progress = now;
+            }
+        }
+        Ok(())
+    }
+
     fn is_drained(&self, issuing: bool) -> bool {
         if issuing { self.lanes.iter().all(Lane::is_done) } else { self.outstanding() == 0 }
     }
@@ -274,7 +296,7 @@ impl<'t, S: Source> Driver<'t, S> {
     fn check_patience(&self, now: Instant) -> Result<()> {
         interrupt::check()?;
         let silence = now.saturating_duration_since(self.last_progress);
-        if silence > SILENCE_MAX {
+        if silence > SILENCE_MAX && self.outstanding() > 0 {
             return Err(Fault::Missing { outstanding: self.outstanding(), silence }.into());
         }
         Ok(())
@@ -340,6 +362,7 @@ mod tests {
 
     use super::*;
     use crate::request;
+    use crate::session::IDLE_MAX;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -470,5 +493,31 @@ mod tests {
         // Which one depends on whether the server had read all requests before it closed.
         let reset = matches!(&fault, Fault::Io(error) if error.kind() == std::io::ErrorKind::ConnectionReset);
         assert!(reset || matches!(fault, Fault::Closed), "{fault}");
+    }
+
+    #[test]
+    fn an_idle_session_is_pinged_and_its_replies_stay_in_order() {
+        let (told, pings) = std::sync::mpsc::channel();
+        let server = server(move |xid, out| {
+            if xid == ringkeeper_wire::xid::PING.0 {
+                told.send(()).unwrap();
+            }
+            put_reply(out, xid, 1, 0, if xid == ringkeeper_wire::xid::PING.0 { b"" } else { b"ok" });
+        });
+        let now = Instant::now();
+        let schedule = Schedule { outstanding: 4, from: now, to: now + HOUR, arrivals: None };
+        let (mut tally, replies) = (Tally::new(), AtomicU64::new(0));
+        let loaded = vec![(Session::open(server).unwrap(), Requests { left: 10 })];
+        let mut driver = Driver::new(loaded, schedule, &mut tally, &replies).unwrap();
+        driver.keep_alive(now).unwrap();
+        assert!(pings.try_recv().is_err(), "it has not been idle for long");
+        for _ in 0..2 {
+            // The second time, the first ping is still on its way.
+            driver.looked_for_idle = now;
+            driver.keep_alive(Instant::now() + IDLE_MAX).unwrap();
+        }
+        driver.run().unwrap();
+        assert_eq!((driver.outstanding(), tally.operations), (0, 10));
+        assert_eq!(pings.try_iter().count(), 1);
     }
 }

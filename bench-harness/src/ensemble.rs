@@ -9,11 +9,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
 use crate::compare::System;
 use crate::interrupt;
 use crate::server_cpu::ServerProcesses;
+use crate::work_folder::WorkFolder;
 
 /// How long servers may take to find a leader and follow it.
 const START_MAX: Duration = Duration::from_secs(120);
@@ -30,7 +30,7 @@ const LOG_LINES_SHOWN: usize = 10;
 pub(crate) struct Ensemble {
     members: Vec<Member>,
     system: System,
-    _folder: TempDir,
+    _folder: WorkFolder,
 }
 
 struct Member {
@@ -52,7 +52,8 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    fn of_all(ports: &[u16]) -> Vec<Self> {
+    /// Seats for servers that have three of the ports each.
+    pub(crate) fn of_all(ports: &[u16]) -> Vec<Self> {
         let seat = |(id, ports): (usize, &[u16])| {
             let &[client, quorum, election] = ports else { unreachable!("chunks of three") };
             Self { id, client, quorum, election }
@@ -70,7 +71,7 @@ impl Ensemble {
     /// Starts `count` servers in folders of their own inside `work_dir`, on three ports each from `port` on or, without
     /// one, on any that are free.
     pub(crate) fn start(system: &System, count: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ensemble-").tempdir_in(work_dir)?;
+        let folder = WorkFolder::new("ensemble", work_dir)?;
         let seats: Vec<Seat> = Seat::of_all(&ports(count, port)?);
         let mut members = Vec::new();
         for seat in &seats {
@@ -163,11 +164,16 @@ impl Ensemble {
     pub(crate) fn log_tails(&self) -> String {
         let tail = |member: &Member| {
             let log = fs::read_to_string(member.folder.join("server.log")).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+            last_lines(&log)
         };
         self.members.iter().map(tail).collect::<Vec<_>>().join("\n\n")
     }
+}
+
+/// What is shown with an error of a process that has said this.
+pub(crate) fn last_lines(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
 
 impl Drop for Ensemble {

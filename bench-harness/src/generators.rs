@@ -16,6 +16,7 @@
 mod report;
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,9 @@ const READY: &str = "ready";
 /// session alive meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How long a report may be missing whose generator has passed the barrier behind it.
+const REPORT_MAX: Duration = Duration::from_secs(10);
+
 /// What all of them do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invitation {
@@ -55,7 +59,7 @@ pub(crate) struct Invitation {
     /// Of all generators together, as the following two.
     pub(crate) sessions: usize,
     pub(crate) outstanding: usize,
-    pub(crate) outstanding_total: usize,
+    pub(crate) outstanding_total: Option<usize>,
 }
 
 impl Invitation {
@@ -70,6 +74,8 @@ pub(crate) struct Generators {
     name: String,
     root: String,
     count: usize,
+    /// The names of all others, once they are here.
+    others: Vec<String>,
     /// Barriers so far.
     passed: Cell<u32>,
     calls: RefCell<Session>,
@@ -85,7 +91,7 @@ impl Generators {
         invitation: &Invitation,
         waiting: impl Fn(usize),
     ) -> Result<Self> {
-        let generators = Self::connect(servers, FIRST_NAME, invitation)?;
+        let mut generators = Self::connect(servers, FIRST_NAME, invitation)?;
         let text = serde_json::to_vec(invitation)?;
         generators.create(ROOT, b"")?;
         generators.create(&invitation.root, b"")?;
@@ -97,7 +103,7 @@ impl Generators {
             "{FIRST} is there: another run is going on, or was killed less than a session's time-out ago"
         );
         generators.sweep()?;
-        generators.wait_for_all(waiting)?;
+        generators.others = generators.wait_for_all(waiting)?;
         Ok(generators)
     }
 
@@ -127,9 +133,9 @@ impl Generators {
             interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
         };
         session::close_all(vec![session])?;
-        let generators = Self::connect(servers, name, &invitation)?;
+        let mut generators = Self::connect(servers, name, &invitation)?;
         generators.arrive()?;
-        generators.wait_for_all(|_| {})?;
+        generators.others = generators.wait_for_all(|_| {})?;
         Ok((generators, invitation))
     }
 
@@ -140,10 +146,16 @@ impl Generators {
             name: name.to_owned(),
             root: invitation.root.clone(),
             count: invitation.count,
+            others: Vec::new(),
             passed: Cell::new(0),
             calls: RefCell::new(calls?),
             watches: RefCell::new(watches?),
         })
+    }
+
+    /// A number of this one's own, the same in every run of this name: not all of them are to send at the same moments.
+    pub(crate) fn seed(&self) -> u64 {
+        if self.is_first() { 0 } else { BuildHasherDefault::<DefaultHasher>::default().hash_one(&self.name) }
     }
 
     /// How many there are.
@@ -163,10 +175,11 @@ impl Generators {
         Ok(())
     }
 
-    fn wait_for_all(&self, waiting: impl Fn(usize)) -> Result<()> {
+    /// Waits until as many are here as there are to be; the names of the others.
+    fn wait_for_all(&self, waiting: impl Fn(usize)) -> Result<Vec<String>> {
         let mut missing = 0;
         loop {
-            let names = self.children(&format!("{}/here", self.root))?;
+            let mut names = self.children(&format!("{}/here", self.root))?;
             ensure!(
                 names.iter().any(|name| name == FIRST_NAME),
                 "the first generator is gone: start both again"
@@ -174,7 +187,8 @@ impl Generators {
             let here = names.len();
             ensure!(here <= self.count, "{here} generators instead of {}", self.count);
             if here == self.count {
-                return Ok(());
+                names.retain(|name| *name != self.name);
+                return Ok(names);
             }
             if missing != self.count - here {
                 missing = self.count - here;
@@ -185,28 +199,53 @@ impl Generators {
     }
 
     /// The first half of the double barrier: returns when all are here, on all of them within a notification's time.
-    pub(crate) fn begin_together(&self) -> Result<()> {
+    /// `meanwhile` is called now and then while others are waited for.
+    pub(crate) fn begin_together(&self, meanwhile: impl FnMut() -> Result<()>) -> Result<()> {
         self.passed.set(self.passed.get() + 1);
-        self.meet("enter", b"").map(drop)
+        self.meet("enter", b"", meanwhile).map(drop)
     }
 
     /// The second half: what all have measured.
     pub(crate) fn end_together(&self, own: Measurement) -> Result<Measurement> {
-        let place = self.meet("leave", &report::encode(&own)?)?;
+        let place = self.meet("leave", &report::encode(&own)?, || Ok(()))?;
         let mut all = own;
-        for name in self.children(&place)?.into_iter().filter(|name| name != READY && *name != self.name) {
-            let path = format!("{place}/{name}");
-            let mut calls = self.calls.borrow_mut();
-            let body = calls.call(|out, xid| request::get_data(out, xid, &path, false))?;
-            let data = GetDataResponse::from_bytes(body)?.data.unwrap_or_default();
-            report::add(&mut all, &name, data).with_context(|| format!("the report of generator {name}"))?;
+        for (name, report) in self.reports(&place)? {
+            report::add(&mut all, &name, &report)
+                .with_context(|| format!("the report of generator {name}"))?;
         }
         Ok(all)
     }
 
+    /// The reports of all others, each with its name.
+    fn reports(&self, place: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let deadline = Instant::now() + REPORT_MAX;
+        loop {
+            // The notification came on another session: what is read on this one may be older.
+            self.calls.borrow_mut().call(|out, xid| request::sync(out, xid, place))?;
+            let missing = absent(&self.others, &self.children(place)?);
+            if missing.is_empty() {
+                break;
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "generator(s) {} left {place} without a report of the window: all must be of this version",
+                missing.join(", ")
+            );
+            interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
+        }
+        let read = |name: &String| {
+            let mut calls = self.calls.borrow_mut();
+            let body =
+                calls.call(|out, xid| request::get_data(out, xid, &format!("{place}/{name}"), false))?;
+            let data = GetDataResponse::from_bytes(body)?.data.unwrap_or_default();
+            Ok((name.clone(), data.to_vec()))
+        };
+        self.others.iter().map(read).collect()
+    }
+
     /// After everything: waits for the others once more. The first one removes the znodes when they are gone.
     pub(crate) fn part(self) -> Result<()> {
-        self.meet("end", b"")?;
+        self.meet("end", b"", || Ok(()))?;
         if self.is_first() {
             while self.here()? > 1 {
                 interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
@@ -233,7 +272,7 @@ impl Generators {
     }
 
     /// Waits at a barrier until all are there, with `data` for the others; where it is.
-    fn meet(&self, half: &str, data: &[u8]) -> Result<String> {
+    fn meet(&self, half: &str, data: &[u8], mut meanwhile: impl FnMut() -> Result<()>) -> Result<String> {
         let place = format!("{}/{:05}-{half}", self.root, self.passed.get());
         self.create(&place, b"")?;
         let ready = format!("{place}/{READY}");
@@ -250,12 +289,18 @@ impl Generators {
         }
         while !watches.is_notified_within(LOOK_EVERY)? {
             interrupt::check()?;
-            let here = self.children(&format!("{}/here", self.root))?.len();
-            ensure!(
-                here == self.count,
-                "only {here} of {} generators are left: this one ends too",
-                self.count
-            );
+            meanwhile()?;
+            let here = self.children(&format!("{}/here", self.root))?;
+            let gone = absent(&self.others, &here);
+            if gone.is_empty() {
+                continue;
+            }
+            // One that has passed the last barrier may be gone before this one hears of it.
+            if watches.is_notified_within(LOOK_EVERY)? {
+                break;
+            }
+            let (left, count, gone) = (here.len(), self.count, gone.join(", "));
+            bail!("only {left} of {count} generators are left, without {gone}: this one ends too");
         }
         Ok(place)
     }
@@ -289,6 +334,11 @@ impl Drop for Generators {
             let _ = session.borrow_mut().send(request::close_session);
         }
     }
+}
+
+/// Those of `names` that are not among `found`.
+fn absent<'n>(names: &'n [String], found: &[String]) -> Vec<&'n str> {
+    names.iter().filter(|name| !found.contains(name)).map(String::as_str).collect()
 }
 
 fn code(fault: &Fault) -> Option<ErrorCode> {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mio::{Registry, Token};
+use ringkeeper_wire::xid::PING;
 
 use crate::connection::Connection;
 use crate::fault::Fault;
-use crate::reply;
-use crate::session::Session;
+use crate::session::{IDLE_MAX, Session};
+use crate::{reply, request};
 
 /// Where a session's requests come from, and what their replies must be.
 pub(crate) trait Source {
@@ -47,6 +48,10 @@ pub(crate) struct Lane<S: Source> {
     counting: usize,
     zxid_seen: i64,
     exhausted: bool,
+    /// When anything was sent last.
+    sent_at: Instant,
+    /// Pings without an answer.
+    pings: usize,
 }
 
 impl<S: Source> Lane<S> {
@@ -63,6 +68,8 @@ impl<S: Source> Lane<S> {
             counting: 0,
             zxid_seen: 0,
             exhausted: false,
+            sent_at: Instant::now(),
+            pings: 0,
         })
     }
 
@@ -71,7 +78,7 @@ impl<S: Source> Lane<S> {
     /// # Panics
     /// Requests are outstanding.
     pub(crate) fn into_session(self, registry: &Registry) -> Result<Session> {
-        assert!(self.outstanding.is_empty(), "a lane is given back before its replies have come");
+        assert!(self.outstanding() == 0, "a lane is given back before its replies have come");
         let stream = self.connection.into_stream(registry)?;
         Ok(Session::resume(stream.into(), self.next_xid)?)
     }
@@ -106,7 +113,19 @@ impl<S: Source> Lane<S> {
         self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
         let counts = self.source.counts(&expected);
         self.counting += usize::from(counts);
+        self.sent_at = sent_at;
         self.outstanding.push_back(Outstanding { xid, sent_at, counts, expected });
+    }
+
+    /// If it has been idle for long: sends a ping, so that the session does not expire. Whether it did.
+    pub(crate) fn keep_alive(&mut self, now: Instant) -> Result<bool, Fault> {
+        let idle = self.outstanding() == 0 && now.saturating_duration_since(self.sent_at) >= IDLE_MAX;
+        if idle {
+            request::ping(self.connection.out());
+            (self.sent_at, self.pings) = (now, self.pings + 1);
+            self.flush()?;
+        }
+        Ok(idle)
     }
 
     /// Sends what has been issued.
@@ -122,9 +141,13 @@ impl<S: Source> Lane<S> {
         to_end: bool,
         mut completed: impl FnMut(Instant, Duration),
     ) -> Result<(), Fault> {
-        let Self { connection, source, outstanding, counting, zxid_seen, .. } = self;
+        let Self { connection, source, outstanding, counting, zxid_seen, pings, .. } = self;
         connection.receive(scratch, to_end, |payload, at| {
             let (header, body) = reply::split(payload)?;
+            if header.xid == PING && *pings > 0 {
+                *pings -= 1;
+                return Ok(());
+            }
             let Some(oldest) = outstanding.pop_front() else { return Err(Fault::Unasked(header.xid.0)) };
             let xid = oldest.xid;
             reply::check(&header, xid)?;
@@ -141,13 +164,13 @@ impl<S: Source> Lane<S> {
         })
     }
 
-    /// Number of requests without a reply.
+    /// Number of requests without a reply, pings included.
     pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding.len()
+        self.outstanding.len() + self.pings
     }
 
     /// Whether the source has no more and all replies have come.
     pub(crate) fn is_done(&self) -> bool {
-        self.exhausted && self.outstanding.is_empty()
+        self.exhausted && self.outstanding() == 0
     }
 }

@@ -1,5 +1,5 @@
 //! What the machine itself did during a window: a figure is none if it swapped, was throttled, or had its processors
-//! taken away by the host.
+//! taken away by the host or by processes that are not measured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,8 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 
 use crate::cores;
 use crate::measure::as_f64;
+use crate::others::{self, Others, Processes};
+use crate::server_cpu::ServerProcesses;
 
 /// Share of processor time that a host may take before a window counts for nothing.
 const STOLEN_MAX: f64 = 0.10;
@@ -21,44 +23,56 @@ const IDLE_WHILE_FULL: f64 = 0.10;
 /// Where control groups are, if there are any.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
+/// Whether the servers are on the cores that are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Servers {
+    Here,
+    /// On other machines, or nobody knows.
+    Elsewhere,
+}
+
 /// The machine's counters at one moment; of its cores, those that serve.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
+    /// Of all its cores.
+    machine_ticks: u64,
     all_ticks: u64,
     idle_ticks: u64,
     stolen_ticks: u64,
     swapped_pages: i64,
     throttled_periods: u64,
+    processes: Processes,
 }
 
 /// What it did between two moments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MachineUse {
     idle_share: f64,
     stolen_share: f64,
+    /// Of all its cores.
+    others_share: f64,
+    others: Others,
     swapped_pages: i64,
     throttled_periods: u64,
 }
 
 impl Machine {
-    /// The counters now; what this machine does not count stays 0.
-    pub(crate) fn now() -> Self {
-        let cores = KernelStats::current().map(|stats| stats.cpu_time).unwrap_or_default();
-        let cores = cores.iter().enumerate().filter(|(core, _)| cores::serves(*core));
+    /// The counters now; what this machine does not count stays 0. `servers`: those that the harness has not started.
+    pub(crate) fn now(servers: Option<&ServerProcesses>) -> Self {
+        let all = KernelStats::current().map(|stats| stats.cpu_time).unwrap_or_default();
+        let cores = all.iter().enumerate().filter(|(core, _)| cores::serves(*core));
         let ticks = |of: fn(&CpuTime) -> u64| cores.clone().map(|(_, core)| of(core)).sum::<u64>();
-        let idle_ticks = ticks(|core| core.idle + core.iowait.unwrap_or(0));
-        let stolen_ticks = ticks(|core| core.steal.unwrap_or(0));
-        let busy_ticks = ticks(|core| {
-            core.user + core.nice + core.system + core.irq.unwrap_or(0) + core.softirq.unwrap_or(0)
-        });
+        let (idle_ticks, stolen_ticks) = (ticks(idle), ticks(stolen));
         let pages = procfs::vmstat().unwrap_or_default();
         let swapped = |name| pages.get(name).copied().unwrap_or(0);
         Self {
-            all_ticks: busy_ticks + idle_ticks + stolen_ticks,
+            machine_ticks: all.iter().map(|core| busy(core) + idle(core) + stolen(core)).sum(),
+            all_ticks: ticks(busy) + idle_ticks + stolen_ticks,
             idle_ticks,
             stolen_ticks,
             swapped_pages: swapped("pswpin") + swapped("pswpout"),
             throttled_periods: throttled_periods() + thermal_throttles(),
+            processes: Processes::now(servers),
         }
     }
 
@@ -66,9 +80,13 @@ impl Machine {
     pub(crate) fn since(&self, earlier: &Self) -> MachineUse {
         let all = as_f64(self.all_ticks.saturating_sub(earlier.all_ticks)).max(1.0);
         let share = |now: u64, then: u64| as_f64(now.saturating_sub(then)) / all;
+        let others = self.processes.since(&earlier.processes);
+        let machine = as_f64(self.machine_ticks.saturating_sub(earlier.machine_ticks)).max(1.0);
         MachineUse {
             idle_share: share(self.idle_ticks, earlier.idle_ticks),
             stolen_share: share(self.stolen_ticks, earlier.stolen_ticks),
+            others_share: as_f64(others.ticks) / machine,
+            others,
             swapped_pages: self.swapped_pages - earlier.swapped_pages,
             throttled_periods: self.throttled_periods.saturating_sub(earlier.throttled_periods),
         }
@@ -78,12 +96,39 @@ impl Machine {
 impl MachineUse {
     /// Nobody has wanted anything.
     #[cfg(test)]
-    pub(crate) const ALL_IDLE: Self =
-        Self { idle_share: 1.0, stolen_share: 0.0, swapped_pages: 0, throttled_periods: 0 };
+    pub(crate) const ALL_IDLE: Self = Self {
+        idle_share: 1.0,
+        stolen_share: 0.0,
+        others_share: 0.0,
+        others: Others { ticks: 0, busiest: None },
+        swapped_pages: 0,
+        throttled_periods: 0,
+    };
 
     /// Why a window with this use counts for nothing; empty if it counts. `busiest_thread` is the CPU time of the load
     /// thread that has used most, as a share of the window.
-    pub(crate) fn objections(&self, busiest_thread: f64) -> Vec<String> {
+    pub(crate) fn objections(&self, busiest_thread: f64, servers: Servers) -> Vec<String> {
+        let mut objections = self.disturbances();
+        let full = busiest_thread * 100.0;
+        match servers {
+            Servers::Here if busiest_thread >= THREAD_FULL && self.idle_share > IDLE_WHILE_FULL => {
+                objections.push(format!(
+                    "the load generator was the limit: a thread of it {full:.0} % busy, the servers' cores {:.0} % idle",
+                    self.idle_share * 100.0
+                ));
+            }
+            // Whether they had time left cannot be seen from here.
+            Servers::Elsewhere if busiest_thread >= THREAD_FULL => objections.push(format!(
+                "the load generator may have been the limit: a thread of it {full:.0} % busy, the servers elsewhere; \
+                 take more --threads or --generators"
+            )),
+            _ => {}
+        }
+        objections
+    }
+
+    /// What has disturbed the window, and may not disturb the next one; empty if nothing has.
+    pub(crate) fn disturbances(&self) -> Vec<String> {
         let mut objections = Vec::new();
         if self.swapped_pages > 0 {
             objections.push(format!("the machine swapped {} pages", self.swapped_pages));
@@ -95,14 +140,27 @@ impl MachineUse {
             let percent = self.stolen_share * 100.0;
             objections.push(format!("the host took {percent:.0} % of the processors' time"));
         }
-        if busiest_thread >= THREAD_FULL && self.idle_share > IDLE_WHILE_FULL {
-            let (full, idle) = (busiest_thread * 100.0, self.idle_share * 100.0);
-            objections.push(format!(
-                "the load generator was the limit: a thread of it {full:.0} % busy, the servers' cores {idle:.0} % idle"
-            ));
+        if self.others_share > others::share_max() {
+            let percent = self.others_share * 100.0;
+            let most = self.others.busiest.as_ref();
+            let most = most.map(|(name, pid)| format!(", most of it {name} (process {pid})"));
+            let most = most.unwrap_or_default();
+            objections.push(format!("other processes took {percent:.0} % of the processors' time{most}"));
         }
         objections
     }
+}
+
+fn busy(core: &CpuTime) -> u64 {
+    core.user + core.nice + core.system + core.irq.unwrap_or(0) + core.softirq.unwrap_or(0)
+}
+
+fn idle(core: &CpuTime) -> u64 {
+    core.idle + core.iowait.unwrap_or(0)
+}
+
+fn stolen(core: &CpuTime) -> u64 {
+    core.steal.unwrap_or(0)
 }
 
 /// Of the control groups that the harness is in, and those above them, as far as they can be seen from here.
@@ -150,37 +208,74 @@ fn thermal_throttles() -> u64 {
 mod tests {
     use super::*;
 
-    const QUIET: Machine =
-        Machine { all_ticks: 0, idle_ticks: 0, stolen_ticks: 0, swapped_pages: 5, throttled_periods: 2 };
+    fn quiet() -> Machine {
+        Machine {
+            machine_ticks: 0,
+            all_ticks: 0,
+            idle_ticks: 0,
+            stolen_ticks: 0,
+            swapped_pages: 5,
+            throttled_periods: 2,
+            processes: Processes::default(),
+        }
+    }
 
-    #[test]
-    fn an_idle_machine_beside_a_full_generator_is_an_objection() {
-        let later = Machine { all_ticks: 200, idle_ticks: 40, ..QUIET };
-        let objections = later.since(&QUIET).objections(0.97);
-        assert_eq!(objections.len(), 1);
-        assert!(objections[0].starts_with("the load generator was the limit"), "{objections:?}");
-        assert!(later.since(&QUIET).objections(0.80).is_empty());
-        let busy = Machine { all_ticks: 200, idle_ticks: 2, ..QUIET };
-        assert!(busy.since(&QUIET).objections(0.97).is_empty());
+    fn later() -> Machine {
+        Machine { machine_ticks: 200, all_ticks: 200, ..quiet() }
     }
 
     #[test]
-    fn swapping_throttling_and_theft_are_an_objection_each() {
+    fn an_idle_machine_beside_a_full_generator_is_an_objection() {
+        let half_idle = Machine { idle_ticks: 40, ..later() }.since(&quiet());
+        let objections = half_idle.objections(0.97, Servers::Here);
+        assert_eq!(objections.len(), 1);
+        assert!(objections[0].starts_with("the load generator was the limit"), "{objections:?}");
+        assert!(half_idle.objections(0.80, Servers::Here).is_empty());
+        let busy = Machine { idle_ticks: 2, ..later() }.since(&quiet());
+        assert!(busy.objections(0.97, Servers::Here).is_empty());
+    }
+
+    #[test]
+    fn a_full_generator_is_an_objection_by_itself_where_the_servers_are_elsewhere() {
+        let busy = Machine { idle_ticks: 2, ..later() }.since(&quiet());
+        let objections = busy.objections(0.97, Servers::Elsewhere);
+        assert_eq!(objections.len(), 1);
+        assert!(objections[0].starts_with("the load generator may have been the limit"), "{objections:?}");
+        assert!(busy.objections(0.80, Servers::Elsewhere).is_empty());
+        assert!(busy.disturbances().is_empty(), "the same again would be no better");
+    }
+
+    #[test]
+    fn swapping_throttling_and_theft_are_a_disturbance_each() {
         let cases = [
-            (Machine { swapped_pages: 6, ..QUIET }, "the machine swapped 1 pages"),
-            (Machine { throttled_periods: 4, ..QUIET }, "the processors were throttled 2 times"),
-            (Machine { stolen_ticks: 50, ..QUIET }, "the host took 25 % of the processors' time"),
+            (Machine { swapped_pages: 6, ..later() }, "the machine swapped 1 pages"),
+            (Machine { throttled_periods: 4, ..later() }, "the processors were throttled 2 times"),
+            (Machine { stolen_ticks: 50, ..later() }, "the host took 25 % of the processors' time"),
         ];
         for (later, words) in cases {
-            let later = Machine { all_ticks: 200, ..later };
-            assert_eq!(later.since(&QUIET).objections(0.1), [words]);
+            assert_eq!(later.since(&quiet()).objections(0.1, Servers::Here), [words]);
+            assert_eq!(later.since(&quiet()).disturbances(), [words]);
         }
     }
 
     #[test]
     fn a_little_theft_is_none() {
-        let later = Machine { all_ticks: 200, stolen_ticks: 20, ..QUIET };
-        assert!(later.since(&QUIET).objections(0.1).is_empty());
+        let later = Machine { stolen_ticks: 20, ..later() };
+        assert!(later.since(&quiet()).disturbances().is_empty());
+    }
+
+    #[test]
+    fn a_neighbour_that_computes_is_a_disturbance_with_its_name() {
+        let neighbour = |ticks| MachineUse {
+            others_share: ticks / 200.0,
+            others: Others { ticks: 1, busiest: Some(("rustc".into(), 42)) },
+            ..MachineUse::ALL_IDLE
+        };
+        assert!(neighbour(20.0).disturbances().is_empty());
+        assert_eq!(
+            neighbour(30.0).disturbances(),
+            ["other processes took 15 % of the processors' time, most of it rustc (process 42)"]
+        );
     }
 
     #[test]
@@ -207,9 +302,9 @@ mod tests {
 
     #[test]
     fn this_machine_counts_its_time() {
-        let before = Machine::now();
+        let before = Machine::now(None);
         // Longer than a tick.
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(Machine::now().all_ticks > before.all_ticks);
+        assert!(Machine::now(None).all_ticks > before.all_ticks);
     }
 }

@@ -26,9 +26,12 @@ mod machine;
 mod measure;
 mod mix;
 mod open_loop;
+mod others;
 mod page_cache;
 mod paper;
 mod payload;
+mod progress;
+mod raftkeeper_mix;
 mod ratio;
 mod regress;
 mod reply;
@@ -40,6 +43,7 @@ mod storage;
 mod supervise;
 mod timeline;
 mod window;
+mod work_folder;
 
 use std::process::ExitCode;
 

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use crate::driver::{Schedule, Tally, drive};
 use crate::interrupt;
 use crate::lane::Source;
+use crate::machine::Servers;
 use crate::mix::Mix;
 use crate::open_loop::Arrivals;
 use crate::session::{self, Session};
@@ -51,6 +52,8 @@ pub(crate) struct Measurement {
     pub(crate) server_cpu: Option<Duration>,
     /// Why the window counts for nothing, although every reply was right; empty if it counts.
     pub(crate) objections: Vec<String>,
+    /// Something else than the load is among the reasons: measured again, it may count.
+    pub(crate) disturbed: bool,
 }
 
 impl Measurement {
@@ -88,7 +91,8 @@ fn late_percent(tally: &Tally) -> f64 {
 /// What speaks against a window.
 fn objections(tally: &Tally, seen: &Seen, window: Duration) -> Vec<String> {
     let busiest_thread = tally.busiest_thread.as_secs_f64() / window.as_secs_f64();
-    let mut objections = seen.machine.objections(busiest_thread);
+    let servers = if seen.server_cpu.is_some() { Servers::Here } else { Servers::Elsewhere };
+    let mut objections = seen.machine.objections(busiest_thread, servers);
     let late = late_percent(tally);
     if late > LATE_PERCENT_MAX {
         objections.push(format!("the load generator was late with {late:.0} % of the requests"));
@@ -111,10 +115,11 @@ pub(crate) const fn as_f64(count: u64) -> f64 {
 /// A server cannot be reached, a reply is wrong, out of order or missing, or the user interrupts.
 pub(crate) fn measure(servers: &[SocketAddr], around: Surroundings<'_>, load: &Load) -> Result<Measurement> {
     let mut sessions = Session::open_all(servers, load.sessions)?;
+    let load = &Load { seed: load.seed ^ around.seed(), ..load.clone() };
     let layout = Layout::create(&mut sessions, load)?;
     let sources = (0..load.sessions).map(|index| layout.mix(index, load)).collect();
     let threads = load.threads.min(load.sessions);
-    around.begin_together()?;
+    around.begin_with(&mut sessions)?;
     let from = Instant::now() + load.warmup;
     let arrivals =
         load.per_second.map(|per_second| Arrivals::new(per_second / as_f64(threads as u64), load.seed));
@@ -150,7 +155,8 @@ pub(crate) fn judge(
 ) -> Result<Measurement> {
     let window = schedule.to - schedule.from;
     let objections = objections(&tally, &seen, window);
-    let own = Measurement { tally, window, server_cpu: seen.server_cpu, objections };
+    let disturbed = !seen.machine.disturbances().is_empty();
+    let own = Measurement { tally, window, server_cpu: seen.server_cpu, objections, disturbed };
     around.end_together(own)
 }
 
@@ -259,7 +265,7 @@ fn number(znode: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{Machine, MachineUse};
+    use crate::machine::MachineUse;
 
     #[test]
     fn sessions_are_dealt_evenly_and_idle_threads_left_out() {
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_window_without_replies_or_with_late_requests_does_not_count() {
-        let quiet = || Seen { server_cpu: None, machine: Machine::now().since(&Machine::now()) };
+        let quiet = || Seen { server_cpu: None, machine: MachineUse::ALL_IDLE };
         let mut tally = Tally::new();
         let window = Duration::from_secs(1);
         assert_eq!(objections(&tally, &quiet(), window), ["no reply came inside the window"]);
@@ -290,7 +296,8 @@ mod tests {
         tally.operations = 1;
         tally.add_cpu(Duration::from_millis(990));
         tally.add(&Tally::new());
-        let found = objections(&tally, &Seen { server_cpu: None, machine }, Duration::from_secs(1));
+        let seen = Seen { server_cpu: Some(Duration::ZERO), machine };
+        let found = objections(&tally, &seen, Duration::from_secs(1));
         assert!(found.len() == 1 && found[0].starts_with("the load generator was the limit"), "{found:?}");
     }
 

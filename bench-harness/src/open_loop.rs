@@ -2,7 +2,7 @@
 //! independent clients do. Latency counts from when a request was due, so time that a server keeps everybody waiting
 //! counts for everyone who would have come meanwhile (no coordinated omission).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -41,46 +41,86 @@ impl Arrivals {
     }
 }
 
+/// When the requests of one thread are due.
+pub(crate) struct Dues {
+    arrivals: Arrivals,
+    rng: StdRng,
+    next: Instant,
+}
+
+impl Dues {
+    /// The first request is due now.
+    pub(crate) fn new(arrivals: Arrivals) -> Self {
+        Self { arrivals, rng: StdRng::seed_from_u64(arrivals.seed), next: Instant::now() }
+    }
+
+    /// When the next request is due.
+    pub(crate) const fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// When the next request should have left, if that is not after `now`.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.next;
+        if due > now {
+            return None;
+        }
+        let pause = -(1.0 - self.rng.random::<f64>()).ln() / self.arrivals.per_second;
+        self.next = due + Duration::from_secs_f64(pause);
+        Some(due)
+    }
+}
+
+/// A timer of the kernel that a poll can wait for: the poll's own time-out counts in milliseconds.
+pub(crate) struct Alarm(OwnedFd);
+
+impl Alarm {
+    /// One that is not set.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?))
+    }
+
+    /// Has it go off at `due`. Setting it again forgets that it went off.
+    pub(crate) fn set(&self, due: Instant, now: Instant) -> Result<()> {
+        // Zero would disarm the timer.
+        let left = due.saturating_duration_since(now).max(Duration::from_nanos(1));
+        let it_value = Timespec { tv_sec: left.as_secs().try_into()?, tv_nsec: left.subsec_nanos().into() };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
+        Ok(())
+    }
+}
+
+impl AsRawFd for Alarm {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// When the requests of one thread are due, and an alarm for the next of them.
 pub(crate) struct Agenda {
     /// The session that the next request goes to.
     pub(crate) next_lane: usize,
-    arrivals: Arrivals,
-    rng: StdRng,
-    next_due: Instant,
-    /// A timer of the kernel: the poll's own time-out counts in milliseconds.
-    alarm: OwnedFd,
+    dues: Dues,
+    alarm: Alarm,
 }
 
 impl Agenda {
     /// The first request is due now.
     pub(crate) fn new(arrivals: Arrivals, registry: &Registry) -> Result<Self> {
-        let alarm =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let alarm = Alarm::new()?;
         registry.register(&mut SourceFd(&alarm.as_raw_fd()), ALARM, Interest::READABLE)?;
-        let rng = StdRng::seed_from_u64(arrivals.seed);
-        Ok(Self { next_lane: 0, arrivals, rng, next_due: Instant::now(), alarm })
+        Ok(Self { next_lane: 0, dues: Dues::new(arrivals), alarm })
     }
 
     /// When the next request should have left, if that is not after `now`.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Instant> {
-        let due = self.next_due;
-        if due > now {
-            return None;
-        }
-        let pause = -(1.0 - self.rng.random::<f64>()).ln() / self.arrivals.per_second;
-        self.next_due = due + Duration::from_secs_f64(pause);
-        Some(due)
+        self.dues.take(now)
     }
 
-    /// Has the poll wake when the next request is due. Setting it again forgets an alarm that went off.
+    /// Has the poll wake when the next request is due.
     pub(crate) fn set_alarm(&self, now: Instant) -> Result<()> {
-        // Zero would disarm the timer.
-        let left = self.next_due.saturating_duration_since(now).max(Duration::from_nanos(1));
-        let it_value = Timespec { tv_sec: left.as_secs().try_into()?, tv_nsec: left.subsec_nanos().into() };
-        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
-        Ok(())
+        self.alarm.set(self.dues.next(), now)
     }
 }
 
@@ -90,12 +130,11 @@ mod tests {
 
     #[test]
     fn requests_come_at_the_rate_asked_for() {
-        let poll = mio::Poll::new().unwrap();
-        let mut agenda = Agenda::new(Arrivals::new(1000.0, 7), poll.registry()).unwrap();
-        let end = agenda.next_due + Duration::from_secs(10);
-        let mut last = agenda.next_due;
+        let mut dues = Dues::new(Arrivals::new(1000.0, 7));
+        let end = dues.next() + Duration::from_secs(10);
+        let mut last = dues.next();
         let mut count = 0_u32;
-        while let Some(due) = agenda.take_due(end) {
+        while let Some(due) = dues.take(end) {
             assert!(due >= last, "requests are due in order");
             last = due;
             count += 1;

@@ -32,16 +32,20 @@ impl ServerProcesses {
         Self::of_pids(&pids).ok()
     }
 
+    /// Their numbers.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.0.iter().map(|process| process.pid).collect()
+    }
+
     /// User and system time of all their threads so far, ended ones and kernel workers of their io_urings
     /// included.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        let ticks_per_second = procfs::ticks_per_second();
         let mut ticks = 0;
         for process in &self.0 {
             let stat = process.stat().with_context(|| format!("server process {} is gone", process.pid))?;
             ticks += stat.utime + stat.stime;
         }
-        Ok(Duration::from_millis(ticks * 1000 / ticks_per_second))
+        Ok(duration_of(ticks))
     }
 
     /// Resident memory of all of them, in bytes.
@@ -53,6 +57,17 @@ impl ServerProcesses {
         }
         Ok(kib * 1024)
     }
+}
+
+/// User and system time of everything that this process has started and that has ended: servers that it killed are among
+/// them.
+pub(crate) fn of_ended_children() -> Result<Duration> {
+    let stat = Process::myself()?.stat()?;
+    Ok(duration_of(u64::try_from(stat.cutime + stat.cstime)?))
+}
+
+fn duration_of(ticks: u64) -> Duration {
+    Duration::from_millis(ticks * 1000 / procfs::ticks_per_second())
 }
 
 /// The process that listens on `server`, an address of this machine.

@@ -13,11 +13,14 @@ use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame
 use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
+use crate::window::Rate;
 use crate::{reply, request};
 
-/// Session timeout asked for, in milliseconds. Long, for the harness sends no heartbeats: a session is
-/// either under load or gone. ZooKeeper grants at most 20 ticks, 40 s by default.
+/// Session timeout asked for, in milliseconds. ZooKeeper grants at most 20 ticks, 40 s by default.
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
+
+/// How long a session that waits for others, or for its next request, goes without a ping: a quarter of its time-out.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a server may take to accept a connection, and to answer outside a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,12 +48,22 @@ impl Session {
 
     /// Opens `count` sessions, spread evenly over `servers`.
     pub(crate) fn open_all(servers: &[SocketAddr], count: usize) -> Result<Vec<Self>> {
+        Self::open_all_told(servers, count, &mut Rate::new(None, "sessions"))
+    }
+
+    /// The same; `rate` is told of those that are open.
+    pub(crate) fn open_all_told(
+        servers: &[SocketAddr],
+        count: usize,
+        rate: &mut Rate<'_>,
+    ) -> Result<Vec<Self>> {
         let mut sessions = Vec::with_capacity(count);
         for server in servers.iter().cycle().take(count) {
             sessions.push(Self::dial(*server).with_context(|| format!("cannot reach server {server}"))?);
         }
-        for session in &mut sessions {
+        for (opened, session) in (1..).zip(&mut sessions) {
             session.finish_handshake().with_context(|| format!("no session on server {}", session.server))?;
+            rate.look(opened);
         }
         Ok(sessions)
     }
@@ -187,6 +200,20 @@ pub(crate) fn call_each(
         if let Err(fault) = session.receive() {
             return Err(fault).with_context(|| context(index, session));
         }
+    }
+    Ok(())
+}
+
+/// Lets the servers know that the clients of these sessions are there.
+pub(crate) fn ping_all(sessions: &mut [Session]) -> Result<()> {
+    let sent = sessions.iter_mut().enumerate().map(|(index, session)| {
+        request::ping(&mut session.out);
+        session.flush().with_context(|| context(index, session))
+    });
+    sent.collect::<Result<()>>()?;
+    for (index, session) in sessions.iter_mut().enumerate() {
+        let answered = session.read_frame().and_then(|frame| reply::body_of(frame, xid::PING.0).map(drop));
+        answered.with_context(|| context(index, session))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use crate::generators::Generators;
 use crate::machine::{Machine, MachineUse};
 use crate::measure::{Measurement, as_f64};
 use crate::server_cpu::ServerProcesses;
+use crate::session::{self, Session};
 use crate::{cores, interrupt};
 
 /// How often a spectator is told the rate.
@@ -18,8 +19,37 @@ const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// Somebody who watches while a window lasts.
 pub(crate) trait Spectator {
-    /// There are so many operations a second just now.
-    fn told(&self, per_second: f64);
+    /// So much of something is done, and it goes on at this rate just now.
+    fn told(&self, of: &str, so_far: u64, per_second: f64);
+}
+
+/// Tells a spectator now and then how much of something is done, and how fast it goes on.
+pub(crate) struct Rate<'s> {
+    spectator: Option<&'s dyn Spectator>,
+    of: &'static str,
+    /// When the spectator was told last, and how much was done then.
+    at: Instant,
+    told: u64,
+}
+
+impl<'s> Rate<'s> {
+    /// Of what has not begun yet.
+    pub(crate) fn new(spectator: Option<&'s dyn Spectator>, of: &'static str) -> Self {
+        Self { spectator, of, at: Instant::now(), told: 0 }
+    }
+
+    /// So much is done by now. To be called often.
+    pub(crate) fn look(&mut self, so_far: u64) {
+        let elapsed = self.at.elapsed();
+        if elapsed < TOLD_EVERY {
+            return;
+        }
+        if let Some(spectator) = self.spectator {
+            let per_second = as_f64(so_far.saturating_sub(self.told)) / elapsed.as_secs_f64();
+            spectator.told(self.of, so_far, per_second);
+        }
+        (self.at, self.told) = (Instant::now(), so_far);
+    }
 }
 
 /// Who stands around a load.
@@ -33,14 +63,37 @@ pub(crate) struct Surroundings<'s> {
 }
 
 impl<'s> Surroundings<'s> {
+    /// Nobody but who watches.
+    pub(crate) const fn spectator(spectator: &'s dyn Spectator) -> Self {
+        Self { processes: None, generators: None, spectator: Some(spectator) }
+    }
+
     /// Nobody but the servers.
     pub(crate) const fn servers(processes: Option<&'s ServerProcesses>) -> Self {
         Self { processes, generators: None, spectator: None }
     }
 
+    /// A number of this generator's own, to be mixed into what decides by chance.
+    pub(crate) fn seed(&self) -> u64 {
+        self.generators.map_or(0, Generators::seed)
+    }
+
     /// Waits until all generators are here.
     pub(crate) fn begin_together(&self) -> Result<()> {
-        self.generators.map_or(Ok(()), Generators::begin_together)
+        self.begin_with(&mut [])
+    }
+
+    /// The same, keeping `sessions` alive meanwhile.
+    pub(crate) fn begin_with(&self, sessions: &mut [Session]) -> Result<()> {
+        let Some(generators) = self.generators else { return Ok(()) };
+        let mut pinged = Instant::now();
+        generators.begin_together(|| {
+            if pinged.elapsed() >= session::IDLE_MAX {
+                session::ping_all(sessions)?;
+                pinged = Instant::now();
+            }
+            Ok(())
+        })
     }
 
     /// What all generators have measured; of one that keeps no results, what it has measured itself.
@@ -83,9 +136,9 @@ pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
         let ended = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
         let mut meter = Meter::new(&counters, around);
         meter.watch_until(schedule.from, ended)?;
-        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now());
+        let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now(around.processes));
         meter.watch_until(schedule.to, ended)?;
-        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now());
+        let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now(around.processes));
         let join = |worker: thread::ScopedJoinHandle<'_, Result<T>>| {
             worker.join().map_err(|_| anyhow!("a load thread panicked"))?
         };
@@ -98,16 +151,13 @@ pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
 /// Replies a second, of all threads, for a spectator.
 pub(crate) struct Meter<'c> {
     counters: &'c [AtomicU64],
-    /// When the spectator was told last, and what there was then.
-    at: Instant,
-    replies: u64,
-    spectator: Option<&'c dyn Spectator>,
+    rate: Rate<'c>,
 }
 
 impl<'c> Meter<'c> {
     /// One that adds up these.
     pub(crate) fn new(counters: &'c [AtomicU64], around: Surroundings<'c>) -> Self {
-        Self { counters, at: Instant::now(), replies: 0, spectator: around.spectator }
+        Self { counters, rate: Rate::new(around.spectator, "operations") }
     }
 
     /// Waits until `deadline`, or until `ended` says that there is nothing to wait for.
@@ -116,22 +166,10 @@ impl<'c> Meter<'c> {
     /// The user has asked to stop.
     pub(crate) fn watch_until(&mut self, deadline: Instant, ended: impl Fn() -> bool) -> Result<()> {
         while Instant::now() < deadline && !ended() {
-            interrupt::sleep_until(deadline.min(self.at + TOLD_EVERY), &ended)?;
-            self.tell();
+            interrupt::sleep_until(deadline.min(self.rate.at + TOLD_EVERY), &ended)?;
+            self.rate.look(self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum());
         }
         interrupt::check()
-    }
-
-    fn tell(&mut self) {
-        let elapsed = self.at.elapsed();
-        if elapsed < TOLD_EVERY {
-            return;
-        }
-        let replies = self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
-        if let Some(spectator) = self.spectator {
-            spectator.told(as_f64(replies - self.replies) / elapsed.as_secs_f64());
-        }
-        (self.at, self.replies) = (Instant::now(), replies);
     }
 }
 
@@ -144,7 +182,7 @@ mod tests {
     struct Listener(RefCell<Vec<f64>>);
 
     impl Spectator for Listener {
-        fn told(&self, per_second: f64) {
+        fn told(&self, _: &str, _: u64, per_second: f64) {
             self.0.borrow_mut().push(per_second);
         }
     }

@@ -86,6 +86,8 @@ pub struct Shard {
     readable: VecDeque<ConnId>,
     /// Connections with input that waits until the shard's bounds allow it, each once.
     stalled: VecDeque<Slot>,
+    /// The one of them whose turn it is.
+    resumed: Option<Slot>,
     /// Connections with reads to run at the end of the current step.
     to_drain: Vec<Slot>,
     /// Connections that may still be without a session, oldest first.
@@ -122,6 +124,7 @@ impl Shard {
             dirty: VecDeque::new(),
             readable: VecDeque::new(),
             stalled: VecDeque::new(),
+            resumed: None,
             to_drain: Vec::new(),
             sessionless: VecDeque::new(),
             outstanding: 0,
@@ -489,9 +492,12 @@ impl Shard {
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
         let own_room = connection.outbox.len() < settings.output_high_water_bytes;
-        let shared_room = (self.output_bytes < settings.output_total_max_bytes
-            || connection.outbox.is_empty())
-            && (self.outstanding < settings.outstanding_max || connection.backlog.is_empty());
+        let output_room = self.output_bytes < settings.output_total_max_bytes;
+        // Those that have waited come first: else whoever was answered last would take the place again, and for ever.
+        let others_turn = output_room && !self.stalled.is_empty() && self.resumed != Some(slot);
+        let place = self.outstanding < settings.outstanding_max && !others_turn;
+        let shared_room =
+            (output_room || connection.outbox.is_empty()) && (place || connection.backlog.is_empty());
         connection.waits = !(own_room && shared_room);
         if !shared_room && !std::mem::replace(&mut connection.stalled, true) {
             self.stalled.push_back(slot);
@@ -511,7 +517,9 @@ impl Shard {
             if let Some(connection) = self.connections.get_mut(slot)
                 && std::mem::take(&mut connection.stalled)
             {
+                self.resumed = Some(slot);
                 self.pump(now_ms, slot);
+                self.resumed = None;
             }
         }
     }

@@ -11,6 +11,7 @@ use ringkeeper_wire::EventType;
 use crate::driver::{latency_histogram, record_latency};
 use crate::measure::fresh_root;
 use crate::session::{self, Session};
+use crate::window::Rate;
 use crate::{interrupt, payload, request};
 
 /// Size of the znode's value, in bytes.
@@ -20,8 +21,14 @@ const PAYLOAD_LEN: usize = 100;
 const WARMUP_CHANGES: u32 = 10;
 
 /// Leaves a data watch in each of `watchers` sessions, changes the znode, awaits all notifications, and
-/// does so `changes` times. Returns nanoseconds from the change to the last notification.
-pub(crate) fn fanout(servers: &[SocketAddr], watchers: usize, changes: u32) -> Result<Histogram<u64>> {
+/// does so `changes` times. Returns nanoseconds from the change to the last notification. `rate` is told of
+/// notifications.
+pub(crate) fn fanout(
+    servers: &[SocketAddr],
+    watchers: usize,
+    changes: u32,
+    rate: &mut Rate<'_>,
+) -> Result<Histogram<u64>> {
     let server = servers.first().context("no server")?;
     let mut writer = Session::open(*server)?;
     let mut watching = Session::open_all(servers, watchers)?;
@@ -42,6 +49,7 @@ pub(crate) fn fanout(servers: &[SocketAddr], watchers: usize, changes: u32) -> R
             expect_change(session, &path).with_context(|| format!("watcher {index}, change {change}"))?;
         }
         let latency = sent_at.elapsed();
+        rate.look(u64::from(change + 1) * watchers as u64);
         writer.receive()?;
         if change >= WARMUP_CHANGES {
             record_latency(&mut latencies_ns, latency);

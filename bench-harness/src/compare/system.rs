@@ -31,12 +31,19 @@ pub(crate) enum System {
     Floor,
 }
 
-/// ringkeeper's settings where its defaults would not do: no limit of connections from one host.
-const RINGKEEPER_SETTINGS: [&str; 2] = ["--option", "maxClientCnxns=0"];
+/// Requests that servers have in process at most, as in the ZooKeeper paper (section 5.1): `globalOutstandingLimit`, which
+/// both systems count for a whole ensemble. Above it they stop reading from clients.
+pub(crate) const IN_PROCESS_MAX: usize = 2000;
 
-/// ZooKeeper's settings where its defaults would not do: no limit of connections from one host, and no
-/// HTTP port. Forced writes are its default.
-const ZOO_CFG: &str = "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\n";
+/// Settings of both systems where their defaults would not do: no limit of connections from one host, and the paper's
+/// limit of requests. Forced writes are the default of both.
+const SETTINGS: [&str; 3] = ["tickTime=2000", "maxClientCnxns=0", "globalOutstandingLimit=2000"];
+
+/// What servers of ensembles need besides.
+const ENSEMBLE_SETTINGS: [&str; 2] = ["initLimit=10", "syncLimit=5"];
+
+/// ZooKeeper's alone: no HTTP port.
+const ZOOKEEPER_SETTINGS: [&str; 1] = ["admin.enableServer=false"];
 
 /// etcd's setting where its default would not do: it refuses writes once 2 GB of history are there, and the windows of
 /// one experiment write more. Forced writes are its default.
@@ -48,10 +55,11 @@ const ETCD_CONFIG_NAME: &str = "etcd.yml";
 
 /// Used if a logging library lies among the jars: warnings only, or it would log every request.
 const LOGBACK_XML: &str = r#"<configuration>
-  <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
+  <appender name="STDERR" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
     <encoder><pattern>%d %-5p %c - %m%n</pattern></encoder>
   </appender>
-  <root level="WARN"><appender-ref ref="STDOUT"/></root>
+  <root level="WARN"><appender-ref ref="STDERR"/></root>
 </configuration>
 "#;
 
@@ -107,20 +115,23 @@ impl System {
         match self {
             Self::Ringkeeper { extra, .. } => {
                 environment.add("ringkeeper", self.version()?);
-                let settings =
-                    [&RINGKEEPER_SETTINGS[..], &extra.iter().map(String::as_str).collect::<Vec<_>>()];
-                environment.add("ringkeeper settings", format!("{kind}, {}", settings.concat().join(" ")));
+                let extra: Vec<&str> = extra.iter().map(String::as_str).collect();
+                let settings = [&SETTINGS[..], &extra].concat().join(", ");
+                environment.add("ringkeeper settings", format!("{kind}, {settings}"));
             }
             Self::ZooKeeper { heap_max, .. } => {
                 environment.add("ZooKeeper", self.version()?);
-                let cfg = ZOO_CFG.trim_end().replace('\n', ", ");
-                environment.add("ZooKeeper settings", format!("{kind}, -Xmx{heap_max}, {cfg}"));
+                let settings = [&SETTINGS[..], &ZOOKEEPER_SETTINGS].concat().join(", ");
+                environment.add("ZooKeeper settings", format!("{kind}, -Xmx{heap_max}, {settings}"));
                 let java = first_line(Command::new("java").arg("-version"));
                 environment.add("java", java.context("no java in the PATH")?);
             }
             Self::Etcd { .. } => {
                 environment.add("etcd", self.version()?);
-                environment.add("etcd settings", format!("{kind}, {}", ETCD_SETTINGS.trim_end()));
+                let settings = ETCD_SETTINGS.trim_end();
+                let limit =
+                    format!("no limit of requests in process: the generator keeps to {IN_PROCESS_MAX}");
+                environment.add("etcd settings", format!("{kind}, {settings}; {limit}"));
             }
             Self::Floor => environment.add("floor", "a responder that frames, and answers with canned bytes"),
         }
@@ -135,14 +146,14 @@ impl System {
             return Ok(fs::write(folder.join(ETCD_CONFIG_NAME), etcd_config(&data, own, all))?);
         }
         fs::write(data.join("myid"), format!("{}\n", own.id))?;
-        let java_only =
-            if matches!(self, Self::ZooKeeper { .. }) { "admin.enableServer=false\n" } else { "" };
+        let java_only: &[&str] =
+            if matches!(self, Self::ZooKeeper { .. }) { &ZOOKEEPER_SETTINGS } else { &[] };
+        let settings = lines(&[&SETTINGS[..], &ENSEMBLE_SETTINGS, java_only].concat());
         let (ip, port, data) = (own.client().ip(), own.client().port(), data.display());
         let server =
             |Seat { id, quorum, election, .. }: &Seat| format!("server.{id}={ip}:{quorum}:{election}\n");
         let text = format!(
-            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n{java_only}dataDir={data}\n\
-             clientPortAddress={ip}\nclientPort={port}\n{}",
+            "{settings}dataDir={data}\nclientPortAddress={ip}\nclientPort={port}\n{}",
             all.iter().map(server).collect::<String>()
         );
         Ok(fs::write(folder.join(CONFIG_NAME), text)?)
@@ -179,6 +190,17 @@ impl System {
         }
     }
 
+    /// The command that runs a Java program, given as source, with ZooKeeper's classes and the configuration that was
+    /// written into `folder`.
+    pub(crate) fn ensemble_program(&self, folder: &Path, source: &Path) -> Result<Command> {
+        let Self::ZooKeeper { jars, heap_max } = self else {
+            bail!("{} is not written in Java", self.name())
+        };
+        let mut command = java(folder, jars, heap_max)?;
+        command.arg(source).arg(folder.join(CONFIG_NAME));
+        Ok(command)
+    }
+
     /// The command that serves `address` from `folder`, which is empty and its own.
     pub(crate) fn command(&self, folder: &Path, address: SocketAddr) -> Result<Command> {
         self.command_with(folder, address, &[])
@@ -198,9 +220,9 @@ impl System {
                 let mut command = supervise::command(binary);
                 command.arg("server").arg("--data-dir").arg(data);
                 command.arg("--client-port").arg(address.port().to_string());
-                command.args(RINGKEEPER_SETTINGS);
-                for (key, value) in settings {
-                    command.arg("--option").arg(format!("{key}={value}"));
+                let own = SETTINGS.map(str::to_owned).into_iter();
+                for option in own.chain(settings.iter().map(|(key, value)| format!("{key}={value}"))) {
+                    command.arg("--option").arg(option);
                 }
                 command.args(extra);
                 Ok(command)
@@ -212,7 +234,8 @@ impl System {
                     format!("dataDir={}\nclientPortAddress={ip}\nclientPort={port}\n", data.display());
                 let settings: String =
                     settings.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
-                fs::write(&cfg, format!("{ZOO_CFG}{place}{settings}"))?;
+                let own = lines(&[&SETTINGS[..], &ZOOKEEPER_SETTINGS].concat());
+                fs::write(&cfg, format!("{own}{place}{settings}"))?;
                 let mut command = java(folder, jars, heap_max)?;
                 command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(cfg);
                 Ok(command)
@@ -225,6 +248,11 @@ impl System {
             }
         }
     }
+}
+
+/// As a file has them.
+fn lines(settings: &[&str]) -> String {
+    settings.iter().map(|setting| format!("{setting}\n")).collect()
 }
 
 fn etcd_config(data: &Path, own: Seat, all: &[Seat]) -> String {

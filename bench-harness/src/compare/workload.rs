@@ -12,7 +12,7 @@ use super::server::Server;
 use super::system::System;
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::measure::{Load, as_f64, measure};
-use crate::window::Surroundings;
+use crate::window::{Rate, Surroundings};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -174,7 +174,7 @@ fn sessions(server: &Server, lengths: Lengths) -> Result<Vec<Metric>> {
 }
 
 fn watch_fanout(server: &Server) -> Result<Vec<Metric>> {
-    let latencies_ns = fanout(server.addresses(), WATCHERS, CHANGES)?;
+    let latencies_ns = fanout(server.addresses(), WATCHERS, CHANGES, &mut Rate::new(None, "notifications"))?;
     let latency_us = |percent| as_f64(latencies_ns.value_at_percentile(percent)) / 1e3;
     Ok(vec![
         Metric::lower("last notification p50", "us", latency_us(50.0)),

@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
-use h2::client::SendRequest;
-use h2::{RecvStream, client};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream, client};
 use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use prost::Message;
 use prost::bytes::{BufMut, Bytes, BytesMut};
@@ -25,17 +25,19 @@ pub(super) enum Method {
     Put,
     Range,
     DeleteRange,
+    Watch,
     Status,
 }
 
 impl Method {
-    const ALL: [Self; 4] = [Self::Put, Self::Range, Self::DeleteRange, Self::Status];
+    const ALL: [Self; 5] = [Self::Put, Self::Range, Self::DeleteRange, Self::Watch, Self::Status];
 
     const fn path(self) -> &'static str {
         match self {
             Self::Put => "/etcdserverpb.KV/Put",
             Self::Range => "/etcdserverpb.KV/Range",
             Self::DeleteRange => "/etcdserverpb.KV/DeleteRange",
+            Self::Watch => "/etcdserverpb.Watch/Watch",
             Self::Status => "/etcdserverpb.Maintenance/Status",
         }
     }
@@ -50,7 +52,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects. What the connection needs doing is done by a task of the current `LocalSet`.
+    /// Connects. What the connection needs doing is done by a task of the runtime that this is called in.
     pub(super) async fn connect(member: SocketAddr) -> Result<Self> {
         let context = || format!("cannot reach member {member}");
         let stream = TcpStream::connect(member).await.with_context(context)?;
@@ -59,10 +61,10 @@ impl Client {
         builder.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
         let (send, connection) = builder.handshake(stream).await.with_context(context)?;
         // Its error reaches whoever has a request outstanding.
-        tokio::task::spawn_local(async move { drop(connection.await) });
+        tokio::spawn(async move { drop(connection.await) });
         let uri = |method: Method| format!("http://{member}{}", method.path()).parse();
-        let [put, range, delete_range, status] = Method::ALL.map(uri);
-        Ok(Self { send, uris: [put?, range?, delete_range?, status?] })
+        let [put, range, delete_range, watch, status] = Method::ALL.map(uri);
+        Ok(Self { send, uris: [put?, range?, delete_range?, watch?, status?] })
     }
 
     /// Sends a request and awaits its answer.
@@ -71,13 +73,7 @@ impl Client {
         method: Method,
         request: &Q,
     ) -> Result<R> {
-        let mut send = self.send.clone().ready().await?;
-        let head = Request::post(self.uris[method as usize].clone())
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
-            .header(header::TE, HeaderValue::from_static("trailers"))
-            .body(())?;
-        let (response, mut stream) = send.send_request(head, false)?;
-        stream.send_data(framed(request)?, true)?;
+        let (response, _) = self.send(method, request, true).await?;
         let (head, mut body) = response.await?.into_parts();
         ensure!(head.status.is_success(), "{method:?}: HTTP status {}", head.status);
         let message = read(&mut body).await?;
@@ -89,6 +85,60 @@ impl Client {
         .with_context(|| format!("{method:?}"))?;
         R::decode(unframed(&message)?).with_context(|| format!("the answer to {method:?}"))
     }
+
+    /// Sends the first message of a stream of requests, and awaits that the stream of answers begins.
+    pub(super) async fn stream(&self, method: Method, first: &impl Message) -> Result<Stream> {
+        let (response, requests) = self.send(method, first, false).await?;
+        let (head, answers) = response.await?.into_parts();
+        ensure!(head.status.is_success(), "{method:?}: HTTP status {}", head.status);
+        Ok(Stream { answers, received: BytesMut::new(), _requests: requests })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        request: &impl Message,
+        is_last: bool,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>)> {
+        let mut send = self.send.clone().ready().await?;
+        let head = Request::post(self.uris[method as usize].clone())
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
+            .header(header::TE, HeaderValue::from_static("trailers"))
+            .body(())?;
+        let (response, mut stream) = send.send_request(head, false)?;
+        stream.send_data(framed(request)?, is_last)?;
+        Ok((response, stream))
+    }
+}
+
+/// A stream of answers to a stream of requests that has no end.
+pub(super) struct Stream {
+    answers: RecvStream,
+    /// What has come and was not taken.
+    received: BytesMut,
+    /// Dropped, it would end.
+    _requests: SendStream<Bytes>,
+}
+
+impl Stream {
+    /// Awaits the next answer.
+    pub(super) async fn next<R: Message + Default>(&mut self) -> Result<R> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.received)? {
+                return R::decode(unframed(&frame)?).context("an answer of a stream");
+            }
+            let part = self.answers.data().await.context("the stream has ended")??;
+            self.answers.flow_control().release_capacity(part.len())?;
+            self.received.extend_from_slice(&part);
+        }
+    }
+}
+
+/// The first frame of what was received, once it is there whole.
+fn take_frame(received: &mut BytesMut) -> Result<Option<BytesMut>> {
+    let Some([_, len @ ..]) = received.first_chunk::<PREFIX_LEN>() else { return Ok(None) };
+    let len = PREFIX_LEN + usize::try_from(u32::from_be_bytes(*len))?;
+    Ok((received.len() >= len).then(|| received.split_to(len)))
 }
 
 fn framed(message: &impl Message) -> Result<Bytes> {
@@ -143,6 +193,18 @@ mod tests {
         assert_eq!(PutRequest::decode(unframed(&frame).unwrap()).unwrap(), put);
         assert!(unframed(&frame[..frame.len() - 1]).is_err());
         assert!(unframed(&[]).is_err());
+    }
+
+    #[test]
+    fn messages_of_a_stream_are_taken_one_by_one_when_they_are_whole() {
+        let put = PutRequest { key: "key".into(), value: "value".into() };
+        let frame = framed(&put).unwrap();
+        let mut received = BytesMut::from(&[&frame[..], &frame[..4]].concat()[..]);
+        assert_eq!(take_frame(&mut received).unwrap().unwrap(), frame);
+        assert!(take_frame(&mut received).unwrap().is_none());
+        received.extend_from_slice(&frame[4..]);
+        assert_eq!(take_frame(&mut received).unwrap().unwrap(), frame);
+        assert!(received.is_empty());
     }
 
     #[test]

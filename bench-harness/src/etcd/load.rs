@@ -1,4 +1,4 @@
-//! The load: the same mixes and creates as the others have.
+//! Connections under load: all are made, each with what it needs laid out through it, before the window begins.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -7,97 +7,104 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use prost::bytes::Bytes;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::client::{Client, Method};
-use super::message::{
-    DeleteRangeRequest, DeleteRangeResponse, Header, PutRequest, PutResponse, RangeRequest, RangeResponse,
-};
+use super::client::Client;
+use super::pipeline::{pipeline, untold};
 use super::runtime;
 use crate::driver::{CpuWindow, SILENCE_MAX, Schedule, Tally};
 use crate::fault::Fault;
 use crate::interrupt;
-use crate::measure::{Load, Measurement, deal, fresh_root, judge};
-use crate::payload;
+use crate::measure::{Measurement, deal, judge};
+use crate::open_loop::{Alarm, Arrivals, Dues, LATE};
 use crate::window::{Surroundings, on_threads};
 
 /// How often it is looked for an interrupt and for silence.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs `load` against `members` once: `reads_percent` ranges, the rest puts, each connection with a key of its own.
-pub(crate) fn measure(members: &[SocketAddr], around: Surroundings<'_>, load: &Load) -> Result<Measurement> {
-    let root = fresh_root();
-    let connections = connections(members, load.sessions, &root);
-    for_each(&connections, |client, own| {
-        let load = load.clone();
-        async move { put(&client, own.key(), payload::first(own.number, load.payload_len).into()).await }
-    })?;
-    let started = |shared: Rc<Shared>, tasks: &mut JoinSet<Result<()>>, client: Client, own: &Connection| {
-        let mix = Rc::new(Mix {
-            key: own.key(),
-            number: own.number,
-            sent: Cell::new(0),
-            rng: RefCell::new(StdRng::seed_from_u64(load.seed ^ u64::from(own.number).rotate_left(32))),
-            reads_percent: load.reads_percent,
-            payload_len: load.payload_len,
-        });
-        for _ in 0..load.outstanding {
-            let (shared, client, mix) = (Rc::clone(&shared), client.clone(), Rc::clone(&mix));
-            tasks.spawn_local(async move { mix.keep_going(&client, &shared).await });
-        }
-    };
-    let measured = run(&connections, load.threads, (load.warmup, load.window), around, started)?;
-    sweep(members, &root)?;
-    Ok(measured)
+/// Requests outstanding while keys are laid out.
+const LAYOUT_OUTSTANDING: usize = 500;
+
+/// What a connection is used for.
+pub(super) trait User: Send {
+    /// Keys and values that must be there before it begins; at least one, so that the connection is known to serve.
+    fn layout(&self) -> Vec<(Bytes, Bytes)>;
+
+    /// They are there, each since its revision.
+    fn laid_out(&mut self, revisions: &[i64]);
 }
 
-/// `clients` connections, each putting new keys one after the other; if `delete`, each is deleted while the next one is
-/// put. Only the puts count.
-pub(crate) fn create(
+/// A user whose requests are all alike to those who send them.
+pub(super) trait Asker: User {
+    /// Sends one request, awaits its answer, and checks it.
+    fn ask(&self, client: &Client) -> impl Future<Output = Result<()>>;
+}
+
+/// A connection and its user.
+pub(super) struct Link<U> {
+    pub(super) client: Client,
+    pub(super) user: U,
+}
+
+/// The connections of one thread, and the runtime that their sockets belong to.
+pub(super) struct Hand<U> {
+    runtime: Runtime,
+    links: Vec<Link<U>>,
+}
+
+/// Makes a connection for every user, spread evenly over `members`, and lays out what each needs.
+pub(super) fn connect<U: User>(
     members: &[SocketAddr],
-    around: Surroundings<'_>,
-    (clients, payload_len, delete): (usize, usize, bool),
-    lengths: (Duration, Duration),
-) -> Result<Measurement> {
-    let root = fresh_root();
-    let connections = connections(members, clients, &root);
-    let started = |shared: Rc<Shared>, tasks: &mut JoinSet<Result<()>>, client: Client, own: &Connection| {
-        let key = own.key();
-        tasks.spawn_local(async move { keep_creating(&client, &shared, &key, payload_len, delete).await });
+    users: Vec<U>,
+    threads: usize,
+) -> Result<Vec<Hand<U>>> {
+    let hand = |share: Vec<(U, &SocketAddr)>| {
+        let runtime = runtime()?;
+        let links = runtime.block_on(link_all(share))?;
+        Ok(Hand { runtime, links })
     };
-    let measured = run(&connections, 1, lengths, around, started)?;
-    sweep(members, &root)?;
-    Ok(measured)
+    deal(users.into_iter().zip(members.iter().cycle()), threads).into_iter().map(hand).collect()
 }
 
-/// A connection and the key that is its own.
-#[derive(Clone, Debug)]
-struct Connection {
-    member: SocketAddr,
-    number: u32,
-    root: String,
-}
-
-impl Connection {
-    fn key(&self) -> Bytes {
-        format!("{}/{:05}", self.root, self.number).into()
+async fn link_all<U: User>(share: Vec<(U, &SocketAddr)>) -> Result<Vec<Link<U>>> {
+    let mut links = Vec::with_capacity(share.len());
+    for (user, member) in share {
+        interrupt::check()?;
+        links.push(Link { client: Client::connect(*member).await?, user });
     }
+    let layouts: Vec<_> = links.iter().map(|link| link.user.layout()).collect();
+    let mut revisions: Vec<_> = layouts.iter().map(|layout| vec![0; layout.len()]).collect();
+    let puts = links.iter().zip(layouts).enumerate().flat_map(|(index, (link, layout))| {
+        layout.into_iter().enumerate().map(move |(place, (key, value))| {
+            let client = link.client.clone();
+            async move { Ok((index, place, client.put(key, value).await?)) }
+        })
+    });
+    for (index, place, revision) in
+        pipeline(puts, LAYOUT_OUTSTANDING, &mut untold()).await.context("laying out keys")?
+    {
+        revisions[index][place] = revision;
+    }
+    links.iter_mut().zip(&revisions).for_each(|(link, revisions)| link.user.laid_out(revisions));
+    Ok(links)
 }
 
-fn connections(members: &[SocketAddr], count: usize, root: &str) -> Vec<Connection> {
-    let members = members.iter().cycle().take(count);
-    (0..)
-        .zip(members)
-        .map(|(number, member)| Connection { member: *member, number, root: root.to_owned() })
-        .collect()
+/// Removes everything below `root`.
+pub(super) fn sweep(members: &[SocketAddr], root: &str) -> Result<()> {
+    let swept = async {
+        let client = Client::connect(*members.first().context("no members")?).await?;
+        client.sweep(root).await
+    };
+    runtime()?.block_on(swept).context("removing the keys")
 }
 
 /// What all tasks of a thread share.
-struct Shared {
+pub(super) struct Shared {
     schedule: Schedule,
     tally: RefCell<Tally>,
     cpu: RefCell<CpuWindow>,
@@ -105,36 +112,55 @@ struct Shared {
 }
 
 impl Shared {
-    /// An answer has come to what was sent at that moment.
-    fn answered(&self, sent: Instant) {
+    /// When requests are due, in an open loop.
+    pub(super) const fn arrivals(&self) -> Option<Arrivals> {
+        self.schedule.arrivals
+    }
+
+    /// A request that was due at that moment leaves.
+    fn leaves(&self, due: Instant) {
+        if due >= self.schedule.from && due.elapsed() > LATE {
+            self.tally.borrow_mut().late += 1;
+        }
+    }
+
+    /// An answer has come to what was sent, or was due, at that moment.
+    pub(super) fn answered(&self, sent: Instant) {
         let at = Instant::now();
         self.replies.set(self.replies.get() + 1);
         self.cpu.borrow_mut().observe(at);
-        if (self.schedule.from..self.schedule.to).contains(&at) {
+        // An open loop counts what was due in the window, however late the answer.
+        let counted_at = if self.schedule.arrivals.is_some() { sent } else { at };
+        if (self.schedule.from..self.schedule.to).contains(&counted_at) {
             self.tally.borrow_mut().record(at, at - sent);
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.schedule.to
     }
 }
 
-/// Puts the connections under load from several threads; `start` starts the tasks of one of them.
-fn run(
-    connections: &[Connection],
-    threads: usize,
+/// The tasks of one thread, which end when the window has.
+pub(super) type Tasks = JoinSet<Result<()>>;
+
+/// Puts the connections under load, a thread for each hand; `start` starts the tasks of one of them.
+pub(super) fn run<U: User>(
+    hands: Vec<Hand<U>>,
     (warmup, window): (Duration, Duration),
+    arrivals: Option<Arrivals>,
     around: Surroundings<'_>,
-    start: impl Fn(Rc<Shared>, &mut JoinSet<Result<()>>, Client, &Connection) + Sync,
+    start: impl Fn(&Rc<Shared>, &mut Tasks, Vec<Link<U>>) + Sync,
 ) -> Result<Measurement> {
     around.begin_together()?;
     let from = Instant::now() + warmup;
-    let schedule = Schedule { outstanding: 1, from, to: from + window, arrivals: None };
+    let schedule = Schedule { outstanding: 1, from, to: from + window, arrivals };
     let start = &start;
-    let work = deal(connections.iter(), threads).into_iter().map(|share| {
+    let work = (0..).zip(hands).map(|(thread, Hand { runtime, links })| {
+        let arrivals = arrivals.map(|arrivals| arrivals.of_thread(thread));
+        let start = |shared: &Rc<Shared>, tasks: &mut Tasks| start(shared, tasks, links);
         move |replies: &AtomicU64| {
-            LocalSet::new().block_on(&runtime()?, drive(share, schedule, replies, start))
+            LocalSet::new().block_on(&runtime, drive(Schedule { arrivals, ..schedule }, replies, start))
         }
     });
     let (tallies, seen) = on_threads(work.collect(), schedule, around)?;
@@ -144,10 +170,9 @@ fn run(
 }
 
 async fn drive(
-    connections: Vec<&Connection>,
     schedule: Schedule,
     replies: &AtomicU64,
-    start: impl Fn(Rc<Shared>, &mut JoinSet<Result<()>>, Client, &Connection),
+    start: impl FnOnce(&Rc<Shared>, &mut Tasks),
 ) -> Result<Tally> {
     let shared = Rc::new(Shared {
         schedule,
@@ -156,10 +181,7 @@ async fn drive(
         replies: Cell::new(0),
     });
     let mut tasks = JoinSet::new();
-    for connection in connections {
-        let client = Client::connect(connection.member).await?;
-        start(Rc::clone(&shared), &mut tasks, client, connection);
-    }
+    start(&shared, &mut tasks);
     let mut last_progress = (Instant::now(), 0);
     loop {
         match tokio::time::timeout(LOOK_EVERY, tasks.join_next()).await {
@@ -183,132 +205,62 @@ async fn drive(
     Ok(tally)
 }
 
-/// What the tasks of one connection share: its key, and how many values of it were sent.
-struct Mix {
-    key: Bytes,
-    number: u32,
-    sent: Cell<u64>,
-    rng: RefCell<StdRng>,
-    reads_percent: u8,
-    payload_len: usize,
-}
-
-impl Mix {
-    async fn keep_going(&self, client: &Client, shared: &Shared) -> Result<()> {
-        let mut value = payload::first(self.number, self.payload_len);
-        while !shared.is_over() {
-            let sent = Instant::now();
-            if self.next_is_read() {
-                let request = RangeRequest { key: self.key.clone(), serializable: true };
-                let answer: RangeResponse = client.call(Method::Range, &request).await?;
-                self.check(&answer)?;
-            } else {
-                self.sent.set(self.sent.get() + 1);
-                payload::stamp(&mut value, self.sent.get());
-                put(client, self.key.clone(), Bytes::copy_from_slice(&value)).await?;
-            }
-            shared.answered(sent);
+/// A closed loop: `outstanding` requests on every connection, the next one when one is answered.
+pub(super) fn ask_again_and_again<A: Asker + 'static>(
+    shared: &Rc<Shared>,
+    tasks: &mut Tasks,
+    links: Vec<Link<A>>,
+    outstanding: usize,
+) {
+    for link in links.into_iter().map(Rc::new) {
+        for _ in 0..outstanding {
+            let (shared, link) = (Rc::clone(shared), Rc::clone(&link));
+            tasks.spawn_local(async move {
+                while !shared.is_over() {
+                    let sent = Instant::now();
+                    link.user.ask(&link.client).await?;
+                    shared.answered(sent);
+                }
+                Ok(())
+            });
         }
-        Ok(())
-    }
-
-    fn next_is_read(&self) -> bool {
-        match self.reads_percent {
-            0 => false,
-            100 => true,
-            percent => self.rng.borrow_mut().random_range(0..100) < percent,
-        }
-    }
-
-    fn check(&self, answer: &RangeResponse) -> Result<()> {
-        check_header(answer.header.as_ref())?;
-        let [found] = answer.kvs.as_slice() else {
-            anyhow::bail!("{} keys instead of one", answer.kvs.len());
-        };
-        ensure!(found.key == self.key, "key {:?} instead of {:?}", found.key, self.key);
-        let len = found.value.len();
-        ensure!(len == self.payload_len, "a value of {len} bytes instead of {}", self.payload_len);
-        let sequence =
-            payload::sequence_of(&found.value, self.number).context("no whole value of its key")?;
-        ensure!(sequence <= self.sent.get(), "value {sequence} of {} that were sent", self.sent.get());
-        Ok(())
     }
 }
 
-async fn keep_creating(
-    client: &Client,
-    shared: &Shared,
-    key: &[u8],
-    payload_len: usize,
-    delete: bool,
+/// An open loop: requests leave when they are due, on the connections in turn.
+pub(super) async fn ask_when_due<A: Asker + 'static>(
+    shared: Rc<Shared>,
+    links: Vec<Link<A>>,
+    arrivals: Arrivals,
 ) -> Result<()> {
-    let mut value = payload::first(0, payload_len);
-    let mut deleting: Option<tokio::task::JoinHandle<Result<()>>> = None;
-    let mut number = 0_u64;
+    let links: Vec<_> = links.into_iter().map(Rc::new).collect();
+    let mut turns = links.iter().cycle();
+    let mut dues = Dues::new(arrivals);
+    #[expect(
+        deprecated,
+        reason = "it is unsound for types whose descriptor changes, and an alarm's never does; what replaces it is unsafe"
+    )]
+    let alarm = AsyncFd::with_interest(Alarm::new()?, Interest::READABLE)?;
+    let mut outstanding = Tasks::new();
     while !shared.is_over() {
-        let key: Bytes = [key, format!("/n{number:07}").as_bytes()].concat().into();
-        payload::stamp(&mut value, number);
-        let sent = Instant::now();
-        put(client, key.clone(), Bytes::copy_from_slice(&value)).await?;
-        shared.answered(sent);
-        number += 1;
-        if delete {
-            if let Some(before) = deleting.take() {
-                before.await??;
-            }
-            let client = client.clone();
-            deleting = Some(tokio::task::spawn_local(async move { delete_one(&client, key).await }));
+        let now = Instant::now();
+        while let Some(due) = dues.take(now) {
+            let (shared, link) = (Rc::clone(&shared), Rc::clone(turns.next().context("no connections")?));
+            outstanding.spawn_local(async move {
+                shared.leaves(due);
+                link.user.ask(&link.client).await?;
+                shared.answered(due);
+                Ok(())
+            });
         }
-    }
-    match deleting {
-        None => Ok(()),
-        Some(last) => last.await?,
-    }
-}
-
-async fn put(client: &Client, key: Bytes, value: Bytes) -> Result<()> {
-    let answer: PutResponse = client.call(Method::Put, &PutRequest { key, value }).await?;
-    check_header(answer.header.as_ref())
-}
-
-async fn delete_one(client: &Client, key: Bytes) -> Result<()> {
-    let request = DeleteRangeRequest { key, range_end: Bytes::new() };
-    let answer: DeleteRangeResponse = client.call(Method::DeleteRange, &request).await?;
-    check_header(answer.header.as_ref())?;
-    ensure!(answer.deleted == 1, "{} keys deleted instead of one", answer.deleted);
-    Ok(())
-}
-
-fn check_header(header: Option<&Header>) -> Result<()> {
-    let revision = header.context("an answer without a header")?.revision;
-    ensure!(revision > 0, "revision {revision}, which no store with keys has");
-    Ok(())
-}
-
-/// Does something once for each connection, on a connection for each member.
-fn for_each<F: Future<Output = Result<()>>>(
-    connections: &[Connection],
-    act: impl Fn(Client, Connection) -> F,
-) -> Result<()> {
-    let all = async {
-        for connection in connections {
-            interrupt::check()?;
-            act(Client::connect(connection.member).await?, connection.clone()).await?;
+        while let Some(ended) = outstanding.try_join_next() {
+            ended.context("a request panicked")??;
         }
-        Ok(())
-    };
-    LocalSet::new().block_on(&runtime()?, all)
-}
-
-/// Removes everything below `root`.
-fn sweep(members: &[SocketAddr], root: &str) -> Result<()> {
-    let swept = async {
-        let client = Client::connect(*members.first().context("no members")?).await?;
-        // Behind `/` comes `0`: the range is all keys that begin with the root.
-        let (key, range_end) = (format!("{root}/").into(), format!("{root}0").into());
-        let answer: DeleteRangeResponse =
-            client.call(Method::DeleteRange, &DeleteRangeRequest { key, range_end }).await?;
-        check_header(answer.header.as_ref())
-    };
-    LocalSet::new().block_on(&runtime()?, swept).context("removing the keys")
+        alarm.get_ref().set(dues.next(), now)?;
+        alarm.readable().await?.clear_ready();
+    }
+    while let Some(ended) = outstanding.join_next().await {
+        ended.context("a request panicked")??;
+    }
+    Ok(())
 }

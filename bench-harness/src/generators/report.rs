@@ -19,17 +19,19 @@ struct Counts {
     generator_cpu_ns: u64,
     window_ns: u64,
     objections: Vec<String>,
+    disturbed: bool,
 }
 
 /// What others need to add it to theirs.
 pub(super) fn encode(own: &Measurement) -> Result<Vec<u8>> {
-    let Measurement { tally, window, objections, .. } = own;
+    let Measurement { tally, window, objections, disturbed, .. } = own;
     let counts = Counts {
         operations: tally.operations,
         late: tally.late,
         generator_cpu_ns: u64::try_from(tally.generator_cpu.as_nanos())?,
         window_ns: u64::try_from(window.as_nanos())?,
         objections: objections.clone(),
+        disturbed: *disturbed,
     };
     let mut bytes = serde_json::to_vec(&counts)?;
     bytes.push(b'\n');
@@ -55,6 +57,7 @@ pub(super) fn add(all: &mut Measurement, name: &str, report: &[u8]) -> Result<()
     all.tally.add(&theirs);
     let objections = counts.objections.iter().map(|objection| format!("generator {name}: {objection}"));
     all.objections.extend(objections);
+    all.disturbed |= counts.disturbed;
     Ok(())
 }
 
@@ -69,8 +72,9 @@ mod tests {
         let at = Instant::now();
         latencies_us.iter().for_each(|latency| tally.record(at, Duration::from_micros(*latency)));
         tally.generator_cpu = Duration::from_millis(30);
+        let disturbed = !objections.is_empty();
         let objections = objections.iter().map(|text| (*text).to_owned()).collect();
-        Measurement { tally, window: Duration::from_secs(1), server_cpu: None, objections }
+        Measurement { tally, window: Duration::from_secs(1), server_cpu: None, objections, disturbed }
     }
 
     #[test]
@@ -82,6 +86,7 @@ mod tests {
         assert_eq!(all.tally.generator_cpu, Duration::from_millis(60));
         assert!((all.latency_us(100.0) - 500.0).abs() < 1.0);
         assert_eq!(all.objections, ["generator b: it swapped"]);
+        assert!(all.disturbed, "all measure again together");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bench::{Bench, Place, Turn};
+use super::bench::{Bench, Place, SERVER_CPU, Turn};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use super::{layout, published};
@@ -46,11 +46,12 @@ impl Experiment for Barriers {
                     y: Axis { label: "barrier operations (enter or leave)/s", scale: Scale::Log },
                 },
             ],
-            figures: vec![TIME, OPERATIONS, "requests"],
+            figures: vec![TIME, OPERATIONS, "requests", SERVER_CPU],
             published: published::table3(),
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -73,7 +74,9 @@ impl Experiment for Barriers {
 fn measure(turn: &mut Turn<'_, '_>, clients: usize, series: &str, barriers: usize) -> Result<()> {
     let root = fresh_root();
     layout::create_many(turn.addresses(), &root, barriers)?;
-    let (crossed, around) = turn.around(|addresses| cross(addresses, &root, clients, barriers))?;
+    let mut rate = turn.rate("requests");
+    let (crossed, around) =
+        turn.around(|addresses| cross(addresses, &root, (clients, barriers), &mut rate))?;
     let seconds = crossed.elapsed.as_secs_f64();
     let operations = as_f64((2 * clients * barriers) as u64);
     let mut figures = vec![

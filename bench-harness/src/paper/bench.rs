@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
+use super::experiment::Plan;
 use super::layout;
-use super::progress::Progress;
 use super::record::{ERROR, Record, Sample};
 use super::service::{Service, Subject};
+use crate::compare::System;
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::driver::thread_cpu;
 use crate::generators::Generators;
-use crate::machine::{Machine, MachineUse};
+use crate::machine::{Machine, MachineUse, Servers};
 use crate::measure::{Load, Measurement, as_f64};
+use crate::progress::Progress;
 use crate::server_cpu::ServerProcesses;
-use crate::window::Surroundings;
+use crate::window::{Rate, Surroundings};
 use crate::{etcd, interrupt};
 
 /// Figures that several experiments have.
@@ -50,10 +52,10 @@ impl Pace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saturation {
     pub(crate) sessions: usize,
-    /// Requests outstanding on each session, at most.
+    /// Requests outstanding on each session, if `outstanding_total` allows.
     pub(crate) outstanding: usize,
-    /// Requests outstanding in all.
-    pub(crate) outstanding_total: usize,
+    /// Requests outstanding in all, at most, where there is such a limit.
+    pub(crate) outstanding_total: Option<usize>,
     pub(crate) threads: usize,
 }
 
@@ -66,7 +68,13 @@ const SEED: u64 = 1;
 impl Saturation {
     /// Requests outstanding on each of `sessions`.
     pub(crate) fn outstanding_each(&self) -> usize {
-        self.outstanding.min(self.outstanding_total / self.sessions).max(1)
+        self.outstanding_on(self.sessions)
+    }
+
+    /// Requests outstanding on each of so many sessions.
+    pub(crate) fn outstanding_on(&self, sessions: usize) -> usize {
+        let share = self.outstanding_total.map_or(usize::MAX, |total| total / sessions);
+        self.outstanding.min(share).max(1)
     }
 
     /// A load of `reads_percent` reads.
@@ -115,12 +123,15 @@ pub(crate) struct Bench<'s> {
     pub(crate) latencies: Vec<Latencies>,
     /// The experiment takes etcd too.
     etcd: bool,
+    /// And the bare responder.
+    floor: bool,
 }
 
 impl<'s> Bench<'s> {
     /// An empty record.
-    pub(crate) fn new(settings: &'s Settings, progress: &'s Progress, record: Record, etcd: bool) -> Self {
-        let mut bench = Self { settings, progress, record, latencies: Vec::new(), etcd };
+    pub(crate) fn new(settings: &'s Settings, progress: &'s Progress, record: Record, plan: &Plan) -> Self {
+        let Plan { etcd, floor, .. } = *plan;
+        let mut bench = Self { settings, progress, record, latencies: Vec::new(), etcd, floor };
         if settings.subjects.iter().any(Subject::is_etcd) {
             let left_out = "etcd is left out: its API has nothing that compares with what is measured here.";
             bench.record.notes.push(if etcd { etcd::ABOUT } else { left_out }.to_owned());
@@ -130,8 +141,13 @@ impl<'s> Bench<'s> {
 
     /// The systems that the experiment measures.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
-        let etcd = self.etcd;
-        self.settings.subjects.iter().filter(move |subject| etcd || !subject.is_etcd())
+        let (etcd, floor) = (self.etcd, self.floor);
+        let takes_part = move |subject: &&Subject| match subject.system() {
+            Some(System::Etcd { .. }) => etcd,
+            Some(System::Floor) => floor,
+            _ => true,
+        };
+        self.settings.subjects.iter().filter(takes_part)
     }
 
     pub(crate) const fn pace(&self) -> Pace {
@@ -143,6 +159,13 @@ impl<'s> Bench<'s> {
         let note = note.into();
         self.progress.line(&note);
         self.record.notes.push(note);
+    }
+
+    /// Says what is different where etcd is measured, if it is.
+    pub(crate) fn note_on_etcd(&mut self, note: &str) {
+        if self.subjects().any(Subject::is_etcd) {
+            self.record.notes.push(note.to_owned());
+        }
     }
 
     /// The first of the sizes that the machine is fit for: the one to measure where size is not the question.
@@ -172,6 +195,9 @@ impl<'s> Bench<'s> {
         for start in 0..starts {
             for size in sizes {
                 for subject in self.subjects() {
+                    if subject.is_one_process() && *size != sizes[0] {
+                        continue;
+                    }
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
                     self.on_fresh_servers(subject, *size, runs, &mut each)?;
@@ -323,7 +349,8 @@ impl Around {
 
     /// Why it counts for nothing; empty if it counts.
     pub(crate) fn objections(&self) -> Vec<String> {
-        self.machine.objections(self.busy)
+        let servers = if self.server_cpu.is_some() { Servers::Here } else { Servers::Elsewhere };
+        self.machine.objections(self.busy, servers)
     }
 }
 
@@ -373,9 +400,33 @@ impl Turn<'_, '_> {
         }
     }
 
+    /// Tells whoever watches how much of something is done, and how fast it goes on.
+    pub(crate) fn rate(&self, of: &'static str) -> Rate<'_> {
+        Rate::new(self.surroundings().spectator, of)
+    }
+
     /// Runs `load` against these of the servers once, through the system's own API.
     pub(crate) fn measure(&self, servers: &[SocketAddr], load: &Load) -> Result<Measurement> {
-        self.service.measure(servers, self.surroundings(), load)
+        // Every run comes at other moments, and reads and writes in another order; those of all systems do alike.
+        let load = Load { seed: load.seed.wrapping_add(self.run as u64), ..load.clone() };
+        self.undisturbed(|| self.service.measure(servers, self.surroundings(), &load))
+    }
+
+    /// Measures again, some times at most, where something else than the load disturbed it. Several generators do so
+    /// together: what disturbed one of them, all of them know of.
+    pub(crate) fn undisturbed(&self, measure: impl Fn() -> Result<Measurement>) -> Result<Measurement> {
+        let mut measured = measure()?;
+        for _ in 0..self.pace().pick(1, 2) {
+            if !measured.disturbed {
+                break;
+            }
+            let Self { system, servers, run, .. } = self;
+            let why = measured.objections.join("; ");
+            let line = format!("{system}, {servers} servers, run {run}: measured once more: {why}");
+            self.bench.progress.line(&line);
+            measured = measure()?;
+        }
+        Ok(measured)
     }
 
     /// `clients` of them, each with one create outstanding.
@@ -384,13 +435,15 @@ impl Turn<'_, '_> {
         let CreateShape { payload_len, delete } = shape;
         let (servers, around) = (self.addresses(), self.surroundings());
         if self.service.is_etcd() {
-            return etcd::create(servers, around, (clients, payload_len, delete), (warmup, window));
+            let what = (clients, payload_len, delete);
+            return self.undisturbed(|| etcd::create(servers, around, what, (warmup, window)));
         }
         let load = CreateLoad { servers, around, warmup, window };
-        create_synchronously(&load, clients, |parent| {
+        let source = |parent: &str| {
             let creates = Creates::new(parent, u32::MAX, payload_len);
             if delete { creates.deleting() } else { creates }
-        })
+        };
+        self.undisturbed(|| create_synchronously(&load, clients, source))
     }
 
     /// What is measured now, for whoever watches.
@@ -403,11 +456,11 @@ impl Turn<'_, '_> {
     /// Does something on this thread and looks at servers and machine before and after.
     pub(crate) fn around<T>(&self, act: impl FnOnce(&[SocketAddr]) -> Result<T>) -> Result<(T, Around)> {
         let cpu_time = || self.processes().map(ServerProcesses::cpu_time).transpose();
-        let (cpu_before, machine_before) = (cpu_time()?, Machine::now());
+        let (cpu_before, machine_before) = (cpu_time()?, Machine::now(self.processes()));
         let (began, own_before) = (Instant::now(), thread_cpu());
         let done = act(self.addresses())?;
         let busy = (thread_cpu() - own_before).as_secs_f64() / began.elapsed().as_secs_f64();
-        let (cpu_after, machine_after) = (cpu_time()?, Machine::now());
+        let (cpu_after, machine_after) = (cpu_time()?, Machine::now(self.processes()));
         let server_cpu = cpu_after.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
         Ok((done, Around { server_cpu, machine: machine_after.since(&machine_before), busy }))
     }

@@ -36,6 +36,7 @@ impl Experiment for Failover {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -45,9 +46,9 @@ impl Experiment for Failover {
         bench.turns(&[size], |turn| {
             let kills = turn.pace().pick(QUICK, FULL);
             turn.at(&format!("{kills} kills"));
-            let before = Machine::now();
+            let before = Machine::now(None);
             let gaps = kill_leaders(turn.service.ensemble()?, kills)?;
-            let objections = Machine::now().since(&before).objections(0.0);
+            let objections = Machine::now(None).since(&before).disturbances();
             for (kill, gap) in (1_u64..).zip(gaps) {
                 let place = Place { series: "", x: as_f64(kill) };
                 turn.record(place, &[(TIME, "ms", gap.as_secs_f64() * 1e3)], &objections);

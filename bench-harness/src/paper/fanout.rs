@@ -40,6 +40,7 @@ impl Experiment for WatchFanout {
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -50,7 +51,9 @@ impl Experiment for WatchFanout {
             for watchers in WATCHERS {
                 turn.at(&format!("{watchers} watchers"));
                 let changes = turn.pace().pick(QUICK, FULL);
-                let (latencies, around) = turn.around(|addresses| fanout(addresses, watchers, changes))?;
+                let mut rate = turn.rate("notifications");
+                let (latencies, around) =
+                    turn.around(|addresses| fanout(addresses, watchers, changes, &mut rate))?;
                 let latency = |percent| as_f64(latencies.value_at_percentile(percent)) / 1e3;
                 let mut figures = vec![(P50, "us", latency(50.0)), (P90, "us", latency(90.0))];
                 // A notification is the operation here; leaving its watch is part of it.

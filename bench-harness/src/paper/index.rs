@@ -17,7 +17,7 @@ const END: &str = "<!-- end -->";
 const HEADING: &str = "# Records of measurements\n";
 
 /// Facts that belong to the whole machine, shown once if all records agree.
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 15] = [
     "cpu",
     "cores",
     "memory MiB",
@@ -30,6 +30,9 @@ const SHARED: [&str; 12] = [
     "etcd settings",
     "file system",
     "ringkeeper settings",
+    "ZooKeeper settings",
+    "saturating load",
+    "other processes",
 ];
 
 /// Writes the index of what is in `out`.

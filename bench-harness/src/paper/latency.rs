@@ -8,7 +8,7 @@ use super::bench::{Bench, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, Place, SERVER
 use super::chart::number;
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
-use crate::measure::{Load, as_f64, measure};
+use crate::measure::{Load, as_f64};
 use crate::window::Surroundings;
 
 /// Sessions over which the requests are spread.
@@ -24,8 +24,18 @@ const QUICK_OF_OWN: [f64; 2] = [0.4, 0.8];
 /// From this multiple of the slowest on, a system gets loads of its own.
 const MUCH_MORE: f64 = 1.5;
 
+/// The greatest share of its own saturation that a system gets.
+const OWN_MAX: f64 = 0.9;
+
+/// A load of its own that is nearer than this to a common one would show nothing new.
+const NEAR: f64 = 0.25;
+
 /// Reads alone, and writes alone.
 const KINDS: [(&str, u8); 2] = [("reads", 100), ("writes", 0)];
+
+/// What is different where etcd is measured.
+const ON_ETCD: &str = "etcd: it gets those of the common loads that it can take (nine tenths of its own saturation at most), and shares of its own \
+    saturation where it cannot take all of them.";
 
 /// Latency under load.
 pub(crate) struct LatencyUnderLoad;
@@ -38,8 +48,8 @@ impl Experiment for LatencyUnderLoad {
             title: "Latency against load, open loop",
             about: "getData and setData of 1 KiB that come at random at a given average rate, as from many independent clients, over \
                     64 sessions. Latency counts from when a request was due, so nobody's waiting is left out. The loads are shares of what \
-                    the slowest system reaches when it is saturated, so that all have the same ones, and beyond them shares of a faster \
-                    system's own saturation.",
+                    the slowest system reaches when it is saturated (of those with ZooKeeper's protocol), so that all have the same ones, and \
+                    beyond them shares of a faster system's own saturation.",
             x: Axis { label: "load, requests/s", scale: Scale::Log },
             views: vec![
                 view(LATENCY_P99, "", "p99 latency, us"),
@@ -59,12 +69,14 @@ impl Experiment for LatencyUnderLoad {
             published: Vec::new(),
             over_servers: false,
             own_servers: false,
-            etcd: false,
+            etcd: true,
+            floor: false,
             many_generators: true,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        bench.note_on_etcd(ON_ETCD);
         let size = bench.first_size();
         let saturations = saturations(bench, size)?;
         bench.turns(&[size], |turn| {
@@ -79,8 +91,14 @@ impl Experiment for LatencyUnderLoad {
     }
 }
 
-/// What each system reaches with each kind of requests.
-type Saturations = Vec<(&'static str, [f64; 2])>;
+/// What a system reaches with each kind of requests.
+struct Saturation {
+    system: &'static str,
+    is_etcd: bool,
+    reached: [f64; 2],
+}
+
+type Saturations = Vec<Saturation>;
 
 fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
     let settings = bench.settings;
@@ -93,7 +111,8 @@ fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
         let mut reached = [0.0; 2];
         for (kind, (_, reads_percent)) in KINDS.into_iter().enumerate() {
             let load = settings.saturation.load(reads_percent, settings.pace.warmup, settings.pace.window);
-            reached[kind] = measure(service.addresses(), around, &load).context("saturating")?.throughput();
+            let measured = service.measure(service.addresses(), around, &load).context("saturating")?;
+            reached[kind] = measured.throughput();
         }
         bench.note(format!(
             "{} saturated: {} reads/s, {} writes/s",
@@ -101,23 +120,35 @@ fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
             number(reached[0]),
             number(reached[1])
         ));
-        found.push((subject.name(), reached));
+        found.push(Saturation { system: subject.name(), is_etcd: subject.is_etcd(), reached });
     }
     Ok(found)
 }
 
+/// The loads of one system. All have those in common that are shares of the slowest one's saturation; etcd, which may be
+/// slower, does not lower them for the others, but has those that it can take, and shares of its own.
 fn rates(turn: &Turn<'_, '_>, kind: usize, saturations: &Saturations) -> Vec<f64> {
-    let slowest = saturations.iter().map(|(_, reached)| reached[kind]).fold(f64::INFINITY, f64::min);
-    let own =
-        saturations.iter().find(|(system, _)| *system == turn.system()).map_or(0.0, |(_, own)| own[kind]);
-    let (of_slowest, of_own): (&[f64], &[f64]) =
-        turn.pace().pick((&QUICK_OF_SLOWEST, &QUICK_OF_OWN), (&SHARES_OF_SLOWEST, &SHARES_OF_OWN));
-    let mut rates: Vec<f64> = of_slowest.iter().map(|share| (share * slowest).round()).collect();
-    if own > MUCH_MORE * slowest {
-        let beyond = of_own.iter().map(|share| (share * own).round()).filter(|rate| *rate > slowest);
-        rates.extend(beyond);
+    let reached = |system: &Saturation| system.reached[kind];
+    let own = saturations.iter().find(|other| other.system == turn.system()).map_or(0.0, reached);
+    let slowest =
+        saturations.iter().filter(|other| !other.is_etcd).map(reached).fold(f64::INFINITY, f64::min);
+    let (of_slowest, of_own) =
+        turn.pace().pick((&QUICK_OF_SLOWEST[..], &QUICK_OF_OWN[..]), (&SHARES_OF_SLOWEST, &SHARES_OF_OWN));
+    rates_of(own, slowest, of_slowest, of_own)
+}
+
+fn rates_of(own: f64, slowest: f64, of_slowest: &[f64], of_own: &[f64]) -> Vec<f64> {
+    let common: Vec<f64> = of_slowest.iter().map(|share| (share * slowest).round()).collect();
+    let mut rates: Vec<f64> = common.iter().copied().filter(|rate| *rate <= OWN_MAX * own).collect();
+    let shares = of_own.iter().map(|share| (share * own).round());
+    if rates.len() < common.len() {
+        let is_new = |rate: &f64| common.iter().all(|other| (rate / other - 1.0).abs() > NEAR);
+        rates.extend(shares.filter(is_new));
+    } else if own > MUCH_MORE * slowest {
+        rates.extend(shares.filter(|rate| *rate > slowest));
     }
     rates.retain(|rate| *rate >= 1.0);
+    rates.sort_by(f64::total_cmp);
     rates
 }
 
@@ -137,4 +168,21 @@ fn at_rate(turn: &mut Turn<'_, '_>, series: &str, reads_percent: u8, rate: f64) 
     let late = measured.late_percent();
     turn.record(place, &[("sent more than 1 ms late", "% of requests", late)], &measured.objections);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faster_system_has_the_common_loads_and_its_own_beyond_them() {
+        assert_eq!(rates_of(1000.0, 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [200.0, 500.0, 800.0]);
+        assert_eq!(rates_of(5000.0, 1000.0, &[0.2, 0.5], &[0.1, 0.4, 0.8]), [200.0, 500.0, 2000.0, 4000.0]);
+    }
+
+    #[test]
+    fn a_slower_one_has_what_it_can_take_and_what_that_leaves_out() {
+        assert_eq!(rates_of(300.0, 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [120.0, 200.0]);
+        assert_eq!(rates_of(100.0, 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [40.0, 80.0]);
+    }
 }

@@ -1,5 +1,6 @@
 //! Znodes for an experiment, and their end.
 
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::lane::Source;
 use crate::measure::run_id;
 use crate::request;
 use crate::session::{self, Session};
+use crate::window::Rate;
 
 /// Requests outstanding while znodes are laid out or removed: below what servers throttle.
 const OUTSTANDING: usize = 500;
@@ -27,11 +29,62 @@ pub(crate) fn pipeline<S: Source>(
     source: S,
     outstanding: usize,
 ) -> Result<(Session, Duration)> {
+    let (mut sessions, elapsed) = pipeline_all(vec![(session, source)], outstanding)?;
+    Ok((sessions.pop().context("the session is given back")?, elapsed))
+}
+
+/// The same on several sessions. One whose source has nothing is kept alive meanwhile.
+pub(crate) fn pipeline_all<S: Source>(
+    sessions: Vec<(Session, S)>,
+    outstanding: usize,
+) -> Result<(Vec<Session>, Duration)> {
     let from = Instant::now();
     let schedule = Schedule { outstanding, from, to: from + PATIENCE, arrivals: None };
-    let (mut sessions, tally) = drive(vec![(session, source)], schedule, &AtomicU64::new(0))?;
+    let (sessions, tally) = drive(sessions, schedule, &AtomicU64::new(0))?;
     let elapsed = tally.last_reply.map_or(Duration::ZERO, |last| last.saturating_duration_since(from));
-    Ok((sessions.pop().context("the session is given back")?, elapsed))
+    Ok((sessions, elapsed))
+}
+
+/// The same; `rate` is told of replies.
+pub(crate) fn pipeline_told<S: Source>(
+    sessions: Vec<(Session, S)>,
+    outstanding: usize,
+    rate: &mut Rate<'_>,
+) -> Result<(Vec<Session>, Duration)> {
+    let teller = Teller { so_far: Cell::new(0), rate: RefCell::new(rate) };
+    let told = |(session, source)| (session, Told { source, teller: &teller });
+    pipeline_all(sessions.into_iter().map(told).collect(), outstanding)
+}
+
+/// Of the replies of several sources.
+struct Teller<'r, 's> {
+    so_far: Cell<u64>,
+    rate: RefCell<&'r mut Rate<'s>>,
+}
+
+/// A source that tells of its replies.
+struct Told<'t, 'r, 's, S> {
+    source: S,
+    teller: &'t Teller<'r, 's>,
+}
+
+impl<S: Source> Source for Told<'_, '_, '_, S> {
+    type Expected = S::Expected;
+
+    fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<S::Expected> {
+        self.source.issue(out, xid)
+    }
+
+    fn counts(&self, expected: &S::Expected) -> bool {
+        self.source.counts(expected)
+    }
+
+    fn check(&self, expected: &S::Expected, body: &[u8]) -> Result<(), String> {
+        let Teller { so_far, rate } = self.teller;
+        so_far.set(so_far.get() + 1);
+        rate.borrow_mut().look(so_far.get());
+        self.source.check(expected, body)
+    }
 }
 
 /// Creates `root` and, below it, `n0000000` and so on, of 1 KiB each.

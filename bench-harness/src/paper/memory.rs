@@ -40,6 +40,7 @@ impl Experiment for Memory {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -52,9 +53,9 @@ impl Experiment for Memory {
                 for znodes in counts {
                     let at = format!("run {run}/{}, {}, {znodes} znodes", settings.pace.runs, system.name());
                     bench.progress.at(&at);
-                    let before = Machine::now();
+                    let before = Machine::now(None);
                     let grown = grow(bench, system, znodes);
-                    let invalid = Machine::now().since(&before).objections(0.0).join("; ");
+                    let invalid = Machine::now(None).since(&before).disturbances().join("; ");
                     match grown {
                         Ok(metrics) => {
                             let origin = Origin { system: system.name(), servers: 1, run };

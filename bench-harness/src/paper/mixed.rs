@@ -14,18 +14,18 @@ use crate::creates::Creates;
 use crate::driver::Schedule;
 use crate::lane::Source;
 use crate::measure::{Measurement, as_f64, fresh_root, under_load};
+use crate::raftkeeper_mix::{CHILDREN, Kind, VALUE_LEN};
 use crate::session::{self, Session};
 use crate::window::Surroundings;
-use crate::{payload, request};
+use crate::{etcd, payload, request};
 
-/// Znodes that each session has when it begins.
-const CHILDREN: u32 = 100;
-
-/// Size of a value, in bytes.
-const VALUE_LEN: usize = 50;
-
-/// Few, so that the layout is short; as many are outstanding in all as with more of them.
+/// Few, so that the layout is short; with what each has outstanding, servers have more than they take all the same.
 const SESSIONS_MAX: usize = 40;
+
+/// What is different where etcd is measured.
+const ON_ETCD: &str = "etcd: a list is a serializable range over the parent's prefix, keys only, in the order of names. A request's \
+    answer may overtake another's, so the list that is right follows from the revision that an answer tells: it must have exactly the keys \
+    that were put and not deleted up to then. The oldest key that is not just being set is the one to be deleted.";
 
 /// The mixed workload.
 pub(crate) struct Mixed;
@@ -48,16 +48,18 @@ impl Experiment for Mixed {
             published: Vec::new(),
             over_servers: true,
             own_servers: false,
-            etcd: false,
+            etcd: true,
+            floor: false,
             many_generators: true,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        bench.note_on_etcd(ON_ETCD);
         let sizes = bench.sizes();
         bench.turns(&sizes, |turn| {
             turn.at("saturated");
-            let measured = measure(turn)?;
+            let measured = turn.undisturbed(|| measure(turn))?;
             let servers = as_f64(turn.addresses().len() as u64);
             turn.record_measurement(Place { series: "", x: servers }, &measured);
             Ok(())
@@ -68,6 +70,12 @@ impl Experiment for Mixed {
 fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let saturation = turn.saturation();
     let count = saturation.sessions.min(SESSIONS_MAX);
+    let outstanding = saturation.outstanding_on(count);
+    if turn.service.is_etcd() {
+        let shape = (count, etcd::bearable(outstanding, count), saturation.threads);
+        let lengths = (turn.pace().warmup, turn.pace().window);
+        return etcd::mixed(turn.addresses(), turn.surroundings(), shape, lengths);
+    }
     let mut sessions = Session::open_all(turn.addresses(), count)?;
     let root = fresh_root();
     sessions[0].call(|out, xid| request::create(out, xid, &root, b""))?;
@@ -76,11 +84,10 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let creates = parents.iter().map(|parent| Creates::new(parent, CHILDREN, VALUE_LEN)).collect();
     let now = Instant::now();
     let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
-    let sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
+    let mut sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
     let sources = (0..).zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
-    turn.surroundings().begin_together()?;
+    turn.surroundings().begin_with(&mut sessions)?;
     let from = Instant::now() + turn.pace().warmup;
-    let outstanding = saturation.outstanding.min(saturation.outstanding_total / count).max(1);
     let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };
     under_load(sessions, sources, saturation.threads, schedule, turn.surroundings())?
         .finish(schedule, turn.surroundings())
@@ -129,27 +136,31 @@ impl Source for Children {
     type Expected = Asked;
 
     fn issue(&mut self, out: &mut Vec<u8>, xid: i32) -> Option<Asked> {
-        let asked = match self.rng.random_range(0..100) {
-            0 => {
+        let mut kind = Kind::any(&mut self.rng);
+        // One is always left to be read.
+        if kind == Kind::Delete && self.next - self.oldest == 1 {
+            kind = Kind::Set;
+        }
+        let asked = match kind {
+            Kind::Create => {
                 self.next += 1;
                 request::create(out, xid, &self.path(self.next - 1), &self.value);
                 Asked::Create(self.next - 1)
             }
-            // One is always left to be read.
-            1 if self.next - self.oldest > 1 => {
+            Kind::Delete => {
                 self.oldest += 1;
                 request::delete(out, xid, &self.path(self.oldest - 1));
                 Asked::Delete
             }
-            1..10 => {
+            Kind::Set => {
                 request::set_data(out, xid, &self.any(), &self.value);
                 Asked::Set
             }
-            10..55 => {
+            Kind::Get => {
                 request::get_data(out, xid, &self.any(), false);
                 Asked::Get
             }
-            _ => {
+            Kind::List => {
                 request::get_children(out, xid, &self.parent);
                 Asked::List(self.oldest, self.next)
             }
@@ -219,27 +230,6 @@ mod tests {
         assert_eq!(check_list(&list(&["n0000002", "n0000001"]), 1, 3), Ok(()));
         for wrong in [&["n0000001"][..], &["n0000001", "n0000003"], &["n0000001", "n0000001"]] {
             assert!(check_list(&list(wrong), 1, 3).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn the_requests_are_mixed_as_published() {
-        let mut children = Children::new("/p", 1);
-        let mut out = Vec::new();
-        let mut counts = [0_usize; 5];
-        for xid in 0..100_000 {
-            out.clear();
-            let place = match children.issue(&mut out, xid).unwrap() {
-                Asked::Create(_) => 0,
-                Asked::Set => 1,
-                Asked::Get => 2,
-                Asked::List(..) => 3,
-                Asked::Delete => 4,
-            };
-            counts[place] += 1;
-        }
-        for (count, expected) in counts.into_iter().zip([1000, 8000, 45_000, 45_000, 1000]) {
-            assert!(count.abs_diff(expected) < expected / 5, "{counts:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ mod barriers;
 mod bench;
 mod binary;
 mod broadcast;
-mod chart;
+pub(crate) mod chart;
 mod creates;
 mod experiment;
 mod failover;
@@ -18,10 +18,11 @@ mod histograms;
 mod index;
 mod latency;
 pub(crate) mod layout;
+mod members;
 mod memory;
 mod mixed;
+mod outstanding;
 mod paths;
-mod progress;
 mod published;
 mod ratios;
 mod reconfigure;
@@ -41,7 +42,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::bench::{Bench, Pace, Saturation, Settings, THROUGHPUT};
 use self::experiment::{Experiment, Plan};
-use self::progress::Progress;
 use self::record::Record;
 use self::service::Subject;
 use crate::compare::System;
@@ -49,8 +49,9 @@ use crate::cores::Division;
 use crate::ensemble::ports;
 use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
+use crate::progress::Progress;
 use crate::session::Session;
-use crate::{args, descriptors, interrupt};
+use crate::{args, descriptors, interrupt, others};
 
 /// Folder of the records inside the folder of the results.
 const FOLDER: &str = "paper";
@@ -64,9 +65,24 @@ const SERVERS_A_CORE: usize = 3;
 /// The most sessions that an experiment has open at once.
 const SESSIONS_MAX: usize = 1200;
 
-/// What a generator that joins another one's run takes from there.
-const JOINED_HAVE_NOT: [&str; 9] =
-    ["generators", "quick", "only", "list", "draw", "runs", "sessions", "outstanding", "outstanding_total"];
+/// What is said of servers that the harness starts: of running ones it has nothing to say.
+const RUNNING_HAVE_NOT: [&str; 8] =
+    ["ringkeeper", "ringkeeper_arg", "zookeeper", "zookeeper_heap", "etcd", "floor", "sizes", "port"];
+
+/// What is the first generator's to say: one that joins takes it from there, or has no use for it.
+const JOINED_HAVE_NOT: [&str; 11] = [
+    "generators",
+    "quick",
+    "only",
+    "list",
+    "draw",
+    "runs",
+    "sessions",
+    "outstanding",
+    "outstanding_total",
+    "work_dir",
+    "out",
+];
 
 /// Reproduces the paper's experiments: tables, CSV, latencies, pictures, and an index of them.
 #[derive(Clone, Debug, clap::Args)]
@@ -95,16 +111,19 @@ pub(crate) struct PaperArgs {
     /// ZooKeeper's greatest heap, as -Xmx takes it
     #[arg(long, default_value = "1g")]
     zookeeper_heap: String,
-    /// etcd's server binary, to measure it too where its puts and ranges compare with what is measured
+    /// etcd's server binary, to measure it too where its API has what compares with what is measured
     #[arg(long)]
     etcd: Option<PathBuf>,
+    /// Measure the bare responder too where it can take part: what machine, kernel and generator leave possible
+    #[arg(long)]
+    floor: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
-    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = ["ringkeeper", "zookeeper", "etcd"])]
+    #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
     servers: Vec<SocketAddr>,
     /// Generators of load in all, this one included: the others join with --join, on machines of their own
     #[arg(long, default_value = "1", value_parser = args::count, requires = "servers")]
     generators: usize,
-    /// Join the run of another generator on the same servers, under this name; what to measure is the other's to say
+    /// Join the run of another generator on the same servers, under this name; what to measure, and where results go, is the other's to say
     #[arg(long, value_name = "NAME", requires = "servers", conflicts_with_all = JOINED_HAVE_NOT)]
     join: Option<String>,
     /// Sizes of ensembles [default: 3,5,7,9,13, as far as there are three servers a core at most]
@@ -116,15 +135,18 @@ pub(crate) struct PaperArgs {
     /// Sessions of the saturating load
     #[arg(long, default_value = "250", value_parser = args::count)]
     sessions: usize,
-    /// Requests outstanding on each of them, at most
+    /// Requests outstanding on each of them
     #[arg(long, default_value = "100", value_parser = args::count)]
     outstanding: usize,
-    /// Requests outstanding in all, at most
-    #[arg(long, default_value = "2000", value_parser = args::count)]
-    outstanding_total: usize,
+    /// Requests outstanding in all, at most [default: no such limit; servers that are started have one of 2,000 in process]
+    #[arg(long, value_parser = args::count)]
+    outstanding_total: Option<usize>,
     /// Load-generating threads [default: half of the cores]
     #[arg(long, value_parser = args::count)]
     threads: Option<usize>,
+    /// Percent of this machine's processor time that other processes may take before a window counts for nothing
+    #[arg(long, default_value_t = others::PERCENT_MAX, value_parser = clap::value_parser!(u8).range(0..=100))]
+    others_max: u8,
     /// Folder in which the servers keep their data [default: the system's temporary folder]
     #[arg(long)]
     work_dir: Option<PathBuf>,
@@ -161,6 +183,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 }
 
 fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
+    others::tolerate(args.others_max);
     descriptors::reserve(SESSIONS_MAX.max(args.sessions))?;
     let progress = Progress::new();
     let (generators, args) = args.meet(&progress)?;
@@ -179,9 +202,9 @@ fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
             progress.line(&format!("{}: left out: {why}", plan.id));
             continue;
         }
-        progress.experiment(plan.id, index, chosen.len());
+        progress.experiment(&format!("{index}/{} {}", chosen.len(), plan.id));
         let record = Record { facts: facts.clone(), ..Record::default() };
-        let mut bench = Bench::new(&settings, &progress, record, plan.etcd);
+        let mut bench = Bench::new(&settings, &progress, record, &plan);
         let done = experiment.run(&mut bench);
         if keeps {
             keep(&args.out, *experiment, &bench)?;
@@ -293,7 +316,8 @@ impl PaperArgs {
     fn share_of(&self, invitation: Invitation) -> Self {
         let Invitation { count, only, quick, runs, sessions, outstanding, outstanding_total, .. } =
             invitation;
-        let (sessions, outstanding_total) = ((sessions / count).max(1), (outstanding_total / count).max(1));
+        let share = |total: usize| (total / count).max(1);
+        let (sessions, outstanding_total) = (share(sessions), outstanding_total.map(share));
         Self {
             generators: count,
             only,
@@ -329,7 +353,8 @@ impl PaperArgs {
             Some(binary) => System::ringkeeper(binary, &self.ringkeeper_arg)?,
             None => System::ringkeeper(&binary::beside_this_program()?, &self.ringkeeper_arg)?,
         };
-        Ok(std::iter::once(ringkeeper).chain(zookeeper).chain(etcd).map(Subject::Own).collect())
+        let floor = self.floor.then_some(System::Floor);
+        Ok(std::iter::once(ringkeeper).chain(zookeeper).chain(etcd).chain(floor).map(Subject::Own).collect())
     }
 
     fn settings(&self) -> Result<Settings> {
@@ -418,6 +443,7 @@ impl PaperArgs {
         let each = if settings.generators.is_some() { " on each generator" } else { "" };
         environment
             .add("saturating load", format!("{sessions} sessions with {outstanding} outstanding each{each}"));
+        environment.add("other processes", format!("up to {} % of the processors' time", self.others_max));
         environment.add("generator", format!("{threads} thread(s) {}", self.place_of_generator(threads)?));
         Ok(environment.facts().iter().map(|fact| (fact.name.to_owned(), fact.value.clone())).collect())
     }
@@ -446,6 +472,24 @@ mod tests {
         assert!(note.unwrap().starts_with("Ensembles of 7, 9, 13 servers are left out: on 2 cores"));
         assert_eq!(args("").sizes(16), (SIZES.to_vec(), None));
         assert_eq!(args("--sizes 7").sizes(2), (vec![7], None));
+    }
+
+    #[test]
+    fn what_a_generator_that_joins_has_no_say_in_is_refused_by_name() {
+        let mut command = <Cli as clap::CommandFactory>::command();
+        command.build();
+        let others = command
+            .get_arguments()
+            .filter(|argument| !["servers", "join", "threads", "help"].contains(&argument.get_id().as_str()));
+        for argument in others {
+            let option = format!("--{}", argument.get_long().unwrap());
+            let mut line = vec!["paper", "--servers", "127.0.0.1:2181", "--join", "b", &option];
+            // A value that all options take that take one.
+            line.extend(argument.get_action().takes_values().then_some("3"));
+            let error = Cli::try_parse_from(line).map(|cli| cli.args).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{option}");
+            assert!(error.to_string().contains(&option), "{option}: {error}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Section 2.3: a new leader of some application changes its configuration behind a ready znode.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ringkeeper_wire::{EventType, GetDataResponse, Record, Stat};
@@ -13,7 +13,8 @@ use crate::fault::Fault;
 use crate::lane::Source;
 use crate::measure::{as_f64, fresh_root};
 use crate::session::{self, Session};
-use crate::{payload, request};
+use crate::window::Rate;
+use crate::{etcd, payload, request};
 
 /// The figure of the paper.
 pub(crate) const TIME: &str = "time";
@@ -28,6 +29,10 @@ const OUTSTANDING: usize = 1000;
 
 /// The error of a read where no znode is.
 const NO_NODE: i32 = -101;
+
+/// What is different where etcd is measured.
+const ON_ETCD: &str = "etcd: the reader has a watch of the ready key at another member, and reads with serializable ranges at that member; its \
+    watch goes on by itself, where ZooKeeper's is left anew by the exists that finds ready gone.";
 
 /// Section 2.3.
 pub(crate) struct Reconfigure;
@@ -47,32 +52,70 @@ impl Experiment for Reconfigure {
             published: published::section23(),
             over_servers: false,
             own_servers: false,
-            etcd: false,
+            etcd: true,
+            floor: false,
             many_generators: false,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        bench.note_on_etcd(ON_ETCD);
         let size = bench.first_size();
         bench.turns(&[size], |turn| {
             let counts: &[usize] = turn.pace().pick(&QUICK, &FULL);
             for count in counts {
                 let root = fresh_root();
-                layout::create_many(turn.addresses(), &root, *count)?;
-                let mut change = Change::begin(turn, &root, *count)?;
-                for (series, outstanding) in [(ONE_BY_ONE, 1), (PIPELINED, OUTSTANDING)] {
-                    turn.at(&format!("{count} znodes, {series}"));
-                    change = change.carry_out(turn, series, outstanding)?;
+                if turn.service.is_etcd() {
+                    let shape = (*count, PAYLOAD_LEN);
+                    change(turn, *count, etcd::Configuration::lay_out(turn.addresses(), &root, shape)?)?;
+                } else {
+                    layout::create_many(turn.addresses(), &root, *count)?;
+                    change(turn, *count, Znodes::begin(turn, &root, *count)?)?.end()?;
                 }
-                change.end()?;
             }
             Ok(())
         })
     }
 }
 
-/// Two clients and the configuration between them.
-struct Change {
+/// Changes everything one after the other, then pipelined.
+fn change<C: Configuration>(turn: &mut Turn<'_, '_>, count: usize, mut configuration: C) -> Result<C> {
+    for (series, outstanding) in [(ONE_BY_ONE, 1), (PIPELINED, OUTSTANDING)] {
+        turn.at(&format!("{count} znodes, {series}"));
+        let mut rate = turn.rate("changes");
+        let ((changed, elapsed), around) = turn.around(|_| configuration.change(outstanding, &mut rate))?;
+        configuration = changed.read_back()?;
+        let mut figures = vec![(TIME, "s", elapsed.as_secs_f64())];
+        figures.extend(around.server_cpu_figure(count as u64));
+        let objections = around.objections();
+        turn.record(Place { series, x: as_f64(count as u64) }, &figures, &objections);
+    }
+    Ok(configuration)
+}
+
+/// A configuration, a client that changes it, and one that reads it.
+trait Configuration: Sized {
+    /// One change of everything; the time of the writer's part.
+    fn change(self, outstanding: usize, rate: &mut Rate<'_>) -> Result<(Self, Duration)>;
+
+    /// What the reader finds once ready is there for it: every new value, or an error.
+    fn read_back(self) -> Result<Self>;
+}
+
+impl Configuration for etcd::Configuration {
+    fn change(mut self, outstanding: usize, rate: &mut Rate<'_>) -> Result<(Self, Duration)> {
+        let elapsed = Self::change(&mut self, outstanding, rate)?;
+        Ok((self, elapsed))
+    }
+
+    fn read_back(mut self) -> Result<Self> {
+        Self::read_back(&mut self, OUTSTANDING)?;
+        Ok(self)
+    }
+}
+
+/// A configuration in znodes.
+struct Znodes {
     root: String,
     count: usize,
     /// Of the values written last.
@@ -81,44 +124,15 @@ struct Change {
     reader: Session,
 }
 
-impl Change {
+impl Znodes {
     fn begin(turn: &Turn<'_, '_>, root: &str, count: usize) -> Result<Self> {
         let addresses = turn.addresses();
         let mut writer = Session::open(*addresses.first().context("no servers")?)?;
-        let reader = Session::open(*addresses.last().context("no servers")?)?;
-        writer.call(|out, xid| request::create(out, xid, &format!("{root}/ready"), b""))?;
-        Ok(Self { root: root.to_owned(), count, sequence: 0, writer, reader })
-    }
-
-    /// One change of everything; the time of the writer's part.
-    fn carry_out(self, turn: &mut Turn<'_, '_>, series: &str, outstanding: usize) -> Result<Self> {
-        let Self { root, count, sequence, mut writer, mut reader } = self;
-        let (ready, sequence) = (format!("{root}/ready"), sequence + 1);
-        // The writer's earlier create may not have reached the reader's server yet.
+        let mut reader = Session::open(*addresses.last().context("no servers")?)?;
+        let ready = format!("{root}/ready");
+        writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
         await_ready(&mut reader, &ready)?;
-        let ((writer, elapsed), around) = turn.around(|_| {
-            let began = Instant::now();
-            writer.call(|out, xid| request::delete(out, xid, &ready))?;
-            let deleted = began.elapsed();
-            expect_event(&mut reader, EventType::NodeDeleted, &ready)?;
-            let there = exists(&mut reader, &ready)?;
-            if there {
-                bail!("{ready} is there although it was deleted");
-            }
-            let went_on = Instant::now();
-            let (mut writer, _) = layout::pipeline(writer, Values::of(&root, count, sequence), outstanding)?;
-            writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
-            Ok((writer, deleted + went_on.elapsed()))
-        })?;
-        expect_event(&mut reader, EventType::NodeCreated, &ready)?;
-        let values = ReadBack(Values::of(&root, count, sequence));
-        let (reader, _) =
-            layout::pipeline(reader, values, OUTSTANDING).context("reading what was changed")?;
-        let mut figures = vec![(TIME, "s", elapsed.as_secs_f64())];
-        figures.extend(around.server_cpu_figure(count as u64));
-        let objections = around.objections();
-        turn.record(Place { series, x: as_f64(count as u64) }, &figures, &objections);
-        Ok(Self { root, count, sequence, writer, reader })
+        Ok(Self { root: root.to_owned(), count, sequence: 0, writer, reader })
     }
 
     fn end(self) -> Result<()> {
@@ -126,7 +140,41 @@ impl Change {
     }
 }
 
-/// Leaves a watch on the ready znode, which is there or about to be.
+impl Configuration for Znodes {
+    fn change(self, outstanding: usize, rate: &mut Rate<'_>) -> Result<(Self, Duration)> {
+        let Self { root, count, sequence, mut writer, mut reader } = self;
+        let (ready, sequence) = (format!("{root}/ready"), sequence + 1);
+        let began = Instant::now();
+        writer.call(|out, xid| request::delete(out, xid, &ready))?;
+        let deleted = began.elapsed();
+        expect_event(&mut reader, EventType::NodeDeleted, &ready)?;
+        if exists(&mut reader, &ready)? {
+            bail!("{ready} is there although it was deleted");
+        }
+        let went_on = Instant::now();
+        // The reader waits for as long as that takes, on a slow disk longer than its session's time-out.
+        let both = [(writer, count), (reader, 0)]
+            .map(|(session, count)| (session, Values::of(&root, count, sequence)));
+        let (both, _) = layout::pipeline_told(both.into(), outstanding, rate)?;
+        let Ok([mut writer, reader]) = <[Session; 2]>::try_from(both) else { bail!("both are given back") };
+        writer.call(|out, xid| request::create(out, xid, &ready, b""))?;
+        let elapsed = deleted + went_on.elapsed();
+        Ok((Self { root, count, sequence, writer, reader }, elapsed))
+    }
+
+    fn read_back(self) -> Result<Self> {
+        let Self { root, count, sequence, writer, mut reader } = self;
+        let ready = format!("{root}/ready");
+        expect_event(&mut reader, EventType::NodeCreated, &ready)?;
+        let values = ReadBack(Values::of(&root, count, sequence));
+        let (mut reader, _) =
+            layout::pipeline(reader, values, OUTSTANDING).context("reading what was changed")?;
+        await_ready(&mut reader, &ready)?;
+        Ok(Self { root, count, sequence, writer, reader })
+    }
+}
+
+/// Leaves a watch on the ready znode, which is there or, the writer's server being another one, about to be.
 fn await_ready(reader: &mut Session, ready: &str) -> Result<()> {
     if !exists(reader, ready)? {
         expect_event(reader, EventType::NodeCreated, ready)?;

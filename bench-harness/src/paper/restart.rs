@@ -54,6 +54,7 @@ impl Experiment for Restart {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -69,9 +70,9 @@ impl Experiment for Restart {
                 turn.at(&format!("{count} znodes"));
                 let filled = fill(turn.addresses(), (count - there) / SESSIONS)?;
                 there = *count;
-                let before = Machine::now();
+                let before = Machine::now(None);
                 let (elapsed, cpu) = restart(turn, &filled.last_path, page_cache)?;
-                let objections = Machine::now().since(&before).objections(0.0);
+                let objections = Machine::now(None).since(&before).disturbances();
                 turn.record(
                     Place { series: "", x: f64::from(*count) },
                     &[(TIME, "s", elapsed.as_secs_f64()), (CPU, "s", cpu.as_secs_f64())],

@@ -31,6 +31,7 @@ impl Experiment for SessionStorm {
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -40,9 +41,10 @@ impl Experiment for SessionStorm {
         bench.turns(&[size], |turn| {
             for count in SESSIONS {
                 turn.at(&format!("{count} sessions"));
+                let mut rate = turn.rate("sessions");
                 let (elapsed, around) = turn.around(|addresses| {
                     let began = Instant::now();
-                    let sessions = Session::open_all(addresses, count)?;
+                    let sessions = Session::open_all_told(addresses, count, &mut rate)?;
                     let elapsed = began.elapsed();
                     session::close_all(sessions)?;
                     Ok(elapsed)

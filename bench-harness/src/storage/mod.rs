@@ -31,6 +31,8 @@ use crate::compare::{Metric, System, Table};
 use crate::environment::{Environment, file_system_of};
 use crate::measure::as_f64;
 use crate::page_cache::PageCache;
+use crate::progress::Progress;
+use crate::window::Surroundings;
 use crate::{args, interrupt};
 
 /// A snapshot every so many transactions: none.
@@ -137,16 +139,20 @@ pub(crate) fn run(args: &StorageArgs) -> Result<()> {
     let page_cache = PageCache::drop_all();
     let mut environment = args.environment(&systems, &work_dir)?;
     environment.add("page cache", page_cache);
-    let mut session =
-        Run { args, table: Table::new(systems.iter().map(System::name).collect()), hosts: vec![] };
+    let mut session = Run {
+        args,
+        table: Table::new(systems.iter().map(System::name).collect()),
+        hosts: vec![],
+        progress: Progress::new(),
+    };
     for (index, system) in systems.iter().enumerate() {
         session.hosts.push(Host::new(system, &work_dir, args.port(index)?, page_cache)?);
     }
     session.turns("memory", 1, prepare)?;
     session.table.write(&args.out, &environment)?;
-    session.turns("restart", args.runs, |host, args| restart::restart(host, args, SHORT_LOG))?;
+    session.turns("restart", args.runs, |host, args, _| restart::restart(host, args, SHORT_LOG))?;
     if args.replay_txns > args.log_txns {
-        session.turns("replay", args.runs, restart::replay)?;
+        session.turns("replay", args.runs, |host, args, _| restart::replay(host, args))?;
     }
     session.table.write(&args.out, &environment)?;
     session.turns("scrub", args.runs, scrub::scrub)?;
@@ -165,6 +171,7 @@ struct Run<'a> {
     args: &'a StorageArgs,
     table: Table,
     hosts: Vec<Host>,
+    progress: Progress,
 }
 
 impl Run<'_> {
@@ -172,38 +179,41 @@ impl Run<'_> {
         &mut self,
         name: &str,
         runs: usize,
-        measure: impl Fn(&mut Host, &StorageArgs) -> Result<Vec<Metric>>,
+        measure: impl Fn(&mut Host, &StorageArgs, &Progress) -> Result<Vec<Metric>>,
     ) -> Result<()> {
+        let Self { args, table, hosts, progress } = self;
+        progress.experiment(name);
         for run in 1..=runs {
-            for (index, host) in self.hosts.iter_mut().enumerate() {
-                eprintln!("{name}: run {run} of {runs}, {}", host.system().name());
-                match measure(host, self.args) {
-                    Ok(metrics) => self.table.add(name, index, metrics),
+            for (index, host) in hosts.iter_mut().enumerate() {
+                progress.at(&format!("run {run}/{runs}, {}", host.system().name()));
+                match measure(host, args, progress) {
+                    Ok(metrics) => table.add(name, index, metrics),
                     Err(error) => {
                         interrupt::check()?;
                         let (system, tail) = (host.system().name(), host.log_tail());
                         let error =
                             format!("{name} run {run}, {system}: {error:#}; its output ends with {tail}");
-                        eprintln!("an error, not a result: {error}");
-                        self.table.add_error(error);
+                        progress.line(&format!("an error, not a result: {error}"));
+                        table.add_error(error);
                     }
                 }
                 host.kill()?;
             }
         }
-        println!("{}", self.table.markdown_of(name));
+        progress.make_room();
+        println!("{}", table.markdown_of(name));
         Ok(())
     }
 }
 
 /// Fills the tree, and puts the folders aside that the other measurements begin with.
-fn prepare(host: &mut Host, args: &StorageArgs) -> Result<Vec<Metric>> {
-    let tree = args.tree();
+fn prepare(host: &mut Host, args: &StorageArgs, progress: &Progress) -> Result<Vec<Metric>> {
+    let (tree, around) = (args.tree(), Surroundings::spectator(progress));
     drop(host.start(NO_SNAPSHOTS)?);
-    tree.create(host.address()).context("creating the tree")?;
+    tree.create(host.address(), around).context("creating the tree")?;
     let resident = host.processes()?.resident_bytes()?;
     host.kill()?;
-    snapshots::settle(host, tree).context("waiting for snapshots")?;
+    snapshots::settle(host, tree, progress).context("waiting for snapshots")?;
     host.kill()?;
     host.save(SETTLED)?;
     let mut logs = vec![(SHORT_LOG, args.log_txns)];
@@ -213,7 +223,7 @@ fn prepare(host: &mut Host, args: &StorageArgs) -> Result<Vec<Metric>> {
     for (name, txns) in logs {
         host.restore(SETTLED)?;
         drop(host.start(NO_SNAPSHOTS)?);
-        tree.update(host.address(), txns, 1)?;
+        tree.update(host.address(), txns, 1, around)?;
         tree.set_last(host.address(), name)?;
         host.kill()?;
         host.save(name)?;

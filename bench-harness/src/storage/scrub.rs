@@ -14,6 +14,8 @@ use super::{LONG_LOG, NO_SNAPSHOTS, SHORT_LOG, StorageArgs};
 use crate::compare::{Metric, System};
 use crate::interrupt;
 use crate::measure::as_f64;
+use crate::progress::Progress;
+use crate::window::Rate;
 
 /// From the start of the server to its first pass.
 const AFTER: Duration = Duration::from_secs(1);
@@ -37,16 +39,16 @@ const MB: f64 = 1e6;
 
 /// One pass without a limit over the folder with the longest log, then the same files read one after the other past the
 /// page cache. Nothing where the system has no scrub.
-pub(super) fn scrub(host: &mut Host, args: &StorageArgs) -> Result<Vec<Metric>> {
+pub(super) fn scrub(host: &mut Host, args: &StorageArgs, progress: &Progress) -> Result<Vec<Metric>> {
     if !matches!(host.system(), System::Ringkeeper { .. }) {
         return Ok(Vec::new());
     }
     host.restore(if args.replay_txns > args.log_txns { LONG_LOG } else { SHORT_LOG })?;
     host.cool_down()?;
-    let pass = pass(host)?;
+    let pass = pass(host, &mut Rate::new(Some(progress), "bytes"))?;
     host.kill()?;
     host.cool_down()?;
-    let disk = read_folder(&host.data())?;
+    let disk = read_folder(&host.data(), &mut Rate::new(Some(progress), "bytes"))?;
     Ok(vec![
         Metric::higher("scrub without a limit", "MB/s", pass.read.rate()),
         Metric::context("the same files read by 8 MiB past the page cache", "MB/s", disk.rate()),
@@ -79,7 +81,7 @@ struct Pass {
 }
 
 /// The server's first pass, from the first look that finds it going on to the first that finds it over.
-fn pass(host: &mut Host) -> Result<Pass> {
+fn pass(host: &mut Host, rate: &mut Rate<'_>) -> Result<Pass> {
     let settings = [
         ("ringkeeper.scrubKbPerSecond", KB_PER_SECOND.to_string()),
         ("ringkeeper.scrubIntervalSeconds", AFTER.as_secs().to_string()),
@@ -101,14 +103,20 @@ fn pass(host: &mut Host) -> Result<Pass> {
     let processes = host.processes()?;
     let cpu_before = processes.cpu_time()?;
     while host.metric("scrub_passes")? < 1.0 {
-        look()?;
+        rate.look(whole(look()?.1));
     }
     let (elapsed, bytes) = (began.elapsed(), host.metric("scrubbed_bytes")? - already);
     Ok(Pass { read: Reading { bytes, elapsed }, cpu: processes.cpu_time()?.saturating_sub(cpu_before) })
 }
 
+/// A figure that is a whole number.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes on a disk")]
+fn whole(figure: f64) -> u64 {
+    figure as u64
+}
+
 /// Every file of a folder and those below it, one after the other.
-fn read_folder(folder: &Path) -> Result<Reading> {
+fn read_folder(folder: &Path, rate: &mut Rate<'_>) -> Result<Reading> {
     let mut buffer = vec![0; READ_LEN + ALIGNMENT];
     let start = buffer.as_ptr().align_offset(ALIGNMENT);
     let (mut bytes, mut elapsed) = (0, Duration::ZERO);
@@ -117,6 +125,7 @@ fn read_folder(folder: &Path) -> Result<Reading> {
         let (read, took) = read_file(&file, &mut buffer[start..start + READ_LEN]).with_context(context)?;
         bytes += read;
         elapsed += took;
+        rate.look(bytes);
         interrupt::check()?;
     }
     Ok(Reading { bytes: as_f64(bytes), elapsed })
@@ -161,7 +170,7 @@ mod tests {
         fs::write(folder.path().join("one"), vec![1; READ_LEN + 5]).unwrap();
         fs::write(folder.path().join("below/two"), vec![2; 7]).unwrap();
         fs::write(folder.path().join("empty"), "").unwrap();
-        let read = read_folder(folder.path()).unwrap();
+        let read = read_folder(folder.path(), &mut Rate::new(None, "bytes")).unwrap();
         assert_eq!(read.bytes, as_f64(READ_LEN as u64 + 5 + 7));
     }
 }

@@ -1,5 +1,6 @@
 //! Snapshots beside a load: what clients notice, and what memory it takes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use crate::compare::Metric;
 use crate::driver::{Schedule, Tally};
 use crate::interrupt;
 use crate::measure::as_f64;
+use crate::progress::Progress;
 use crate::server_cpu::ServerProcesses;
+use crate::window::Surroundings;
 
 /// Snapshots that a folder has when a start is measured: as many as are kept, so that the log was cut.
 const SNAPSHOTS: usize = 3;
@@ -31,7 +34,7 @@ const TIME_IN_SNAPSHOTS_MS: &str = "sum_snapshottime";
 const SAMPLED_EVERY: Duration = Duration::from_millis(50);
 
 /// Has the server take snapshots of the whole tree until there are as many as it keeps.
-pub(super) fn settle(host: &mut Host, tree: Tree) -> Result<()> {
+pub(super) fn settle(host: &mut Host, tree: Tree, progress: &Progress) -> Result<()> {
     drop(host.start(SETTLING_SNAP_COUNT)?);
     let mut seen = host.snapshots()?;
     for round in 0..SNAPSHOTS {
@@ -40,7 +43,8 @@ pub(super) fn settle(host: &mut Host, tree: Tree) -> Result<()> {
         // A server that is still busy with the one before lets a due one pass.
         while names.is_subset(&seen) {
             ensure!(Instant::now() < deadline, "no snapshot within {} s", SNAPSHOT_MAX.as_secs());
-            tree.update(host.address(), SETTLING_SNAP_COUNT, round as u64)?;
+            let around = Surroundings::spectator(progress);
+            tree.update(host.address(), SETTLING_SNAP_COUNT, round as u64, around)?;
             interrupt::sleep_until(Instant::now() + WHOLE_AFTER, || false)?;
             names = host.snapshots()?;
         }
@@ -51,10 +55,10 @@ pub(super) fn settle(host: &mut Host, tree: Tree) -> Result<()> {
 }
 
 /// The same load twice on the same folder: no snapshot is taken, and one after the other.
-pub(super) fn beside_load(host: &mut Host, args: &StorageArgs) -> Result<Vec<Metric>> {
-    let without = window(host, args, NO_SNAPSHOTS)?;
+pub(super) fn beside_load(host: &mut Host, args: &StorageArgs, progress: &Progress) -> Result<Vec<Metric>> {
+    let without = window(host, args, NO_SNAPSHOTS, progress)?;
     host.kill()?;
-    let with = window(host, args, args.snap_count)?;
+    let with = window(host, args, args.snap_count, progress)?;
     ensure!(with.taking > 0.0, "no snapshot ended in the window: lower --snap-count or raise --seconds");
     let latency =
         |window: &Window, percent| as_f64(window.tally.latencies_ns.value_at_percentile(percent)) / 1e3;
@@ -83,21 +87,34 @@ struct Window {
     taking: f64,
 }
 
-fn window(host: &mut Host, args: &StorageArgs, snap_count: u32) -> Result<Window> {
+fn window(host: &mut Host, args: &StorageArgs, snap_count: u32, progress: &Progress) -> Result<Window> {
     host.restore(SETTLED)?;
     drop(host.start(snap_count)?);
     let from = Instant::now() + args.warmup;
     let schedule = Schedule { outstanding: args.outstanding, from, to: from + args.seconds, arrivals: None };
-    let (processes, address) = (host.processes()?, host.address());
+    let (host, over) = (&*host, AtomicBool::new(false));
     thread::scope(|scope| {
-        let load = scope.spawn(|| args.tree().mix(address, args.sessions, args.reads_percent, schedule, 1));
-        interrupt::sleep_until(schedule.from, || load.is_finished())?;
-        let before = host.metric(TIME_IN_SNAPSHOTS_MS)?;
-        let resident_max = sample_until(schedule.to, &processes, || load.is_finished())?;
-        let after = host.metric(TIME_IN_SNAPSHOTS_MS)?;
-        let tally = load.join().map_err(|_| anyhow!("the load panicked"))?.context("load")?;
-        Ok(Window { tally, resident_max, taking: after - before })
+        let sampler = scope.spawn(|| sample(host, schedule, || over.load(Ordering::Relaxed)));
+        // On this thread: whoever watches is told from here.
+        let around = Surroundings::spectator(progress);
+        let loaded = args
+            .tree()
+            .mix(host.address(), args.sessions, args.reads_percent, schedule, around)
+            .context("load");
+        over.store(true, Ordering::Relaxed);
+        let sampled = sampler.join().map_err(|_| anyhow!("sampling panicked"))?;
+        let (tally, (resident_max, taking)) = (loaded?, sampled?);
+        Ok(Window { tally, resident_max, taking })
     })
+}
+
+/// The most memory that the server had inside the window, and the milliseconds that it spent on snapshots.
+fn sample(host: &Host, schedule: Schedule, ended: impl Fn() -> bool) -> Result<(u64, f64)> {
+    let processes = host.processes()?;
+    interrupt::sleep_until(schedule.from, &ended)?;
+    let before = host.metric(TIME_IN_SNAPSHOTS_MS)?;
+    let resident_max = sample_until(schedule.to, &processes, &ended)?;
+    Ok((resident_max, host.metric(TIME_IN_SNAPSHOTS_MS)? - before))
 }
 
 fn sample_until(end: Instant, processes: &ServerProcesses, ended: impl Fn() -> bool) -> Result<u64> {

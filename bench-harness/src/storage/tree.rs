@@ -35,6 +35,9 @@ const ROUND_SHIFT: u32 = 32;
 
 const ROOT: &str = "/tree";
 
+/// Decides what a mix reads and writes.
+const SEED: u64 = 1;
+
 /// A tree of a given size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
@@ -55,30 +58,41 @@ impl Tree {
     }
 
     /// Creates all of it.
-    pub(super) fn create(&self, server: SocketAddr) -> Result<()> {
+    pub(super) fn create(&self, server: SocketAddr, around: Surroundings<'_>) -> Result<()> {
         let mut sessions = Session::open_all(&[server], PARENTS as usize)?;
         sessions[0].call(|out, xid| request::create(out, xid, ROOT, b""))?;
         session::call_each(&mut sessions, |index, out, xid| request::create(out, xid, &parent(index), b""))?;
         let sources: Vec<_> = (0..PARENTS as usize)
             .map(|index| Creates::new(&parent(index), self.each, self.payload_len))
             .collect();
-        self.exhaust(sessions, sources, u64::from(self.znodes()))
+        self.exhaust(sessions, sources, u64::from(self.znodes()), around)
     }
 
     /// Writes `count` values to znodes anywhere in it. `seed` decides which.
-    pub(super) fn update(&self, server: SocketAddr, count: u32, seed: u64) -> Result<()> {
+    pub(super) fn update(
+        &self,
+        server: SocketAddr,
+        count: u32,
+        seed: u64,
+        around: Surroundings<'_>,
+    ) -> Result<()> {
         let sessions = Session::open_all(&[server], PARENTS as usize)?;
         let shares = (0..PARENTS).map(|index| count / PARENTS + u32::from(index < count % PARENTS));
         let sources = (0..).zip(shares).map(|(index, share)| self.load(index, 0, seed).ending_after(share));
         let sources: Vec<_> = sources.collect();
-        self.exhaust(sessions, sources, count.into())
+        self.exhaust(sessions, sources, count.into(), around)
     }
 
-    fn exhaust<S: Source + Send>(&self, sessions: Vec<Session>, sources: Vec<S>, count: u64) -> Result<()> {
+    fn exhaust<S: Source + Send>(
+        &self,
+        sessions: Vec<Session>,
+        sources: Vec<S>,
+        count: u64,
+        around: Surroundings<'_>,
+    ) -> Result<()> {
         let from = Instant::now();
         let schedule = Schedule { outstanding: OUTSTANDING, from, to: from + PATIENCE, arrivals: None };
-        let Loaded { sessions, tally, .. } =
-            under_load(sessions, sources, 1, schedule, Surroundings::default())?;
+        let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, around)?;
         ensure!(tally.operations == count, "{} of {count} writes were answered", tally.operations);
         session::close_all(sessions)
     }
@@ -90,12 +104,11 @@ impl Tree {
         sessions: usize,
         reads_percent: u8,
         schedule: Schedule,
-        seed: u64,
+        around: Surroundings<'_>,
     ) -> Result<Tally> {
-        let sources = (0..sessions).map(|index| self.load(index, reads_percent, seed)).collect();
+        let sources = (0..sessions).map(|index| self.load(index, reads_percent, SEED)).collect();
         let sessions = Session::open_all(&[server], sessions)?;
-        let Loaded { sessions, tally, .. } =
-            under_load(sessions, sources, 1, schedule, Surroundings::default())?;
+        let Loaded { sessions, tally, .. } = under_load(sessions, sources, 1, schedule, around)?;
         session::close_all(sessions)?;
         Ok(tally)
     }

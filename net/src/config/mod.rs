@@ -37,7 +37,7 @@ pub(crate) struct Config {
     pub(crate) max_connections: u32,
     /// Longest request frame in bytes.
     pub(crate) jute_max_buffer: u32,
-    /// Requests waiting for the log or the quorum, over all shards.
+    /// Requests waiting for the log or the quorum, of the whole ensemble; see [`Config::own_outstanding_requests_max`].
     pub(crate) outstanding_requests_max: u32,
     /// Transactions between two snapshots.
     pub(crate) snap_count: u64,
@@ -163,6 +163,18 @@ impl Config {
     /// This server's number; a server alone is 1, as in ZooKeeper.
     pub(crate) fn server_id(&self) -> u64 {
         self.my_id.unwrap_or(1)
+    }
+
+    /// How many requests may be outstanding on this server (`globalOutstandingLimit`). As in ZooKeeper, the limit is that
+    /// of the ensemble: with more than two voting servers, each of them takes as much as if one of them were missing. An
+    /// observer divides nothing.
+    pub(crate) fn own_outstanding_requests_max(&self) -> u32 {
+        let voters = self.servers.iter().filter(|server| server.role == PeerRole::Participant).count();
+        let votes = self.own_server().is_some_and(|own| own.role == PeerRole::Participant);
+        match u32::try_from(voters) {
+            Ok(voters @ 3..) if votes => (self.outstanding_requests_max / (voters - 1)).max(1),
+            _ => self.outstanding_requests_max,
+        }
     }
 
     /// This server's own line of the ensemble.
@@ -401,6 +413,26 @@ mod tests {
         assert_eq!(config.servers.len(), 3);
         assert_eq!(config.servers[2].role, PeerRole::Observer);
         assert_eq!(config.servers[2].host, "::1");
+    }
+
+    #[test]
+    fn the_limit_of_outstanding_requests_is_divided_among_the_voting_servers_but_one() {
+        let limit_of = |text: &str, my_id: &str| {
+            let text = format!(
+                "initLimit=1\nsyncLimit=1\ndataDir=$D\nclientPort=1\nglobalOutstandingLimit=2000\n{text}"
+            );
+            let (config, _) = read(&text, Some(my_id)).expect("valid");
+            config.own_outstanding_requests_max()
+        };
+        let servers = |ids: std::ops::RangeInclusive<u32>| -> String {
+            ids.map(|id| format!("server.{id}=127.0.0.1:{}:{}\n", 100 + id, 200 + id)).collect()
+        };
+        assert_eq!(limit_of("", "1"), 2000);
+        assert_eq!(limit_of(&servers(1..=2), "1"), 2000);
+        assert_eq!(limit_of(&servers(1..=3), "1"), 1000);
+        assert_eq!(limit_of(&servers(1..=5), "1"), 500);
+        let with_observer = format!("{}server.9=127.0.0.1:109:209:observer\n", servers(1..=3));
+        assert_eq!((limit_of(&with_observer, "1"), limit_of(&with_observer, "9")), (1000, 2000));
     }
 
     #[test]

@@ -445,7 +445,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         session_timeout_min_ms: config.min_session_timeout(),
         session_timeout_max_ms: config.max_session_timeout(),
         frame_len_max: config.jute_max_buffer as usize,
-        outstanding_max: share(config.outstanding_requests_max),
+        outstanding_max: share(config.own_outstanding_requests_max()),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         rules: config.request_settings(),
         hash_seed: u64::from_le_bytes(random()?),

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use self::clients::Clients;
-use super::bench::{Bench, Place, Turn};
+use super::bench::{Bench, Place, SERVER_CPU, Turn};
 use super::chart::{Chart, Series, Stroke};
 use super::experiment::{Experiment, Plan};
 use super::record::{EVENT, Point, Record};
 use super::scale::{Axis, Scale};
 use crate::ensemble::Ensemble;
-use crate::machine::Machine;
+use crate::machine::{Machine, Servers};
 use crate::measure::as_f64;
+use crate::server_cpu;
 use crate::timeline::Timeline;
 use crate::window::{Meter, Spectator, Surroundings};
 
@@ -74,11 +75,12 @@ impl Experiment for Failures {
                     no sample fell to zero, and electing a leader took less than 200 ms.",
             x: Axis { label: "event", scale: Scale::Whole },
             views: Vec::new(),
-            figures: vec![GAP, LEAST],
+            figures: vec![GAP, LEAST, SERVER_CPU],
             published: Vec::new(),
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }
@@ -131,7 +133,7 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
     let around = Surroundings { spectator: Some(spectator), ..Surroundings::default() };
     let ensemble = turn.service.ensemble()?;
     let replies = [const { AtomicU64::new(0) }; SERVERS];
-    let before = Machine::now();
+    let (cpu_before, before) = (cpu_of(ensemble)?, Machine::now(None));
     let (events, tally) = std::thread::scope(|scope| {
         let load = scope.spawn(|| clients.run(READS_PERCENT, Timeline::new(from, SLOT), to, &replies));
         let events = play(ensemble, from, length, &mut Meter::new(&replies, around));
@@ -139,13 +141,21 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
         Ok::<_, anyhow::Error>((events?, tally.context("the clients")?))
     })?;
     let busiest_thread = tally.busiest_thread.as_secs_f64() / length.as_secs_f64();
-    let objections = Machine::now().since(&before).objections(busiest_thread);
+    let objections = Machine::now(None).since(&before).objections(busiest_thread, Servers::Here);
+    let server_cpu = cpu_of(turn.service.ensemble()?)?.saturating_sub(cpu_before);
     turn.service.renew()?;
     let timeline = tally.timeline.context("a tally with a timeline")?;
     let mut slots = timeline.counts().to_vec();
     slots.resize(slot_of(length), 0);
     record(turn, &slots, &events, &objections);
+    let cpu = server_cpu.as_secs_f64() * 1e6 / as_f64(tally.operations.max(1));
+    turn.record(Place { series: "", x: 0.0 }, &[(SERVER_CPU, "s per million operations", cpu)], &objections);
     Ok(())
+}
+
+/// CPU time of all servers so far, those that were killed included.
+fn cpu_of(ensemble: &Ensemble) -> Result<Duration> {
+    Ok(ensemble.processes()?.cpu_time()? + server_cpu::of_ended_children()?)
 }
 
 /// An event and when it came about.

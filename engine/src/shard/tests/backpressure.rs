@@ -120,6 +120,28 @@ fn a_stalled_connection_goes_on_when_another_makes_room() {
 }
 
 #[test]
+fn a_place_goes_to_the_connection_that_has_waited_longest_and_not_to_the_one_that_made_it() {
+    let mut world = world(Settings { outstanding_max: 3, ..Settings::default() });
+    for xid in 1..=3 {
+        world.send(1, xid, &set_data("/a", b"x"));
+    }
+    for xid in 1..=2 {
+        world.send(2, xid, &set_data("/a", b"x"));
+    }
+    world.send(1, 4, &set_data("/a", b"x"));
+    assert_eq!(world.submissions().len(), 4);
+    for xid in 1..=2 {
+        world.commit_of(1, xid, sets("/a", b"x"));
+    }
+    // One place: the second request of connection 2 came before the fourth of connection 1.
+    let taken = world.submissions();
+    assert!(matches!(taken[..], [Submission { conn: ConnId(2), .. }]), "{taken:?}");
+    world.commit_of(2, 1, sets("/a", b"x"));
+    let taken = world.submissions();
+    assert!(matches!(taken[..], [Submission { conn: ConnId(1), .. }]), "{taken:?}");
+}
+
+#[test]
 fn the_output_of_all_connections_is_bounded() {
     let mut world = world(Settings { output_total_max_bytes: 100, ..Settings::default() });
     world.send(1, 1, &get_data("/a", false));

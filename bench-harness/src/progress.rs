@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::chart::number;
+use crate::measure::as_f64;
+use crate::paper::chart::number;
 use crate::window::Spectator;
 
 /// Where there is no terminal, a rate is said no more often than this.
@@ -40,9 +41,9 @@ impl Progress {
         }
     }
 
-    /// An experiment begins: number `index` of `count`.
-    pub(crate) fn experiment(&self, id: &str, index: usize, count: usize) {
-        self.step.replace(Step { experiment: format!("{index}/{count} {id}"), what: String::new() });
+    /// An experiment begins.
+    pub(crate) fn experiment(&self, name: &str) {
+        self.step.replace(Step { experiment: name.to_owned(), what: String::new() });
     }
 
     /// What is done now.
@@ -72,6 +73,13 @@ impl Progress {
         eprintln!("{text}");
     }
 
+    /// Makes room for something on the standard output.
+    pub(crate) fn make_room(&self) {
+        if self.terminal {
+            self.replace("");
+        }
+    }
+
     fn status(&self, result: &str) -> String {
         let elapsed = self.started.elapsed().as_secs();
         let Step { experiment, what } = &*self.step.borrow();
@@ -86,8 +94,9 @@ impl Progress {
 }
 
 impl Spectator for Progress {
-    fn told(&self, per_second: f64) {
-        let line = self.status(&format!(": {} operations/s now", number(per_second)));
+    fn told(&self, of: &str, so_far: u64, per_second: f64) {
+        let (rate, so_far) = (number(per_second), number(as_f64(so_far)));
+        let line = self.status(&format!(": {rate} {of}/s now, {so_far} so far"));
         if self.terminal {
             self.replace(&line);
         } else if self.said.get().elapsed() >= SAID_EVERY {

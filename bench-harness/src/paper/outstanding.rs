@@ -1,0 +1,63 @@
+//! Throughput by the number of requests outstanding on each session: from clients that wait for every reply to those of
+//! the paper, which have a hundred under way.
+
+use anyhow::Result;
+
+use super::bench::{
+    Bench, GENERATOR_CPU, LATENCY_P50, LATENCY_P99, Place, SERVER_CPU, Saturation, THROUGHPUT,
+};
+use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
+
+const QUICK: [u8; 3] = [1, 8, 100];
+const FULL: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
+
+/// Reads alone, and writes alone.
+const KINDS: [(&str, u8); 2] = [("reads", 100), ("writes", 0)];
+
+/// Throughput by depth of the pipelines.
+pub(crate) struct Depths;
+
+impl Experiment for Depths {
+    fn plan(&self) -> Plan {
+        let view = |figure, suffix, label| View { figure, suffix, y: Axis { label, scale: Scale::Log } };
+        Plan {
+            id: "outstanding",
+            title: "Throughput by requests outstanding on each session",
+            about: "The saturating load with fewer requests outstanding: getData, and setData, of 1 KiB, closed loop, sessions spread \
+                    evenly over all servers. At 1, every client waits for each reply, as most programs do; at 100, it is the load of \
+                    fig5, of which servers batch what they can, and above 2,000 in process they stop reading \
+                    (globalOutstandingLimit), so that most of the latency there is waiting to be read.",
+            x: Axis { label: "requests outstanding on each session", scale: Scale::Log },
+            views: vec![
+                view(THROUGHPUT, "", "throughput, operations/s"),
+                view(SERVER_CPU, "cpu", "CPU of all servers, s per million operations"),
+                view(LATENCY_P99, "p99", "p99 latency, us"),
+            ],
+            figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
+            published: Vec::new(),
+            over_servers: false,
+            own_servers: false,
+            etcd: false,
+            floor: true,
+            many_generators: true,
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let size = bench.first_size();
+        bench.turns(&[size], |turn| {
+            let depths: &[u8] = turn.pace().pick(&QUICK, &FULL);
+            for (series, reads_percent) in KINDS {
+                for depth in depths {
+                    turn.at(&format!("{series}, {depth} outstanding on each session"));
+                    let saturation = Saturation { outstanding: usize::from(*depth), ..turn.saturation() };
+                    let load = saturation.load(reads_percent, turn.pace().warmup, turn.pace().window);
+                    let measured = turn.measure(turn.addresses(), &load)?;
+                    turn.record_measurement(Place { series, x: f64::from(*depth) }, &measured);
+                }
+            }
+            Ok(())
+        })
+    }
+}
