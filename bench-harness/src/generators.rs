@@ -18,6 +18,7 @@ mod report;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Fault;
 use crate::measure::{Measurement, run_id};
 use crate::paper::layout;
-use crate::session::{self, Session};
+use crate::session::{self, IDLE_MAX, Session};
 use crate::{interrupt, request};
 
 const ROOT: &str = "/bench-generators";
@@ -81,6 +82,8 @@ pub(crate) struct Generators {
     calls: RefCell<Session>,
     /// Has nothing outstanding but watches, whose notifications would come between the replies of the other one.
     watches: RefCell<Session>,
+    /// When both were kept alive last.
+    pinged: Cell<Instant>,
 }
 
 impl Generators {
@@ -150,6 +153,7 @@ impl Generators {
             passed: Cell::new(0),
             calls: RefCell::new(calls?),
             watches: RefCell::new(watches?),
+            pinged: Cell::new(Instant::now()),
         })
     }
 
@@ -196,6 +200,16 @@ impl Generators {
             }
             interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
         }
+    }
+
+    /// To be called now and then while a window lasts, in which nothing is said to the others.
+    pub(crate) fn keep_alive(&self) -> Result<()> {
+        if self.pinged.get().elapsed() < IDLE_MAX {
+            return Ok(());
+        }
+        self.pinged.set(Instant::now());
+        let ping = |session: &RefCell<Session>| session::ping_all(slice::from_mut(&mut session.borrow_mut()));
+        [&self.calls, &self.watches].into_iter().try_for_each(ping)
     }
 
     /// The first half of the double barrier: returns when all are here, on all of them within a notification's time.

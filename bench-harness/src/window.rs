@@ -139,6 +139,11 @@ pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
         let (cpu_at_from, machine_at_from) = (cpu_time()?, Machine::now(around.processes));
         meter.watch_until(schedule.to, ended)?;
         let (cpu_at_to, machine_at_to) = (cpu_time()?, Machine::now(around.processes));
+        let all_ended = || workers.iter().all(thread::ScopedJoinHandle::is_finished);
+        while !all_ended() {
+            // What is outstanding is awaited, which may take another while.
+            meter.watch_until(Instant::now() + TOLD_EVERY, all_ended)?;
+        }
         let join = |worker: thread::ScopedJoinHandle<'_, Result<T>>| {
             worker.join().map_err(|_| anyhow!("a load thread panicked"))?
         };
@@ -152,12 +157,14 @@ pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
 pub(crate) struct Meter<'c> {
     counters: &'c [AtomicU64],
     rate: Rate<'c>,
+    generators: Option<&'c Generators>,
 }
 
 impl<'c> Meter<'c> {
     /// One that adds up these.
     pub(crate) fn new(counters: &'c [AtomicU64], around: Surroundings<'c>) -> Self {
-        Self { counters, rate: Rate::new(around.spectator, "operations") }
+        let rate = Rate::new(around.spectator, "operations");
+        Self { counters, rate, generators: around.generators }
     }
 
     /// Waits until `deadline`, or until `ended` says that there is nothing to wait for.
@@ -168,6 +175,7 @@ impl<'c> Meter<'c> {
         while Instant::now() < deadline && !ended() {
             interrupt::sleep_until(deadline.min(self.rate.at + TOLD_EVERY), &ended)?;
             self.rate.look(self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum());
+            self.generators.map_or(Ok(()), Generators::keep_alive)?;
         }
         interrupt::check()
     }

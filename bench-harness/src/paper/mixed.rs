@@ -85,12 +85,13 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let now = Instant::now();
     let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
     let mut sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
-    let sources = (0..).zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
-    turn.surroundings().begin_with(&mut sessions)?;
+    let around = turn.surroundings();
+    let seeds = (0..).map(|seed: u64| seed ^ around.seed());
+    let sources = seeds.zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
+    around.begin_with(&mut sessions)?;
     let from = Instant::now() + turn.pace().warmup;
     let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };
-    under_load(sessions, sources, saturation.threads, schedule, turn.surroundings())?
-        .finish(schedule, turn.surroundings())
+    under_load(sessions, sources, saturation.threads, schedule, around)?.finish(schedule, around)
 }
 
 /// One session's requests to the children of its parent, which nobody else touches. The oldest child is the one to be

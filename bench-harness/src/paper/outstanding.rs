@@ -8,9 +8,13 @@ use super::bench::{
 };
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
+use crate::etcd;
 
 const QUICK: [u8; 3] = [1, 8, 100];
 const FULL: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
+
+/// What is different where etcd is measured.
+const ON_ETCD: &str = "etcd: it gets no more than 2,000 requests at once in all, for it has no limit of its own at which it would stop reading.";
 
 /// Reads alone, and writes alone.
 const KINDS: [(&str, u8); 2] = [("reads", 100), ("writes", 0)];
@@ -38,20 +42,26 @@ impl Experiment for Depths {
             published: Vec::new(),
             over_servers: false,
             own_servers: false,
-            etcd: false,
+            etcd: true,
             floor: true,
             many_generators: true,
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        bench.note_on_etcd(ON_ETCD);
         let size = bench.first_size();
         bench.turns(&[size], |turn| {
             let depths: &[u8] = turn.pace().pick(&QUICK, &FULL);
             for (series, reads_percent) in KINDS {
                 for depth in depths {
+                    let outstanding = usize::from(*depth);
+                    let sessions = turn.saturation().sessions;
+                    if turn.service.is_etcd() && etcd::bearable(outstanding, sessions) < outstanding {
+                        continue;
+                    }
                     turn.at(&format!("{series}, {depth} outstanding on each session"));
-                    let saturation = Saturation { outstanding: usize::from(*depth), ..turn.saturation() };
+                    let saturation = Saturation { outstanding, ..turn.saturation() };
                     let load = saturation.load(reads_percent, turn.pace().warmup, turn.pace().window);
                     let measured = turn.measure(turn.addresses(), &load)?;
                     turn.record_measurement(Place { series, x: f64::from(*depth) }, &measured);
