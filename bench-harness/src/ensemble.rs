@@ -9,11 +9,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
 use crate::compare::System;
 use crate::interrupt;
 use crate::server_cpu::ServerProcesses;
+use crate::work_folder::WorkFolder;
 
 /// How long servers may take to find a leader and follow it.
 const START_MAX: Duration = Duration::from_secs(120);
@@ -30,7 +30,7 @@ const LOG_LINES_SHOWN: usize = 10;
 pub(crate) struct Ensemble {
     members: Vec<Member>,
     system: System,
-    _folder: TempDir,
+    _folder: WorkFolder,
 }
 
 struct Member {
@@ -71,7 +71,7 @@ impl Ensemble {
     /// Starts `count` servers in folders of their own inside `work_dir`, on three ports each from `port` on or, without
     /// one, on any that are free.
     pub(crate) fn start(system: &System, count: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ensemble-").tempdir_in(work_dir)?;
+        let folder = WorkFolder::new("ensemble", work_dir)?;
         let seats: Vec<Seat> = Seat::of_all(&ports(count, port)?);
         let mut members = Vec::new();
         for seat in &seats {

@@ -1,4 +1,5 @@
-//! Ctrl-C: every loop looks here, so that an interrupted run still ends its servers and removes its files.
+//! Ctrl-C, and other ways of being asked to end: every loop looks here, so that an interrupted run still ends its servers
+//! and removes its files.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use procfs::process::Process;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -16,10 +18,12 @@ const INTERRUPTED_STATUS: i32 = 130;
 /// Longest nap between two looks at the flag.
 const NAP_MAX: Duration = Duration::from_millis(50);
 
-/// Turns the first SIGINT or SIGTERM into an error from [`check`]; a second one ends the process at once.
+/// Turns the first SIGINT, SIGTERM or SIGHUP into an error from [`check`]; a second one ends the process at once. Those that
+/// whoever started the process has it ignore (nohup does that with SIGHUP) are ignored still.
 pub(crate) fn install() -> io::Result<()> {
     let flag = INTERRUPTED.get_or_init(Arc::default);
-    for signal in [SIGINT, SIGTERM] {
+    let ignored = Process::myself().and_then(|own| own.status()).map_or(0, |status| status.sigign);
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0) {
         // In this order: the first signal finds the flag unset, sets it, and lives on.
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED_STATUS, Arc::clone(flag))?;
         signal_hook::flag::register(signal, Arc::clone(flag))?;

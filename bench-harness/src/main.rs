@@ -43,6 +43,7 @@ mod storage;
 mod supervise;
 mod timeline;
 mod window;
+mod work_folder;
 
 use std::process::ExitCode;
 

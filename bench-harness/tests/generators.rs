@@ -137,7 +137,64 @@ fn a_generator_without_the_others_ends_too() {
     said.extend(lines);
     assert!(!one.0.wait().unwrap().success());
     let last = said.last().unwrap();
-    assert!(last.contains("only 1 of 2 generators are left"), "{said:?}");
+    assert!(last.contains("only 1 of 2 generators are left, without b"), "{said:?}");
+}
+
+/// ringkeeper's shell with one session, in which lines are commands.
+struct Shell {
+    started: Started,
+    binary: PathBuf,
+    servers: String,
+}
+
+impl Shell {
+    fn open(binary: &Path, servers: &str) -> Self {
+        let mut command = Command::new(binary);
+        command.args(["shell", "-s", servers]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let started = Started(command.spawn().unwrap());
+        Self { started, binary: binary.to_owned(), servers: servers.to_owned() }
+    }
+
+    fn run(&mut self, line: &str) {
+        writeln!(self.started.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits until `path` has a child that is `wanted`.
+    fn child_of(&self, path: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut list = Command::new(&self.binary);
+            let answer = list.args(["shell", "-s", &self.servers, "ls", path]).output().unwrap().stdout;
+            let answer = String::from_utf8(answer).unwrap();
+            let mut names = answer.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+            if let Some(name) = names.find(|name| !name.is_empty() && wanted(name)) {
+                return name.to_owned();
+            }
+            assert!(Instant::now() < deadline, "{path} has {answer:?}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_window_without_the_report_of_one_generator_is_an_error_that_names_it() {
+    let Some(binary) = binary() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, servers) = serve(&binary, folder.path());
+    let one = first(&servers, folder.path(), "1");
+    // The other one comes and goes as generators do, but says that a window is over without what it has counted.
+    let mut other = Shell::open(&binary, &servers);
+    let run = other.child_of("/bench-generators", |name| name != "first");
+    let root = format!("/bench-generators/{run}");
+    other.child_of(&format!("{root}/here"), |name| name == "first");
+    other.run(&format!("create -e {root}/here/b"));
+    other.child_of(&format!("{root}/00001-enter"), |name| name == "first");
+    other.run(&format!("create {root}/00001-enter/b"));
+    other.run(&format!("create {root}/00001-enter/ready"));
+    other.child_of(&format!("{root}/00001-leave"), |name| name == "first");
+    other.run(&format!("create {root}/00001-leave/ready"));
+    let (is_well, said) = end_of(one);
+    assert!(!is_well && said.contains("generator(s) b left") && said.contains("00001-leave"), "{said}");
 }
 
 #[test]

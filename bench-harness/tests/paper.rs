@@ -107,11 +107,15 @@ fn an_experiment_leaves_its_data_its_picture_and_an_index_that_keeps_other_text(
 
 #[test]
 fn a_harness_that_is_ended_by_a_signal_leaves_no_server_behind() {
-    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL] {
         let folder = tempfile::tempdir().unwrap();
         let mut harness = endless(folder.path());
         wait_for("three members", || (members_on(folder.path()) == 3).then_some(()));
         end_with(signal, &mut harness, folder.path());
+        let left = fs::read_dir(folder.path()).unwrap().flatten();
+        let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("bench-harness-"));
+        // What nobody can remove after a kill, the next run does.
+        assert_eq!(left.count(), usize::from(signal == Signal::KILL), "after {signal:?}");
     }
 }
 
@@ -168,6 +172,16 @@ fn an_unreachable_server_is_named() {
         }
         let error = error_of(command);
         assert!(error.contains(&format!("cannot reach server {address}")), "{error}");
+    }
+}
+
+#[test]
+fn an_option_that_one_who_joins_has_no_say_in_is_refused_by_name() {
+    for (option, value) in [("--out", "results"), ("--sizes", "3"), ("--runs", "1")] {
+        let mut command = joining("127.0.0.1:1", "b");
+        command.args([option, value]);
+        let error = error_of(command);
+        assert!(error.contains(option) && error.contains("cannot be used with"), "{error}");
     }
 }
 

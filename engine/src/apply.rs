@@ -2,16 +2,13 @@
 
 use ringkeeper_wire::{ErrorCode, SessionId, Zxid};
 
-use crate::acl::Acl;
+use crate::anticipate::ANTICIPATED;
 use crate::path;
 use crate::quota::{self, Figures};
 use crate::state::State;
 use crate::state::digest::PathHash;
-use crate::tree::{InsertError, NewZnode, Owner, RemoveError, Znode, ZnodeMeta};
+use crate::tree::{InsertError, Inserted, NewZnode, Owner, RemoveError, Removed, ZnodeMeta};
 use crate::txn::{Create, Effect, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
-
-/// Transactions whose znodes are looked up at once in a replay.
-const ANTICIPATED: usize = 32;
 
 /// The zxid and time that a transaction leaves on what it changes.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +22,8 @@ impl State {
     /// Applies transactions that nobody waits for: a replay. Gives no outcomes.
     pub fn replay(&mut self, txns: &[Txn]) {
         for txns in txns.chunks(ANTICIPATED) {
-            let updates = txns.iter().flat_map(|txn| txn.op.updates());
-            self.tree.anticipate(updates.map(Update::path));
+            // Nobody has a clone of a state that is being recovered.
+            self.anticipate_txns(txns, false);
             for txn in txns {
                 let _ = self.apply(txn);
             }
@@ -87,8 +84,6 @@ impl State {
     }
 
     fn create(&mut self, stamp: Stamp, create: &Create) -> Option<Effect> {
-        let parent = path::parent(&create.path)?;
-        let (parent_before, parent_acl) = self.meta_and_acl(parent)?;
         let owner = Owner::from_raw(create.raw_owner);
         let acl = self.acls.acquire(&create.acl);
         let new = NewZnode {
@@ -99,41 +94,43 @@ impl State {
             time: stamp.time_ms,
             parent_cversion: create.parent_cversion,
         };
-        if let Err(error) = self.tree.insert(&create.path, &new) {
-            self.acls.release(acl);
-            return match error {
-                InsertError::NoParent => None,
-                InsertError::NodeExists => Some(Effect::Missed(ErrorCode::NodeExists)),
-            };
-        }
-        self.meta_changed(parent, &parent_before);
-        let znode = self.tree.get(&create.path)?;
-        let (meta, stat) = (znode.meta(), znode.stat());
+        let Inserted { meta, parent_before, parent_now } = match self.tree.insert(&create.path, &new) {
+            Ok(inserted) => inserted,
+            Err(error) => {
+                self.acls.release(acl);
+                return match error {
+                    InsertError::NoParent => None,
+                    InsertError::NodeExists => Some(Effect::Missed(ErrorCode::NodeExists)),
+                };
+            }
+        };
+        self.parent_changed(&create.path, &parent_before, &parent_now);
         let hash = PathHash::of(&create.path);
         self.digest.add(hash.meta_term(&meta, self.acls.fingerprint(acl)));
         self.digest.add(hash.data_term(new.data));
         self.enlist(&create.path, owner);
         self.count_anew(&create.path);
         self.charge(&create.path, 1, signed_len(new.data));
+        let stat = meta.stat(new.data.map_or(0, <[u8]>::len));
+        let parent_acl = self.acls.get(parent_now.acl).clone();
         Some(Effect::Created { stat, acl: create.acl.clone(), parent_acl })
     }
 
     fn delete(&mut self, stamp: Stamp, path: &str) -> Option<Effect> {
-        let parent = path::parent(path)?;
-        let (parent_before, parent_acl) = self.meta_and_acl(parent)?;
-        let removed = match self.tree.remove(path, stamp.zxid) {
+        let Removed { znode, parent_before, parent_now } = match self.tree.remove(path, stamp.zxid) {
             Ok(removed) => removed,
             Err(RemoveError::NoNode) => return None,
             Err(RemoveError::NotEmpty) => return Some(Effect::Missed(ErrorCode::NotEmpty)),
         };
-        self.meta_changed(parent, &parent_before);
-        let acl = self.acl_of(&removed).clone();
+        self.parent_changed(path, &parent_before, &parent_now);
+        let parent_acl = self.acls.get(parent_now.acl).clone();
+        let acl = self.acl_of(&znode).clone();
         let hash = PathHash::of(path);
-        self.digest.subtract(hash.meta_term(&removed.meta(), self.acls.fingerprint(removed.acl())));
-        self.digest.subtract(hash.data_term(removed.data()));
-        self.acls.release(removed.acl());
-        self.delist(path, removed.owner());
-        self.charge(path, -1, -signed_len(removed.data()));
+        self.digest.subtract(hash.meta_term(&znode.meta(), self.acls.fingerprint(znode.acl())));
+        self.digest.subtract(hash.data_term(znode.data()));
+        self.acls.release(znode.acl());
+        self.delist(path, znode.owner());
+        self.charge(path, -1, -signed_len(znode.data()));
         Some(Effect::Deleted { acl, parent_acl })
     }
 
@@ -160,24 +157,23 @@ impl State {
         let before = self.tree.get(&set.path)?.meta();
         let acl = self.acls.acquire(&set.acl);
         self.tree.set_acl(&set.path, acl, set.aversion).ok()?;
-        let stat = self.meta_changed(&set.path, &before)?.stat();
+        let znode = self.tree.get(&set.path)?;
+        let (now, stat) = (znode.meta(), znode.stat());
+        self.meta_changed(&set.path, &before, &now);
         self.acls.release(before.acl);
         Some(Effect::AclSet { stat })
     }
 
-    fn meta_and_acl(&self, path: &str) -> Option<(ZnodeMeta, Acl)> {
-        let znode = self.tree.get(path)?;
-        Some((znode.meta(), self.acl_of(znode).clone()))
+    fn parent_changed(&mut self, child: &str, before: &ZnodeMeta, now: &ZnodeMeta) {
+        let parent = path::parent(child).expect("a znode that has a parent has a slash");
+        self.meta_changed(parent, before, now);
     }
 
-    /// Brings the digest up to date with a znode whose metadata was `before`; both ACLs still in the table.
-    fn meta_changed(&mut self, path: &str, before: &ZnodeMeta) -> Option<&Znode> {
-        let znode = self.tree.get(path)?;
+    /// Brings the digest up to date with a znode whose metadata changed; both ACLs still in the table.
+    fn meta_changed(&mut self, path: &str, before: &ZnodeMeta, now: &ZnodeMeta) {
         let hash = PathHash::of(path);
         self.digest.subtract(hash.meta_term(before, self.acls.fingerprint(before.acl)));
-        let now = znode.meta();
-        self.digest.add(hash.meta_term(&now, self.acls.fingerprint(now.acl)));
-        Some(znode)
+        self.digest.add(hash.meta_term(now, self.acls.fingerprint(now.acl)));
     }
 
     /// Counts the use of the quota that `path` is the use znode of, if it is one: it was just created.

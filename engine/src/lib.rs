@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+mod anticipate;
 mod apply;
 pub mod fourletter;
 pub mod message;

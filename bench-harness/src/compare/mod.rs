@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 pub(crate) use self::metric::Metric;
-use self::server::Server;
+pub(crate) use self::server::Server;
 pub(crate) use self::system::{IN_PROCESS_MAX, System};
 pub(crate) use self::table::Table;
 use self::workload::{Lengths, SESSIONS_MAX, Workload};

@@ -8,13 +8,13 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
 use super::system::System;
 use crate::ensemble::Ensemble;
 use crate::interrupt;
 use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
+use crate::work_folder::WorkFolder;
 
 /// How long a server may take to serve its first session.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub(crate) struct Server {
 
 enum Running {
     // Fields drop in this order: first the process ends, then its folder goes.
-    Alone(KilledOnDrop, TempDir),
+    Alone(KilledOnDrop, WorkFolder),
     Ensemble(Ensemble),
 }
 
@@ -44,10 +44,7 @@ impl Server {
     /// port, and waits until it serves sessions.
     pub(crate) fn start(system: &System, work_dir: &Path, port: Option<u16>) -> Result<Self> {
         let address = free_address(port)?;
-        let folder = tempfile::Builder::new()
-            .prefix("bench-")
-            .tempdir_in(work_dir)
-            .with_context(|| format!("no folder for the server in {}", work_dir.display()))?;
+        let folder = WorkFolder::new("server", work_dir)?;
         let log = File::create(folder.path().join(LOG_NAME))?;
         let mut command = system.command(folder.path(), address)?;
         // A process group of its own: Ctrl-C reaches the harness, which ends the server when it is done.
@@ -137,7 +134,7 @@ fn wait_until_serving(child: &mut Child, address: SocketAddr) -> Result<()> {
     }
 }
 
-fn log_tail(folder: &TempDir) -> String {
+fn log_tail(folder: &WorkFolder) -> String {
     let log = fs::read(folder.path().join(LOG_NAME)).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.lines().collect();

@@ -1,5 +1,5 @@
-//! etcd beside the others: puts and ranges through its own gRPC API, on as many connections with as many requests
-//! outstanding as the others have sessions.
+//! etcd beside the others: puts, ranges, deletes and watches through its own gRPC API, on as many connections as the
+//! others have sessions.
 //!
 //! All connections are made, and each has had an answer, before a window begins.
 //!
@@ -40,7 +40,7 @@ use crate::compare::IN_PROCESS_MAX;
 pub(crate) const ABOUT: &str = "etcd: puts and serializable ranges (answered by the member asked, as ZooKeeper's reads are) through its \
     gRPC API, a connection for each session; a create is a put of a new key, a delete a DeleteRange of it. etcd does not keep the \
     order of requests, so of a value read it is checked that it is whole, of its key, was sent, and is not older than one whose put \
-    had been answered.";
+    had been answered. Of its requests, 2,000 are outstanding at most, as many as the others' servers have in process.";
 
 /// How long a member may take to say what it is.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

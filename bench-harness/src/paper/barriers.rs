@@ -51,6 +51,7 @@ impl Experiment for Barriers {
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
+use super::experiment::Plan;
 use super::layout;
 use super::record::{ERROR, Record, Sample};
 use super::service::{Service, Subject};
+use crate::compare::System;
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::driver::thread_cpu;
 use crate::generators::Generators;
@@ -121,12 +123,15 @@ pub(crate) struct Bench<'s> {
     pub(crate) latencies: Vec<Latencies>,
     /// The experiment takes etcd too.
     etcd: bool,
+    /// And the bare responder.
+    floor: bool,
 }
 
 impl<'s> Bench<'s> {
     /// An empty record.
-    pub(crate) fn new(settings: &'s Settings, progress: &'s Progress, record: Record, etcd: bool) -> Self {
-        let mut bench = Self { settings, progress, record, latencies: Vec::new(), etcd };
+    pub(crate) fn new(settings: &'s Settings, progress: &'s Progress, record: Record, plan: &Plan) -> Self {
+        let Plan { etcd, floor, .. } = *plan;
+        let mut bench = Self { settings, progress, record, latencies: Vec::new(), etcd, floor };
         if settings.subjects.iter().any(Subject::is_etcd) {
             let left_out = "etcd is left out: its API has nothing that compares with what is measured here.";
             bench.record.notes.push(if etcd { etcd::ABOUT } else { left_out }.to_owned());
@@ -136,8 +141,13 @@ impl<'s> Bench<'s> {
 
     /// The systems that the experiment measures.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
-        let etcd = self.etcd;
-        self.settings.subjects.iter().filter(move |subject| etcd || !subject.is_etcd())
+        let (etcd, floor) = (self.etcd, self.floor);
+        let takes_part = move |subject: &&Subject| match subject.system() {
+            Some(System::Etcd { .. }) => etcd,
+            Some(System::Floor) => floor,
+            _ => true,
+        };
+        self.settings.subjects.iter().filter(takes_part)
     }
 
     pub(crate) const fn pace(&self) -> Pace {
@@ -185,6 +195,9 @@ impl<'s> Bench<'s> {
         for start in 0..starts {
             for size in sizes {
                 for subject in self.subjects() {
+                    if subject.is_one_process() && *size != sizes[0] {
+                        continue;
+                    }
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
                     self.on_fresh_servers(subject, *size, runs, &mut each)?;

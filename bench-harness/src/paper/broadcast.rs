@@ -39,6 +39,7 @@ impl Experiment for BroadcastAlone {
             over_servers: true,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -29,6 +29,7 @@ pub(crate) enum Stroke {
     Solid,
     Dashed,
     Dotted,
+    LongDashed,
     /// Published figures, which are not ours.
     Published,
     /// A line without marks, for what changes all the time.
@@ -42,6 +43,7 @@ impl Stroke {
             Self::Solid | Self::Bare => None,
             Self::Dashed => Some((7, 5)),
             Self::Dotted => Some((2, 3)),
+            Self::LongDashed => Some((16, 6)),
             Self::Published => Some((2, 4)),
         }
     }
@@ -49,7 +51,7 @@ impl Stroke {
     const fn width(self) -> u32 {
         match self {
             Self::Solid | Self::Dashed | Self::Dotted => 2,
-            Self::Published | Self::Bare => 1,
+            Self::LongDashed | Self::Published | Self::Bare => 1,
         }
     }
 }
@@ -216,6 +218,7 @@ impl Series {
             match self.stroke {
                 Stroke::Published => plot.draw(&TriangleMarker::new(at, 6, colour.stroke_width(1)))?,
                 Stroke::Dashed => plot.draw(&Circle::new(at, 4, colour.stroke_width(2)))?,
+                Stroke::LongDashed => plot.draw(&Circle::new(at, 2, colour.filled()))?,
                 Stroke::Dotted => plot.draw(&Cross::new(at, 4, colour.stroke_width(2)))?,
                 Stroke::Solid | Stroke::Bare => plot.draw(&Circle::new(at, 4, colour.filled()))?,
             }
@@ -241,6 +244,7 @@ impl Series {
         match self.stroke {
             Stroke::Solid => area.draw(&Circle::new(middle, 4, colour.filled()))?,
             Stroke::Dashed => area.draw(&Circle::new(middle, 4, colour.stroke_width(2)))?,
+            Stroke::LongDashed => area.draw(&Circle::new(middle, 2, colour.filled()))?,
             Stroke::Dotted => area.draw(&Cross::new(middle, 4, colour.stroke_width(2)))?,
             Stroke::Published => area.draw(&TriangleMarker::new(middle, 6, colour.stroke_width(1)))?,
             Stroke::Bare => {}

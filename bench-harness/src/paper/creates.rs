@@ -41,6 +41,7 @@ impl Experiment for PaperCreates {
             over_servers: false,
             own_servers: false,
             etcd: true,
+            floor: true,
             many_generators: false,
         }
     }
@@ -74,6 +75,7 @@ impl Experiment for ManyCreators {
             over_servers: false,
             own_servers: false,
             etcd: true,
+            floor: true,
             many_generators: false,
         }
     }

@@ -61,8 +61,10 @@ pub(crate) struct Plan {
     pub(crate) over_servers: bool,
     /// It starts, kills or looks into servers, so it needs its own.
     pub(crate) own_servers: bool,
-    /// etcd's puts and ranges say something here.
+    /// etcd's API has what compares.
     pub(crate) etcd: bool,
+    /// So does the bare responder.
+    pub(crate) floor: bool,
     /// More than one generator is of use: they go through the same windows together.
     pub(crate) many_generators: bool,
 }
@@ -160,6 +162,7 @@ fn stroke(curve: &Curve) -> Stroke {
     match curve.system.as_str() {
         "ZooKeeper" => Stroke::Dashed,
         "etcd" => Stroke::Dotted,
+        "floor" => Stroke::LongDashed,
         _ => Stroke::Solid,
     }
 }

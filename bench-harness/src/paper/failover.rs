@@ -36,6 +36,7 @@ impl Experiment for Failover {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -40,6 +40,7 @@ impl Experiment for WatchFanout {
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -70,6 +70,7 @@ impl Experiment for LatencyUnderLoad {
             over_servers: false,
             own_servers: false,
             etcd: true,
+            floor: false,
             many_generators: true,
         }
     }

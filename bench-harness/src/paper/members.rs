@@ -8,12 +8,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
 use crate::compare::System;
 use crate::ensemble::Seat;
 use crate::server_cpu::ServerProcesses;
 use crate::window::Rate;
+use crate::work_folder::WorkFolder;
 use crate::{ensemble, interrupt, supervise};
 
 /// ZooKeeper's member, compiled by the JVM that runs it.
@@ -88,7 +88,7 @@ pub(crate) struct Generated {
 /// Members as processes; killed when they are dropped, before their folder goes.
 pub(crate) struct Members {
     members: Vec<Member>,
-    _folder: TempDir,
+    _folder: WorkFolder,
 }
 
 struct Member {
@@ -103,7 +103,7 @@ impl Members {
     /// Starts `size` members in folders of their own inside `work_dir`, on three ports each from `port` on or, without
     /// one, on any that are free.
     pub(crate) fn start(kind: &Kind, size: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("broadcast-").tempdir_in(work_dir)?;
+        let folder = WorkFolder::new("broadcast", work_dir)?;
         let seats = Seat::of_all(&ensemble::ports(size, port)?);
         let mut members = Vec::new();
         for seat in &seats {

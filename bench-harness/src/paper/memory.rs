@@ -40,6 +40,7 @@ impl Experiment for Memory {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

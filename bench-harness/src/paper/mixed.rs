@@ -49,6 +49,7 @@ impl Experiment for Mixed {
             over_servers: true,
             own_servers: false,
             etcd: true,
+            floor: false,
             many_generators: true,
         }
     }
@@ -83,11 +84,10 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     let creates = parents.iter().map(|parent| Creates::new(parent, CHILDREN, VALUE_LEN)).collect();
     let now = Instant::now();
     let layout = Schedule { outstanding: 20, from: now, to: now + super::HOUR, arrivals: None };
-    let sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
+    let mut sessions = under_load(sessions, creates, 1, layout, Surroundings::default())?.sessions;
     let around = turn.surroundings();
     let seeds = (0..).map(|seed: u64| seed ^ around.seed());
     let sources = seeds.zip(&parents).map(|(seed, parent)| Children::new(parent, seed)).collect();
-    let mut sessions = sessions;
     around.begin_with(&mut sessions)?;
     let from = Instant::now() + turn.pace().warmup;
     let schedule = Schedule { outstanding, from, to: from + turn.pace().window, arrivals: None };

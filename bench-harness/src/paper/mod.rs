@@ -66,8 +66,8 @@ const SERVERS_A_CORE: usize = 3;
 const SESSIONS_MAX: usize = 1200;
 
 /// What is said of servers that the harness starts: of running ones it has nothing to say.
-const RUNNING_HAVE_NOT: [&str; 7] =
-    ["ringkeeper", "ringkeeper_arg", "zookeeper", "zookeeper_heap", "etcd", "sizes", "port"];
+const RUNNING_HAVE_NOT: [&str; 8] =
+    ["ringkeeper", "ringkeeper_arg", "zookeeper", "zookeeper_heap", "etcd", "floor", "sizes", "port"];
 
 /// What is the first generator's to say: one that joins takes it from there, or has no use for it.
 const JOINED_HAVE_NOT: [&str; 11] = [
@@ -111,9 +111,12 @@ pub(crate) struct PaperArgs {
     /// ZooKeeper's greatest heap, as -Xmx takes it
     #[arg(long, default_value = "1g")]
     zookeeper_heap: String,
-    /// etcd's server binary, to measure it too where its puts and ranges compare with what is measured
+    /// etcd's server binary, to measure it too where its API has what compares with what is measured
     #[arg(long)]
     etcd: Option<PathBuf>,
+    /// Measure the bare responder too where it can take part: what machine, kernel and generator leave possible
+    #[arg(long)]
+    floor: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
     #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
     servers: Vec<SocketAddr>,
@@ -201,7 +204,7 @@ fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
         }
         progress.experiment(&format!("{index}/{} {}", chosen.len(), plan.id));
         let record = Record { facts: facts.clone(), ..Record::default() };
-        let mut bench = Bench::new(&settings, &progress, record, plan.etcd);
+        let mut bench = Bench::new(&settings, &progress, record, &plan);
         let done = experiment.run(&mut bench);
         if keeps {
             keep(&args.out, *experiment, &bench)?;
@@ -350,7 +353,8 @@ impl PaperArgs {
             Some(binary) => System::ringkeeper(binary, &self.ringkeeper_arg)?,
             None => System::ringkeeper(&binary::beside_this_program()?, &self.ringkeeper_arg)?,
         };
-        Ok(std::iter::once(ringkeeper).chain(zookeeper).chain(etcd).map(Subject::Own).collect())
+        let floor = self.floor.then_some(System::Floor);
+        Ok(std::iter::once(ringkeeper).chain(zookeeper).chain(etcd).chain(floor).map(Subject::Own).collect())
     }
 
     fn settings(&self) -> Result<Settings> {

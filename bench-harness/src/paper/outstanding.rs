@@ -43,6 +43,7 @@ impl Experiment for Depths {
             over_servers: false,
             own_servers: false,
             etcd: true,
+            floor: true,
             many_generators: true,
         }
     }

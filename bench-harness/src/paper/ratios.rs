@@ -63,6 +63,7 @@ impl Experiment for Ratios {
             over_servers: false,
             own_servers: false,
             etcd: !self.at_leader,
+            floor: !self.at_leader,
             many_generators: true,
         }
     }

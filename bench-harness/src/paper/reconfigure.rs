@@ -53,6 +53,7 @@ impl Experiment for Reconfigure {
             over_servers: false,
             own_servers: false,
             etcd: true,
+            floor: false,
             many_generators: false,
         }
     }

@@ -54,6 +54,7 @@ impl Experiment for Restart {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::compare::System;
+use crate::compare::{Server, System};
 use crate::ensemble::{Ensemble, mode};
 use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
@@ -26,6 +26,8 @@ pub(crate) struct Service {
     /// Of the servers, where they can be seen.
     processes: Option<ServerProcesses>,
     ensemble: Option<Ensemble>,
+    /// Where it is one process, whatever the ensembles' size.
+    alone: Option<Server>,
     etcd: bool,
 }
 
@@ -51,15 +53,22 @@ impl Subject {
         matches!(self, Self::Own(System::Etcd { .. }))
     }
 
+    /// Whether it is one process, whatever the ensembles' size.
+    pub(crate) const fn is_one_process(&self) -> bool {
+        matches!(self, Self::Own(System::Floor))
+    }
+
     /// Starts an ensemble of `servers`, or takes what runs.
     pub(crate) fn serve(&self, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Service> {
         match self {
+            Self::Own(system) if self.is_one_process() => Service::start_alone(system, work_dir, port),
             Self::Own(system) => Service::start(system, servers, work_dir, port),
             Self::Running(addresses) => Ok(Service {
                 leader: addresses.iter().position(|server| mode(*server).is_ok_and(|mode| mode == "leader")),
                 processes: ServerProcesses::listening_on(addresses),
                 addresses: addresses.clone(),
                 ensemble: None,
+                alone: None,
                 etcd: false,
             }),
         }
@@ -74,7 +83,14 @@ impl Service {
         })?;
         let (addresses, processes) = (ensemble.addresses(), Some(ensemble.processes()?));
         let etcd = matches!(system, System::Etcd { .. });
-        Ok(Self { addresses, leader: Some(leader), processes, ensemble: Some(ensemble), etcd })
+        Ok(Self { addresses, leader: Some(leader), processes, ensemble: Some(ensemble), alone: None, etcd })
+    }
+
+    fn start_alone(system: &System, work_dir: &Path, port: Option<u16>) -> Result<Self> {
+        let server = Server::start(system, work_dir, port)?;
+        let addresses = server.addresses().to_vec();
+        let processes = ServerProcesses::listening_on(&addresses);
+        Ok(Self { addresses, leader: Some(0), processes, ensemble: None, alone: Some(server), etcd: false })
     }
 
     /// Whether it is etcd, which has an API of its own.
@@ -127,6 +143,7 @@ impl Service {
 
     /// The ends of the servers' outputs, where they can be seen.
     pub(crate) fn log_tails(&self) -> Option<String> {
-        self.ensemble.as_ref().map(Ensemble::log_tails)
+        let alone = self.alone.as_ref().map(Server::log_tail);
+        alone.or_else(|| self.ensemble.as_ref().map(Ensemble::log_tails))
     }
 }

@@ -31,6 +31,7 @@ impl Experiment for SessionStorm {
             over_servers: false,
             own_servers: false,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -10,13 +10,13 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
 use crate::compare::System;
 use crate::interrupt;
 use crate::page_cache::PageCache;
 use crate::server_cpu::ServerProcesses;
 use crate::session::Session;
+use crate::work_folder::WorkFolder;
 
 /// How long a start may take.
 const START_MAX: Duration = Duration::from_secs(600);
@@ -35,7 +35,7 @@ pub(super) struct Host {
     system: System,
     address: SocketAddr,
     child: Option<Child>,
-    folder: TempDir,
+    folder: WorkFolder,
     page_cache: PageCache,
 }
 
@@ -50,7 +50,7 @@ impl Host {
         let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)));
         let listener =
             TcpListener::bind(wanted).with_context(|| format!("port {} is in use", wanted.port()))?;
-        let folder = tempfile::Builder::new().prefix("storage-").tempdir_in(work_dir)?;
+        let folder = WorkFolder::new("storage", work_dir)?;
         let address = listener.local_addr()?;
         Ok(Self { system: system.clone(), address, child: None, folder, page_cache })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use arrayvec::ArrayVec;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid};
@@ -9,6 +10,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid}
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
+use crate::anticipate::ANTICIPATED;
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::path;
@@ -79,6 +81,12 @@ pub(super) struct Leadership {
     /// Low 56 bits of the last session id given out.
     last_session: i64,
     random: ChaCha12Rng,
+}
+
+/// What a submitted write asks for. The shard has decoded it once: only a broken peer's is none.
+fn request<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<Request<'b>> {
+    let Submitted::Write { op, body, .. } = &submission.what else { return None };
+    Request::decode(*op, bytes.get(body.clone())?).ok()
 }
 
 /// The number that comes before a leadership's first round; greater than any of an earlier epoch.
@@ -203,13 +211,26 @@ impl Replica {
                 leadership.expiry.touch(now.monotonic_ms, *session);
             }
         }
-        for submission in turn.submissions {
-            let client = Client { server, origin: Origin { shard, conn: submission.conn } };
-            self.lead_submission(now, client, submission, &turn.bytes);
+        let mut submissions = turn.submissions.into_iter();
+        while let Some(next) = submissions.as_slice().chunks(ANTICIPATED).next() {
+            let requests: ArrayVec<_, ANTICIPATED> =
+                next.iter().map(|submission| request(submission, &turn.bytes)).collect();
+            self.pipeline.head().anticipate_requests(requests.iter().flatten());
+            for (request, submission) in requests.into_iter().zip(submissions.by_ref()) {
+                let client = Client { server, origin: Origin { shard, conn: submission.conn } };
+                self.lead_submission(now, client, submission, request);
+            }
         }
     }
 
-    fn lead_submission(&mut self, now: Now, client: Client, submission: Submission, bytes: &[u8]) {
+    /// `request` is the decoded body of a write.
+    fn lead_submission(
+        &mut self,
+        now: Now,
+        client: Client,
+        submission: Submission,
+        request: Option<Request<'_>>,
+    ) {
         let session = submission.session;
         match submission.what {
             Submitted::Open { timeout_ms } => self.open_session(now, client, timeout_ms),
@@ -221,12 +242,10 @@ impl Replica {
                 self.direct(client, ToShard::Evict { conn: client.origin.conn })
             }
             Submitted::Sync => self.sync(client),
-            Submitted::Write { xid, op, body, identities, fence } => {
+            Submitted::Write { xid, op: _, body, identities, fence } => {
                 if fence && !planted!(self.settings.requests, DropFences) {
                     self.pipeline.fence(session);
                 }
-                // The shard has decoded it once: only a broken peer's is refused here.
-                let request = bytes.get(body.clone()).and_then(|body| Request::decode(op, body).ok());
                 let Some(request) = request else {
                     return self.order(now, session, xid, TxnOp::Error(ErrorCode::MarshallingError));
                 };

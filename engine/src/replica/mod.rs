@@ -21,6 +21,7 @@ use std::sync::Arc;
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
+use crate::anticipate::ANTICIPATED;
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::settings::Settings;
@@ -263,9 +264,13 @@ impl Replica {
     /// The payload is no batch, which its checksum should have shown.
     pub fn append(&mut self, payload: &[u8]) -> Result<(), BatchError> {
         let size = payload.len();
-        for txn in txn::decode_batch(payload)? {
-            let origin = self.origin_of(txn.session, txn.xid);
-            self.pipeline.execute(txn, origin, size);
+        let mut txns = txn::decode_batch(payload)?.into_iter();
+        while let Some(next) = txns.as_slice().chunks(ANTICIPATED).next() {
+            self.pipeline.head().anticipate_txns(next, true);
+            for txn in txns.by_ref().take(ANTICIPATED) {
+                let origin = self.origin_of(txn.session, txn.xid);
+                self.pipeline.execute(txn, origin, size);
+            }
         }
         self.pipeline.seal();
         if planted!(self.settings.requests, PublishOnAppend) {

@@ -56,6 +56,15 @@ pub(super) enum Node<V> {
     Inner(Arc<Inner<V>>),
 }
 
+impl<V> Node<V> {
+    fn references(&self) -> usize {
+        match self {
+            Self::Leaf(leaf) => Arc::count(leaf),
+            Self::Inner(inner) => Arc::count(inner),
+        }
+    }
+}
+
 impl<V> Clone for Node<V> {
     fn clone(&self) -> Self {
         match self {
@@ -70,6 +79,12 @@ impl<V> Clone for Node<V> {
 pub(super) struct Position {
     pub(super) children: ArrayVec<usize, DEPTH_MAX>,
     pub(super) slot: usize,
+}
+
+/// Room for an entry.
+pub(super) struct Vacancy<'a, V> {
+    pub(super) position: Position,
+    pub(super) neighbours: [Option<&'a V>; 2],
 }
 
 /// A node's right part after a split, and the separator before it.
@@ -154,7 +169,11 @@ impl<V: Clone> BTree<V> {
 
     /// Looks all `keys` up at once, level by level, and shows `seen` the entry that each leads to. What is looked up one
     /// after the other waits for memory at every level; here the waits of all overlap.
-    pub(super) fn visit(&self, keys: &[u64], mut seen: impl FnMut(&V)) {
+    ///
+    /// A change copies the nodes on the way to it that another tree shares, and counts a reference to all that is in them. With
+    /// `copying` those counts are read, too, and `seen` is shown whole leaves. Not asked of each node whether it is shared:
+    /// a branch that waits for memory and is mispredicted undoes all that was under way behind it, and costs more than it saves.
+    pub(super) fn visit(&self, keys: &[u64], copying: bool, mut seen: impl FnMut(&V)) {
         let mut ways: ArrayVec<(u64, &Node<V>), VISITED_MAX> = ArrayVec::new();
         for keys in keys.chunks(VISITED_MAX) {
             ways.clear();
@@ -162,15 +181,18 @@ impl<V: Clone> BTree<V> {
             // All leaves are on one level.
             while let Some((_, Node::Inner(_))) = ways.first() {
                 for (key, node) in &mut ways {
-                    if let Node::Inner(inner) = *node {
-                        *node = &inner.children[upper_bound(&inner.separators, *key)];
+                    let Node::Inner(inner) = *node else { unreachable!("all leaves are on one level") };
+                    if copying {
+                        std::hint::black_box(inner.children.iter().map(Node::references).sum::<usize>());
                     }
+                    *node = &inner.children[upper_bound(&inner.separators, *key)];
                 }
             }
             for (key, node) in &ways {
-                if let Node::Leaf(leaf) = *node
-                    && let Some(value) = leaf.values.get(lower_bound(&leaf.keys, *key))
-                {
+                let Node::Leaf(leaf) = *node else { unreachable!("the loop ends at the leaves") };
+                if copying {
+                    leaf.values.iter().for_each(&mut seen);
+                } else if let Some(value) = leaf.values.get(lower_bound(&leaf.keys, *key)) {
                     seen(value);
                 }
             }
@@ -204,10 +226,24 @@ impl<V: Clone> BTree<V> {
         &mut Arc::make_mut(leaf).values[position.slot]
     }
 
-    /// Adds an entry after those of the same key.
-    pub(super) fn insert(&mut self, key: u64, value: V) {
+    /// Where an entry with `key` goes, after those of the same key, and the entries on both sides of it as far as they are in
+    /// its leaf; nothing if one of this key `matches`.
+    pub(super) fn vacancy(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Vacancy<'_, V>> {
+        let mut children = ArrayVec::new();
+        let (leaf, complete) = self.descend(key, |child| children.push(child));
+        let taken =
+            leaf.find(key, &matches).is_some() || !complete && self.locate_in_run(key, &matches).is_some();
+        let slot = upper_bound(&leaf.keys, key);
+        let neighbours = [slot.checked_sub(1), Some(slot)].map(|slot| leaf.values.get(slot?));
+        (!taken).then_some(Vacancy { position: Position { children, slot }, neighbours })
+    }
+
+    /// Adds an entry where [`Self::vacancy`] said.
+    pub(super) fn insert(&mut self, position: &Position, key: u64, value: V) {
         self.len += 1;
-        if let Some(Split { separator, right }) = self.root.insert(key, value) {
+        if let Some(Split { separator, right }) =
+            self.root.insert(&position.children, position.slot, key, value)
+        {
             let mut root = Inner { separators: ArrayVec::new(), children: ArrayVec::new() };
             root.separators.push(separator);
             root.children.push(self.root.clone());
@@ -234,13 +270,13 @@ impl<V: Clone> Node<V> {
         Self::Leaf(Arc::new(Leaf { keys, values }))
     }
 
-    fn insert(&mut self, key: u64, value: V) -> Option<Split<V>> {
+    fn insert(&mut self, children: &[usize], slot: usize, key: u64, value: V) -> Option<Split<V>> {
         match self {
-            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(key, value),
+            Self::Leaf(leaf) => Arc::make_mut(leaf).insert(slot, key, value),
             Self::Inner(inner) => {
                 let inner = Arc::make_mut(inner);
-                let child = upper_bound(&inner.separators, key);
-                let split = inner.children[child].insert(key, value)?;
+                let (&child, below) = children.split_first().expect("a position is as deep as the tree");
+                let split = inner.children[child].insert(below, slot, key, value)?;
                 inner.insert_child(child, split)
             }
         }
@@ -276,8 +312,7 @@ impl<V: Clone> Leaf<V> {
         (0..end).rev().take_while(|&slot| self.keys[slot] == key).find(|&slot| matches(&self.values[slot]))
     }
 
-    fn insert(&mut self, key: u64, value: V) -> Option<Split<V>> {
-        let slot = upper_bound(&self.keys, key);
+    fn insert(&mut self, slot: usize, key: u64, value: V) -> Option<Split<V>> {
         if self.keys.len() < LEAF_MAX {
             self.put(slot, key, value);
             return None;
@@ -423,6 +458,12 @@ impl<V: Clone> BTree<V> {
     pub(super) fn node_counts(&self) -> (usize, usize) {
         self.root.node_counts()
     }
+
+    /// Adds an entry, whatever is there.
+    pub(super) fn add(&mut self, key: u64, value: V) {
+        let position = self.vacancy(key, |_| false).expect("nothing matches").position;
+        self.insert(&position, key, value);
+    }
 }
 
 #[cfg(test)]
@@ -491,7 +532,7 @@ mod tests {
             assert_eq!(tree.remove(&position), value);
         } else {
             model.insert((key, value));
-            tree.insert(key, value);
+            tree.add(key, value);
         }
     }
 
@@ -534,7 +575,7 @@ mod tests {
         ) {
             let mut tree = BTree::new();
             for &value in &values {
-                tree.insert(value / 3, value);
+                tree.add(value / 3, value);
             }
             let found: BTreeSet<_> = tree.cursor(from / 3).map(|(_, &value)| value).collect();
             let expected: BTreeSet<_> = values.iter().copied().filter(|value| value / 3 >= from / 3).collect();
@@ -545,22 +586,31 @@ mod tests {
     #[test]
     fn keys_looked_up_at_once_lead_to_their_entries() {
         let mut tree = BTree::new();
-        (0..5_000u64).for_each(|value| tree.insert(value * 7, value));
+        (0..5_000u64).for_each(|value| tree.add(value * 7, value));
         for count in [0, 1, 15, 16, 17, 100] {
             let values: Vec<u64> = (0..count).map(|n| n * 48 + 1).collect();
             let keys: Vec<u64> = values.iter().map(|value| value * 7).collect();
             let mut seen = Vec::new();
-            tree.visit(&keys, |value| seen.push(*value));
+            tree.visit(&keys, false, |value| seen.push(*value));
             assert_eq!(seen, values);
         }
-        tree.visit(&[u64::MAX], |value| panic!("{value} is of no such key"));
+        tree.visit(&[u64::MAX], false, |value| panic!("{value} is of no such key"));
+    }
+
+    #[test]
+    fn before_a_change_all_of_a_leaf_is_seen() {
+        let mut tree = BTree::new();
+        (0..100u64).for_each(|value| tree.add(value, value));
+        let mut seen = Vec::new();
+        tree.visit(&[50], true, |value| seen.push(*value));
+        assert!(seen.contains(&50) && seen.len() >= LEAF_MIN, "{seen:?}");
     }
 
     #[test]
     fn an_emptied_tree_is_one_leaf_again() {
         let mut tree = BTree::new();
         for value in 0..10_000u64 {
-            tree.insert(value.wrapping_mul(0x9e37_79b9_7f4a_7c15), value);
+            tree.add(value.wrapping_mul(0x9e37_79b9_7f4a_7c15), value);
         }
         tree.check();
         for value in 0..10_000u64 {
@@ -575,7 +625,7 @@ mod tests {
     fn loading_in_key_order_fills_leaves_two_thirds() {
         let mut tree = BTree::new();
         for value in 0..30_000u64 {
-            tree.insert(value, value);
+            tree.add(value, value);
         }
         tree.check();
         let (leaves, _) = tree.node_counts();
@@ -587,7 +637,7 @@ mod tests {
         let mut tree = BTree::new();
         let key = |value: u64| value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for value in 0..100_000u64 {
-            tree.insert(key(value), value);
+            tree.add(key(value), value);
             if let Some(gone) = value.checked_sub(2_000) {
                 let position = tree.locate(key(gone), |&v| v == gone).expect("was inserted");
                 tree.remove(&position);

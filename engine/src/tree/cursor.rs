@@ -39,12 +39,6 @@ impl<'a, V> Cursor<'a, V> {
         Some((*self.leaf.keys.get(self.slot)?, self.leaf.values.get(self.slot)?))
     }
 
-    /// The entry behind, if it is in the same leaf.
-    pub(super) fn behind(&self) -> Option<(u64, &'a V)> {
-        let slot = self.slot.checked_sub(1)?;
-        Some((self.leaf.keys[slot], &self.leaf.values[slot]))
-    }
-
     /// Where the entry ahead is.
     pub(super) fn position(&self) -> Position {
         Position { children: self.way.iter().map(|&(_, child)| child).collect(), slot: self.slot }

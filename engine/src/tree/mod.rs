@@ -26,7 +26,7 @@ pub use owner::Owner;
 pub use walk::{Children, Descendants, Nodes};
 pub use znode::{AclId, Znode, ZnodeMeta};
 
-use btree::{BTree, Position};
+use btree::{BTree, Position, Vacancy};
 use key::Keys;
 use ringkeeper_wire::Zxid;
 use smallvec::SmallVec;
@@ -53,6 +53,28 @@ pub struct NewZnode<'a> {
     /// The parent's persisted cversion after this creation; -1 (logs before ZooKeeper 3.4) means one more than
     /// now. A parent that is ahead of it already (a replay) keeps its cversion and pzxid.
     pub parent_cversion: i32,
+}
+
+/// What a creation did. On a big tree a write waits for its look-ups, so nobody has to look any of this up again.
+#[derive(Clone, Copy, Debug)]
+pub struct Inserted {
+    /// The new znode's metadata.
+    pub meta: ZnodeMeta,
+    /// Its parent's as it was.
+    pub parent_before: ZnodeMeta,
+    /// Its parent's now.
+    pub parent_now: ZnodeMeta,
+}
+
+/// What a deletion did.
+#[derive(Clone, Debug)]
+pub struct Removed {
+    /// The znode that was deleted.
+    pub znode: Znode,
+    /// Its parent's metadata as it was.
+    pub parent_before: ZnodeMeta,
+    /// Its parent's now.
+    pub parent_now: ZnodeMeta,
 }
 
 /// Why a znode was not created.
@@ -137,13 +159,13 @@ impl Tree {
         self.nodes.find(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
     }
 
-    /// Has the znodes of `paths` in the processor's cache, for those who are about to need them one after the other.
-    /// Changes nothing.
-    pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>) {
+    /// Has the znodes of `paths` in the processor's cache, for those who are about to change them one after the other; if this
+    /// tree is `shared` with clones, also what such a change copies. Changes nothing.
+    pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>, shared: bool) {
         let key = |path| key::split(path).map(|(parent, _)| self.keys.of(path, parent));
         let keys: SmallVec<[u64; 64]> = paths.filter_map(key).collect();
-        self.nodes.visit(&keys, |znode| {
-            std::hint::black_box(znode.acl());
+        self.nodes.visit(&keys, shared, |znode| {
+            std::hint::black_box(znode.references());
         });
     }
 
@@ -198,20 +220,23 @@ impl Tree {
     ///
     /// # Errors
     /// If the parent is missing or the znode exists; nothing is changed then.
-    pub fn insert(&mut self, path: &str, new: &NewZnode<'_>) -> Result<(), InsertError> {
+    pub fn insert(&mut self, path: &str, new: &NewZnode<'_>) -> Result<Inserted, InsertError> {
         let (parent, name) = key::split(path).ok_or(InsertError::NoParent)?;
         let key = self.keys.of(path, parent);
-        let directory = self.vacancy(key, parent, name)?;
-        let position = self.locate(parent).ok_or(InsertError::NoParent)?;
-        let parent_znode = self.nodes.value_mut(&position);
-        count_created(parent_znode, new);
-        let had_children = parent_znode.num_children() > 1;
+        let (vacancy, directory) = self.vacancy(key, parent, name)?;
+        let parent_position = self.locate(parent).ok_or(InsertError::NoParent)?;
+        let parent_znode = self.nodes.value_mut(&parent_position);
+        let parent_before = parent_znode.meta();
+        let parent_now = count_created(parent_before, new);
+        parent_znode.set_meta(&parent_now);
+        let had_children = parent_before.num_children > 0;
         let directory = directory
             .or_else(|| if had_children { self.directory_of_children(parent) } else { None })
             .unwrap_or_else(|| Directory::new(parent));
         let meta = ZnodeMeta::fresh(new.zxid, new.time, new.acl, new.owner);
-        self.add(key, Znode::new(directory, name, &meta, new.data));
-        Ok(())
+        // What changed in between was a value: the vacancy is where it was.
+        self.add(&vacancy, key, Znode::new(directory, name, &meta, new.data));
+        Ok(Inserted { meta, parent_before, parent_now })
     }
 
     /// Puts a znode in as a snapshot has it, and leaves its parent alone: in any order, parents last too.
@@ -221,35 +246,33 @@ impl Tree {
     pub fn restore(&mut self, path: &str, meta: &ZnodeMeta, data: Option<&[u8]>) -> Result<(), InsertError> {
         let (parent, name) = key::split(path).ok_or(InsertError::NoParent)?;
         let key = self.keys.of(path, parent);
-        let directory = self
-            .vacancy(key, parent, name)?
+        let (vacancy, directory) = self.vacancy(key, parent, name)?;
+        let directory = directory
             .or_else(|| self.directory_of_children(parent))
             .unwrap_or_else(|| Directory::new(parent));
-        self.add(key, Znode::new(directory, name, meta, data));
+        self.add(&vacancy, key, Znode::new(directory, name, meta, data));
         Ok(())
     }
 
     /// Deletes a childless znode, takes it off its parent's count and raises the parent's pzxid to `zxid`.
-    /// Returns what was deleted.
     ///
     /// # Errors
-    /// If it does not exist or has children; nothing is changed then.
-    pub fn remove(&mut self, path: &str, zxid: Zxid) -> Result<Znode, RemoveError> {
+    /// If it does not exist, has children or is the root; nothing is changed then.
+    pub fn remove(&mut self, path: &str, zxid: Zxid) -> Result<Removed, RemoveError> {
         let (parent, _) = key::split(path).ok_or(RemoveError::NoNode)?;
         let position = self.locate(path).ok_or(RemoveError::NoNode)?;
         if self.nodes.value(&position).num_children() > 0 {
             return Err(RemoveError::NotEmpty);
         }
-        if let Some(parent_position) = self.locate(parent) {
-            let parent_znode = self.nodes.value_mut(&parent_position);
-            let mut meta = parent_znode.meta();
-            meta.num_children = meta.num_children.saturating_sub(1);
-            meta.pzxid = meta.pzxid.max(zxid);
-            parent_znode.set_meta(&meta);
-        }
-        let removed = self.nodes.remove(&position);
-        self.data_size -= size_of_contents(&removed);
-        Ok(removed)
+        let parent_position = self.locate(parent).ok_or(RemoveError::NoNode)?;
+        let parent_znode = self.nodes.value_mut(&parent_position);
+        let parent_before = parent_znode.meta();
+        let num_children = parent_before.num_children.saturating_sub(1);
+        let parent_now = ZnodeMeta { num_children, pzxid: parent_before.pzxid.max(zxid), ..parent_before };
+        parent_znode.set_meta(&parent_now);
+        let znode = self.nodes.remove(&position);
+        self.data_size -= size_of_contents(&znode);
+        Ok(Removed { znode, parent_before, parent_now })
     }
 
     /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. `before` is shown the znode
@@ -328,22 +351,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Checks that there is no such znode, and returns its directory if a neighbour in the tree's order is a
-    /// sibling (as nearly always in a large directory).
-    fn vacancy(&self, key: u64, parent: &str, name: &str) -> Result<Option<Directory>, InsertError> {
-        let cursor = self.nodes.cursor(key);
-        let sibling = |znode: &Znode| znode.is_child_of(parent).then(|| znode.directory().clone());
-        let mut directory = cursor.behind().and_then(|(_, znode)| sibling(znode));
-        for (other, znode) in cursor {
-            if other == key && znode.is_at(parent, name) {
-                return Err(InsertError::NodeExists);
-            }
-            directory = directory.or_else(|| sibling(znode));
-            if other != key {
-                break;
-            }
-        }
-        Ok(directory)
+    /// Checks that there is no such znode, and returns where it goes; with its directory if a neighbour in the tree's order is
+    /// a sibling (as nearly always in a large directory).
+    fn vacancy(
+        &self,
+        key: u64,
+        parent: &str,
+        name: &str,
+    ) -> Result<(Position, Option<Directory>), InsertError> {
+        let Vacancy { position, neighbours } =
+            self.nodes.vacancy(key, |znode| znode.is_at(parent, name)).ok_or(InsertError::NodeExists)?;
+        let sibling = neighbours.into_iter().flatten().find(|znode| znode.is_child_of(parent));
+        Ok((position, sibling.map(|znode| znode.directory().clone())))
     }
 
     fn directory_of_children(&self, parent: &str) -> Option<Directory> {
@@ -355,9 +374,9 @@ impl Tree {
         self.nodes.locate(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
     }
 
-    fn add(&mut self, key: u64, znode: Znode) {
+    fn add(&mut self, vacancy: &Position, key: u64, znode: Znode) {
         self.data_size += size_of_contents(&znode);
-        self.nodes.insert(key, znode);
+        self.nodes.insert(vacancy, key, znode);
     }
 
     fn change_meta(&mut self, path: &str, change: impl FnOnce(&mut ZnodeMeta)) -> Result<(), NoNode> {
@@ -394,11 +413,11 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-fn count_created(parent: &mut Znode, new: &NewZnode<'_>) {
-    let mut meta = parent.meta();
-    meta.num_children += 1;
-    raise_cversion(&mut meta, new.parent_cversion, new.zxid);
-    parent.set_meta(&meta);
+/// The parent's metadata when it has one child more.
+fn count_created(parent: ZnodeMeta, new: &NewZnode<'_>) -> ZnodeMeta {
+    let mut now = ZnodeMeta { num_children: parent.num_children + 1, ..parent };
+    raise_cversion(&mut now, new.parent_cversion, new.zxid);
+    now
 }
 
 fn raise_cversion(meta: &mut ZnodeMeta, cversion: i32, zxid: Zxid) {

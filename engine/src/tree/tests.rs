@@ -181,7 +181,7 @@ fn apply(tree: &mut Tree, model: &mut Model, op: &Op, step: i32) {
                 time,
                 parent_cversion: *parent_cversion,
             };
-            assert_eq!(tree.insert(path, &new), model.insert(path, &new));
+            assert_eq!(tree.insert(path, &new).map(|_| ()), model.insert(path, &new));
         }
         Op::Remove { path } => {
             assert_eq!(tree.remove(path, zxid).map(|_| ()), model.remove(path, zxid));

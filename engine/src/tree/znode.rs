@@ -106,6 +106,26 @@ impl ZnodeMeta {
         }
     }
 
+    /// As clients see it, of a znode with so many bytes of data: cversion counts creations and deletions of children
+    /// (2 x creations - living children), and only ephemerals show an owner.
+    #[must_use]
+    pub fn stat(&self, data_len: usize) -> Stat {
+        let num_children = self.num_children.cast_signed();
+        Stat {
+            czxid: self.czxid.to_wire(),
+            mzxid: self.mzxid.to_wire(),
+            ctime: self.ctime,
+            mtime: self.mtime,
+            version: self.version,
+            cversion: self.cversion.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: self.aversion,
+            ephemeral_owner: Owner::from_raw(self.raw_owner).visible(),
+            data_length: i32::try_from(data_len).expect("a frame's length is an i32"),
+            num_children,
+            pzxid: self.pzxid.to_wire(),
+        }
+    }
+
     fn flags(&self) -> u8 {
         let mut flags = 0;
         if (self.mzxid, self.mtime, self.version) != (self.czxid, self.ctime, 0) {
@@ -217,6 +237,11 @@ impl Znode {
         Self(ThinArc::from_header_and_slice(header, &tail))
     }
 
+    /// How often it is shared, itself included.
+    pub(super) fn references(&self) -> usize {
+        ThinArc::strong_count(&self.0)
+    }
+
     fn header(&self) -> &Header {
         &self.0.header.header
     }
@@ -276,25 +301,10 @@ impl Znode {
         meta
     }
 
-    /// Metadata as clients see it: cversion counts creations and deletions of children (2 x creations - living
-    /// children), and only ephemerals show an owner.
+    /// Metadata as clients see it.
     #[must_use]
     pub fn stat(&self) -> Stat {
-        let meta = self.meta();
-        let num_children = meta.num_children.cast_signed();
-        Stat {
-            czxid: meta.czxid.to_wire(),
-            mzxid: meta.mzxid.to_wire(),
-            ctime: meta.ctime,
-            mtime: meta.mtime,
-            version: meta.version,
-            cversion: meta.cversion.wrapping_mul(2).wrapping_sub(num_children),
-            aversion: meta.aversion,
-            ephemeral_owner: Owner::from_raw(meta.raw_owner).visible(),
-            data_length: i32::try_from(self.data_len()).expect("a frame's length is an i32"),
-            num_children,
-            pzxid: meta.pzxid.to_wire(),
-        }
+        self.meta().stat(self.data_len())
     }
 
     /// The data; `None` if it is null, which is not the same as empty.

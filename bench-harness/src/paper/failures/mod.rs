@@ -80,6 +80,7 @@ impl Experiment for Failures {
             over_servers: false,
             own_servers: true,
             etcd: false,
+            floor: false,
             many_generators: false,
         }
     }

@@ -113,8 +113,8 @@ mod tests {
             let mut tree: BTree<u64> = builder.finish();
             tree.check();
             assert!(tree.cursor(0).map(|(_, value)| *value).eq(0..len), "{len} entries");
-            tree.insert(u64::MAX, len);
-            tree.insert(len / 7, len + 1);
+            tree.add(u64::MAX, len);
+            tree.add(len / 7, len + 1);
             tree.check();
         }
     }
