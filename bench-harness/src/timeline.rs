@@ -16,8 +16,10 @@ impl Timeline {
         Self { from, slot, counts: Vec::new() }
     }
 
+    /// Counts a reply; one that came before the beginning belongs to a warm-up and to no slot.
     pub(crate) fn record(&mut self, at: Instant) {
-        let slot = at.saturating_duration_since(self.from).as_nanos() / self.slot.as_nanos();
+        let Some(after) = at.checked_duration_since(self.from) else { return };
+        let slot = after.as_nanos() / self.slot.as_nanos();
         let slot = usize::try_from(slot).expect("runs are shorter than memory is large");
         if slot >= self.counts.len() {
             self.counts.resize(slot + 1, 0);
@@ -44,13 +46,16 @@ mod tests {
 
     #[test]
     fn replies_count_in_their_slots() {
-        let from = Instant::now();
+        let earlier = Instant::now();
+        let from = earlier + Duration::from_millis(30);
         let at = |ms: u64| from + Duration::from_millis(ms);
         let mut timeline = Timeline::new(from, Duration::from_millis(100));
         [0, 99, 100, 350].into_iter().for_each(|ms| timeline.record(at(ms)));
         let mut other = Timeline::new(from, Duration::from_millis(100));
         other.record(at(420));
         timeline.add(&other);
+        // Of a warm-up.
+        timeline.record(earlier);
         assert_eq!(timeline.counts(), [2, 1, 0, 1, 1]);
     }
 }

@@ -10,6 +10,7 @@
 #![expect(missing_docs, reason = "criterion's macros document nothing")]
 
 mod rings;
+mod servers;
 mod watches;
 
 use std::borrow::Cow;
@@ -223,5 +224,15 @@ fn appends(commits: u64, records: u64) -> Duration {
     })
 }
 
-criterion_group!(benches, wire, tree, writes, watches::triggers, batches, rings::round_trips, log);
+criterion_group!(
+    benches,
+    wire,
+    tree,
+    writes,
+    watches::triggers,
+    batches,
+    servers::batches,
+    rings::round_trips,
+    log
+);
 criterion_main!(benches);

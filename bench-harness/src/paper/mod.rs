@@ -171,10 +171,11 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     }
     let chosen = args.chosen(&all)?;
     if args.draw {
+        let measured = |experiment: &&&dyn Experiment| paths::csv(&args.out, experiment.plan().id).exists();
+        let measured: Vec<_> = chosen.iter().filter(measured).collect();
+        ensure!(!measured.is_empty(), "no records to draw from in {}", args.out.join(FOLDER).display());
         writable(&args.out)?;
-        for experiment in
-            chosen.iter().filter(|experiment| paths::csv(&args.out, experiment.plan().id).exists())
-        {
+        for experiment in measured {
             draw(&args.out, *experiment, &Record::load(&paths::csv(&args.out, experiment.plan().id))?)?;
         }
         return index::write(&args.out, &all);
