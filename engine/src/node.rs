@@ -139,6 +139,7 @@ impl Node {
     pub fn turn(&mut self, now: Now, shard: ShardId, turn: Turn) {
         self.replica.turn(now, shard, turn);
         self.settle(now);
+        self.propose_full(now);
     }
 
     /// Time has passed.
@@ -150,6 +151,8 @@ impl Node {
     /// Something happened to the log, to a peer, or to a question asked.
     pub fn input(&mut self, now: Now, input: Input) {
         self.broadcast(now, input);
+        // A learner may have forwarded requests.
+        self.propose_full(now);
     }
 
     /// The state was rebuilt, see [`Effect::Rebuild`]: from the log as it was when its turn came, between the
@@ -173,8 +176,15 @@ impl Node {
         self.settle(now);
     }
 
+    /// Proposes what is as much as one append should hold, also while the log is busy: peers receive it meanwhile.
+    fn propose_full(&mut self, now: Now) {
+        if self.replica.has_full_batch() {
+            self.propose(now);
+        }
+    }
+
     /// The log can take a batch: proposes what has come in since the last one. To be called when no append is
-    /// running, or when [`Self::unsealed_bytes`] is as much as one append should hold.
+    /// running.
     pub fn propose(&mut self, now: Now) {
         if !self.replica.has_unsealed() || self.zab.next_zxid().is_none() {
             return;
@@ -187,12 +197,6 @@ impl Node {
         );
         let batch = self.framing.frame(&sealed, self.zab.last().checksum);
         self.broadcast(now, Input::Propose(batch));
-    }
-
-    /// Bytes of requests that wait to be proposed, roughly.
-    #[must_use]
-    pub fn unsealed_bytes(&self) -> usize {
-        self.replica.unsealed_bytes()
     }
 
     /// The shell has handled all it had: commits that found no proposal to ride on leave now.

@@ -54,6 +54,7 @@ impl Server {
         let settings = ReplicaSettings {
             server: ServerId(id),
             tick_ms: 1000,
+            batch_bytes_max: 1 << 20,
             touch_interval_ms: 0,
             ensemble: "".into(),
             requests: Settings::default(),

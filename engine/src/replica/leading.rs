@@ -409,6 +409,7 @@ mod tests {
         let settings = ReplicaSettings {
             server: ServerId(1),
             tick_ms: 1000,
+            batch_bytes_max: 1 << 20,
             touch_interval_ms: 0,
             ensemble: ensemble.into(),
             requests: Settings::default(),

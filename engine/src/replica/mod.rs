@@ -50,6 +50,8 @@ pub struct ReplicaSettings {
     pub server: ServerId,
     /// Sessions expire on multiples of this, milliseconds.
     pub tick_ms: u32,
+    /// Requests that hold so many bytes together are proposed without waiting for the log ([`crate::node::Node`]).
+    pub batch_bytes_max: usize,
     /// How long other servers may keep to themselves that they heard from a session, milliseconds
     /// ([`crate::shard::Settings::touch_interval_ms`]).
     pub touch_interval_ms: u32,
@@ -310,10 +312,10 @@ impl Replica {
         Some(SealedBatch { first, last, payload })
     }
 
-    /// Bytes of requests waiting to be sealed, roughly.
+    /// Whether requests of [`ReplicaSettings::batch_bytes_max`] wait to be sealed.
     #[must_use]
-    pub fn unsealed_bytes(&self) -> usize {
-        self.pipeline.open_bytes()
+    pub fn has_full_batch(&self) -> bool {
+        self.pipeline.open_bytes() >= self.settings.batch_bytes_max
     }
 
     /// Whether [`Self::seal`] would give a batch.

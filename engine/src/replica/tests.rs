@@ -16,6 +16,7 @@ fn settings(server: u64) -> ReplicaSettings {
     ReplicaSettings {
         server: ServerId(server),
         tick_ms: 1000,
+        batch_bytes_max: 1 << 20,
         touch_interval_ms: 0,
         requests: Settings::default(),
         cleaner: CleanerSettings::default(),

@@ -23,9 +23,6 @@ use super::ring::{Consumer, Producer};
 use super::snapshots::{Receiving, Sending, Trigger};
 use super::wake::WakeFlag;
 
-/// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster.
-const BATCH_BYTES_MAX: usize = 1 << 20;
-
 /// The leader core and everything it needs to talk.
 pub(crate) struct CoreHost {
     node: RefCell<Node>,
@@ -170,9 +167,6 @@ impl CoreHost {
         for (shard, inbox) in (0..).map(ShardId).zip(inboxes) {
             while let Some(turn) = inbox.pop() {
                 node.turn(now, shard, turn);
-                if node.unsealed_bytes() >= BATCH_BYTES_MAX {
-                    node.propose(now);
-                }
             }
         }
         // Batches form by themselves: whatever comes in while the log is being forced is the next one.

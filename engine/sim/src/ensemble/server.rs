@@ -23,9 +23,6 @@ use super::violation::{Oracle, Violation};
 /// Messages of the core handled before sockets have their turn again, as in the shell.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// A batch is proposed when it has this much, even while the log is busy; small, so that it happens here.
-const BATCH_BYTES_MAX: usize = 1 << 12;
-
 /// A machine: what outlives the process on it.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
@@ -200,9 +197,6 @@ impl Process {
         for (id, host) in (0..).map(ShardId).zip(&mut self.shards) {
             while let Some(turn) = host.to_core.pop_front() {
                 self.node.turn(now, id, turn);
-                if self.node.unsealed_bytes() >= BATCH_BYTES_MAX {
-                    self.node.propose(now);
-                }
             }
         }
         if self.log.is_idle() {

@@ -19,6 +19,7 @@
 mod frames;
 mod handshake;
 mod link;
+mod output;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -3,6 +3,10 @@
 /// Room for one read, and what a reader keeps while its peer sends nothing long.
 pub(super) const READ_BYTES: usize = 256 * 1024;
 
+/// What long frames took is given back after so many reads that did not need it. Sooner, and a peer that sends one
+/// long frame after the other has the same memory zeroed and faulted in for each.
+const SHORT_READS_MAX: u32 = 1024;
+
 /// The longest frame: far above the longest batch that a log can hold, which every peer must be able to receive.
 const FRAME_BYTES_MAX: usize = 1 << 30;
 
@@ -18,22 +22,25 @@ pub(super) struct FrameReader {
     /// `bytes[start..filled]` is not handled yet.
     start: usize,
     filled: usize,
+    /// Reads in a row that found room in the first [`READ_BYTES`].
+    short_reads: u32,
 }
 
 impl FrameReader {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; READ_BYTES], start: 0, filled: 0 }
+        Self { bytes: vec![0; READ_BYTES], start: 0, filled: 0, short_reads: 0 }
     }
 
     /// Where to read to, never empty. Tell [`Self::received`] how much it was.
     pub(super) fn room(&mut self) -> &mut [u8] {
+        self.short_reads = if self.filled < READ_BYTES { self.short_reads.saturating_add(1) } else { 0 };
         self.bytes.copy_within(self.start..self.filled, 0);
         self.filled -= self.start;
         self.start = 0;
         if self.filled == self.bytes.len() {
             // The frame at hand fills all there is: it is at least half there when the room has doubled.
             self.bytes.resize(2 * self.filled, 0);
-        } else if self.bytes.len() > READ_BYTES && self.filled < READ_BYTES {
+        } else if self.bytes.len() > READ_BYTES && self.short_reads > SHORT_READS_MAX {
             self.bytes.truncate(READ_BYTES);
             self.bytes.shrink_to_fit();
         }
@@ -65,12 +72,14 @@ impl FrameReader {
     }
 }
 
-/// Appends a frame whose contents `encode` appends.
-pub(super) fn append(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a frame whose contents `encode` appends. Of those it may leave out the last bytes, which are then written
+/// next: it returns how many.
+pub(super) fn append(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>) -> usize) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    encode(out);
-    let length = u32::try_from(out.len() - start - 4).expect("a message is far shorter than 4 GiB");
+    let following = encode(out);
+    let length = out.len() - start - 4 + following;
+    let length = u32::try_from(length).expect("a message is far shorter than 4 GiB");
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
@@ -99,7 +108,12 @@ mod tests {
         let sent: Vec<Vec<u8>> =
             [0_usize, 1, 5, 1000, READ_BYTES - 4, READ_BYTES + 7, 3].map(|length| vec![7; length]).to_vec();
         let mut stream = Vec::new();
-        sent.iter().for_each(|frame| append(&mut stream, |out| out.extend_from_slice(frame)));
+        for frame in &sent {
+            append(&mut stream, |out| {
+                out.extend_from_slice(frame);
+                0
+            });
+        }
         for piece in [3, 4096, usize::MAX] {
             assert_eq!(
                 frames(&mut FrameReader::new(), &stream, piece).as_ref(),
@@ -119,10 +133,17 @@ mod tests {
 
         let mut reader = FrameReader::new();
         let mut stream = Vec::new();
-        append(&mut stream, |out| out.resize(10 * READ_BYTES, 1));
-        assert_eq!(frames(&mut reader, &stream, usize::MAX).expect("one frame").len(), 1);
-        assert!(reader.bytes.len() > READ_BYTES);
-        reader.room();
+        append(&mut stream, |out| {
+            out.resize(10 * READ_BYTES, 1);
+            0
+        });
+        for _ in 0..2 {
+            assert_eq!(frames(&mut reader, &stream, usize::MAX).expect("one frame").len(), 1);
+            assert!(reader.bytes.len() > READ_BYTES, "kept for the next long frame");
+        }
+        for _ in 0..=SHORT_READS_MAX + 1 {
+            reader.room();
+        }
         assert!(reader.bytes.capacity() < 2 * READ_BYTES);
     }
 

@@ -12,7 +12,8 @@ use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_wire::ServerId;
 
 use super::PeerAddress;
-use super::frames::{self, FrameReader};
+use super::frames::FrameReader;
+use super::output::Output;
 use crate::shell::socket;
 use crate::shell::wake::WakeFlag;
 
@@ -20,16 +21,13 @@ use crate::shell::wake::WakeFlag;
 /// one learner; a peer with more to read does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
 
-/// What a writer's buffer keeps for the next messages.
-const OUTPUT_BYTES_KEPT: usize = 1 << 20;
-
 /// The link to one server.
 pub(super) struct Link {
     peer: ServerId,
     host: String,
     port: u16,
-    /// Frames that wait to be written.
-    output: RefCell<Vec<u8>>,
+    /// What waits to be written.
+    output: RefCell<Output>,
     /// A connection stands.
     connected: Cell<bool>,
     /// Connections that were made so far; only the last one may stand.
@@ -78,10 +76,10 @@ impl Link {
             return;
         }
         let mut output = self.output.borrow_mut();
-        if output.len() > OUTPUT_BYTES_MAX {
+        if output.bytes() > OUTPUT_BYTES_MAX {
             return self.hang_up("it does not read what it is sent");
         }
-        frames::append(&mut output, |out| message.encode(out));
+        output.push(message);
         self.work.raise();
     }
 
@@ -160,18 +158,15 @@ impl Link {
     }
 
     async fn write(&self, stream: &mut TcpStream) -> io::Error {
-        let mut writing = Vec::new();
         loop {
-            std::mem::swap(&mut writing, &mut *self.output.borrow_mut());
-            if writing.is_empty() {
+            let Some(piece) = self.output.borrow_mut().pop() else {
                 poll_fn(|cx| self.work.poll_lower(cx)).await;
                 continue;
-            }
-            if let Err(error) = stream.write_all(&writing).await {
+            };
+            if let Err(error) = stream.write_all(piece.bytes()).await {
                 return error;
             }
-            writing.clear();
-            writing.shrink_to(OUTPUT_BYTES_KEPT);
+            self.output.borrow_mut().written(piece);
         }
     }
 }
@@ -249,9 +244,9 @@ mod tests {
     }
 
     fn frame() -> Vec<u8> {
-        let mut bytes = Vec::new();
-        frames::append(&mut bytes, |out| message().encode(out));
-        bytes
+        let mut output = Output::default();
+        output.push(&message());
+        output.pop().expect("a frame").bytes().to_vec()
     }
 
     #[test]
@@ -311,10 +306,10 @@ mod tests {
             for _ in 0..2 * OUTPUT_BYTES_MAX / (4 << 20) {
                 link.send(&long);
             }
-            assert!(link.output.borrow().len() < OUTPUT_BYTES_MAX + (5 << 20));
+            assert!(link.output.borrow().bytes() < OUTPUT_BYTES_MAX + (5 << 20));
             let heard = heard.wait(|heard| (heard.len() == 2).then(|| names(heard))).await;
             assert_eq!(heard, ["connected", "disconnected"]);
-            assert_eq!(link.output.borrow().capacity(), 0);
+            assert_eq!(link.output.borrow().bytes(), 0);
         });
     }
 }

@@ -1,0 +1,139 @@
+//! What waits to be written to a peer: frames one behind the other, and long payloads as they are.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringkeeper_engine::zab::Message;
+
+use super::frames;
+
+/// A payload from here on is written from where it lies, with a call of its own, which costs less than to copy it.
+const SHARED_BYTES_MIN: usize = 64 * 1024;
+
+/// What the buffer of written frames keeps for the next ones.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Messages in the order in which they are to be written.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pieces: VecDeque<Piece>,
+    /// In all pieces.
+    bytes: usize,
+    /// Empty; what frames were written from, for the next ones.
+    spare: Vec<u8>,
+}
+
+/// Bytes to be written with one call.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// Frames, of which the last may lack its payload: the next piece.
+    Frames(Vec<u8>),
+    /// The payload of a frame.
+    Payload(Arc<[u8]>),
+}
+
+impl Output {
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds a message at the end.
+    pub(super) fn push(&mut self, message: &Message) {
+        if !matches!(self.pieces.back(), Some(Piece::Frames(_))) {
+            self.pieces.push_back(Piece::Frames(std::mem::take(&mut self.spare)));
+        }
+        let Some(Piece::Frames(out)) = self.pieces.back_mut() else { unreachable!("it was just pushed") };
+        let before = out.len();
+        let mut shared = None;
+        frames::append(out, |out| match message.encode_header(out) {
+            None => 0,
+            Some(payload) if payload.len() < SHARED_BYTES_MIN => {
+                out.extend_from_slice(payload);
+                0
+            }
+            Some(payload) => shared.insert(Arc::clone(payload)).len(),
+        });
+        self.bytes += out.len() - before;
+        if let Some(payload) = shared {
+            self.bytes += payload.len();
+            self.pieces.push_back(Piece::Payload(payload));
+        }
+    }
+
+    /// Takes what is to be written next. Tell [`Self::written`] when it is.
+    pub(super) fn pop(&mut self) -> Option<Piece> {
+        self.pieces.pop_front()
+    }
+
+    /// A piece is written.
+    pub(super) fn written(&mut self, piece: Piece) {
+        self.bytes -= piece.bytes().len();
+        if let Piece::Frames(mut buffer) = piece {
+            buffer.clear();
+            buffer.shrink_to(KEPT_BYTES_MAX);
+            self.spare = buffer;
+        }
+    }
+}
+
+impl Piece {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Frames(bytes) => bytes,
+            Self::Payload(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringkeeper_wire::Epoch;
+
+    use super::*;
+
+    #[test]
+    fn messages_come_out_whole_and_in_order_whether_they_are_copied_or_shared() {
+        let payloads = [0, 5, SHARED_BYTES_MIN - 1, SHARED_BYTES_MIN, 3, 2 * SHARED_BYTES_MIN, SHARED_BYTES_MIN];
+        let messages: Vec<Message> = (1_u8..)
+            .zip(payloads)
+            .flat_map(|(n, len)| [Message::Forward(vec![n; len].into()), Message::NewEpoch(Epoch(n.into()))])
+            .collect();
+        let mut output = Output::default();
+        let mut reader = frames::FrameReader::new();
+        let mut received = Vec::new();
+        // All at once, then one at a time: the spare buffer is that of the messages before.
+        for group in [&messages[..], &messages[..5], &messages[5..6], &messages[6..]] {
+            group.iter().for_each(|message| output.push(message));
+            let waiting = output.bytes();
+            let mut written = 0;
+            while let Some(piece) = output.pop() {
+                written += piece.bytes().len();
+                let mut rest = piece.bytes();
+                while !rest.is_empty() {
+                    let room = reader.room();
+                    let (now, later) = rest.split_at(rest.len().min(room.len()));
+                    room[..now.len()].copy_from_slice(now);
+                    reader.received(now.len());
+                    rest = later;
+                    while let Some(frame) = reader.next().expect("frames") {
+                        received.push(Message::decode(frame).expect("a message"));
+                    }
+                }
+                output.written(piece);
+            }
+            assert_eq!((waiting, output.bytes()), (written, 0));
+        }
+        assert!(received == [&messages[..], &messages[..]].concat());
+    }
+
+    #[test]
+    fn a_long_payload_is_not_copied() {
+        let payload: Arc<[u8]> = vec![7; SHARED_BYTES_MIN].into();
+        let mut output = Output::default();
+        output.push(&Message::Forward(Arc::clone(&payload)));
+        output.pop().expect("what stands before the payload");
+        let piece = output.pop().expect("the payload");
+        assert!(std::ptr::eq(piece.bytes(), &*payload));
+    }
+}
