@@ -1,4 +1,9 @@
 //! Work beside the log's path: the next segment is filled before it is needed, purged ones are reused or removed.
+//!
+//! Filling writes as much as the log itself, on the same disk, and what is forced to it waits behind that: filled in one
+//! go, a segment of 64 MiB costs the log's own writes tens of milliseconds. So a spare is filled as the log advances,
+//! a little after each append, and is full when half of the segment in use is; and purged segments are kept as spares,
+//! which need no filling.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,10 +14,20 @@ use std::task::{Poll, Waker};
 
 use crate::error::{FatalError, SegmentError};
 use crate::segment::file_name;
-use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 
-/// Bytes of one write of zeros: small, so that the log's own writes need not wait long behind it.
+/// Bytes of one write of zeros at most: small, so that the log's own writes need not wait long behind it.
 const FILL_LEN: usize = 64 * BLOCK_LEN;
+
+/// Bytes of one write of zeros at least, but for the last one of a file.
+const FILL_LEN_MIN: u64 = 16 * BLOCK;
+
+/// A spare is filled so many times as fast as the log advances.
+const FILL_PACE: u64 = 2;
+
+/// Purged segments that are kept for reuse, at most: as many as a snapshot lets go of where a segment and a snapshot
+/// take about equally many transactions, with something to spare.
+const SPARES_MAX: usize = 4;
 
 /// A segment file that waits for use: as long as a segment, all of it written once, without a header of its own
 /// sequence.
@@ -20,6 +35,15 @@ pub(crate) struct Spare<F> {
     pub(crate) sequence: u64,
     pub(crate) file: Rc<F>,
     pub(crate) len: u64,
+}
+
+/// A segment file that is to become a spare.
+struct Filling<F> {
+    sequence: u64,
+    file: F,
+    len: u64,
+    /// Bytes that are written.
+    filled: u64,
 }
 
 /// A segment file that the log no longer needs.
@@ -37,7 +61,7 @@ impl<F> Retired<F> {
     }
 }
 
-/// Keeps a spare segment ready and clears away old ones. Spawn [`Self::run`] on the log's executor; without it the
+/// Keeps spare segments ready and clears away old ones. Spawn [`Self::run`] on the log's executor; without it the
 /// log works too, but waits for each new segment and leaves old ones behind.
 pub struct Upkeep<S: Storage> {
     shared: Rc<Shared<S>>,
@@ -54,7 +78,12 @@ struct Shared<S: Storage> {
     segment_len: u64,
     mode: WriteMode,
     next_sequence: Cell<u64>,
-    spare: RefCell<Option<Spare<S::File>>>,
+    /// By sequence: segments are used in order.
+    spares: RefCell<VecDeque<Spare<S::File>>>,
+    /// Where the log ends in the segment in use.
+    used: Cell<u64>,
+    /// Where it is to end before filling goes on.
+    awaited: Cell<u64>,
     retired: RefCell<VecDeque<Retired<S::File>>>,
     working: Cell<bool>,
     bell: Bell,
@@ -67,7 +96,9 @@ impl<S: Storage> Upkeep<S> {
             segment_len,
             mode,
             next_sequence: Cell::new(next_sequence),
-            spare: RefCell::new(None),
+            spares: RefCell::default(),
+            used: Cell::new(0),
+            awaited: Cell::new(u64::MAX),
             retired: RefCell::new(VecDeque::new()),
             working: Cell::new(false),
             bell: Bell::default(),
@@ -81,8 +112,9 @@ impl<S: Storage> Upkeep<S> {
     /// # Errors
     /// When the disk fails; the process should stop then.
     pub async fn run(&self) -> Result<(), FatalError> {
+        let mut filling = None;
         loop {
-            match self.settle().await {
+            match self.work(&mut filling, || FILL_PACE * self.shared.used.get()).await {
                 Ok(()) => {}
                 Err(SegmentError::NoSpace { size_bytes }) => {
                     tracing::warn!(size_bytes, "no space to prepare the next log segment");
@@ -93,22 +125,55 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// Does all the work there is now.
+    /// Does all the work there is now, and fills a spare without waiting for the log.
     ///
     /// # Errors
     /// When the disk is full or fails.
     pub async fn settle(&self) -> Result<(), SegmentError> {
+        self.work(&mut None, || u64::MAX).await
+    }
+
+    /// Does all the work there is, and fills a spare up to `fill_to`.
+    async fn work(
+        &self,
+        filling: &mut Option<Filling<S::File>>,
+        fill_to: impl Fn() -> u64,
+    ) -> Result<(), SegmentError> {
         let Some(_turn) = Turn::take(&self.shared.working) else { return Ok(()) };
         loop {
             let retired = self.shared.retired.borrow_mut().pop_front();
             if let Some(retired) = retired {
                 self.clear_away(retired).await?;
-            } else if self.shared.spare.borrow().is_none() {
-                let spare = self.prepare(self.shared.segment_len).await?;
-                self.shared.spare.replace(Some(spare));
+                continue;
+            }
+            let Some(mut begun) = filling.take() else {
+                if !self.shared.spares.borrow().is_empty() {
+                    return Ok(());
+                }
+                *filling = Some(self.begin(self.shared.segment_len).await?);
+                continue;
+            };
+            let next = begun.len.min(begun.filled + FILL_LEN_MIN);
+            if begun.filled == begun.len {
+                self.keep(self.finish(begun).await?);
+            } else if fill_to() >= next {
+                let to = fill_to().clamp(next, begun.filled + FILL_LEN as u64).min(begun.len);
+                self.fill(&mut begun, to / BLOCK * BLOCK).await?;
+                *filling = Some(begun);
             } else {
+                self.shared.awaited.set(next.div_ceil(FILL_PACE));
+                *filling = Some(begun);
                 return Ok(());
             }
+        }
+    }
+
+    /// The log ends here now in the segment in use.
+    pub(crate) fn advanced(&self, end: u64) {
+        self.shared.used.set(end);
+        if end >= self.shared.awaited.get() {
+            self.shared.awaited.set(u64::MAX);
+            self.shared.bell.ring();
         }
     }
 
@@ -154,24 +219,29 @@ impl<S: Storage> Upkeep<S> {
             return self.prepare(len).await;
         }
         self.shared.bell.ring();
-        let ready = self.shared.spare.borrow_mut().take();
-        match ready {
-            Some(spare) if spare.sequence > active => Ok(spare),
-            Some(late) => {
+        loop {
+            let ready = self.shared.spares.borrow_mut().pop_front();
+            match ready {
+                Some(spare) if spare.sequence > active => return Ok(spare),
                 // It was begun before the active one and finished after it; segments are used in order.
-                self.retire(Retired::new(late.sequence, late.file, late.len));
-                self.prepare(len).await
+                Some(late) => self.retire(Retired::new(late.sequence, late.file, late.len)),
+                None => return self.prepare(len).await,
             }
-            None => self.prepare(len).await,
         }
     }
 
     pub(crate) fn give_back(&self, spare: Spare<S::File>) {
-        let fits = spare.len == self.shared.segment_len;
-        let surplus = if fits { self.shared.spare.replace(Some(spare)) } else { Some(spare) };
-        if let Some(Spare { sequence, file, len }) = surplus {
-            self.retire(Retired::new(sequence, file, len));
+        if spare.len == self.shared.segment_len {
+            self.keep(spare);
+        } else {
+            self.retire(Retired::new(spare.sequence, spare.file, spare.len));
         }
+    }
+
+    fn keep(&self, spare: Spare<S::File>) {
+        let mut spares = self.shared.spares.borrow_mut();
+        let place = spares.partition_point(|other| other.sequence < spare.sequence);
+        spares.insert(place, spare);
     }
 
     fn next_sequence(&self) -> u64 {
@@ -180,13 +250,62 @@ impl<S: Storage> Upkeep<S> {
         sequence
     }
 
+    /// A new spare, without waiting for anything.
     async fn prepare(&self, len: u64) -> Result<Spare<S::File>, SegmentError> {
+        let mut begun = self.begin(len).await?;
+        while begun.filled < len {
+            let to = len.min(begun.filled + FILL_LEN as u64);
+            self.fill(&mut begun, to).await?;
+        }
+        self.finish(begun).await
+    }
+
+    async fn begin(&self, len: u64) -> Result<Filling<S::File>, SegmentError> {
         let sequence = self.next_sequence();
+        let created = async {
+            let file = self.shared.storage.create(&file_name(sequence), WriteMode::Synced).await?;
+            file.allocate(len).await?;
+            Ok(Filling { sequence, file, len, filled: 0 })
+        };
+        self.prepared(sequence, len, created.await).await
+    }
+
+    /// Writes zeros up to `to`.
+    async fn fill(&self, begun: &mut Filling<S::File>, to: u64) -> Result<(), SegmentError> {
+        let len = usize::try_from(to - begun.filled).unwrap_or(usize::MAX).min(FILL_LEN);
+        let mut zeros = begun.file.buffer(len);
+        zeros.as_mut().fill(0);
+        let written = match begun.file.write_at(zeros, begun.filled).await {
+            Ok(wrote) if wrote < len => Err(io::ErrorKind::StorageFull.into()),
+            written => written,
+        };
+        begun.filled += self.prepared(begun.sequence, begun.len, written).await? as u64;
+        Ok(())
+    }
+
+    async fn finish(&self, begun: Filling<S::File>) -> Result<Spare<S::File>, SegmentError> {
+        let Filling { sequence, file, len, .. } = begun;
+        let Shared { storage, mode, .. } = &*self.shared;
+        let opened = async {
+            file.datasync().await?;
+            storage.sync_dir().await?;
+            if *mode == WriteMode::Synced {
+                return Ok(Rc::new(file));
+            }
+            S::File::close(Rc::new(file)).await?;
+            Ok(Rc::new(storage.open(&file_name(sequence), *mode).await?))
+        };
+        let file = self.prepared(sequence, len, opened.await).await?;
+        Ok(Spare { sequence, file, len })
+    }
+
+    /// What became of a step in the preparation of a segment. One that finds no room removes it: half a segment helps
+    /// nobody.
+    async fn prepared<T>(&self, sequence: u64, len: u64, result: io::Result<T>) -> Result<T, SegmentError> {
         let name = file_name(sequence);
-        match self.fill_new(&name, len).await {
-            Ok(file) => Ok(Spare { sequence, file, len }),
+        match result {
+            Ok(done) => Ok(done),
             Err(error) if is_no_space(&error) => {
-                // Half a segment helps nobody and takes room.
                 let removed = self.shared.storage.remove(&name).await;
                 if let Err(error) = removed {
                     tracing::warn!(file = name, %error, "cannot remove an unfinished log segment");
@@ -197,36 +316,12 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    async fn fill_new(&self, name: &str, len: u64) -> io::Result<Rc<S::File>> {
-        let storage = &self.shared.storage;
-        let file = storage.create(name, WriteMode::Synced).await?;
-        file.allocate(len).await?;
-        let mut at = 0;
-        while at < len {
-            let left = usize::try_from(len - at).unwrap_or(usize::MAX);
-            let mut zeros = file.buffer(left.min(FILL_LEN));
-            zeros.as_mut().fill(0);
-            let wrote = file.write_at(zeros, at).await?;
-            if wrote < left.min(FILL_LEN) {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            at += wrote as u64;
-        }
-        file.datasync().await?;
-        storage.sync_dir().await?;
-        if self.shared.mode == WriteMode::Synced {
-            return Ok(Rc::new(file));
-        }
-        S::File::close(Rc::new(file)).await?;
-        Ok(Rc::new(storage.open(name, self.shared.mode).await?))
-    }
-
     /// Reuses the file if a spare is wanted and nobody reads it, else removes it, or sets it aside. One at a time, oldest first and
     /// each durable before the next, so that no crash leaves a gap among the purged ones.
     async fn clear_away(&self, retired: Retired<S::File>) -> Result<(), SegmentError> {
         let name = file_name(retired.sequence);
         let unread = Rc::strong_count(&retired.file) == 1;
-        let wanted = self.shared.spare.borrow().is_none();
+        let wanted = self.shared.spares.borrow().len() < SPARES_MAX;
         let result = if let Some(aside) = &retired.aside {
             self.rename(&name, aside, retired.file).await
         } else if unread && wanted && retired.len == self.shared.segment_len {
@@ -242,7 +337,7 @@ impl<S: Storage> Upkeep<S> {
         self.shared.storage.rename(name, &file_name(sequence)).await?;
         self.shared.storage.sync_dir().await?;
         let len = self.shared.segment_len;
-        self.shared.spare.replace(Some(Spare { sequence, file, len }));
+        self.keep(Spare { sequence, file, len });
         Ok(())
     }
 
@@ -299,5 +394,74 @@ impl Bell {
             Poll::Pending
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_lite::future::{block_on, poll_once};
+
+    use super::*;
+    use crate::memory::MemoryDisk;
+
+    const LEN: u64 = 1024 * 1024;
+
+    #[test]
+    fn a_spare_is_filled_as_the_log_advances_and_full_when_half_of_a_segment_is_used() {
+        let disk = MemoryDisk::new();
+        let upkeep = Upkeep::new(disk.storage(), LEN, WriteMode::Synced, 2);
+        let mut running = pin!(upkeep.run());
+        let mut operations = || {
+            let before = disk.operations();
+            assert!(block_on(poll_once(&mut running)).is_none(), "it goes on");
+            disk.operations() - before
+        };
+        operations();
+        for end in (0..LEN / 2).step_by(BLOCK_LEN) {
+            upkeep.advanced(end);
+            let allowed = u64::from(end > 0 && (FILL_PACE * end).is_multiple_of(FILL_LEN_MIN));
+            assert_eq!(operations(), allowed, "at {end}");
+            assert!(upkeep.shared.spares.borrow().is_empty());
+        }
+        upkeep.advanced(LEN / 2);
+        operations();
+        assert_eq!(upkeep.shared.spares.borrow().len(), 1);
+        upkeep.advanced(LEN);
+        assert_eq!(operations(), 0, "one is enough");
+    }
+
+    #[test]
+    fn a_log_that_advances_faster_than_the_disk_has_its_spare_filled_in_long_writes() {
+        let disk = MemoryDisk::new();
+        let upkeep = Upkeep::new(disk.storage(), LEN, WriteMode::Synced, 2);
+        upkeep.advanced(LEN);
+        let mut running = pin!(upkeep.run());
+        assert!(block_on(poll_once(&mut running)).is_none(), "it goes on");
+        assert_eq!(upkeep.shared.spares.borrow().len(), 1);
+        let (create_and_allocate, sync_file_and_folder) = (2, 2);
+        assert_eq!(
+            disk.operations(),
+            create_and_allocate + LEN / FILL_LEN as u64 + sync_file_and_folder
+        );
+    }
+
+    #[test]
+    fn purged_segments_are_kept_for_reuse_but_not_all_of_them() {
+        let disk = MemoryDisk::new();
+        let upkeep = Upkeep::new(disk.storage(), LEN, WriteMode::Synced, 1);
+        for _ in 0..SPARES_MAX + 2 {
+            let Spare { sequence, file, len } = block_on(upkeep.prepare(LEN)).expect("a healthy disk");
+            upkeep.retire(Retired::new(sequence, file, len));
+        }
+        block_on(upkeep.settle()).expect("a healthy disk");
+        assert_eq!(disk.names().len(), SPARES_MAX);
+        let before = disk.operations();
+        for active in 0..SPARES_MAX {
+            let spare = block_on(upkeep.take(active as u64)).expect("a healthy disk");
+            assert!(spare.sequence > active as u64 + SPARES_MAX as u64, "behind all that were in use");
+        }
+        assert_eq!(disk.operations(), before, "nothing was filled");
     }
 }

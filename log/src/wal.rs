@@ -184,6 +184,7 @@ impl<S: Storage> Wal<S> {
         next_sequence: u64,
     ) -> Self {
         let upkeep = Upkeep::new(storage, options.segment_size_bytes, options.write_mode, next_sequence);
+        upkeep.advanced(segments.last().map_or(0, |segment| segment.end));
         Self {
             upkeep,
             identity: options.identity,

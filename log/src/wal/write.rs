@@ -217,6 +217,7 @@ impl<S: Storage> Wal<S> {
             synced.map_err(|source| FatalError::io("syncing", segment.name(), 0, source))?;
         }
         self.durable = segment.tip.number;
+        self.upkeep.advanced(segment.end);
         Ok(())
     }
 }
