@@ -441,10 +441,7 @@ mod tests {
         assert!(block_on(poll_once(&mut running)).is_none(), "it goes on");
         assert_eq!(upkeep.shared.spares.borrow().len(), 1);
         let (create_and_allocate, sync_file_and_folder) = (2, 2);
-        assert_eq!(
-            disk.operations(),
-            create_and_allocate + LEN / FILL_LEN as u64 + sync_file_and_folder
-        );
+        assert_eq!(disk.operations(), create_and_allocate + LEN / FILL_LEN as u64 + sync_file_and_folder);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-use ringkeeper_wire::{Epoch, ErrorCode, ServerId, SessionId, Xid};
+use ringkeeper_wire::{Epoch, ErrorCode, OpCode, ServerId, SessionId, Xid};
 
 use super::*;
-use crate::message::Serving;
+use crate::message::{ConnId, Serving, Submission, Submitted};
 use crate::replica::CleanerSettings;
 use crate::settings::Settings;
 use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
@@ -46,17 +46,20 @@ fn state(log: &[Batch]) -> State {
 }
 
 fn node(log: &[Batch]) -> Node {
+    member(log, [1, 2, 3].into_iter().map(ServerId).collect(), 1 << 20)
+}
+
+fn member(log: &[Batch], voters: zab::ServerSet, batch_bytes_max: usize) -> Node {
     let settings = ReplicaSettings {
         server: ServerId(1),
         tick_ms: 1000,
-        batch_bytes_max: 1 << 20,
+        batch_bytes_max,
         touch_interval_ms: 0,
         ensemble: "".into(),
         requests: Settings::default(),
         cleaner: CleanerSettings::default(),
         random_seed: [0; 32],
     };
-    let voters = [1, 2, 3].into_iter().map(ServerId).collect();
     let config = zab::Config::new(ServerId(1), voters, zab::ServerSet::EMPTY);
     Node::new(settings, state(log), config, zab::Durable::default(), 1, Box::new(Bare))
 }
@@ -99,4 +102,53 @@ fn a_log_cut_twice_is_rebuilt_twice_and_the_second_state_counts() {
     node.rebuilt(now, state(&log[..2]));
     node.rebuilt(now, state(&log[..1]));
     assert_eq!(node.last_executed(), log[0].last());
+}
+
+#[test]
+fn what_fills_a_batch_is_proposed_while_the_log_is_busy_and_less_waits_for_the_log() {
+    let body = [0; 20];
+    for (batch_bytes_max, proposed_at_once) in [(body.len(), 1), (body.len() + 1, 0)] {
+        let mut node = member(&[], [ServerId(1)].into_iter().collect(), batch_bytes_max);
+        let now = Now::default();
+        let turn = |session, what| Turn {
+            submissions: vec![Submission { conn: ConnId(1), session, what }],
+            bytes: body.to_vec(),
+            ..Turn::default()
+        };
+        node.input(now, Input::Start);
+        let mut session = None;
+        while session.is_none() {
+            let effects = node.take_effects();
+            assert!(!effects.is_empty(), "a server alone waits for nobody");
+            for effect in effects {
+                match effect {
+                    Effect::Zab(zab::Effect::PersistEpochs(_)) => node.input(now, Input::EpochsDurable),
+                    Effect::Zab(zab::Effect::Append(batch)) => {
+                        node.input(now, Input::Durable { upto: batch.last() });
+                    }
+                    Effect::Zab(zab::Effect::Status(Status::Leading { .. })) => {
+                        node.turn(now, ShardId(0), turn(SessionId(0), Submitted::Open { timeout_ms: 4000 }));
+                        node.propose(now);
+                    }
+                    Effect::Shard(_, ToShard::Attached { session: opened, .. }) => session = Some(opened),
+                    _ => {}
+                }
+            }
+        }
+        let write = Submitted::Write {
+            xid: Xid(1),
+            op: OpCode::Delete,
+            body: 0..body.len(),
+            identities: [].into(),
+            fence: false,
+        };
+        node.turn(now, ShardId(0), turn(session.expect("attached"), write));
+        let appends = |node: &mut Node| {
+            let effects = node.take_effects();
+            effects.iter().filter(|effect| matches!(effect, Effect::Zab(zab::Effect::Append(_)))).count()
+        };
+        assert_eq!(appends(&mut node), proposed_at_once, "of {batch_bytes_max} bytes");
+        node.propose(now);
+        assert_eq!(appends(&mut node), 1 - proposed_at_once, "of {batch_bytes_max} bytes");
+    }
 }

@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn messages_come_out_whole_and_in_order_whether_they_are_copied_or_shared() {
-        let payloads = [0, 5, SHARED_BYTES_MIN - 1, SHARED_BYTES_MIN, 3, 2 * SHARED_BYTES_MIN, SHARED_BYTES_MIN];
+        let payloads =
+            [0, 5, SHARED_BYTES_MIN - 1, SHARED_BYTES_MIN, 3, 2 * SHARED_BYTES_MIN, SHARED_BYTES_MIN];
         let messages: Vec<Message> = (1_u8..)
             .zip(payloads)
             .flat_map(|(n, len)| [Message::Forward(vec![n; len].into()), Message::NewEpoch(Epoch(n.into()))])
