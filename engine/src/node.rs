@@ -20,7 +20,7 @@ use crate::zab::{self, Batch, Effects, Input, LogMark, Status, Zab};
 /// format owns this.
 pub trait Framing {
     /// The frame of a batch that continues the frame with checksum `previous` (0: none).
-    fn frame(&self, batch: &SealedBatch, previous: u32) -> Batch;
+    fn frame(&mut self, batch: &SealedBatch<'_>, previous: u32) -> Batch;
 
     /// The payload of a frame: checked, since it may come from the network.
     ///
@@ -238,11 +238,11 @@ impl Node {
             replica::Effect::TreesDiffer { peer, zxid } => {
                 return self.effects.push(Effect::TreesDiffer { peer, zxid });
             }
-            replica::Effect::ToLeader(bytes) => Input::Forward(bytes.into()),
+            replica::Effect::ToLeader(bytes) => Input::Forward(bytes),
             replica::Effect::ToLearner(to, bytes) => {
                 // What a learner is told may rest on commits that it has not heard of yet.
                 self.zab.handle(now.monotonic_ms, Input::Flush, &mut self.zab_effects);
-                Input::ToLearner { to, bytes: bytes.into() }
+                Input::ToLearner { to, bytes }
             }
             replica::Effect::ConfirmLeadership(token) => Input::ConfirmLeadership { token },
         };

@@ -154,12 +154,13 @@ impl Servers {
         leader.core.turn(NOW, ShardId(0), turn);
         let batch = leader.core.seal().expect("there were requests");
         let sealed = Instant::now();
-        follower.core.append(&batch.payload).expect("was just encoded");
+        follower.core.append(batch.payload).expect("was just encoded");
+        let last = batch.last;
         let appended = Instant::now();
-        leader.core.commit(NOW, batch.last);
+        leader.core.commit(NOW, last);
         leader.carry_out();
         let published = Instant::now();
-        follower.core.commit(NOW, batch.last);
+        follower.core.commit(NOW, last);
         follower.carry_out();
         [sealed - start + (published - appended), appended - sealed + published.elapsed()]
     }

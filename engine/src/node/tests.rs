@@ -10,8 +10,8 @@ use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
 struct Bare;
 
 impl Framing for Bare {
-    fn frame(&self, batch: &SealedBatch, _: u32) -> Batch {
-        Batch::new(batch.first, batch.last, 1, batch.payload.as_slice().into()).expect("one epoch")
+    fn frame(&mut self, batch: &SealedBatch<'_>, _: u32) -> Batch {
+        Batch::new(batch.first, batch.last, 1, batch.payload.into()).expect("one epoch")
     }
 
     fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ringkeeper_wire::{Identity, OpCode, SessionId, Xid, Zxid};
 use rkyv::rancor;
+use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
@@ -66,20 +67,20 @@ enum Direction {
     Synced,
 }
 
-/// A turn of a learner's shard, for the leader.
-pub(super) fn encode_turn(shard: ShardId, turn: Turn) -> Vec<u8> {
+/// A turn of a learner's shard, for the leader. `buffer` is scratch, to be passed again.
+pub(super) fn encode_turn(shard: ShardId, turn: Turn, buffer: &mut AlignedVec) -> Arc<[u8]> {
     let forwarded = ForwardedTurn {
         shard: shard.0,
         bytes: turn.bytes,
         submissions: turn.submissions.into_iter().map(ForwardedSubmission::from).collect(),
         touched: turn.touched.into_iter().map(|session| session.0).collect(),
     };
-    to_bytes(&FromLearner::Turn(forwarded))
+    to_bytes(&FromLearner::Turn(forwarded), buffer)
 }
 
 /// The digest of a learner's committed state after `zxid`, for the leader to compare.
-pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Vec<u8> {
-    to_bytes(&FromLearner::Digest { zxid: zxid.0, digest })
+pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Arc<[u8]> {
+    to_bytes(&FromLearner::Digest { zxid: zxid.0, digest }, &mut AlignedVec::new())
 }
 
 /// What came from a learner's replica.
@@ -106,7 +107,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
 ///
 /// # Panics
 /// The message is one that a server gives its own shards only.
-pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) -> Vec<u8> {
+pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) -> Arc<[u8]> {
     let (conn, what) = match message {
         ToShard::Attached { conn, session, password, timeout_ms } => {
             (conn, Direction::Attached { session: session.0, password: *password, timeout_ms: *timeout_ms })
@@ -118,7 +119,7 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
             unreachable!("every server tells its own shards")
         }
     };
-    to_bytes(&Directed { after: after.0, shard: shard.0, conn: conn.0, what })
+    to_bytes(&Directed { after: after.0, shard: shard.0, conn: conn.0, what }, &mut AlignedVec::new())
 }
 
 pub(super) fn decode_directed(bytes: &[u8]) -> Result<(Zxid, ShardId, ToShard), ForwardError> {
@@ -180,27 +181,30 @@ impl TryFrom<ForwardedSubmission> for Submission {
     }
 }
 
-fn to_bytes<T>(value: &T) -> Vec<u8>
+fn to_bytes<T>(value: &T, buffer: &mut AlignedVec) -> Arc<[u8]>
 where
     T: for<'a> Serialize<
-        rkyv::api::high::HighSerializer<
-            rkyv::util::AlignedVec,
-            rkyv::ser::allocator::ArenaHandle<'a>,
-            rancor::Error,
-        >,
+        rkyv::api::high::HighSerializer<AlignedVec, rkyv::ser::allocator::ArenaHandle<'a>, rancor::Error>,
     >,
 {
-    rkyv::to_bytes::<rancor::Error>(value).expect("a message fits an archive").into_vec()
+    let mut archive = std::mem::take(buffer);
+    archive.clear();
+    *buffer =
+        rkyv::api::high::to_bytes_in::<_, rancor::Error>(value, archive).expect("a message fits an archive");
+    Arc::from(buffer.as_slice())
 }
 
-/// Bytes of the network lie anywhere; the archive wants them aligned.
+/// The archive wants its bytes aligned. Those of a peer are, as a rule, since a message has memory of its own.
 fn from_bytes<T>(bytes: &[u8]) -> Result<T, ForwardError>
 where
     T: Archive,
     T::Archived: for<'a> rkyv::bytecheck::CheckBytes<rkyv::api::high::HighValidator<'a, rancor::Error>>
         + Deserialize<T, rkyv::api::high::HighDeserializer<rancor::Error>>,
 {
-    let mut aligned: rkyv::util::AlignedVec = rkyv::util::AlignedVec::with_capacity(bytes.len());
+    if bytes.as_ptr().addr().is_multiple_of(align_of::<T::Archived>()) {
+        return Ok(rkyv::from_bytes::<T, rancor::Error>(bytes)?);
+    }
+    let mut aligned: AlignedVec = AlignedVec::with_capacity(bytes.len());
     aligned.extend_from_slice(bytes);
     Ok(rkyv::from_bytes::<T, rancor::Error>(&aligned)?)
 }
@@ -220,7 +224,8 @@ mod tests {
         ];
         let turn = Turn { bytes: b"abc".to_vec(), submissions, touched: vec![SessionId(2)] };
         let expected = format!("{turn:?}");
-        let Ok(Heard::Turn(shard, decoded)) = decode(&encode_turn(ShardId(5), turn)) else {
+        let Ok(Heard::Turn(shard, decoded)) = decode(&encode_turn(ShardId(5), turn, &mut AlignedVec::new()))
+        else {
             panic!("not a turn");
         };
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));

@@ -43,6 +43,9 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
+/// What the buffer of archives keeps for the next ones: enough for the usual batch and turn.
+const ARCHIVE_BYTES_KEPT: usize = 4 << 20;
+
 /// What a replica is told at its start.
 #[derive(Clone, Debug)]
 pub struct ReplicaSettings {
@@ -73,9 +76,9 @@ pub enum Effect {
     /// Give this to every shard.
     AllShards(ToShard),
     /// Send this to the leader, in order with everything else sent to it ([`Replica::forwarded`] there).
-    ToLeader(Vec<u8>),
+    ToLeader(Arc<[u8]>),
     /// Send this to a learner, after all commits so far ([`Replica::directed`] there).
-    ToLearner(ServerId, Vec<u8>),
+    ToLearner(ServerId, Arc<[u8]>),
     /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this number.
     ConfirmLeadership(u64),
     /// A learner has another state than this server after the same transaction: one of them is wrong.
@@ -89,13 +92,13 @@ pub enum Effect {
 
 /// Transactions that became a batch: the bytes to be logged and proposed.
 #[derive(Debug)]
-pub struct SealedBatch {
+pub struct SealedBatch<'a> {
     /// First zxid.
     pub first: Zxid,
     /// Last zxid; all between are in it.
     pub last: Zxid,
     /// The archive ([`txn::encode_batch`]).
-    pub payload: AlignedVec,
+    pub payload: &'a [u8],
 }
 
 /// What a server is in its ensemble.
@@ -126,6 +129,8 @@ pub struct Replica {
     held: VecDeque<(Zxid, ShardId, ToShard)>,
     /// The newest digest that the leader was told.
     digest_told: Zxid,
+    /// What archives are made in. Each in fresh memory, and a large one spends more on the memory than on the archive.
+    archive: AlignedVec,
     effects: Vec<Effect>,
 }
 
@@ -140,6 +145,7 @@ impl Replica {
             attached: BTreeMap::new(),
             held: VecDeque::new(),
             digest_told: Zxid::ZERO,
+            archive: AlignedVec::new(),
             effects: Vec::new(),
         }
     }
@@ -212,11 +218,15 @@ impl Replica {
             // The shard closes the connections as soon as it hears of it.
             Role::Looking => {}
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
-                let bytes = forward::encode_turn(shard, turn);
-                self.effects.push(Effect::ToLeader(bytes.clone()));
+                let bytes = forward::encode_turn(shard, turn, &mut self.archive);
+                self.effects.push(Effect::ToLeader(Arc::clone(&bytes)));
                 self.effects.push(Effect::ToLeader(bytes));
             }
-            Role::Following => self.effects.push(Effect::ToLeader(forward::encode_turn(shard, turn))),
+            Role::Following => {
+                let bytes = forward::encode_turn(shard, turn, &mut self.archive);
+                self.effects.push(Effect::ToLeader(bytes));
+                self.give_back_archive();
+            }
             Role::Leading(_) => self.lead_turn(now, self.settings.server, shard, turn),
         }
     }
@@ -301,15 +311,22 @@ impl Replica {
     }
 
     /// The transactions executed since the last batch, when there are any and this server leads.
-    pub fn seal(&mut self) -> Option<SealedBatch> {
+    pub fn seal(&mut self) -> Option<SealedBatch<'_>> {
+        self.give_back_archive();
         let txns = self.pipeline.seal()?;
         let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
-        let mut payload = AlignedVec::new();
-        txn::encode_batch(txns, &mut payload);
+        txn::encode_batch(txns, &mut self.archive);
         if planted!(self.settings.requests, ReplyBeforeCommit) {
             self.commit(Now::default(), last);
         }
-        Some(SealedBatch { first, last, payload })
+        Some(SealedBatch { first, last, payload: &self.archive })
+    }
+
+    /// Of the memory for archives, what the usual ones do not need.
+    fn give_back_archive(&mut self) {
+        if self.archive.capacity() > ARCHIVE_BYTES_KEPT {
+            self.archive = AlignedVec::new();
+        }
     }
 
     /// Whether requests of [`ReplicaSettings::batch_bytes_max`] wait to be sealed.

@@ -19,7 +19,7 @@ use ringkeeper_wire::{ServerId, Zxid};
 use crate::entry::{self, Entries, Entry, EntryError};
 use crate::machine::StateMachine;
 use crate::message::{ToLeader, ToLearner};
-use crate::shell::framing;
+use crate::shell::framing::{self, LogFrames};
 
 /// More in one batch does not go faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -116,6 +116,7 @@ enum Asker {
 pub(crate) struct Core<M> {
     settings: Settings,
     zab: Zab,
+    frames: LogFrames,
     effects: Effects,
     machine: M,
     waiting: VecDeque<Waiting>,
@@ -150,6 +151,7 @@ impl<M: StateMachine> Core<M> {
         Self {
             settings,
             zab,
+            frames: LogFrames::default(),
             effects: Effects::new(),
             machine,
             waiting: VecDeque::new(),
@@ -261,7 +263,8 @@ impl<M: StateMachine> Core<M> {
             self.handed_on = self.handed_on.max(waiting.last_own);
             // The broadcast leaves an epoch long before its counter could run over in the middle of a batch.
             let last = Zxid(first.0 + u64::from(waiting.entries.count()) - 1);
-            let batch = framing::frame(first, last, &waiting.entries.payload(), self.zab.last().checksum);
+            let previous = self.zab.last().checksum;
+            let batch = self.frames.batch(first, last, &waiting.entries.payload(), previous);
             self.zab.handle(now_ms, Input::Propose(batch), &mut self.effects);
         }
     }

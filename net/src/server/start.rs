@@ -183,7 +183,7 @@ impl Server {
             zab_config(&config),
             recovered.durable,
             u64::from_le_bytes(random()?),
-            Box::new(LogFrames),
+            Box::new(LogFrames::default()),
         );
         let log = LogQueue::new(Duration::from_millis(config.fsync_warning_ms));
 

@@ -32,10 +32,10 @@ use super::snapshots::{RestoreError, SnapshotDesk, restore};
 pub(crate) struct Frames;
 
 impl Framing for Frames {
-    fn frame(&self, batch: &SealedBatch, previous: u32) -> Batch {
+    fn frame(&mut self, batch: &SealedBatch<'_>, previous: u32) -> Batch {
         let meta = Meta { epoch: batch.first.epoch().0, first_zxid: batch.first.0, last_zxid: batch.last.0 };
         let mut bytes = AlignedBuf::new();
-        let checksum = frame::encode(meta, &batch.payload, Checksum(previous), &mut bytes)
+        let checksum = frame::encode(meta, batch.payload, Checksum(previous), &mut bytes)
             .expect("a sealed batch has the zxids of one epoch and far less than 4 GiB");
         Batch::new(batch.first, batch.last, checksum.0, bytes.as_slice().into())
             .expect("a sealed batch has the zxids of one epoch")

@@ -7,12 +7,18 @@ use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_wire::Zxid;
 
 /// The format of the `log` crate.
-#[derive(Clone, Copy, Debug)]
-pub struct LogFrames;
+#[derive(Debug, Default)]
+pub struct LogFrames {
+    /// What frames are made in: in fresh memory, a large one would spend more on the memory than on the frame.
+    buffer: AlignedBuf,
+}
+
+/// What the buffer keeps for the next frames: enough for the usual ones.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 impl Framing for LogFrames {
-    fn frame(&self, batch: &SealedBatch, previous: u32) -> Batch {
-        frame(batch.first, batch.last, &batch.payload, previous)
+    fn frame(&mut self, batch: &SealedBatch<'_>, previous: u32) -> Batch {
+        self.batch(batch.first, batch.last, batch.payload, previous)
     }
 
     fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {
@@ -20,21 +26,25 @@ impl Framing for LogFrames {
     }
 }
 
-/// The batch of the transactions `first..=last`, which continues the frame with checksum `previous` (0: none).
-///
-/// # Panics
-/// When the zxids are not a range of one epoch, or the payload has 4 GiB or more.
-#[must_use]
-pub fn frame(first: Zxid, last: Zxid, payload: &[u8], previous: u32) -> Batch {
-    let meta = Meta { epoch: first.epoch().0, first_zxid: first.0, last_zxid: last.0 };
-    let mut bytes = AlignedBuf::new();
-    let checksum = frame::encode(meta, payload, Checksum(previous), &mut bytes)
-        .expect("a sealed batch has the zxids of one epoch and far less than 4 GiB");
-    Batch::new(first, last, checksum.0, bytes.as_slice().into())
-        .expect("a sealed batch has the zxids of one epoch")
+impl LogFrames {
+    /// The batch of the transactions `first..=last`, which continues the frame with checksum `previous` (0: none).
+    ///
+    /// # Panics
+    /// When the zxids are not a range of one epoch, or the payload has 4 GiB or more.
+    pub fn batch(&mut self, first: Zxid, last: Zxid, payload: &[u8], previous: u32) -> Batch {
+        let meta = Meta { epoch: first.epoch().0, first_zxid: first.0, last_zxid: last.0 };
+        let checksum = frame::encode(meta, payload, Checksum(previous), &mut self.buffer)
+            .expect("a sealed batch has the zxids of one epoch and far less than 4 GiB");
+        let batch = Batch::new(first, last, checksum.0, self.buffer.as_slice().into())
+            .expect("a sealed batch has the zxids of one epoch");
+        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
+            self.buffer = AlignedBuf::new();
+        }
+        batch
+    }
 }
 
-/// What [`frame`] was given, checked, since it may come from the network.
+/// What [`LogFrames::batch`] was given, checked, since it may come from the network.
 ///
 /// # Errors
 /// The bytes are no frame, or not this batch's.
