@@ -425,8 +425,8 @@ mod tests {
     fn a_new_leader_writes_down_the_ensemble_where_it_reads_differently() {
         let text = "server.1=a:1:2:participant\nversion=0";
         let mut replica = leader(text);
-        let sealed = replica.seal().expect("a transaction");
-        replica.commit(Now::default(), sealed.last);
+        let last = replica.seal().expect("a transaction").last;
+        replica.commit(Now::default(), last);
         let znode = replica.committed().znode(path::CONFIG).expect("built in");
         assert_eq!((znode.data(), znode.stat().version), (Some(text.as_bytes()), -1));
 

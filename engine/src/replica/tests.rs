@@ -25,6 +25,12 @@ fn settings(server: u64) -> ReplicaSettings {
     }
 }
 
+/// What the leader seals: the payload and the last zxid.
+fn sealed(leader: &mut Replica) -> (Vec<u8>, Zxid) {
+    let batch = leader.seal().expect("a transaction");
+    (batch.payload.to_vec(), batch.last)
+}
+
 fn now(ms: u64) -> Now {
     Now { monotonic_ms: ms, wall_ms: 1_000_000 + i64::try_from(ms).expect("small") }
 }
@@ -358,10 +364,10 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
         let forwarded: Vec<_> = follower.take_effects().collect();
         let [Effect::ToLeader(bytes)] = &forwarded[..] else { panic!("{forwarded:?}") };
         leader.forwarded(now(0), ServerId(2), bytes).expect("a turn");
-        let batch = leader.seal().expect("a transaction");
-        follower.append(&batch.payload).expect("a batch");
-        follower.commit(now(0), batch.last);
-        leader.commit(now(0), batch.last);
+        let (payload, last) = sealed(&mut leader);
+        follower.append(&payload).expect("a batch");
+        follower.commit(now(0), last);
+        leader.commit(now(0), last);
         for effect in leader.take_effects().collect::<Vec<_>>() {
             if let Effect::ToLearner(to, bytes) = effect {
                 assert_eq!(to, ServerId(2));
@@ -402,13 +408,13 @@ fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on()
         panic!("a turn to pass on")
     };
     leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
-    let batch = leader.seal().expect("a transaction");
-    leader.commit(now(0), batch.last);
+    let (payload, last) = sealed(&mut leader);
+    leader.commit(now(0), last);
     let bytes = answer_of(&mut leader);
     follower.directed(&bytes).expect("an answer");
     assert!(told(&mut follower).is_empty(), "the session does not exist here yet");
-    follower.append(&batch.payload).expect("a batch");
-    follower.commit(now(0), batch.last);
+    follower.append(&payload).expect("a batch");
+    follower.commit(now(0), last);
     let messages = told(&mut follower);
     assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
 }
@@ -449,10 +455,10 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
     let mut told_digests = Vec::new();
     let mut both = |leader: &mut Replica, turn: Turn| {
         leader.turn(now(0), SHARD, turn);
-        let batch = leader.seal().expect("a batch");
-        follower.append(&batch.payload).expect("a batch");
-        leader.commit(now(0), batch.last);
-        follower.commit(now(0), batch.last);
+        let (payload, last) = sealed(leader);
+        follower.append(&payload).expect("a batch");
+        leader.commit(now(0), last);
+        follower.commit(now(0), last);
         told_digests.extend(follower.take_effects().filter_map(|effect| match effect {
             Effect::ToLeader(bytes) => Some(bytes),
             _ => None,
