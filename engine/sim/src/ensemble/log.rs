@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -333,11 +333,17 @@ impl LogTask {
         if !self.queue.full.replace(true) {
             self.reserve.release().await;
         }
+        let queue = Rc::clone(&self.queue);
         loop {
-            while let Some(command) = self.queue.next_beside_append() {
+            let mut look = pin!(queue.sleep(LOOK_FOR_ROOM_EVERY_US));
+            loop {
+                let command = poll_fn(|cx| match queue.next_beside_append() {
+                    Some(command) => Poll::Ready(Some(command)),
+                    None => look.as_mut().poll(cx).map(|()| None),
+                });
+                let Some(command) = command.await else { break };
                 self.carry_out_beside(command).await?;
             }
-            self.queue.sleep(LOOK_FOR_ROOM_EVERY_US).await;
             let free = self.storage.free_bytes().await.map_err(|error| error.to_string())?;
             if free >= needed_bytes + self.reserve.missing_bytes() {
                 return Ok(());

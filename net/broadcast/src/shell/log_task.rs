@@ -3,7 +3,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -442,6 +443,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             self.reserve.release().await;
             core.wake();
         }
+        let mut look = pin!(glommio::timer::sleep(LOOK_FOR_ROOM_EVERY));
         loop {
             while let Some(command) = queue.next_beside_append() {
                 self.carry_out_beside(command, queue, core).await?;
@@ -450,7 +452,15 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             if queue.stop.get() {
                 return Ok(false);
             }
-            glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
+            let looks = poll_fn(|cx| match look.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(true),
+                // A learner may be read for, also while its leader waits for room.
+                Poll::Pending => queue.work.poll_lower(cx).map(|()| false),
+            });
+            if !looks.await {
+                continue;
+            }
+            look.set(glommio::timer::sleep(LOOK_FOR_ROOM_EVERY));
             // What the reserve has let go of is not for the log. What cannot be asked is tried.
             let wanted_bytes = needed_bytes + self.reserve.missing_bytes();
             if self.storage.free_bytes().await.is_ok_and(|free| free < wanted_bytes) {
