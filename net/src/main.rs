@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod ensemble;
+mod memory;
 mod migrate;
 mod placement;
 mod server;
@@ -17,6 +18,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    memory::keep_freed();
     let cli = cli::Cli::parse();
     match cli.run() {
         Ok(status) => status,
