@@ -75,9 +75,14 @@ fn members_on(folder: &Path) -> usize {
 }
 
 /// Three members that measure for longer than any test takes.
+/// Heeds all signals, also where whoever started the tests has some ignored, as a shell does for what runs in the
+/// background.
 fn endless(folder: &Path) -> Child {
     let arguments = ["--only", "fig7", "--ringkeeper", HARNESS, "--sizes", "3", "--runs", "1000"];
-    paper(folder, &arguments).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+    let harness = paper(folder, &arguments);
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,TERM,HUP").arg(harness.get_program()).args(harness.get_args());
+    command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
 
 fn end_with(signal: Signal, harness: &mut Child, folder: &Path) {

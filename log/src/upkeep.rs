@@ -16,6 +16,10 @@ use crate::error::{FatalError, SegmentError};
 use crate::segment::file_name;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 
+/// The file that is to become a spare. It has a segment's name when all of it is written, so that a start does not take
+/// half of one for a spare.
+const NEW_NAME: &str = "log.new";
+
 /// Bytes of one write of zeros at most: small, so that the log's own writes need not wait long behind it.
 const FILL_LEN: usize = 64 * BLOCK_LEN;
 
@@ -37,9 +41,9 @@ pub(crate) struct Spare<F> {
     pub(crate) len: u64,
 }
 
-/// A segment file that is to become a spare.
+/// A file that is to become a spare.
 struct Filling<F> {
-    sequence: u64,
+    name: String,
     file: F,
     len: u64,
     /// Bytes that are written.
@@ -112,6 +116,7 @@ impl<S: Storage> Upkeep<S> {
     /// # Errors
     /// When the disk fails; the process should stop then.
     pub async fn run(&self) -> Result<(), FatalError> {
+        self.remove_unfinished().await?;
         let mut filling = None;
         loop {
             match self.work(&mut filling, || FILL_PACE * self.shared.used.get()).await {
@@ -150,12 +155,14 @@ impl<S: Storage> Upkeep<S> {
                 if !self.shared.spares.borrow().is_empty() {
                     return Ok(());
                 }
-                *filling = Some(self.begin(self.shared.segment_len).await?);
+                self.remove_unfinished().await?;
+                *filling = Some(self.begin(NEW_NAME.to_owned(), self.shared.segment_len).await?);
                 continue;
             };
             let next = begun.len.min(begun.filled + FILL_LEN_MIN);
             if begun.filled == begun.len {
-                self.keep(self.finish(begun).await?);
+                let sequence = self.next_sequence();
+                self.keep(self.finish(begun, sequence).await?);
             } else if fill_to() >= next {
                 let to = fill_to().clamp(next, begun.filled + FILL_LEN as u64).min(begun.len);
                 self.fill(&mut begun, to / BLOCK * BLOCK).await?;
@@ -223,7 +230,7 @@ impl<S: Storage> Upkeep<S> {
             let ready = self.shared.spares.borrow_mut().pop_front();
             match ready {
                 Some(spare) if spare.sequence > active => return Ok(spare),
-                // It was begun before the active one and finished after it; segments are used in order.
+                // The active one was made meanwhile, a longer one; segments are used in order.
                 Some(late) => self.retire(Retired::new(late.sequence, late.file, late.len)),
                 None => return self.prepare(len).await,
             }
@@ -252,22 +259,33 @@ impl<S: Storage> Upkeep<S> {
 
     /// A new spare, without waiting for anything.
     async fn prepare(&self, len: u64) -> Result<Spare<S::File>, SegmentError> {
-        let mut begun = self.begin(len).await?;
+        let sequence = self.next_sequence();
+        let mut begun = self.begin(file_name(sequence), len).await?;
         while begun.filled < len {
             let to = len.min(begun.filled + FILL_LEN as u64);
             self.fill(&mut begun, to).await?;
         }
-        self.finish(begun).await
+        self.finish(begun, sequence).await
     }
 
-    async fn begin(&self, len: u64) -> Result<Filling<S::File>, SegmentError> {
-        let sequence = self.next_sequence();
+    /// Removes what an earlier start, or an earlier run of the upkeep, has begun.
+    async fn remove_unfinished(&self) -> Result<(), FatalError> {
+        match self.shared.storage.remove(NEW_NAME).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(FatalError::io("removing", NEW_NAME.to_owned(), 0, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn begin(&self, name: String, len: u64) -> Result<Filling<S::File>, SegmentError> {
         let created = async {
-            let file = self.shared.storage.create(&file_name(sequence), WriteMode::Synced).await?;
+            let file = self.shared.storage.create(&name, WriteMode::Synced).await?;
             file.allocate(len).await?;
-            Ok(Filling { sequence, file, len, filled: 0 })
+            Ok(file)
         };
-        self.prepared(sequence, len, created.await).await
+        let file = self.prepared(&name, len, created.await).await?;
+        Ok(Filling { name, file, len, filled: 0 })
     }
 
     /// Writes zeros up to `to`.
@@ -279,40 +297,43 @@ impl<S: Storage> Upkeep<S> {
             Ok(wrote) if wrote < len => Err(io::ErrorKind::StorageFull.into()),
             written => written,
         };
-        begun.filled += self.prepared(begun.sequence, begun.len, written).await? as u64;
+        begun.filled += self.prepared(&begun.name, begun.len, written).await? as u64;
         Ok(())
     }
 
-    async fn finish(&self, begun: Filling<S::File>) -> Result<Spare<S::File>, SegmentError> {
-        let Filling { sequence, file, len, .. } = begun;
+    async fn finish(&self, begun: Filling<S::File>, sequence: u64) -> Result<Spare<S::File>, SegmentError> {
+        let Filling { name, file, len, .. } = begun;
         let Shared { storage, mode, .. } = &*self.shared;
+        let spare_name = file_name(sequence);
         let opened = async {
             file.datasync().await?;
+            if name != spare_name {
+                storage.rename(&name, &spare_name).await?;
+            }
             storage.sync_dir().await?;
             if *mode == WriteMode::Synced {
                 return Ok(Rc::new(file));
             }
             S::File::close(Rc::new(file)).await?;
-            Ok(Rc::new(storage.open(&file_name(sequence), *mode).await?))
+            Ok(Rc::new(storage.open(&spare_name, *mode).await?))
         };
-        let file = self.prepared(sequence, len, opened.await).await?;
+        let file = self.prepared(&name, len, opened.await).await?;
         Ok(Spare { sequence, file, len })
     }
 
     /// What became of a step in the preparation of a segment. One that finds no room removes it: half a segment helps
     /// nobody.
-    async fn prepared<T>(&self, sequence: u64, len: u64, result: io::Result<T>) -> Result<T, SegmentError> {
-        let name = file_name(sequence);
+    async fn prepared<T>(&self, name: &str, len: u64, result: io::Result<T>) -> Result<T, SegmentError> {
         match result {
             Ok(done) => Ok(done),
             Err(error) if is_no_space(&error) => {
-                let removed = self.shared.storage.remove(&name).await;
+                let removed = self.shared.storage.remove(name).await;
                 if let Err(error) = removed {
                     tracing::warn!(file = name, %error, "cannot remove an unfinished log segment");
                 }
                 Err(SegmentError::NoSpace { size_bytes: len })
             }
-            Err(error) => Err(FatalError::io("preparing", name, 0, error).into()),
+            Err(error) => Err(FatalError::io("preparing", name.to_owned(), 0, error).into()),
         }
     }
 
@@ -440,8 +461,25 @@ mod tests {
         let mut running = pin!(upkeep.run());
         assert!(block_on(poll_once(&mut running)).is_none(), "it goes on");
         assert_eq!(upkeep.shared.spares.borrow().len(), 1);
-        let (create_and_allocate, sync_file_and_folder) = (2, 2);
-        assert_eq!(disk.operations(), create_and_allocate + LEN / FILL_LEN as u64 + sync_file_and_folder);
+        let (look_for_an_old_one_create_allocate, sync_rename_sync) = (4, 3);
+        assert_eq!(
+            disk.operations(),
+            look_for_an_old_one_create_allocate + LEN / FILL_LEN as u64 + sync_rename_sync
+        );
+    }
+
+    #[test]
+    fn a_spare_that_was_half_filled_at_a_stop_is_no_segment_afterwards() {
+        let disk = MemoryDisk::new();
+        let run_once = |advanced| {
+            let upkeep = Upkeep::new(disk.storage(), LEN, WriteMode::Synced, 2);
+            upkeep.advanced(advanced);
+            assert!(block_on(poll_once(pin!(upkeep.run()))).is_none(), "it goes on");
+        };
+        run_once(LEN / 4);
+        assert_eq!(disk.names(), [NEW_NAME]);
+        run_once(LEN / 2);
+        assert_eq!(disk.names(), [file_name(2)], "begun anew");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use ringkeeper_engine::zab::{Input, Message};
 
 use super::client::Heard;
 use super::violation::Violation;
-use super::world::{Event, FAULTS_UNTIL_US, World};
+use super::world::{Event, FAULTS_UNTIL_US, Outlasting, World};
 
 /// A lost packet is sent again after this long, then after twice as long, and so on.
 const RETRANSMIT_US: u64 = 20_000;
@@ -180,7 +180,8 @@ impl World {
             Heard::Attached => self.attached(client),
             Heard::Expired => self.report.sessions_expired += 1,
             Heard::Closed => {
-                if self.healed {
+                // One that asked for it before that comes back: somebody has to write until another leads.
+                if self.healed && self.outlasting == Outlasting::Over {
                     self.finished[client] = Some(false);
                 }
             }
