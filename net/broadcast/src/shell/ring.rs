@@ -13,7 +13,7 @@ struct Shared<T> {
     queue: ArrayQueue<T>,
     /// Woken when something was put in.
     consumer: AtomicWaker,
-    /// Woken when something was taken out of a full ring.
+    /// Woken when something was taken out.
     producer: AtomicWaker,
 }
 
@@ -55,13 +55,11 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Takes the oldest message.
+    /// Takes the oldest message. Wakes the other side each time: whether it waits is for its waker to say. The ring may
+    /// have filled, and its producer gone to sleep, after a look at it that found room.
     pub fn pop(&self) -> Option<T> {
-        let was_full = self.0.queue.is_full();
         let message = self.0.queue.pop()?;
-        if was_full {
-            self.0.producer.wake();
-        }
+        self.0.producer.wake();
         Some(message)
     }
 
