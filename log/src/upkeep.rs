@@ -130,7 +130,8 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// Does all the work there is now, and fills a spare without waiting for the log.
+    /// Does all the work there is now, and fills a spare without waiting for the log. In place of [`Self::run`], not
+    /// beside it.
     ///
     /// # Errors
     /// When the disk is full or fails.

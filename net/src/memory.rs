@@ -6,8 +6,8 @@ use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 const PURGE_DELAY: mi_option_t = 15;
 
 /// How long freed memory stays with the process, milliseconds. A second is mimalloc's own choice: at 250,000 writes of
-/// 1 KiB a second the system then takes away 30 MB a second, which are zeroed and faulted in again, in huge pages; that was
-/// a sixth of the servers' processor time.
+/// 1 KiB a second each server then gave back 30 MB a second, to be zeroed and faulted in again, in huge pages: page faults
+/// were a fifth of the servers' processor time.
 const KEPT_MS: std::ffi::c_long = 10_000;
 
 /// Has freed memory kept for a while. `MIMALLOC_PURGE_DELAY` in the environment comes first.

@@ -70,8 +70,7 @@ const RING_CAPACITY: usize = 1024;
 /// How often shards report the sessions that they heard from, milliseconds; the leader gives sessions as much more time.
 const TOUCH_INTERVAL_MS: u32 = 500;
 
-/// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster, and
-/// what is as large as the processor's caches is slower to copy.
+/// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// How often time is told to the engine.
