@@ -15,7 +15,7 @@ mod start;
 mod system;
 
 use ringkeeper_broadcast::shell::{
-    clock, executor, framing, log_quota, log_task, peers, preflight, ring, socket, wake,
+    clock, cooperative, executor, framing, log_quota, log_task, peers, preflight, ring, socket, wake,
 };
 
 pub(crate) use recovery::{Folder, FolderError};

@@ -34,7 +34,7 @@ use super::peers::{PeerAddress, Peers};
 use super::report::Facts;
 use super::shard_host::ShardHost;
 use super::snapshots::{self, Policy, Trigger};
-use super::{inspect, listener, preflight, recovery, socket};
+use super::{cooperative, inspect, listener, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 
@@ -262,7 +262,7 @@ impl Server {
         // The first timer of an executor is late; it is armed by now, and the port opens only after that.
         listener::listen(&socket, config.client_backlog, config.client_socket())?;
         glommio::spawn_local(accept(socket, admission, accept_senders)).detach();
-        tracing::info!(address = %config.client_socket(), "serving clients");
+        tracing::info!(address = %config.client_socket(), cooperative_rings = cooperative::rings(), "serving clients");
 
         let stop = async {
             poll_fn(|cx| requests.stop.poll_made(cx)).await;

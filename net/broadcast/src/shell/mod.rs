@@ -2,6 +2,7 @@
 //! task. The server `ringkeeper` stands on it as well; it is no part of the library's interface.
 
 pub mod clock;
+pub mod cooperative;
 pub mod executor;
 pub mod framing;
 pub mod log_quota;
