@@ -49,7 +49,8 @@ impl Experiment for LatencyUnderLoad {
             about: "getData and setData of 1 KiB that come at random at a given average rate, as from many independent clients, over \
                     64 sessions. Latency counts from when a request was due, so nobody's waiting is left out. The loads are shares of what \
                     the slowest system reaches when it is saturated (of those with ZooKeeper's protocol), so that all have the same ones, and \
-                    beyond them shares of a faster system's own saturation.",
+                    beyond them shares of a faster system's own saturation. The bare responder (floor) shows how much of the far \
+                    percentiles is the machine's and the generator's.",
             x: Axis { label: "load, requests/s", scale: Scale::Log },
             views: vec![
                 view(LATENCY_P99, "", "p99 latency, us"),
@@ -70,7 +71,7 @@ impl Experiment for LatencyUnderLoad {
             over_servers: false,
             own_servers: false,
             etcd: true,
-            floor: false,
+            floor: true,
             many_generators: true,
         }
     }
@@ -103,7 +104,7 @@ type Saturations = Vec<Saturation>;
 fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
     let settings = bench.settings;
     let mut found = Vec::new();
-    for subject in bench.subjects() {
+    for subject in bench.subjects().filter(|subject| !subject.is_one_process()) {
         bench.progress.at(&format!("{}: how much it takes", subject.name()));
         let service = subject.serve(size, &settings.work_dir, settings.port)?;
         condition(&service, &settings.saturation, settings.pace.conditioning)?;
@@ -126,10 +127,11 @@ fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
 }
 
 /// The loads of one system. All have those in common that are shares of the slowest one's saturation; etcd, which may be
-/// slower, does not lower them for the others, but has those that it can take, and shares of its own.
+/// slower, does not lower them for the others, but has those that it can take, and shares of its own. The bare responder has
+/// the common ones and no others.
 fn rates(turn: &Turn<'_, '_>, kind: usize, saturations: &Saturations) -> Vec<f64> {
     let reached = |system: &Saturation| system.reached[kind];
-    let own = saturations.iter().find(|other| other.system == turn.system()).map_or(0.0, reached);
+    let own = saturations.iter().find(|other| other.system == turn.system()).map(reached);
     let slowest =
         saturations.iter().filter(|other| !other.is_etcd).map(reached).fold(f64::INFINITY, f64::min);
     let (of_slowest, of_own) =
@@ -137,8 +139,9 @@ fn rates(turn: &Turn<'_, '_>, kind: usize, saturations: &Saturations) -> Vec<f64
     rates_of(own, slowest, of_slowest, of_own)
 }
 
-fn rates_of(own: f64, slowest: f64, of_slowest: &[f64], of_own: &[f64]) -> Vec<f64> {
+fn rates_of(own: Option<f64>, slowest: f64, of_slowest: &[f64], of_own: &[f64]) -> Vec<f64> {
     let common: Vec<f64> = of_slowest.iter().map(|share| (share * slowest).round()).collect();
+    let Some(own) = own else { return common };
     let mut rates: Vec<f64> = common.iter().copied().filter(|rate| *rate <= OWN_MAX * own).collect();
     let shares = of_own.iter().map(|share| (share * own).round());
     if rates.len() < common.len() {
@@ -158,8 +161,8 @@ fn at_rate(turn: &mut Turn<'_, '_>, series: &str, reads_percent: u8, rate: f64) 
         sessions: SESSIONS,
         znodes: SESSIONS,
         per_second: Some(rate / as_f64(turn.generators() as u64)),
-        // Twice as long: the far percentiles need many requests.
-        window: (window * 2).max(Duration::from_secs(2)),
+        // Longer: the far percentiles need many requests.
+        window: (window * 2).max(Duration::from_secs(3)),
         ..turn.saturation().load(reads_percent, warmup, window)
     };
     let measured = turn.measure(turn.addresses(), &load)?;
@@ -176,13 +179,21 @@ mod tests {
 
     #[test]
     fn a_faster_system_has_the_common_loads_and_its_own_beyond_them() {
-        assert_eq!(rates_of(1000.0, 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [200.0, 500.0, 800.0]);
-        assert_eq!(rates_of(5000.0, 1000.0, &[0.2, 0.5], &[0.1, 0.4, 0.8]), [200.0, 500.0, 2000.0, 4000.0]);
+        assert_eq!(rates_of(Some(1000.0), 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [200.0, 500.0, 800.0]);
+        assert_eq!(
+            rates_of(Some(5000.0), 1000.0, &[0.2, 0.5], &[0.1, 0.4, 0.8]),
+            [200.0, 500.0, 2000.0, 4000.0]
+        );
+    }
+
+    #[test]
+    fn what_has_no_saturation_of_its_own_has_the_common_ones() {
+        assert_eq!(rates_of(None, 1000.0, &[0.2, 0.5], &[0.4, 0.8]), [200.0, 500.0]);
     }
 
     #[test]
     fn a_slower_one_has_what_it_can_take_and_what_that_leaves_out() {
-        assert_eq!(rates_of(300.0, 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [120.0, 200.0]);
-        assert_eq!(rates_of(100.0, 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [40.0, 80.0]);
+        assert_eq!(rates_of(Some(300.0), 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [120.0, 200.0]);
+        assert_eq!(rates_of(Some(100.0), 1000.0, &[0.2, 0.5, 0.8], &[0.4, 0.8]), [40.0, 80.0]);
     }
 }
