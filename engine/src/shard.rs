@@ -19,6 +19,7 @@ mod backlog;
 mod connection;
 mod effect;
 mod handshake;
+mod inbox;
 mod outbox;
 mod publish;
 mod read;
@@ -42,6 +43,7 @@ pub use self::stats::{ConnectionReport, Counters, Latency, ShardReport, WatchCou
 
 pub(crate) use self::connection::Slot;
 use self::connection::{Connection, Connections, Phase};
+use self::inbox::Inbox;
 use crate::fourletter::Command;
 use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::state::State;
@@ -157,11 +159,11 @@ impl Shard {
             let consumed = self.consume(now_ms, slot, bytes);
             let connection = self.connection(slot);
             if connection.takes_input() {
-                connection.input.extend_from_slice(&bytes[consumed..]);
+                connection.input.push(&bytes[consumed..]);
             }
             self.update_reading(slot);
         } else {
-            connection.input.extend_from_slice(bytes);
+            connection.input.push(bytes);
             self.pump(now_ms, slot);
         }
     }
@@ -353,7 +355,7 @@ impl Shard {
     fn end(&mut self, slot: Slot) {
         let connection = self.connection(slot);
         connection.phase = Phase::Closed;
-        connection.input = Vec::new();
+        connection.input = Inbox::default();
         connection.outbox.close_after_flush();
         let unanswered = std::mem::take(&mut connection.backlog).len();
         self.outstanding -= unanswered;
@@ -370,7 +372,7 @@ impl Shard {
         let conn = connection.id;
         let dropped = connection.outbox.bytes.len();
         connection.phase = Phase::Closed;
-        connection.input = Vec::new();
+        connection.input = Inbox::default();
         connection.outbox.abort();
         let unanswered = std::mem::take(&mut connection.backlog).len();
         self.outstanding -= unanswered;
@@ -408,10 +410,10 @@ impl Shard {
     /// Handles input that waited, as far as it goes.
     fn pump(&mut self, now_ms: u64, slot: Slot) {
         let mut input = std::mem::take(&mut self.connection(slot).input);
-        let consumed = self.consume(now_ms, slot, &input);
+        let consumed = self.consume(now_ms, slot, input.waiting());
         let connection = self.connection(slot);
-        if connection.takes_input() && consumed < input.len() {
-            input.drain(..consumed);
+        if connection.takes_input() {
+            input.consume(consumed);
             connection.input = input;
         }
         self.update_reading(slot);
@@ -477,7 +479,7 @@ impl Shard {
         let connection = self.connection(slot);
         let conn = connection.id;
         connection.phase = Phase::Ending;
-        connection.input = Vec::new();
+        connection.input = Inbox::default();
         if self.settings.four_letter_words.allows(command.word) {
             self.effects.push_back(Effect::FourLetter { conn, command });
         } else {

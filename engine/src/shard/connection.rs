@@ -10,6 +10,7 @@ use ringkeeper_wire::{Identity, SessionId};
 use siphasher::sip::SipHasher13;
 
 use super::backlog::Backlog;
+use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::stats::{ConnectionReport, ConnectionStats};
 use crate::message::ConnId;
@@ -38,7 +39,7 @@ pub(super) struct Connection {
     /// When the shell reported it, milliseconds.
     pub(super) connected_ms: u64,
     /// Received and not yet decoded: part of a frame, or frames that must wait.
-    pub(super) input: Vec<u8>,
+    pub(super) input: Inbox,
     /// Requests taken and not yet answered.
     pub(super) backlog: Backlog,
     pub(super) outbox: Outbox,
@@ -73,7 +74,7 @@ impl Connection {
             peer,
             phase: Phase::Fresh,
             connected_ms: now_ms,
-            input: Vec::new(),
+            input: Inbox::default(),
             backlog: Backlog::default(),
             outbox: Outbox::default(),
             identities: Arc::new([ip]),
