@@ -75,8 +75,12 @@ impl Host {
         snap_count: u32,
         more: &[(&str, String)],
     ) -> Result<(Duration, Session)> {
-        let mut settings =
-            vec![("snapCount", snap_count.to_string()), ("4lw.commands.whitelist", "mntr".to_owned())];
+        let mut settings = vec![
+            ("snapCount", snap_count.to_string()),
+            // However long the last one is; ZooKeeper knows no such setting, and takes no notice.
+            ("ringkeeper.snapshotLogPercent", "0".to_owned()),
+            ("4lw.commands.whitelist", "mntr".to_owned()),
+        ];
         settings.extend_from_slice(more);
         let mut command = self.system.command_with(self.folder.path(), self.address, &settings)?;
         let log = File::create(self.folder.path().join(LOG_NAME))?;

@@ -35,6 +35,17 @@ impl<S: Storage> Snapshots<S> {
         Ok(zxids)
     }
 
+    /// Length of the newest one in bytes; 0 if there is none.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be read.
+    pub async fn newest_len(&self) -> Result<u64, SnapshotError> {
+        match self.list().await?.first() {
+            Some(newest) => Ok(self.send(*newest).await?.len()),
+            None => Ok(0),
+        }
+    }
+
     async fn names(&self) -> Result<Vec<String>, SnapshotError> {
         self.storage.list().await.map_err(SnapshotError::io("listing", "the snapshots' folder"))
     }

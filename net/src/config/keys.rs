@@ -106,6 +106,10 @@ const KEYS: &[(&str, Treatment)] = &[
         "ringkeeper.snapshotKbPerSecond",
         Honoured(|c, v| number(v, 64, 1 << 32).map(|n: u64| c.snapshot_bytes_per_second = n * 1024)),
     ),
+    (
+        "ringkeeper.snapshotLogPercent",
+        Honoured(|c, v| number(v, 0, 10_000).map(|n| c.snapshot_log_percent = n)),
+    ),
     ("ringkeeper.snapshotCompression", Honoured(|c, v| compression(v).map(|on| c.snapshot_compressed = on))),
     (
         "ringkeeper.scrubKbPerSecond",

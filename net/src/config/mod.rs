@@ -43,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) snap_count: u64,
     /// Log bytes between two snapshots, KiB.
     pub(crate) snap_size_limit_kib: u64,
+    /// The share of the last snapshot's length that the log behind it has before the next one, percent; 0: none.
+    pub(crate) snapshot_log_percent: u64,
     /// Bytes of a snapshot that are written a second, at most.
     pub(crate) snapshot_bytes_per_second: u64,
     /// Whether the blocks of snapshots are compressed.
@@ -111,6 +113,7 @@ impl Default for Config {
             outstanding_requests_max: 20_000,
             snap_count: 100_000,
             snap_size_limit_kib: 4 * 1024 * 1024,
+            snapshot_log_percent: 50,
             snapshot_bytes_per_second: 64 * 1024 * 1024,
             snapshot_compressed: false,
             scrub_bytes_per_second: 8 * 1024 * 1024,

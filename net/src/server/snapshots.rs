@@ -37,6 +37,8 @@ pub(crate) struct Policy {
     txns_max: u64,
     /// Bytes of log between two snapshots, at most.
     bytes_max: u64,
+    /// Both limits wait until the log since the last snapshot has this share of that one's length, in percent.
+    log_percent: u64,
     /// Snapshots that are kept.
     pub(crate) kept: usize,
     /// Bytes that are written a second, at most.
@@ -50,12 +52,16 @@ impl Policy {
         Self {
             txns_max: config.snap_count,
             bytes_max: config.snap_size_limit_kib.saturating_mul(1024),
+            log_percent: config.snapshot_log_percent,
             kept: config.snap_retain_count as usize,
             bytes_per_second: config.snapshot_bytes_per_second,
             compressed: config.snapshot_compressed,
         }
     }
 }
+
+/// A shorter snapshot waits for no share of the log: it costs little, and who set a low limit wants it.
+const WAITS_FROM_BYTES: u64 = 16 << 20;
 
 /// What has been written so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,9 +95,13 @@ pub(crate) struct Trigger {
     /// do not write theirs at the same time.
     txns_due: Cell<u64>,
     bytes_due: Cell<u64>,
+    /// Before the log is so long none is due, whatever the limits say; see [`Trigger::waits_for_log`].
+    bytes_min: Cell<u64>,
     due: WakeFlag,
     /// One is being taken.
     taking: Cell<bool>,
+    /// One is wanted, whether or not it is due.
+    demanded: Cell<bool>,
     /// The operator wants one.
     commanded: Cell<bool>,
     taken: Cell<Taken>,
@@ -106,8 +116,10 @@ impl Trigger {
             bytes: Cell::new(0),
             txns_due: Cell::new(0),
             bytes_due: Cell::new(0),
+            bytes_min: Cell::new(0),
             due: WakeFlag::default(),
             taking: Cell::new(false),
+            demanded: Cell::new(false),
             commanded: Cell::new(false),
             taken: Cell::default(),
         };
@@ -129,7 +141,9 @@ impl Trigger {
     pub(crate) fn appended(&self, txns: u64, bytes: u64) {
         self.txns.set(self.txns.get() + txns);
         self.bytes.set(self.bytes.get() + bytes);
-        if self.txns.get() >= self.txns_due.get() || self.bytes.get() >= self.bytes_due.get() {
+        let limit_reached =
+            self.txns.get() >= self.txns_due.get() || self.bytes.get() >= self.bytes_due.get();
+        if limit_reached && self.bytes.get() >= self.bytes_min.get() {
             self.due.raise();
         }
     }
@@ -137,6 +151,7 @@ impl Trigger {
     /// One is wanted now, unless it is being taken already.
     pub(crate) fn demand(&self) {
         if !self.taking.get() {
+            self.demanded.set(true);
             self.due.raise();
         }
     }
@@ -153,11 +168,30 @@ impl Trigger {
         self.commanded.replace(false)
     }
 
-    /// Waits until a snapshot is due, and counts from there.
-    async fn wait(&self, random: u64) {
+    /// Waits until a limit is reached or a snapshot wanted.
+    async fn wait(&self) {
         self.taking.set(false);
         poll_fn(|cx| self.due.poll_lower(cx)).await;
+    }
+
+    /// Whether the one that is due had better wait for more log, since the newest one has `newest_bytes`.
+    ///
+    /// A snapshot costs as much as the tree is big, and saves the replay of as much as the log is long. With the limits
+    /// alone each transaction would cost the more the bigger the tree is. So the log grows with it: what is written for
+    /// snapshots is bounded by what is written to the log, and a replay by a part of reading the snapshot.
+    fn waits_for_log(&self, newest_bytes: u64) -> bool {
+        if self.demanded.get() || self.commanded.get() || newest_bytes < WAITS_FROM_BYTES {
+            return false;
+        }
+        let bytes_min = newest_bytes / 100 * self.policy.log_percent;
+        self.bytes_min.set(bytes_min);
+        self.bytes.get() < bytes_min
+    }
+
+    /// One is taken now: counts from here.
+    fn begin(&self, random: u64) {
         self.taking.set(true);
+        self.demanded.set(false);
         self.begin_anew(random);
     }
 
@@ -165,6 +199,7 @@ impl Trigger {
         let between = |max: u64| max / 2 + 1 + random % (max / 2).max(1);
         self.txns_due.set(between(self.policy.txns_max));
         self.bytes_due.set(between(self.policy.bytes_max));
+        self.bytes_min.set(0);
         self.txns.set(0);
         self.bytes.set(0);
         self.due.lower();
@@ -184,8 +219,14 @@ mod tests {
     use super::*;
 
     fn trigger(txns: u64, bytes: u64, random: u64) -> Rc<Trigger> {
-        let policy =
-            Policy { txns_max: 100, bytes_max: 1000, kept: 3, bytes_per_second: 1, compressed: false };
+        let policy = Policy {
+            txns_max: 100,
+            bytes_max: 1000,
+            log_percent: 50,
+            kept: 3,
+            bytes_per_second: 1,
+            compressed: false,
+        };
         Trigger::new(policy, txns, bytes, random)
     }
 
@@ -202,6 +243,33 @@ mod tests {
             (0..50).for_each(|_| trigger.appended(1, 0));
             assert!(is_due(&trigger), "{random}");
         }
+    }
+
+    /// Bytes of a snapshot that is no longer short.
+    const LONG: u64 = 100 << 20;
+
+    #[test]
+    fn behind_a_long_snapshot_the_log_grows_to_half_of_it_first() {
+        let trigger = trigger(100, 0, 3);
+        assert!(is_due(&trigger) && trigger.waits_for_log(LONG));
+        trigger.appended(1000, LONG / 2 - 1);
+        assert!(!is_due(&trigger));
+        trigger.appended(1, 1);
+        assert!(is_due(&trigger) && !trigger.waits_for_log(LONG));
+        trigger.begin(3);
+        trigger.appended(100, 0);
+        assert!(is_due(&trigger), "it is asked anew how long the newest one is");
+    }
+
+    #[test]
+    fn a_short_snapshot_and_one_that_is_wanted_wait_for_no_log() {
+        assert!(!trigger(100, 0, 3).waits_for_log(WAITS_FROM_BYTES - 1));
+        let trigger = trigger(0, 0, 3);
+        trigger.demand();
+        assert!(is_due(&trigger) && !trigger.waits_for_log(LONG));
+        trigger.begin(3);
+        trigger.command();
+        assert!(is_due(&trigger) && !trigger.waits_for_log(LONG));
     }
 
     #[test]

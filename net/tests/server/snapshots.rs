@@ -105,6 +105,37 @@ fn compressed_snapshots_are_shorter_and_read_whatever_the_setting_says_then() {
 }
 
 #[test]
+fn behind_a_long_snapshot_the_log_grows_first_unless_the_setting_says_otherwise() {
+    const LONG: [u8; 1_000_000] = [7; 1_000_000];
+    let taken = |server: &Server| server.metric("zk_cnt_snapshottime");
+    let start = |setting: &'static str| {
+        let server = Server::start_with(&["-o", "snapCount=100", "-o", setting]);
+        let mut client = Client::connect(server.address(), TIMEOUT_MS);
+        for index in 0..20 {
+            client.create(&format!("/n{index}"), &LONG, CreateMode::Persistent);
+        }
+        wait_for("a first snapshot", || {
+            client.set("/n0", &LONG[..10]);
+            (taken(&server) >= 1.0).then_some(())
+        });
+        (server, client)
+    };
+    let (waiting, mut client) = start("ringkeeper.snapshotLogPercent=50");
+    let (not_waiting, mut other) = start("ringkeeper.snapshotLogPercent=0");
+    let before = taken(&waiting);
+    wait_for("two more by the count", || {
+        client.set("/n0", &LONG[..10]);
+        other.set("/n0", &LONG[..10]);
+        (taken(&not_waiting) >= 3.0).then_some(())
+    });
+    assert_eq!(taken(&waiting), before);
+    for index in 0..12 {
+        client.set(&format!("/n{index}"), &LONG);
+    }
+    wait_for("one behind so much log", || (taken(&waiting) > before).then_some(()));
+}
+
+#[test]
 fn a_damaged_snapshot_is_told_of_and_the_one_before_it_does() {
     let mut server = Server::start_with(&SMALL);
     let mut client = Client::connect(server.address(), TIMEOUT_MS);

@@ -31,7 +31,12 @@ pub(crate) async fn take_snapshots<S: Storage>(
     random: impl Fn() -> u64,
 ) {
     loop {
-        trigger.wait(random()).await;
+        trigger.wait().await;
+        // If it cannot be told, whoever takes one meets the same error and says so.
+        if trigger.waits_for_log(snapshots.newest_len().await.unwrap_or(0)) {
+            continue;
+        }
+        trigger.begin(random());
         while let Err(error) = take(&snapshots, &trigger, &core, &log).await {
             if error.is_fatal() {
                 return core.fail(error.to_string());
