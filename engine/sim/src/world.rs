@@ -511,6 +511,7 @@ impl World {
         config.sync_limit_ms = 500;
         config.mutation = self.mutation;
         if self.faults.small_buffers {
+            config.tail_bytes_min = 30;
             config.tail_bytes_max = 100;
             config.window_bytes_max = 200;
             config.catch_up_bytes_max = 70;

@@ -24,7 +24,9 @@ pub struct Config {
     pub init_limit_ms: u64,
     /// Silence after which a leader gives up a learner's connection (`syncLimit * tickTime`).
     pub sync_limit_ms: u64,
-    /// Recent batches kept in memory for learners that fall behind.
+    /// Recent batches kept in memory for learners that come back after a moment.
+    pub tail_bytes_min: usize,
+    /// Recent batches kept in memory, at most, while a learner has not been sent them all.
     pub tail_bytes_max: usize,
     /// Bytes sent to one learner and not yet durable there; a learner further behind waits for its own acks.
     pub window_bytes_max: usize,
@@ -51,6 +53,7 @@ impl Config {
             finalize_wait_ms: 50,
             init_limit_ms: 20_000,
             sync_limit_ms: 10_000,
+            tail_bytes_min: if alone { 0 } else { 8 << 20 },
             tail_bytes_max: if alone { 0 } else { 64 << 20 },
             window_bytes_max: 64 << 20,
             catch_up_bytes_max: 4 << 20,

@@ -12,6 +12,9 @@ use super::message::{Message, Notification, PeerState, Vote};
 use super::mutation::planted;
 use super::quorum::ServerSet;
 
+/// Where no learner is fed from the log, none lacks any of it.
+pub(super) const NOBODY_IS_FED: Zxid = Zxid(u64::MAX);
+
 /// What the role wants to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -73,7 +76,7 @@ impl Core {
         }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         Self {
-            log: History::new(durable.log, config.tail_bytes_max),
+            log: History::new(durable.log, &config),
             config,
             now_ms: 0,
             shell_ms: None,
@@ -147,10 +150,11 @@ impl Core {
         out.push(Effect::Append(batch));
     }
 
-    pub(super) fn commit_upto(&mut self, upto: Zxid, out: &mut Effects) {
+    /// Commits; all learners that this server feeds have been sent everything up to `sent_to_all`.
+    pub(super) fn commit_upto(&mut self, upto: Zxid, sent_to_all: Zxid, out: &mut Effects) {
         if upto > self.commit {
             self.commit = upto;
-            self.log.trim(upto);
+            self.log.trim(upto, sent_to_all);
             out.push(Effect::Commit { upto });
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ringkeeper_wire::{Epoch, Zxid};
 
 use super::batch::{Batch, LogMark};
-use super::config::LogSummary;
+use super::config::{Config, LogSummary};
 use super::message::LogOutline;
 
 /// A batch and the position it stands at.
@@ -35,14 +35,22 @@ pub(super) struct History {
     durable: Zxid,
     tail: VecDeque<Entry>,
     tail_bytes: usize,
+    tail_bytes_min: usize,
     tail_bytes_max: usize,
     operation: Option<LogOperation>,
 }
 
 impl History {
-    pub(super) fn new(summary: LogSummary, tail_bytes_max: usize) -> Self {
-        let durable = summary.last().zxid;
-        Self { summary, durable, tail: VecDeque::new(), tail_bytes: 0, tail_bytes_max, operation: None }
+    pub(super) fn new(summary: LogSummary, config: &Config) -> Self {
+        Self {
+            durable: summary.last().zxid,
+            summary,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            tail_bytes_min: config.tail_bytes_min,
+            tail_bytes_max: config.tail_bytes_max,
+            operation: None,
+        }
     }
 
     /// The end of the log, durable or not.
@@ -77,17 +85,18 @@ impl History {
         self.tail.push_back(Entry { prev, batch: batch.clone() });
     }
 
-    /// Frees batches that can be read back from disk, oldest first, while the tail is over its limit.
-    pub(super) fn trim(&mut self, committed: Zxid) {
+    /// Frees batches that can be read back from disk, oldest first: beyond the lower limit those that all learners have
+    /// been sent, beyond the upper one the others too. Memory that is used again at once is warm, and none of it new.
+    pub(super) fn trim(&mut self, committed: Zxid, sent_to_all: Zxid) {
         let readable = committed.min(self.durable);
-        while self.tail_bytes > self.tail_bytes_max {
-            match self.tail.front() {
-                Some(entry) if entry.batch.last() <= readable => {
-                    self.tail_bytes -= entry.batch.bytes().len();
-                    self.tail.pop_front();
-                }
-                _ => return,
+        while let Some(entry) = self.tail.front() {
+            let last = entry.batch.last();
+            let bytes_max = if last <= sent_to_all { self.tail_bytes_min } else { self.tail_bytes_max };
+            if self.tail_bytes <= bytes_max || last > readable {
+                return;
             }
+            self.tail_bytes -= entry.batch.bytes().len();
+            self.tail.pop_front();
         }
     }
 
@@ -214,6 +223,9 @@ impl History {
 mod tests {
     use std::sync::Arc;
 
+    use ringkeeper_wire::ServerId;
+
+    use super::super::quorum::ServerSet;
     use super::*;
 
     fn zxid(epoch: u32, counter: u32) -> Zxid {
@@ -225,7 +237,8 @@ mod tests {
     }
 
     fn history(lasts: &[(u32, u32)]) -> History {
-        let mut history = History::new(LogSummary::default(), 1 << 20);
+        let config = Config::new(ServerId(1), (1..=3).map(ServerId).collect(), ServerSet::EMPTY);
+        let mut history = History::new(LogSummary::default(), &config);
         for &(epoch, count) in lasts {
             for counter in 1..=count {
                 let end = mark(epoch, counter);
@@ -267,12 +280,26 @@ mod tests {
     #[test]
     fn the_tail_keeps_what_cannot_be_read_back() {
         let mut history = history(&[(1, 5)]);
-        history.tail_bytes_max = 20;
+        (history.tail_bytes_min, history.tail_bytes_max) = (20, 20);
         history.durable_upto(zxid(1, 2));
-        history.trim(zxid(1, 5));
+        history.trim(zxid(1, 5), Zxid(u64::MAX));
         assert_eq!(history.after(zxid(1, 1)), None);
         assert_eq!(history.after(zxid(1, 2)), Some(0));
         assert_eq!(history.mark_at(zxid(1, 3)), Some(mark(1, 3)));
+    }
+
+    #[test]
+    fn the_tail_keeps_what_a_learner_has_not_been_sent_up_to_its_upper_limit() {
+        let mut history = history(&[(1, 9)]);
+        let batch_bytes = history.tail_bytes / 9;
+        (history.tail_bytes_min, history.tail_bytes_max) = (batch_bytes, 5 * batch_bytes);
+        history.durable_upto(zxid(1, 9));
+        history.trim(zxid(1, 9), zxid(1, 2));
+        assert_eq!((history.after(zxid(1, 3)), history.after(zxid(1, 4))), (None, Some(0)));
+        history.trim(zxid(1, 9), zxid(1, 6));
+        assert_eq!((history.after(zxid(1, 5)), history.after(zxid(1, 6))), (None, Some(0)));
+        history.trim(zxid(1, 9), zxid(1, 9));
+        assert_eq!((history.after(zxid(1, 7)), history.after(zxid(1, 8))), (None, Some(0)));
     }
 
     #[test]

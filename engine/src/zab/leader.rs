@@ -17,7 +17,7 @@
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::batch::{Batch, LogMark};
-use super::core::{Core, Decision, Next};
+use super::core::{Core, Decision, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status};
 use super::message::{AckEpoch, Join, Message, Pong};
 use super::mutation::planted;
@@ -364,7 +364,7 @@ impl Leader {
             }
         }
         if planted!(core.config, DeliverUncommitted) {
-            core.commit_upto(self.session.history, out);
+            core.commit_upto(self.session.history, self.sent_to_all(), out);
         }
         Next::Stay
     }
@@ -441,8 +441,13 @@ impl Leader {
             reached_by_quorum(core, acked.chain(own))
         };
         if let Some(upto) = upto {
-            core.commit_upto(Zxid(upto), out);
+            core.commit_upto(Zxid(upto), self.sent_to_all(), out);
         }
+    }
+
+    /// How far the learner has come that has been sent least of the log.
+    fn sent_to_all(&self) -> Zxid {
+        self.peers.iter().filter_map(Peer::sent_upto).min().unwrap_or(NOBODY_IS_FED)
     }
 
     /// The newest round that a quorum without `except` has answered.

@@ -5,7 +5,7 @@
 
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, Next};
+use super::core::{Core, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::LogOperation;
 use super::message::{
@@ -298,7 +298,7 @@ impl Learner {
         }
         let committed = self.commit_known.min(core.log.last().zxid);
         let deliver = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
-        core.commit_upto(deliver, out);
+        core.commit_upto(deliver, NOBODY_IS_FED, out);
         let caught_up = self.active_from.is_some_and(|commit| core.commit >= commit.max(core.recovered));
         if ack.adopted && caught_up {
             let status = Status::Following { leader: self.leader, epoch: self.epoch };

@@ -245,6 +245,11 @@ impl Peer {
         self.keeps_up = self.sent.zxid == last;
     }
 
+    /// The log up to here has been sent to it, if it is fed from the log.
+    pub(super) fn sent_upto(&self) -> Option<Zxid> {
+        (self.feed == Feed::Streaming).then_some(self.sent.zxid)
+    }
+
     fn window_bytes_max(&self, core: &Core) -> usize {
         if self.keeps_up { core.config.window_bytes_max } else { core.config.catch_up_bytes_max }
     }

@@ -501,6 +501,7 @@ impl World {
         config.init_limit_ms = 1000;
         config.sync_limit_ms = 500;
         if self.faults.small_buffers {
+            config.tail_bytes_min = 300;
             config.tail_bytes_max = 1000;
             config.window_bytes_max = 2000;
             config.catch_up_bytes_max = 700;
