@@ -106,7 +106,7 @@ fn compressed_snapshots_are_shorter_and_read_whatever_the_setting_says_then() {
 
 #[test]
 fn behind_a_long_snapshot_the_log_grows_first_unless_the_setting_says_otherwise() {
-    const LONG: [u8; 1_000_000] = [7; 1_000_000];
+    static LONG: [u8; 1_000_000] = [7; 1_000_000];
     let taken = |server: &Server| server.metric("zk_cnt_snapshottime");
     let start = |setting: &'static str| {
         let server = Server::start_with(&["-o", "snapCount=100", "-o", setting]);
