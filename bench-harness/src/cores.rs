@@ -27,9 +27,7 @@ impl Division {
     /// Divides the cores that this process may run on: one for each of `threads`, if at least half are left for the
     /// servers.
     pub(crate) fn of_this_machine(threads: usize) -> Result<Self> {
-        let allowed = sched_getaffinity(None).context("asking for the cores to run on")?;
-        let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-        Ok(Self::of(&cores, threads))
+        Ok(Self::of(&allowed()?, threads))
     }
 
     fn of(cores: &[usize], threads: usize) -> Self {
@@ -74,6 +72,12 @@ pub(crate) fn take(thread: usize) {
     }
 }
 
+/// The cores that the calling thread may run on.
+pub(crate) fn allowed() -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("asking for the cores to run on")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
+}
+
 /// Whether servers run on this core.
 pub(crate) fn serves(core: usize) -> bool {
     match DIVISION.get() {
@@ -96,7 +100,8 @@ pub(crate) fn keep_to_list(cores: &str) -> Result<()> {
     keep_to(&cores.context("expected numbers of cores, separated by commas")?)
 }
 
-fn keep_to(cores: &[usize]) -> Result<()> {
+/// Keeps the calling thread, and what it starts, to these.
+pub(crate) fn keep_to(cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for core in cores {
         if *core >= CpuSet::MAX_CPU {

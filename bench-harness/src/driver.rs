@@ -243,7 +243,8 @@ impl<'t, S: Source> Driver<'t, S> {
         lane.flush()
     }
 
-    /// In an open loop: issues what is due by now, on the sessions in turn, and sets the alarm for what is due next.
+    /// In an open loop: issues what is due by now, on the sessions in turn, and sets the alarm for what is due next. The
+    /// first request is due at once.
     fn issue_due(&mut self) -> Result<()> {
         let Self { agenda: Some(agenda), lanes, schedule, tally, last_progress, .. } = self else {
             return Ok(());
@@ -267,7 +268,8 @@ impl<'t, S: Source> Driver<'t, S> {
         for index in (first..first + issued.min(count)).map(|index| index % count) {
             lanes[index].flush().with_context(|| format!("session {index}"))?;
         }
-        agenda.set_alarm(now)
+        // Where nothing was due, the alarm for what is due next is set already.
+        if issued > 0 { agenda.set_alarm() } else { Ok(()) }
     }
 
     /// Pings the sessions that have nothing to do: in a slow open loop each has its turn rarely, and sources come to an end

@@ -3,16 +3,22 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use procfs::{CpuTime, CurrentSI, KernelStats};
 
 use crate::cores;
 use crate::measure::as_f64;
 use crate::others::{self, Others, Processes};
+use crate::pauses;
 use crate::server_cpu::ServerProcesses;
 
 /// Share of processor time that a host may take before a window counts for nothing.
 const STOLEN_MAX: f64 = 0.10;
+
+/// Time that all processors may stand still at once before the far percentiles of an open loop count for nothing: in its
+/// windows of 3 s, a pause of 5 ms makes more than one request in a thousand late, from any server.
+const STOOD_STILL_MAX: Duration = Duration::from_millis(5);
 
 /// Time that a load thread spends on the CPU, as a share of the window, from which on it may be the limit.
 const THREAD_FULL: f64 = 0.95;
@@ -34,6 +40,7 @@ pub(crate) enum Servers {
 /// The machine's counters at one moment; of its cores, those that serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
+    at: Instant,
     /// Of all its cores.
     machine_ticks: u64,
     all_ticks: u64,
@@ -54,6 +61,8 @@ pub(crate) struct MachineUse {
     others: Others,
     swapped_pages: i64,
     throttled_periods: u64,
+    /// The longest time for which nothing ran at all, where that is watched.
+    pub(crate) stood_still: Option<Duration>,
 }
 
 impl Machine {
@@ -66,6 +75,7 @@ impl Machine {
         let pages = procfs::vmstat().unwrap_or_default();
         let swapped = |name| pages.get(name).copied().unwrap_or(0);
         Self {
+            at: Instant::now(),
             machine_ticks: all.iter().map(|core| busy(core) + idle(core) + stolen(core)).sum(),
             all_ticks: ticks(busy) + idle_ticks + stolen_ticks,
             idle_ticks,
@@ -89,6 +99,7 @@ impl Machine {
             others,
             swapped_pages: self.swapped_pages - earlier.swapped_pages,
             throttled_periods: self.throttled_periods.saturating_sub(earlier.throttled_periods),
+            stood_still: pauses::longest(earlier.at, self.at),
         }
     }
 }
@@ -103,6 +114,7 @@ impl MachineUse {
         others: Others { ticks: 0, busiest: None },
         swapped_pages: 0,
         throttled_periods: 0,
+        stood_still: None,
     };
 
     /// Why a window with this use counts for nothing; empty if it counts. `busiest_thread` is the CPU time of the load
@@ -148,6 +160,12 @@ impl MachineUse {
             objections.push(format!("other processes took {percent:.0} % of the processors' time{most}"));
         }
         objections
+    }
+
+    /// The same where every request is due at a moment of its own: that nothing ran for a while.
+    pub(crate) fn pause(&self) -> Option<String> {
+        let pause = self.stood_still.filter(|pause| *pause > STOOD_STILL_MAX)?;
+        Some(format!("the host stopped all processors for {:.0} ms", pause.as_secs_f64() * 1e3))
     }
 }
 
@@ -210,6 +228,7 @@ mod tests {
 
     fn quiet() -> Machine {
         Machine {
+            at: Instant::now(),
             machine_ticks: 0,
             all_ticks: 0,
             idle_ticks: 0,
@@ -256,6 +275,14 @@ mod tests {
             assert_eq!(later.since(&quiet()).objections(0.1, Servers::Here), [words]);
             assert_eq!(later.since(&quiet()).disturbances(), [words]);
         }
+    }
+
+    #[test]
+    fn a_pause_that_decides_the_far_percentiles_is_a_disturbance_of_an_open_loop() {
+        let paused = |ms| MachineUse { stood_still: Some(Duration::from_millis(ms)), ..MachineUse::ALL_IDLE };
+        assert_eq!(paused(11).pause().as_deref(), Some("the host stopped all processors for 11 ms"));
+        assert_eq!((paused(2).pause(), MachineUse::ALL_IDLE.pause()), (None, None));
+        assert!(paused(11).disturbances().is_empty(), "a closed loop waits too");
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod open_loop;
 mod others;
 mod page_cache;
 mod paper;
+mod pauses;
 mod payload;
 mod progress;
 mod raftkeeper_mix;

@@ -50,6 +50,8 @@ pub(crate) struct Measurement {
     pub(crate) window: Duration,
     /// User and system time of the servers inside the window.
     pub(crate) server_cpu: Option<Duration>,
+    /// The longest time for which nothing ran on this machine, where that is watched.
+    pub(crate) stood_still: Option<Duration>,
     /// Why the window counts for nothing, although every reply was right; empty if it counts.
     pub(crate) objections: Vec<String>,
     /// Something else than the load is among the reasons: measured again, it may count.
@@ -154,9 +156,13 @@ pub(crate) fn judge(
     around: Surroundings<'_>,
 ) -> Result<Measurement> {
     let window = schedule.to - schedule.from;
-    let objections = objections(&tally, &seen, window);
-    let disturbed = !seen.machine.disturbances().is_empty();
-    let own = Measurement { tally, window, server_cpu: seen.server_cpu, objections, disturbed };
+    let mut objections = objections(&tally, &seen, window);
+    let pause = seen.machine.pause().filter(|_| schedule.arrivals.is_some());
+    let disturbed = pause.is_some() || !seen.machine.disturbances().is_empty();
+    objections.extend(pause);
+    let Seen { server_cpu, machine } = seen;
+    let own =
+        Measurement { tally, window, server_cpu, stood_still: machine.stood_still, objections, disturbed };
     around.end_together(own)
 }
 

@@ -81,9 +81,9 @@ impl Alarm {
     }
 
     /// Has it go off at `due`. Setting it again forgets that it went off.
-    pub(crate) fn set(&self, due: Instant, now: Instant) -> Result<()> {
+    pub(crate) fn set(&self, due: Instant) -> Result<()> {
         // Zero would disarm the timer.
-        let left = due.saturating_duration_since(now).max(Duration::from_nanos(1));
+        let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let it_value = Timespec { tv_sec: left.as_secs().try_into()?, tv_nsec: left.subsec_nanos().into() };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
@@ -119,8 +119,8 @@ impl Agenda {
     }
 
     /// Has the poll wake when the next request is due.
-    pub(crate) fn set_alarm(&self, now: Instant) -> Result<()> {
-        self.alarm.set(self.dues.next(), now)
+    pub(crate) fn set_alarm(&self) -> Result<()> {
+        self.alarm.set(self.dues.next())
     }
 }
 

@@ -256,7 +256,7 @@ pub(super) async fn ask_when_due<A: Asker + 'static>(
         while let Some(ended) = outstanding.try_join_next() {
             ended.context("a request panicked")??;
         }
-        alarm.get_ref().set(dues.next(), now)?;
+        alarm.get_ref().set(dues.next())?;
         alarm.readable().await?.clear_ready();
     }
     while let Some(ended) = outstanding.join_next().await {

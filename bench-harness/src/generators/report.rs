@@ -74,7 +74,14 @@ mod tests {
         tally.generator_cpu = Duration::from_millis(30);
         let disturbed = !objections.is_empty();
         let objections = objections.iter().map(|text| (*text).to_owned()).collect();
-        Measurement { tally, window: Duration::from_secs(1), server_cpu: None, objections, disturbed }
+        Measurement {
+            tally,
+            window: Duration::from_secs(1),
+            server_cpu: None,
+            stood_still: None,
+            objections,
+            disturbed,
+        }
     }
 
     #[test]

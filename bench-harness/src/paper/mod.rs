@@ -51,7 +51,7 @@ use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::{args, descriptors, interrupt, others};
+use crate::{args, descriptors, interrupt, others, pauses};
 
 /// Folder of the records inside the folder of the results.
 const FOLDER: &str = "paper";
@@ -195,6 +195,9 @@ fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
     }
     let mut settings = args.settings()?;
     settings.generators = generators;
+    if let Err(error) = pauses::watch() {
+        progress.line(&format!("pauses of the machine are not watched: {error:#}"));
+    }
     let facts = args.facts(&settings)?;
     let mut failed = 0;
     for (index, experiment) in (1..).zip(&chosen) {
