@@ -16,6 +16,9 @@ use crate::replica::{self, Now, Replica, ReplicaSettings, SealedBatch};
 use crate::state::State;
 use crate::zab::{self, Batch, Effects, Input, LogMark, Status, Zab};
 
+/// Full batches that may wait for a leader's own log; more is proposed once it has caught up.
+const FULL_BATCHES_MAX: usize = 8;
+
 /// How batches become frames of the log. The bytes sent to peers are the bytes logged, so whoever owns the log's
 /// format owns this.
 pub trait Framing {
@@ -176,11 +179,18 @@ impl Node {
         self.settle(now);
     }
 
-    /// Proposes what is as much as one append should hold, also while the log is busy: peers receive it meanwhile.
+    /// Proposes what is as much as one append should hold, also while the log is busy: peers receive it meanwhile. Not
+    /// without end: a quorum of others commits without this server's log, and what waits for that waits in memory.
     fn propose_full(&mut self, now: Now) {
-        if self.replica.has_full_batch() {
+        if self.replica.has_full_batch() && self.zab.unforced_bytes() < self.unforced_bytes_max() {
             self.propose(now);
         }
+    }
+
+    /// From this on, batches of a leader that wait for its own log keep it from proposing more, bytes.
+    #[must_use]
+    pub const fn unforced_bytes_max(&self) -> usize {
+        FULL_BATCHES_MAX * self.replica.settings().batch_bytes_max
     }
 
     /// The log can take a batch: proposes what has come in since the last one. To be called when no append is

@@ -329,6 +329,11 @@ impl Replica {
         }
     }
 
+    /// What the replica was told at its start.
+    pub(crate) const fn settings(&self) -> &ReplicaSettings {
+        &self.settings
+    }
+
     /// Whether requests of [`ReplicaSettings::batch_bytes_max`] wait to be sealed.
     #[must_use]
     pub fn has_full_batch(&self) -> bool {

@@ -77,6 +77,12 @@ impl History {
         self.operation
     }
 
+    /// Bytes of the batches that are not all on the medium.
+    pub(super) fn unforced_bytes(&self) -> usize {
+        let unforced = self.tail.iter().rev().take_while(|entry| entry.batch.last() > self.durable);
+        unforced.map(|entry| entry.batch.bytes().len()).sum()
+    }
+
     /// Takes a batch that follows the end of the log.
     pub(super) fn append(&mut self, batch: &Batch) {
         let prev = self.last();
@@ -300,6 +306,18 @@ mod tests {
         assert_eq!((history.after(zxid(1, 5)), history.after(zxid(1, 6))), (None, Some(0)));
         history.trim(zxid(1, 9), zxid(1, 9));
         assert_eq!((history.after(zxid(1, 7)), history.after(zxid(1, 8))), (None, Some(0)));
+    }
+
+    #[test]
+    fn what_waits_for_the_medium_is_counted() {
+        let mut history = history(&[(1, 9)]);
+        history.durable_upto(zxid(1, 9));
+        assert_eq!(history.unforced_bytes(), 0);
+        let batch_bytes = history.tail_bytes / 9;
+        history.forget_after(zxid(1, 3));
+        assert_eq!(history.unforced_bytes(), 0, "what is gone waits for nothing");
+        history.durable = zxid(1, 1);
+        assert_eq!(history.unforced_bytes(), 2 * batch_bytes);
     }
 
     #[test]

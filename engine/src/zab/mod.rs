@@ -157,6 +157,12 @@ impl Zab {
         self.core.log.last()
     }
 
+    /// Bytes at the end of the log that are not durable here, whoever else has them on its disk.
+    #[must_use]
+    pub fn unforced_bytes(&self) -> usize {
+        self.core.log.unforced_bytes()
+    }
+
     /// Everything up to here is committed and was handed up.
     #[must_use]
     pub const fn committed(&self) -> Zxid {

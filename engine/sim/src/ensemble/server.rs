@@ -268,6 +268,21 @@ impl Process {
         Ok(())
     }
 
+    /// A leader is about to append: except for the newest batch, which may have been proposed because nothing waited, what
+    /// waits is within its bound.
+    fn check_backlog(&self, server: ServerId) -> Result<(), Violation> {
+        if !matches!(self.node.status(), zab::Status::Leading { .. }) {
+            return Ok(());
+        }
+        let waiting = &self.batches[self.durable..];
+        let older = &waiting[..waiting.len().saturating_sub(1)];
+        let bytes: usize = older.iter().map(|batch| batch.bytes().len()).sum();
+        let max = self.node.unforced_bytes_max();
+        Oracle::Backlog.check(bytes < max, || {
+            format!("server {server} proposes while {bytes} bytes wait for its log, of {max} at most")
+        })
+    }
+
     fn carry_out_zab(
         &mut self,
         server: ServerId,
@@ -279,6 +294,7 @@ impl Process {
         match effect {
             zab::Effect::Send { to, message } => out.push(Outward::Send { to, message }),
             zab::Effect::Append(batch) => {
+                self.check_backlog(server)?;
                 self.batches.push(batch.clone());
                 self.log.push(Command::Append(batch));
             }

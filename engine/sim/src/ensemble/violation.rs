@@ -52,6 +52,9 @@ pub enum Oracle {
     /// Time stamps never run backwards.
     #[error("time stamps do not run backwards")]
     Time,
+    /// A leader proposes little that its own log cannot take, however fast the others' logs are.
+    #[error("little waits in memory for the leader's log")]
+    Backlog,
     /// The log takes and gives back what it was given.
     #[error("the log works")]
     Log,

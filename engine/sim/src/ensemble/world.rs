@@ -449,8 +449,8 @@ impl World {
         let settings = ReplicaSettings {
             server: id,
             tick_ms: 100,
-            // Small, so that it happens here that a batch is proposed while the log is busy.
-            batch_bytes_max: 1 << 12,
+            // Small, so that it happens here that a batch is proposed while the log is busy, or may not be.
+            batch_bytes_max: if self.faults.small_buffers { 1 << 6 } else { 1 << 12 },
             touch_interval_ms: 40,
             ensemble: "server.1=simulated".into(),
             requests: self.rules(),
