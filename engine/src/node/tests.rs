@@ -104,51 +104,77 @@ fn a_log_cut_twice_is_rebuilt_twice_and_the_second_state_counts() {
     assert_eq!(node.last_executed(), log[0].last());
 }
 
-#[test]
-fn what_fills_a_batch_is_proposed_while_the_log_is_busy_and_less_waits_for_the_log() {
-    let body = [0; 20];
-    for (batch_bytes_max, proposed_at_once) in [(body.len(), 1), (body.len() + 1, 0)] {
-        let mut node = member(&[], [ServerId(1)].into_iter().collect(), batch_bytes_max);
-        let now = Now::default();
-        let turn = |session, what| Turn {
-            submissions: vec![Submission { conn: ConnId(1), session, what }],
-            bytes: body.to_vec(),
-            ..Turn::default()
-        };
-        node.input(now, Input::Start);
-        let mut session = None;
-        while session.is_none() {
-            let effects = node.take_effects();
-            assert!(!effects.is_empty(), "a server alone waits for nobody");
-            for effect in effects {
-                match effect {
-                    Effect::Zab(zab::Effect::PersistEpochs(_)) => node.input(now, Input::EpochsDurable),
-                    Effect::Zab(zab::Effect::Append(batch)) => {
-                        node.input(now, Input::Durable { upto: batch.last() });
-                    }
-                    Effect::Zab(zab::Effect::Status(Status::Leading { .. })) => {
-                        node.turn(now, ShardId(0), turn(SessionId(0), Submitted::Open { timeout_ms: 4000 }));
-                        node.propose(now);
-                    }
-                    Effect::Shard(_, ToShard::Attached { session: opened, .. }) => session = Some(opened),
-                    _ => {}
+/// A server alone that leads, whose log is idle, and a session of it.
+fn leading_alone(batch_bytes_max: usize) -> (Node, SessionId) {
+    let mut node = member(&[], [ServerId(1)].into_iter().collect(), batch_bytes_max);
+    let now = Now::default();
+    node.input(now, Input::Start);
+    loop {
+        let effects = node.take_effects();
+        assert!(!effects.is_empty(), "a server alone waits for nobody");
+        for effect in effects {
+            match effect {
+                Effect::Zab(zab::Effect::PersistEpochs(_)) => node.input(now, Input::EpochsDurable),
+                Effect::Zab(zab::Effect::Append(batch)) => {
+                    node.input(now, Input::Durable { upto: batch.last() });
                 }
+                Effect::Zab(zab::Effect::Status(Status::Leading { .. })) => {
+                    let open = Submitted::Open { timeout_ms: 4000 };
+                    node.turn(now, ShardId(0), turn(SessionId(0), open, &[]));
+                    node.propose(now);
+                }
+                Effect::Shard(_, ToShard::Attached { session, .. }) => return (node, session),
+                _ => {}
             }
         }
-        let write = Submitted::Write {
-            xid: Xid(1),
-            op: OpCode::Delete,
-            body: 0..body.len(),
-            identities: [].into(),
-            fence: false,
-        };
-        node.turn(now, ShardId(0), turn(session.expect("attached"), write));
-        let appends = |node: &mut Node| {
-            let effects = node.take_effects();
-            effects.iter().filter(|effect| matches!(effect, Effect::Zab(zab::Effect::Append(_)))).count()
-        };
-        assert_eq!(appends(&mut node), proposed_at_once, "of {batch_bytes_max} bytes");
-        node.propose(now);
-        assert_eq!(appends(&mut node), 1 - proposed_at_once, "of {batch_bytes_max} bytes");
     }
+}
+
+fn turn(session: SessionId, what: Submitted, bytes: &[u8]) -> Turn {
+    Turn {
+        submissions: vec![Submission { conn: ConnId(1), session, what }],
+        bytes: bytes.to_vec(),
+        ..Turn::default()
+    }
+}
+
+/// A turn with one write of 20 bytes.
+fn write(session: SessionId) -> Turn {
+    let body = [0; 20];
+    let op = OpCode::Delete;
+    let what = Submitted::Write { xid: Xid(1), op, body: 0..body.len(), identities: [].into(), fence: false };
+    turn(session, what, &body)
+}
+
+fn appended(node: &mut Node) -> Vec<Batch> {
+    let effects = node.take_effects().into_iter();
+    let batch =
+        |effect| if let Effect::Zab(zab::Effect::Append(batch)) = effect { Some(batch) } else { None };
+    effects.filter_map(batch).collect()
+}
+
+#[test]
+fn what_fills_a_batch_is_proposed_while_the_log_is_busy_and_less_waits_for_the_log() {
+    for (batch_bytes_max, proposed_at_once) in [(20, 1), (21, 0)] {
+        let (mut node, session) = leading_alone(batch_bytes_max);
+        let now = Now::default();
+        node.turn(now, ShardId(0), write(session));
+        assert_eq!(appended(&mut node).len(), proposed_at_once, "of {batch_bytes_max} bytes");
+        node.propose(now);
+        assert_eq!(appended(&mut node).len(), 1 - proposed_at_once, "of {batch_bytes_max} bytes");
+    }
+}
+
+#[test]
+fn a_leader_does_not_propose_without_end_what_its_own_log_has_not_taken() {
+    let (mut node, session) = leading_alone(20);
+    let now = Now::default();
+    (0..100).for_each(|_| node.turn(now, ShardId(0), write(session)));
+    let waiting = appended(&mut node);
+    let (newest, older) = waiting.split_last().expect("full batches are proposed while the log is busy");
+    let bytes = |batches: &[Batch]| batches.iter().map(|batch| batch.bytes().len()).sum::<usize>();
+    assert!(bytes(older) < node.unforced_bytes_max() && node.unforced_bytes_max() <= bytes(&waiting));
+    node.input(now, Input::Durable { upto: newest.last() });
+    let [rest] = &appended(&mut node)[..] else { panic!("what has waited is one batch") };
+    assert_eq!(rest.last().counter(), 101, "the session and its hundred writes");
 }
