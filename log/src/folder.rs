@@ -3,10 +3,14 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
 const NAME: &str = "lock";
+
+/// For how long [`FolderLock::take_patiently`] waits for another server to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Held while a server uses a folder. The system lets go of it when the process ends, however it ends.
 #[derive(Debug)]
@@ -37,6 +41,24 @@ pub enum LockError {
 }
 
 impl FolderLock {
+    /// As [`Self::take`], giving whoever has the folder two seconds to end: a server that was killed lets go of it once
+    /// the system has taken its memory back, which takes a moment with a big tree, and the next one may start before.
+    /// Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn take_patiently(folder: impl AsRef<Path>) -> Result<Self, LockError> {
+        let start = Instant::now();
+        loop {
+            match Self::take(&folder) {
+                Err(LockError::InUse { .. }) if start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                taken => return taken,
+            }
+        }
+    }
+
     /// Locks a folder on a real disk, with flock(2) on its file `lock`.
     ///
     /// # Errors
@@ -77,5 +99,16 @@ mod tests {
         );
         drop(lock);
         FolderLock::take(&folder).expect("it is free again");
+    }
+    #[test]
+    fn a_server_that_is_about_to_end_is_waited_for() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let lock = FolderLock::take(&folder).expect("nobody else has it");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| FolderLock::take_patiently(&folder));
+            std::thread::sleep(Duration::from_millis(100));
+            drop(lock);
+            next.join().expect("no panic").expect("it became free");
+        });
     }
 }

@@ -142,7 +142,7 @@ impl Folder {
         let unusable = |source| FolderError::Unusable { folder: path.to_owned(), source };
         std::fs::create_dir_all(path).map_err(unusable)?;
         let path = path.canonicalize().map_err(unusable)?;
-        let lock = FolderLock::take(&path).map_err(|error| match error {
+        let lock = FolderLock::take_patiently(&path).map_err(|error| match error {
             LockError::Io { folder, source } => FolderError::Unusable { folder, source },
             in_use => FolderError::Locked(in_use),
         })?;

@@ -120,7 +120,7 @@ impl Folder {
             folders.push(log_dir.clone());
         }
         let locks = folders.iter().map(|folder| {
-            FolderLock::take(folder).map_err(|error| match error {
+            FolderLock::take_patiently(folder).map_err(|error| match error {
                 LockError::Io { folder, source } => FolderError::Unusable { folder, source },
                 in_use => FolderError::Locked(in_use),
             })
