@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::{Error, Result};
 
-/// Checks a path against ZooKeeper's rules (protocol reference 5), so that a mistake costs no round trip.
+/// Checks a path against ZooKeeper's rules (docs/protocol.md, 8), so that a mistake costs no round trip.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] with the rule that it breaks.

@@ -1,8 +1,8 @@
 //! From a request to a transaction: every check that decides whether a write happens.
 //!
 //! The leader prepares against the state after all transactions before this one, committed or not. A request that
-//! fails becomes a transaction too, see [`TxnOp::Error`]. The order of the checks is part of the protocol (protocol
-//! reference 1.5): clients see only the first that fails.
+//! fails becomes a transaction too, see [`TxnOp::Error`]. The order of the checks is part of the protocol
+//! (docs/protocol.md, 4.2): clients see only the first that fails.
 
 mod create;
 

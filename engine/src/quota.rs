@@ -1,5 +1,5 @@
-//! Quotas: limits that clients write as znodes, and the use that the server counts beside them (protocol
-//! reference 5).
+//! Quotas: limits that clients write as znodes, and the use that the server counts beside them
+//! (docs/protocol.md, 9).
 //!
 //! The quota of `/p` is `/zookeeper/quota/p/zookeeper_limits`, its use `/zookeeper/quota/p/zookeeper_stats`. Both
 //! hold text such as `count=4,bytes=100`, with hard limits `count=4,bytes=100=;byteHardLimit=200`: the extra `=`

@@ -1,8 +1,8 @@
 //! Transactions: what is logged, replicated and applied, and what applying one gives.
 //!
 //! A transaction is idempotent and complete: it carries the leader's time, resulting versions and owners, so that
-//! applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the same,
-//! protocol reference 9). A request that fails is a transaction too: it takes its place in the order.
+//! applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the same). A
+//! request that fails is a transaction too: it takes its place in the order.
 
 pub(crate) mod archive;
 mod batch;

@@ -1,4 +1,4 @@
-//! Watches of one shard: which connection waits for an event on which path (protocol reference 3).
+//! Watches of one shard: which connection waits for an event on which path (docs/protocol.md, 6.1).
 //!
 //! ZooKeeper keeps two tables, data and child, of pairs (path, connection), each pair with a set of modes. Here a
 //! pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of its path (to

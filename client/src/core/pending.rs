@@ -83,7 +83,7 @@ impl<R, W> PendingQueue<R, W> {
 
     fn take_xid(&mut self) -> Xid {
         let xid = self.next_xid;
-        // Negative xids are special (protocol reference 1.3).
+        // Negative xids are special (docs/protocol.md, 1.3).
         self.next_xid = Xid(if xid.0 == i32::MAX { 1 } else { xid.0 + 1 });
         xid
     }

@@ -168,7 +168,7 @@ fn split_header(payload: &[u8]) -> Option<(ReplyHeader, &[u8])> {
     Some((ReplyHeader::from_bytes(header).ok()?, body))
 }
 
-/// Where the server keeps the watch that this request left, if it did (protocol reference 3.1).
+/// Where the server keeps the watch that this request left, if it did (docs/protocol.md, 6.1).
 fn table_of(op: OpCode, err: i32, mode: Option<AddWatchMode>) -> Option<WatchTable> {
     let is_missing = err == ErrorCode::NoNode.to_wire();
     match op {

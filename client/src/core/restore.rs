@@ -1,4 +1,4 @@
-//! Restoring watches on a new connection: setWatches (protocol reference 3.4).
+//! Restoring watches on a new connection: setWatches (docs/protocol.md, 6.4).
 //!
 //! The server compares each path with the client's last zxid and reports what changed in between. That
 //! zxid must be one up to which the client *has* every event: replies qualify, since a server sends the

@@ -1,4 +1,4 @@
-//! Access control lists: who may do what to a znode (protocol reference 4).
+//! Access control lists: who may do what to a znode (docs/protocol.md, 7).
 //!
 //! A list is checked alone; children do not inherit it. What the schemes mean is in `scheme`, how a list that a
 //! client sends becomes one that is kept in `fixup`, and how a client becomes somebody in `authenticate`.

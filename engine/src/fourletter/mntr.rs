@@ -1,4 +1,4 @@
-//! `mntr`: one metric a line, under the names that monitoring knows (protocol reference 7.2).
+//! `mntr`: one metric a line, under the names that monitoring knows (docs/protocol.md, 10.2).
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 //! Who a client is: auth and sasl packets, which are answered at once, out of the order of other replies, and
-//! under the zxid 0 (protocol reference 1.3 and 4).
+//! under the zxid 0 (docs/protocol.md, 1.3 and 7.3).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! From a ConnectRequest to a session (protocol reference 1.2 and 2), and back.
+//! From a ConnectRequest to a session (docs/protocol.md, 2 and 5), and back.
 
 use std::sync::Arc;
 

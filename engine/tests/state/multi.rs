@@ -1,4 +1,4 @@
-//! multi: all operations or none, each on the effects of those before it (protocol reference 1.6).
+//! multi: all operations or none, each on the effects of those before it (docs/protocol.md, 3.4).
 
 use std::borrow::Cow;
 

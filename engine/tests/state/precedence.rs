@@ -1,4 +1,4 @@
-//! Which error comes first (protocol reference 1.5, the table of checks): each line breaks one rule and every rule
+//! Which error comes first (docs/protocol.md, 4.2): each line breaks one rule and every rule
 //! after it, so that only the order decides.
 
 use std::borrow::Cow;

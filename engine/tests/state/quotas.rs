@@ -1,4 +1,4 @@
-//! Quotas (protocol reference 5): counted always, enforced on demand.
+//! Quotas (docs/protocol.md, 9): counted always, enforced on demand.
 
 use ringkeeper_wire::{ErrorCode, Stat};
 

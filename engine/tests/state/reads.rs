@@ -1,4 +1,4 @@
-//! Reads: the znode first, then the ACL; paths are not validated (protocol reference 1.5 and 4).
+//! Reads: the znode first, then the ACL; paths are not validated (docs/protocol.md, 4.2 and 8).
 
 use ringkeeper_wire::ErrorCode;
 

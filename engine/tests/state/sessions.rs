@@ -1,4 +1,4 @@
-//! Sessions begin and end by transactions, and their ephemerals with them (protocol reference 2).
+//! Sessions begin and end by transactions, and their ephemerals with them (docs/protocol.md, 5).
 
 use ringkeeper_engine::txn::{ChangeKind, Outcome};
 use ringkeeper_wire::{ErrorCode, Request};

@@ -1,4 +1,4 @@
-//! What the fields of a Stat say, and how create modes differ (protocol reference 1.7).
+//! What the fields of a Stat say, and how create modes differ (docs/protocol.md, 3.2 and 3.3).
 
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::tree::Owner;

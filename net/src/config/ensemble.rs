@@ -70,7 +70,7 @@ impl ServerSpec {
 }
 
 /// The ensemble as clients read it in `/zookeeper/config`, the same text on all servers; empty for a server alone.
-/// The version is that of a configuration that comes from files (protocol reference 5).
+/// The version is that of a configuration that comes from files (docs/protocol.md, 8).
 pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
     if servers.is_empty() {
         return String::new();

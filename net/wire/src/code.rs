@@ -27,7 +27,7 @@ macro_rules! wire_enum {
 }
 
 wire_enum! {
-    /// Request types that a client may send (`ZooDefs.OpCode`; protocol reference 1.4).
+    /// Request types that a client may send (`ZooDefs.OpCode`; docs/protocol.md, 3.1).
     #[non_exhaustive]
     OpCode {
         /// create
@@ -98,7 +98,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Error codes that the server sends (`KeeperException.Code`; protocol reference 1.5).
+    /// Error codes that the server sends (`KeeperException.Code`; docs/protocol.md, 4.1).
     #[non_exhaustive]
     ErrorCode {
         /// No error.
@@ -169,7 +169,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Flags of a create request (`CreateMode`; protocol reference 1.7).
+    /// Flags of a create request (`CreateMode`; docs/protocol.md, 3.2).
     CreateMode {
         /// Stays until deleted.
         Persistent = 0,
@@ -271,7 +271,7 @@ impl Perms {
     }
 }
 
-/// Special request and reply xids (protocol reference 1.3).
+/// Special request and reply xids (docs/protocol.md, 1.3).
 pub mod xid {
     use crate::Xid;
 

@@ -1,4 +1,4 @@
-//! The handshake: the only two records without an xid (protocol reference 1.2).
+//! The handshake: the only two records without an xid (docs/protocol.md, 2).
 
 use crate::jute::{self, DecodeError, Reader};
 use crate::{Record, SessionId};

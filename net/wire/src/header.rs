@@ -47,7 +47,7 @@ impl ReplyHeader {
 /// The state in every event: `KeeperState.SyncConnected`, also from a read-only server.
 pub const SYNC_CONNECTED: i32 = 3;
 
-/// The zxid of catch-up events, those that a setWatches fires (protocol reference 1.3).
+/// The zxid of catch-up events, those that a setWatches fires (docs/protocol.md, 6.4).
 pub const CATCH_UP_ZXID: i64 = -1;
 
 record! {

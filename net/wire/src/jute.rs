@@ -1,5 +1,5 @@
 //! Jute, ZooKeeper's serialization: big-endian integers, length-prefixed buffers and strings, counted
-//! vectors. Records are their fields in order, without tags (protocol reference 1.1).
+//! vectors. Records are their fields in order, without tags (docs/protocol.md, 1.2).
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 //! multi and multiRead: sequences of operations and of results, each behind a header, closed by a header
-//! that says "done" (protocol reference 1.6).
+//! that says "done" (docs/protocol.md, 3.4).
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Request bodies, one record per opcode (protocol reference 1.4; field order from `zookeeper.jute`).
+//! Request bodies, one record per opcode (docs/protocol.md, 3.1; field order from `zookeeper.jute`).
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Reply bodies (protocol reference 1.4; field order from `zookeeper.jute`). A body follows the
+//! Reply bodies (docs/protocol.md, 3.1; field order from `zookeeper.jute`). A body follows the
 //! [`crate::ReplyHeader`] only when its `err` is 0.
 
 use std::borrow::Cow;

@@ -125,8 +125,8 @@ impl Watches {
         }
     }
 
-    /// What setWatches2 must report on `tree` to a client that has seen `since`, consuming it (protocol reference
-    /// 3.4). A znode that came and went unseen is no event for a watch on its coming: ZooKeeper cannot tell either.
+    /// What setWatches2 must report on `tree` to a client that has seen `since`, consuming it (docs/protocol.md,
+    /// 6.4). A znode that came and went unseen is no event for a watch on its coming: ZooKeeper cannot tell either.
     pub(crate) fn catch_up(&mut self, since: i64, tree: &Tree) -> Vec<(EventType, Arc<str>)> {
         let mut missed = Vec::new();
         for kind in [DATA, EXIST, CHILD] {

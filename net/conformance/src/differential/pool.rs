@@ -9,7 +9,7 @@ use ringkeeper_wire::jute;
 /// Names of znodes that any server accepts.
 const NAMES: &[&str] = &["a", "b", "c", "d", "long-name-of-a-znode", "é", "中文", "with space", "...", "%s"];
 
-/// Paths that are wrong when written (protocol reference 5), or that belong to the server.
+/// Paths that are wrong when written (docs/protocol.md, 8), or that belong to the server.
 const ODD_PATHS: &[&str] = &[
     "",
     "a",
