@@ -1,5 +1,4 @@
-//! `README.md` of the results: written from the records that lie there. What stands in it outside of the two marks is
-//! somebody's, and stays.
+//! The index of the records: a page with their tables and pictures, generated beside them.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,13 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::experiment::Experiment;
+use super::paths;
 use super::record::Record;
-use super::{FOLDER, paths};
-
-const BEGIN: &str =
-    "<!-- begin: written by `bench-harness paper` from the data in paper/; changes are lost -->";
-const END: &str = "<!-- end -->";
-const HEADING: &str = "# Records of measurements\n";
 
 /// Facts that belong to the whole machine, shown once if all records agree.
 const SHARED: [&str; 15] = [
@@ -44,26 +38,14 @@ pub(crate) fn write(out: &Path, experiments: &[Box<dyn Experiment>]) -> Result<(
             records.push((experiment.as_ref(), Record::load(&csv)?));
         }
     }
-    let path = out.join("README.md");
-    let before = fs::read_to_string(&path).unwrap_or_else(|_| HEADING.to_owned());
-    fs::write(&path, merge(&before, &section(out, &records)))
-        .with_context(|| format!("writing {}", path.display()))
+    let path = paths::index(out);
+    fs::write(&path, page(out, &records)).with_context(|| format!("writing {}", path.display()))
 }
 
-/// `text` with what stands between the marks replaced.
-fn merge(text: &str, section: &str) -> String {
-    let section = format!("{BEGIN}\n\n{section}\n{END}");
-    match (text.find(BEGIN), text.find(END)) {
-        (Some(begin), Some(end)) if begin < end => {
-            format!("{}{section}{}", &text[..begin], &text[end + END.len()..])
-        }
-        _ => format!("{}\n\n{section}\n", text.trim_end()),
-    }
-}
-
-fn section(out: &Path, records: &[(&dyn Experiment, Record)]) -> String {
+fn page(out: &Path, records: &[(&dyn Experiment, Record)]) -> String {
     let mut text = String::from(
-        "## The experiments of the paper, and more\n\n\
+        "# The experiments of the paper, and more\n\n\
+         This page is written by `bench-harness paper` from the records beside it; changes are lost.\n\n\
          Medians over the runs, with the least and the greatest in brackets and as error bars. Figures of the paper are of \
          other machines: the shapes are comparable, the heights are not.\n\n",
     );
@@ -91,7 +73,7 @@ fn shared_facts(records: &[(&dyn Experiment, Record)]) -> Vec<(String, String)> 
 fn entry(out: &Path, experiment: &dyn Experiment, record: &Record, shared: &[(String, String)]) -> String {
     let plan = experiment.plan();
     let id = plan.id;
-    let mut text = format!("### {id}: {}\n\n{}\n\n", plan.title, plan.about);
+    let mut text = format!("## {id}: {}\n\n{}\n\n", plan.title, plan.about);
     for note in &record.notes {
         let _ = writeln!(text, "- {note}");
     }
@@ -100,7 +82,7 @@ fn entry(out: &Path, experiment: &dyn Experiment, record: &Record, shared: &[(St
     }
     for (suffix, chart) in experiment.pictures(record) {
         let name = paths::picture_name(id, &suffix);
-        let _ = writeln!(text, "![{}: {}]({FOLDER}/{name})\n", chart.title, chart.y.label);
+        let _ = writeln!(text, "![{}: {}]({name})\n", chart.title, chart.y.label);
     }
     for table in experiment.tables(record) {
         text.push_str(&table.markdown());
@@ -114,9 +96,9 @@ fn entry(out: &Path, experiment: &dyn Experiment, record: &Record, shared: &[(St
         });
         text.push('\n');
     }
-    let mut files = format!("[{id}.csv]({FOLDER}/{id}.csv)");
+    let mut files = format!("[{id}.csv]({id}.csv)");
     if paths::histograms(out, id).exists() {
-        let _ = write!(files, ", [{id}.hlog]({FOLDER}/{id}.hlog)");
+        let _ = write!(files, ", [{id}.hlog]({id}.hlog)");
     }
     let _ = writeln!(text, "<details><summary>How it was measured</summary>\n\n| | |\n| --- | --- |");
     let own = record.facts.iter().filter(|fact| !shared.contains(fact));
@@ -129,18 +111,4 @@ fn row(text: &mut String, name: &str, value: &str) {
     let value = value.replace('|', "/");
     let value = if name == "command" { format!("`{value}`") } else { value };
     let _ = writeln!(text, "| {name} | {value} |");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_wrote_around_the_section_stays() {
-        let first = merge("# Mine\n\nnotes\n", "old");
-        assert!(first.starts_with("# Mine\n\nnotes\n"), "{first}");
-        let second = merge(&format!("{first}\nmore notes\n"), "new");
-        assert!(second.contains("new") && !second.contains("old"), "{second}");
-        assert!(second.starts_with("# Mine\n\nnotes\n") && second.ends_with("\nmore notes\n"), "{second}");
-    }
 }

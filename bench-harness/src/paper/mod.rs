@@ -223,8 +223,7 @@ fn measure(args: &PaperArgs, all: &[Box<dyn Experiment>]) -> Result<()> {
         generators.part()?;
     }
     if keeps {
-        let (index, folder) = (args.out.join("README.md"), args.out.join(FOLDER));
-        progress.line(&format!("written: {} and {}", index.display(), folder.display()));
+        progress.line(&format!("written: {}", args.out.join(FOLDER).display()));
     }
     match failed {
         0 => Ok(()),
@@ -237,11 +236,9 @@ fn writable(out: &Path) -> Result<()> {
     let records = out.join(FOLDER);
     fs::create_dir_all(&records)
         .with_context(|| format!("cannot make the folder {} (--out)", records.display()))?;
-    for folder in [out, &records] {
-        tempfile::tempfile_in(folder)
-            .with_context(|| format!("cannot write into {} (--out)", folder.display()))?;
-    }
-    let index = out.join("README.md");
+    tempfile::tempfile_in(&records)
+        .with_context(|| format!("cannot write into {} (--out)", records.display()))?;
+    let index = paths::index(out);
     if index.exists() {
         let open = fs::File::options().append(true).open(&index);
         open.with_context(|| format!("cannot write {} (--out)", index.display()))?;

@@ -4,6 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::FOLDER;
 
+/// The page with tables and pictures of all records.
+pub(crate) fn index(out: &Path) -> PathBuf {
+    out.join(FOLDER).join("README.md")
+}
+
 /// Its record.
 pub(crate) fn csv(out: &Path, id: &str) -> PathBuf {
     out.join(FOLDER).join(format!("{id}.csv"))

@@ -1,0 +1,51 @@
+# The entry to everything that is run by hand or by CI. `just` without a word lists the recipes.
+# Rust alone runs and tests ringkeeper: `cargo run --release` and `cargo test --workspace` need none of this.
+
+_list:
+    @just --list --unsorted
+
+# Formatting, lints and documentation of all crates; changes no source
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    # As they ship: the simulator switches features on that they do not have by themselves.
+    cargo clippy -p ringkeeper -p ringkeeper-client --all-targets --locked -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+# All tests that need Rust alone
+test:
+    cargo test --workspace --locked
+
+# Tests with clients and folders that are not ours; installs what it needs (on Debian, as root)
+foreign *arguments:
+    net/conformance/foreign/run {{ arguments }}
+
+# Replays one seed of the simulator, event by event
+sim seed *arguments:
+    cargo run --release --locked -p ringkeeper-sim -- seed {{ seed }} --trace {{ arguments }}
+
+# Runs many seeds of the simulator
+sims seeds='0..10000' *arguments:
+    cargo run --release --locked -p ringkeeper-sim -- run --seeds {{ seeds }} {{ arguments }}
+
+# Fuzzes one target for a minute, or for the seconds given; needs a nightly compiler and cargo-fuzz
+[no-exit-message]
+fuzz name seconds='60':
+    #!/usr/bin/env bash
+    set -euo pipefail
+    target=$(git ls-files '*/fuzz_targets/{{ name }}.rs')
+    if [ -z "$target" ]; then
+        echo "there is no fuzz target {{ name }}; there are:" >&2
+        git ls-files '*/fuzz_targets/*.rs' | sed 's|.*/||; s|\.rs$||' >&2
+        exit 1
+    fi
+    cd "${target%/fuzz/*}"
+    cargo +nightly fuzz run {{ name }} -- -max_total_time={{ seconds }}
+
+# Measures the hot parts whose name contains NAME, such as `batch/create_100`
+bench name:
+    cargo bench --locked -p bench-harness --bench hot -- {{ name }}
+
+# Measures experiments of the ZooKeeper paper, such as `fig5,table2`
+paper names *arguments:
+    cargo run --release --locked -p bench-harness -- paper --quick --only {{ names }} {{ arguments }}
