@@ -1,9 +1,9 @@
 //! Work beside the log's path: the next segment is filled before it is needed, purged ones are reused or removed.
 //!
-//! Filling writes as much as the log itself, on the same disk, and what is forced to it waits behind that: filled in one
-//! go, a segment of 64 MiB costs the log's own writes tens of milliseconds. So a spare is filled as the log advances,
-//! a little after each append, and is full when half of the segment in use is; and purged segments are kept as spares,
-//! which need no filling.
+//! Filling writes as much as the log itself, on the same disk. A sync of the log waits behind those writes, so a spare
+//! that is filled in one go delays every append. So a spare is filled as the log advances, a little after each append,
+//! and is full when half of the segment in use is. Purged segments are kept as spares, which need no filling
+//! (docs/decisions/0015-spare-segments.md).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

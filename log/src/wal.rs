@@ -34,7 +34,7 @@ pub struct Options {
     /// frame that is longer gets a segment of its own.
     pub segment_size_bytes: u64,
     /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is longer. More
-    /// than 1 MiB does not go faster: a thousand 1 KiB records take 3.5 times as long as one, a hundred 1.2 times.
+    /// than 1 MiB does not go faster (docs/decisions/0013-small-writes-go-through.md).
     pub write_size_bytes_max: usize,
     /// Sync after each append, or write synchronously.
     pub write_mode: WriteMode,

@@ -5,9 +5,9 @@ use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 /// `mi_option_purge_delay` of `mimalloc.h`, which the crate has no name for.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// How long freed memory stays with the process, milliseconds. A second is mimalloc's own choice: at 250,000 writes of
-/// 1 KiB a second each server then gave back 30 MB a second, to be zeroed and faulted in again, in huge pages: page faults
-/// were a fifth of the servers' processor time.
+/// How long freed memory stays with the process, in milliseconds. mimalloc's default of a second gives so much back under
+/// saturated writes that page faults take a good part of the processor time
+/// (docs/decisions/0016-memory-of-saturated-writes.md).
 const KEPT_MS: std::ffi::c_long = 10_000;
 
 /// Has freed memory kept for a while. `MIMALLOC_PURGE_DELAY` in the environment comes first.

@@ -2,9 +2,8 @@
 //!
 //! When something completes on an io_uring whose thread runs on another core, the kernel sends that core an interrupt,
 //! so that the thread takes note at once. An executor cannot use the news before it has finished what it does, and
-//! enters the kernel then anyway. `IORING_SETUP_COOP_TASKRUN` (Linux 5.19) says so, and the completions of a busy
-//! server come together: 30 % less processor time for a read where each session has one outstanding (see
-//! ARCHITECTURE.md, "No interrupts for completions").
+//! enters the kernel then anyway. With `IORING_SETUP_COOP_TASKRUN` (Linux 5.19) the kernel sends no interrupt, and the
+//! completions of a busy server are taken together (docs/decisions/0018-no-interrupts-for-completions.md).
 //!
 //! glommio (0.9) has no setting for it. What it makes its rings with is liburing, linked statically, whose system calls
 //! are four functions of one object file. Those are defined here: with all four there, the linker has no use for
