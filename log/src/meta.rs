@@ -5,13 +5,20 @@
 //! phases). Its two blocks say the same, so that one of them may rot.
 //!
 //! ```text
-//!  0        4        8    10   12        16        20       21     24         32          40      48      56      64
-//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+-------+-------+-------+
-//!  | magic  | CRC32C |ver |len | accepted| current | init-  | zeros| cluster  | server id | salt  | claim | zeros |
-//!  | "RKME" |        |    | 64 | epoch   | epoch   | ialized|      | id       |           |       |       |       |
-//!  +--------+--------+----+----+---------+---------+--------+------+----------+-----------+-------+-------+-------+
-//!                    |<------------------------------- covered by the CRC32C ------------------------------------>|
+//!  0        4        8    10   12        16        20        21      24        32          40     48      56     64
+//!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
+//!  | "RKME" | CRC32C |ver |len | accepted| current | initial-| zeros | cluster | server id | salt | claim | fork |
+//!  |        |        |    | 96 | epoch   | epoch   | ized    |       |         |           |      |       |      |
+//!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
+//!                    |<-- covered by the CRC32C, up to the end of the voters
+//!  64                  96
+//!  +-------------------+
+//!  | voters, one bit   |
+//!  | each              |
+//!  +-------------------+
 //! ```
+//!
+//! Version 1 ended at 64, with zeros in the place of the fork. It is read as a folder whose voters are not known.
 
 use std::io;
 use std::rc::Rc;
@@ -28,7 +35,8 @@ const NEW_NAME: &str = "meta.new";
 /// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
 const ZOOKEEPER_NAME: &str = "version-2";
 
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+const LEN_OF_VERSION_1: usize = 64;
 const MAGIC: [u8; 4] = *b"RKME";
 const MAGIC_AT: usize = 0;
 const CHECKSUM_AT: usize = MAGIC_AT + 4;
@@ -41,9 +49,14 @@ const CLUSTER_AT: usize = INITIALIZED_AT + 4;
 const SERVER_AT: usize = CLUSTER_AT + 8;
 const SALT_AT: usize = SERVER_AT + 8;
 const CLAIM_AT: usize = SALT_AT + 8;
-const LEN: usize = CLAIM_AT + 16;
-const LEN_FIELD: u16 = 64;
+const FORK_AT: usize = CLAIM_AT + 8;
+const VOTERS_AT: usize = FORK_AT + 8;
+const LEN: usize = VOTERS_AT + VOTERS_LEN;
+const LEN_FIELD: u16 = 96;
 const COVERED_AT: usize = VERSION_AT;
+
+/// Voters are bits, the one of server 0 first, in words of 64.
+const VOTERS_LEN: usize = 4 * 8;
 
 /// How often the file says it, each time in a block of its own.
 const COPIES: usize = 2;
@@ -57,8 +70,14 @@ const IDENTITY_NAME: &[u8; 16] = b"ringkeeper\0\0\0\0\0\0";
 /// What a server has promised its ensemble (Zab, discovery and synchronization phases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promises {
-    /// The ensemble; 0 before its first election. Never changes afterwards.
+    /// The ensemble in which the history began; 0 before its first election. It stays once there is a history.
     pub cluster: u64,
+    /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of one
+    /// history refuse each other.
+    pub fork: u64,
+    /// The voters of the ensemble that the folder belongs to, one bit each; a server alone is its own only voter. Zero
+    /// while not known: in a folder made before this was kept.
+    pub voters: [u64; 4],
     /// The last epoch promised to a leader: no leader of an earlier one is followed.
     pub accepted_epoch: u32,
     /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
@@ -102,21 +121,29 @@ impl Meta {
         put(&mut out, SERVER_AT, self.server_id.to_le_bytes());
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
         put(&mut out, CLAIM_AT, self.promises.claim.to_le_bytes());
+        put(&mut out, FORK_AT, self.promises.fork.to_le_bytes());
+        for (word, at) in self.promises.voters.iter().zip((VOTERS_AT..LEN).step_by(8)) {
+            put(&mut out, at, word.to_le_bytes());
+        }
         let checksum = crc32c::crc32c(&out[COVERED_AT..]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
         out
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, MetaError> {
-        let bytes = bytes.get(..LEN).ok_or(MetaError::Corrupt)?;
-        let sound = bytes[..MAGIC.len()] == MAGIC
-            && u32_at(bytes, CHECKSUM_AT) == crc32c::crc32c(&bytes[COVERED_AT..]);
+        if bytes.len() < LEN {
+            return Err(MetaError::Corrupt);
+        }
+        let len = usize::from(u16_at(bytes, LEN_AT));
+        let covered = bytes.get(COVERED_AT..len).ok_or(MetaError::Corrupt)?;
+        let sound = bytes[..MAGIC.len()] == MAGIC && u32_at(bytes, CHECKSUM_AT) == crc32c::crc32c(covered);
         if !sound {
             return Err(MetaError::Corrupt);
         }
-        let version = u16_at(bytes, VERSION_AT);
-        if version != VERSION || u16_at(bytes, LEN_AT) != LEN_FIELD {
-            return Err(MetaError::Version(version));
+        // What is behind the end of a shorter version is zeros.
+        match (u16_at(bytes, VERSION_AT), len) {
+            (1, LEN_OF_VERSION_1) | (VERSION, LEN) => {}
+            (version, _) => return Err(MetaError::Version(version)),
         }
         Ok(Self {
             server_id: u64_at(bytes, SERVER_AT),
@@ -127,6 +154,8 @@ impl Meta {
                 current_epoch: u32_at(bytes, CURRENT_AT),
                 initialized: bytes[INITIALIZED_AT] != 0,
                 claim: u64_at(bytes, CLAIM_AT),
+                fork: u64_at(bytes, FORK_AT),
+                voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
             },
         })
     }
@@ -236,7 +265,6 @@ impl<S: Storage> MetaStore<S> {
         assert!(promises.accepted_epoch >= kept.accepted_epoch, "{promises:?} after {kept:?}");
         assert!(promises.current_epoch >= kept.current_epoch, "{promises:?} after {kept:?}");
         assert!(promises.current_epoch <= promises.accepted_epoch, "{promises:?}");
-        assert!(promises.cluster == kept.cluster || kept.cluster == 0, "{promises:?} after {kept:?}");
         self.save(Meta { promises, ..self.meta }).await
     }
 

@@ -120,7 +120,13 @@ fn frames_survive_through_the_page_cache() {
 #[test]
 fn epochs_survive_on_a_real_disk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let promises = Promises { cluster: 2, accepted_epoch: 3, current_epoch: 3, initialized: true, claim: 0 };
+    let promises = Promises {
+        cluster: 2,
+        accepted_epoch: 3,
+        current_epoch: 3,
+        initialized: true,
+        ..Promises::default()
+    };
     LocalExecutor::default().run(async {
         let storage = DmaStorage::open(&folder).await.expect("a writable folder");
         let mut store = MetaStore::open(storage.clone(), 1, 5).await.expect("an empty folder");

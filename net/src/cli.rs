@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::server::{self, StartError};
-use crate::tools::{self, LogCommand, SnapshotCommand};
+use crate::tools::{self, FolderCommand, LogCommand, SnapshotCommand};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
 #[derive(Parser)]
@@ -32,6 +32,9 @@ enum Command {
     Import(ImportArgs),
     /// Makes a data folder for another system out of a stopped server's
     Export(ExportArgs),
+    /// Shows which server a stopped server's folder belongs to; makes it another one's
+    #[command(subcommand)]
+    Folder(FolderCommand),
     /// Shows, checks and repairs the log of a stopped server
     #[command(subcommand)]
     Log(LogCommand),
@@ -87,6 +90,7 @@ impl Cli {
                 return Ok(ExitCode::SUCCESS);
             }
             Some(Command::Shell(args)) => return Ok(ringkeeper_shell::run(args)),
+            Some(Command::Folder(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Log(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Snapshot(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Import(args)) => {

@@ -1,15 +1,18 @@
-//! The tools for a stopped server's folder: `ringkeeper log ...` and `ringkeeper snapshot ...`.
+//! The tools for a stopped server's folder: `ringkeeper folder ...`, `ringkeeper log ...` and `ringkeeper snapshot ...`.
 //!
-//! They take the folder's lock, so no server can use it meanwhile. All of them but `log repair` only read. Exit codes:
+//! They take the folder's lock, so no server can use it meanwhile. All of them but `folder adopt` and
+//! `log repair` only read. Exit codes:
 //! 0 for sound or done, 1 for damage that was found (or a repair that needs a choice), 2 for a tool that could not do
 //! its work.
 
 mod folder;
+mod identity;
 mod log;
 mod out;
 mod snapshot;
 
 pub(crate) use folder::command_for;
+pub(crate) use identity::FolderCommand;
 pub(crate) use log::LogCommand;
 pub(crate) use snapshot::SnapshotCommand;
 

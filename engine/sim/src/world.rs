@@ -212,8 +212,13 @@ impl World {
             let epoch = Epoch(if node == b { 1 } else { 2 });
             let id = self.nodes[node].id;
             let disk = &mut self.nodes[node].disk;
-            disk.epochs =
-                Epochs { accepted: epoch, current: epoch, cluster: 7, initialized: true, claim: Zxid::ZERO };
+            disk.epochs = Epochs {
+                accepted: epoch,
+                current: epoch,
+                cluster: 7,
+                initialized: true,
+                ..Epochs::default()
+            };
             for batch in log[..kept].iter().cloned().chain(extra) {
                 self.checker.durable(id, batch.end());
                 disk.push(Operation::Append(batch));

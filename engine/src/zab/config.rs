@@ -94,6 +94,11 @@ pub struct Epochs {
     pub current: Epoch,
     /// Identity of the ensemble, drawn at its first election; 0 while not known.
     pub cluster: u64,
+    /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of one history
+    /// refuse each other.
+    pub fork: u64,
+    /// The voters of the ensemble that the folder belongs to; none while not known.
+    pub voters: ServerSet,
     /// Whether this disk remembers all that the server has ever promised and acknowledged.
     ///
     /// A new disk does not, and the server with it votes for nothing until a leader that a quorum of

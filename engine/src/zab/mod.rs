@@ -98,7 +98,7 @@ pub use message::{
     Vote,
 };
 pub use mutation::Mutation;
-pub use quorum::{Majority, Quorum, ServerSet};
+pub use quorum::{Majority, Quorum, ServerSet, majorities_meet};
 
 use self::core::{Core, Next};
 use election::Election;

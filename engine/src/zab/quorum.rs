@@ -15,6 +15,18 @@ impl ServerSet {
     /// The largest id a set can hold; `myid` goes up to 254.
     pub const ID_MAX: u64 = 255;
 
+    /// The set with these bits, that of server 0 first.
+    #[must_use]
+    pub const fn from_words(words: [u64; 4]) -> Self {
+        Self(words)
+    }
+
+    /// One bit for each server, that of server 0 first.
+    #[must_use]
+    pub const fn words(&self) -> [u64; 4] {
+        self.0
+    }
+
     fn slot(id: ServerId) -> Option<(usize, u64)> {
         let id = u8::try_from(id.0).ok()?;
         Some((usize::from(id / 64), 1 << (id % 64)))
@@ -105,6 +117,16 @@ pub trait Quorum: fmt::Debug + Send {
     }
 }
 
+/// Whether every majority of `before` has a server in common with every majority of `after`. Then no two groups can
+/// decide apart from each other while some servers go by the one list of voters and some by the other.
+#[must_use]
+pub fn majorities_meet(before: &ServerSet, after: &ServerSet) -> bool {
+    let both = before.intersection(after).len();
+    // How many of the servers in both lists a majority needs that prefers the others.
+    let from_both = |of: &ServerSet| (of.len() / 2 + 1).saturating_sub(of.len() - both);
+    from_both(before) + from_both(after) > both
+}
+
 /// More than half of the voters.
 #[derive(Clone, Debug)]
 pub struct Majority {
@@ -155,5 +177,26 @@ mod tests {
         assert!(four.is_quorum(&set(&[1, 2, 4])));
         assert!(four.is_blocking(&set(&[1, 2])));
         assert!(!Majority::new(set(&[1, 2, 3])).is_blocking(&set(&[1])));
+    }
+
+    #[test]
+    fn majorities_of_two_lists_meet_exactly_if_none_of_their_majorities_are_disjoint() {
+        let subsets = |of: u64| (0..1u64 << 5).filter(move |bits| bits & !of == 0);
+        let majority = |of: u64, bits: u64| bits.count_ones() > of.count_ones() / 2;
+        for before in 1..1u64 << 5 {
+            for after in 1..1u64 << 5 {
+                let disjoint = subsets(before)
+                    .filter(|bits| majority(before, *bits))
+                    .any(|one| subsets(after).any(|other| majority(after, other) && one & other == 0));
+                let words = |bits| ServerSet::from_words([bits, 0, 0, 0]);
+                assert_eq!(
+                    majorities_meet(&words(before), &words(after)),
+                    !disjoint,
+                    "{:?} and {:?}",
+                    words(before),
+                    words(after)
+                );
+            }
+        }
     }
 }

@@ -35,7 +35,8 @@ fn promise(epoch: Epoch, current: Epoch, log: LogOutline, serial: u64) -> AckEpo
 
 fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
     let epoch = Epoch(epoch);
-    let epochs = Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true, claim: Zxid::ZERO };
+    let epochs =
+        Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true, ..Epochs::default() };
     Durable { epochs, log: log(ends) }
 }
 

@@ -17,7 +17,15 @@ fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, Me
 fn epochs_survive_a_crash() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
-    let promises = Promises { cluster: 7, accepted_epoch: 5, current_epoch: 4, initialized: true, claim: 9 };
+    let promises = Promises {
+        cluster: 7,
+        fork: 8,
+        voters: [0b1110, 0, 0, 1 << 63],
+        accepted_epoch: 5,
+        current_epoch: 4,
+        initialized: true,
+        claim: 9,
+    };
     block_on(store.promise(accepted(5))).expect("a healthy disk");
     block_on(store.promise(promises)).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
@@ -126,4 +134,55 @@ fn peeking_tells_whose_folder_it_is_and_makes_none() {
     assert_eq!(peek(), None, "the first look has made nothing");
     let store = open(&disk).expect("an empty folder");
     assert_eq!(peek(), Some(*store.meta()));
+}
+
+/// The file of a server alone, as the builds wrote it that knew nothing of voters.
+#[test]
+fn a_folder_of_version_1_is_read_and_written_as_one_of_version_2() {
+    let golden: [u8; 64] = [
+        0x52, 0x4b, 0x4d, 0x45, 0x76, 0x6a, 0xba, 0x51, 0x01, 0x00, 0x40, 0x00, 0x01, 0x00, 0x00,
+        0x00, //
+        0x01, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0xdc, 0x86, 0x36, 0x63, 0x96, 0x06, 0x09,
+        0x13, //
+        0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x44, 0xea, 0x60, 0x41, 0xac, 0xb2, 0xbb,
+        0x10, //
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    ];
+    let mut blocks = vec![0; COPIES * BLOCK_LEN];
+    (0..COPIES).for_each(|copy| put(&mut blocks, copy * BLOCK_LEN, golden));
+    let disk = MemoryDisk::new();
+    block_on(async {
+        let file = disk.storage().create(NAME, WriteMode::Synced).await.expect("a healthy disk");
+        let mut buffer = file.buffer(blocks.len());
+        let bytes: &mut [u8] = buffer.as_mut();
+        bytes.copy_from_slice(&blocks);
+        file.write_at(buffer, 0).await.expect("written");
+        file.datasync().await.expect("synced");
+    });
+    let mut store = block_on(MetaStore::open(disk.storage(), 1, 0)).expect("a folder of ours");
+    let promises = Promises {
+        cluster: 0x1309_0696_6336_86dc,
+        accepted_epoch: 1,
+        current_epoch: 1,
+        initialized: true,
+        ..Promises::default()
+    };
+    assert_eq!(*store.meta(), Meta { server_id: 1, salt: 0x10bb_b2ac_4160_ea44, promises });
+    let promises = Promises { voters: [0b10, 0, 0, 0], ..promises };
+    block_on(store.promise(promises)).expect("a healthy disk");
+    let store = block_on(MetaStore::open(disk.storage(), 1, 0)).expect("a folder of ours");
+    assert_eq!(store.meta().promises, promises);
+}
+
+#[test]
+fn a_later_version_is_named() {
+    let disk = MemoryDisk::new();
+    let meta = *open(&disk).expect("an empty folder").meta();
+    let mut bytes = [0; BLOCK_LEN];
+    put(&mut bytes, 0, meta.encode());
+    put(&mut bytes, VERSION_AT, 3u16.to_le_bytes());
+    put(&mut bytes, LEN_AT, 128u16.to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[COVERED_AT..128]);
+    put(&mut bytes, CHECKSUM_AT, checksum.to_le_bytes());
+    assert!(matches!(Meta::decode(&bytes), Err(MetaError::Version(3))));
 }

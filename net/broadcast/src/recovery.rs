@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary, ServerSet};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReadError, ReplayError, SegmentError};
 use ringkeeper_log::folder::{FolderLock, LockError};
@@ -239,6 +239,8 @@ impl Folder {
             accepted: Epoch(promises.accepted_epoch),
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
+            fork: promises.fork,
+            voters: ServerSet::from_words(promises.voters),
             initialized: promises.initialized,
             claim: Zxid(promises.claim),
         };

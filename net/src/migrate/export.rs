@@ -53,7 +53,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     let folder = Folder::claim(&config)?;
     let draft = Draft::begin(&args.to)?;
     let (seed, salt) = (random()?, random()?);
-    let recovered = executor.run(folder.recover(seed, salt))?;
+    let recovered = executor.run(folder.recover(seed, salt, None))?;
     let (state, epochs) = (recovered.state, recovered.durable.epochs);
     let inside = draft.path().join(VERSION);
     let failed = |source| MigrateError::Target { folder: args.to.clone(), source };

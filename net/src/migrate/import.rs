@@ -156,7 +156,7 @@ impl Target<'_> {
             accepted_epoch: epochs.accepted,
             current_epoch: epochs.current,
             initialized: true,
-            claim: 0,
+            ..Promises::default()
         };
         let failed = |source| MigrateError::Reset { folder: self.log.to_owned(), source };
         meta.promise(promises).await.map_err(|error| failed(error.into()))

@@ -3,6 +3,7 @@
 mod admission;
 mod core_host;
 mod crew;
+mod identity;
 mod inspect;
 mod integrity;
 mod listener;
@@ -18,6 +19,7 @@ use ringkeeper_broadcast::shell::{
     clock, cooperative, executor, framing, log_quota, log_task, peers, preflight, ring, socket, wake,
 };
 
+pub(crate) use identity::{Belongs, Wanted};
 pub(crate) use recovery::{Folder, FolderError};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, run};

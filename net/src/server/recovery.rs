@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary};
+use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary, ServerSet};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
@@ -18,6 +18,7 @@ use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, Zxid};
 
+use super::identity::{IdentityError, Wanted};
 use super::log_task::{LogTask, Restore, mark};
 use super::replay::{self, RestoreError};
 use crate::config::{Config, PeerRole};
@@ -32,6 +33,8 @@ pub(crate) enum FolderError {
     Unusable { folder: PathBuf, source: io::Error },
     #[error("{0}; end that server, or choose another folder with --data-dir")]
     Locked(LockError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error("{folder}: {source}; choose another folder with --data-dir")]
     NotOurs { folder: PathBuf, source: MetaError },
     #[error(
@@ -97,6 +100,8 @@ impl<S: Storage> Restore<S> for TreeRestore {
 
 /// What the folders held.
 pub(crate) struct Recovered {
+    /// The number of the server that the folder belongs to.
+    pub(crate) server_id: u64,
     pub(crate) state: State,
     pub(crate) log: LogTask<DmaStorage, TreeRestore>,
     /// Transactions after the newest snapshot, and the bytes of their batches.
@@ -147,24 +152,44 @@ impl Folder {
     }
 
     /// Reads the newest snapshot and replays the log after it. `seed` and `salt` are secrets that clients cannot guess.
+    /// Whoever runs on the folder says as what; whoever only reads it does not.
     ///
     /// # Errors
-    /// The folder is another server's, its contents are damaged, or the disk fails.
-    pub(crate) async fn recover(&self, seed: u64, salt: u64) -> Result<Recovered, FolderError> {
+    /// The folder is not what is wanted, its contents are damaged, or the disk fails.
+    pub(crate) async fn recover(
+        &self,
+        seed: u64,
+        salt: u64,
+        wanted: Option<&Wanted>,
+    ) -> Result<Recovered, FolderError> {
         let folder = || self.log_dir.clone();
         let repair = || command_for("log repair", &self.data_dir, &self.log_dir);
         let storage = open(&self.log_dir).await?;
         if repair::interrupted(&storage).await.is_ok_and(|guard| guard.is_some()) {
             return Err(FolderError::Interrupted { folder: folder(), command: repair() });
         }
-        let mut meta =
-            MetaStore::open(storage.clone(), self.server_id, salt).await.map_err(|source| match source {
-                MetaError::Corrupt | MetaError::Missing { .. } => {
-                    FolderError::Damaged { folder: folder(), source }
-                }
-                MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
-                source => FolderError::NotOurs { folder: folder(), source },
+        let unusable = |source| match source {
+            MetaError::Corrupt | MetaError::Missing { .. } => {
+                FolderError::Damaged { folder: folder(), source }
+            }
+            MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
+            source => FolderError::NotOurs { folder: folder(), source },
+        };
+        let found = MetaStore::peek(&storage).await.map_err(unusable)?;
+        let mut server_id = self.server_id;
+        if let Some(wanted) = wanted {
+            let adopt = || command_for("folder adopt", &self.data_dir, &self.log_dir);
+            wanted.check(found.as_ref(), folder, adopt)?;
+            server_id = wanted.resolve(found.as_ref()).0;
+        }
+        let mut meta = MetaStore::open(storage.clone(), server_id, salt).await.map_err(unusable)?;
+        if let Some(wanted) = wanted {
+            let recorded = wanted.record(&mut meta).await;
+            recorded.map_err(|failed| FolderError::Unusable {
+                folder: folder(),
+                source: io::Error::other(failed),
             })?;
+        }
         let options = Options {
             segment_size_bytes: self.segment_size_bytes,
             write_mode: self.write_mode,
@@ -245,6 +270,8 @@ impl Folder {
             accepted: Epoch(promises.accepted_epoch),
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
+            fork: promises.fork,
+            voters: ServerSet::from_words(promises.voters),
             initialized: promises.initialized,
             claim: Zxid(promises.claim),
         };
@@ -255,7 +282,7 @@ impl Folder {
             source: std::io::Error::other(failed),
         })?;
         let log = LogTask { wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
-        Ok(Recovered { state, log, txns: restored.txns, bytes: restored.bytes, damage, durable })
+        Ok(Recovered { server_id, state, log, txns: restored.txns, bytes: restored.bytes, damage, durable })
     }
 }
 

@@ -228,7 +228,7 @@ impl Facts {
             ("maxSessionTimeout", config.max_session_timeout().to_string()),
             ("clientPortListenBacklog", config.client_backlog.to_string()),
             // ZooKeeper's server alone calls itself 0 here.
-            ("serverId", config.my_id.unwrap_or(0).to_string()),
+            ("serverId", config.own_server().map_or(0, |own| own.id).to_string()),
         ];
         if let Some(own) = config.own_server() {
             pairs.extend([

@@ -26,6 +26,7 @@ use super::core_host::CoreHost;
 use super::crew;
 use super::executor::{executor, keep_awake};
 use super::framing::LogFrames;
+use super::identity::Wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::integrity::{Integrity, Scrubber};
 use super::log_quota::LogQuota;
@@ -167,14 +168,16 @@ struct Accepted {
 impl Server {
     /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { config, folder, socket, quorum_socket, requests, placement } = self;
+        let Self { mut config, folder, socket, quorum_socket, requests, placement } = self;
         let clock = Clock::start();
         let ports = [Some(&socket), quorum_socket.as_ref()].into_iter().flatten();
         let ports = ports.map(|port| listener::handle(port, config.client_socket()));
         let ports = ports.collect::<Result<Vec<_>, _>>()?;
         keep_awake();
         let seed = u64::from_le_bytes(random()?);
-        let recovered = folder.recover(seed, u64::from_le_bytes(random()?)).await?;
+        let wanted = Wanted::of(&config);
+        let recovered = folder.recover(seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
+        config.my_id = Some(recovered.server_id);
         let view = Arc::new(recovered.state.clone());
         let node = Node::new(
             replica_settings(&config)?,

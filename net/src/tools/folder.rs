@@ -53,6 +53,8 @@ pub(super) struct Folder {
     pub(super) log: DmaStorage,
     pub(super) snapshots: Snapshots<DmaStorage>,
     pub(super) options: Options,
+    /// Whose folder it is.
+    pub(super) meta: Meta,
     /// The configuration names other servers of the ensemble.
     pub(super) has_peers: bool,
     /// A repair was begun and not finished.
@@ -96,6 +98,7 @@ impl Folder {
             log,
             snapshots,
             options,
+            meta,
             has_peers,
             interrupted,
             gone_until: gone_until.filter(|_| !interrupted),

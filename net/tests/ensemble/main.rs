@@ -16,3 +16,4 @@ mod load;
 mod partitions;
 mod serving;
 mod sessions;
+mod slips;

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use ringkeeper_engine::node::Framing;
 use ringkeeper_engine::replica::SealedBatch;
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary, Message};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary, Message, ServerSet};
 use ringkeeper_log::Reader;
 use ringkeeper_log::error::{AppendError, SegmentError, TruncateError};
 use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
@@ -197,6 +197,8 @@ impl Log {
             accepted: Epoch(promises.accepted_epoch),
             current: Epoch(promises.current_epoch),
             cluster: promises.cluster,
+            fork: promises.fork,
+            voters: ServerSet::from_words(promises.voters),
             initialized: promises.initialized,
             claim: Zxid(promises.claim),
         };
@@ -426,6 +428,8 @@ impl LogTask {
             Command::Promise(epochs) => {
                 let promises = Promises {
                     cluster: epochs.cluster,
+                    fork: epochs.fork,
+                    voters: epochs.voters.words(),
                     accepted_epoch: epochs.accepted.0,
                     current_epoch: epochs.current.0,
                     initialized: epochs.initialized,

@@ -683,6 +683,8 @@ pub fn mark(position: Position) -> LogMark {
 fn promises(epochs: &Epochs) -> Promises {
     Promises {
         cluster: epochs.cluster,
+        fork: epochs.fork,
+        voters: epochs.voters.words(),
         accepted_epoch: epochs.accepted.0,
         current_epoch: epochs.current.0,
         initialized: epochs.initialized,

@@ -1,0 +1,185 @@
+//! Whether a folder is what its server is about to be started as.
+//!
+//! A member that runs alone begins an epoch of its own. Put back into its ensemble it would have the newest
+//! history, and what the others had acknowledged meanwhile would be cut off. So a folder remembers its ensemble's
+//! voters, and what does not fit them is refused, with the command that does it on purpose.
+
+use std::path::PathBuf;
+
+use ringkeeper_engine::zab::{ServerSet, majorities_meet};
+use ringkeeper_log::error::FatalError;
+use ringkeeper_log::meta::{Meta, MetaStore, Promises};
+use ringkeeper_log::storage::Storage;
+use ringkeeper_wire::ServerId;
+
+use crate::config::{Config, PeerRole};
+
+/// The number of a server alone whose folder has none yet.
+const ALONE: u64 = 1;
+
+/// What a server is started as.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Its number; a server alone goes by the one of its folder.
+    id: Option<u64>,
+    /// Those of the ensemble; none for a server alone.
+    voters: ServerSet,
+}
+
+/// A folder that belongs to something else.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdentityError {
+    #[error(
+        "{folder} belongs to {is}, and is started as server {wanted} (myid says so): the server would answer for \
+         promises that another one made; give server {wanted} a folder of its own, the ensemble fills an empty one"
+    )]
+    OtherMember { folder: PathBuf, is: String, wanted: u64 },
+    #[error(
+        "{folder} belongs to {is}, and is started as a server alone: what the other members acknowledge meanwhile \
+         would be missing here, and would be lost if the folder went back to them; start it with the ensemble's \
+         configuration (--config), or make it a server alone for good with `{command}`"
+    )]
+    Alone { folder: PathBuf, is: String, command: String },
+    #[error(
+        "{folder} belongs to {is}, and is started as a member of {wanted}: a majority of the one knows nothing of \
+         a majority of the other, so what either acknowledges could be lost; add or remove one server at a time, \
+         or do it at once, with all servers stopped, by `ringkeeper folder adopt --config` with the file of each"
+    )]
+    OtherVoters { folder: PathBuf, is: String, wanted: String },
+}
+
+impl Wanted {
+    /// What the configuration says.
+    pub(crate) fn of(config: &Config) -> Self {
+        let voters = config.servers.iter().filter(|server| server.role == PeerRole::Participant);
+        Self { id: config.my_id, voters: voters.map(|server| ServerId(server.id)).collect() }
+    }
+
+    /// The number and the voters of the server that runs on a folder that says `meta`.
+    pub(crate) fn resolve(&self, meta: Option<&Meta>) -> (u64, ServerSet) {
+        let id = self.id.or_else(|| meta.map(|meta| meta.server_id)).unwrap_or(ALONE);
+        let alone = [ServerId(id)].into_iter().collect();
+        (id, if self.voters.is_empty() { alone } else { self.voters })
+    }
+
+    /// Whether a folder that says `meta` can be used as it is; `command` would make it what is wanted.
+    ///
+    /// # Errors
+    /// It belongs to something else.
+    pub(crate) fn check(
+        &self,
+        meta: Option<&Meta>,
+        folder: impl FnOnce() -> PathBuf,
+        command: impl FnOnce() -> String,
+    ) -> Result<(), IdentityError> {
+        let Some(meta) = meta else { return Ok(()) };
+        let (id, wanted) = self.resolve(Some(meta));
+        let is = Belongs(meta);
+        if id != meta.server_id {
+            return Err(IdentityError::OtherMember { folder: folder(), is: is.to_string(), wanted: id });
+        }
+        let voters = ServerSet::from_words(meta.promises.voters);
+        if voters.is_empty() || is_new(&meta.promises) || majorities_meet(&voters, &wanted) {
+            return Ok(());
+        }
+        let (folder, is) = (folder(), is.to_string());
+        Err(if self.voters.is_empty() {
+            IdentityError::Alone { folder, is, command: command() }
+        } else {
+            IdentityError::OtherVoters { folder, is, wanted: ensemble_of(&wanted) }
+        })
+    }
+
+    /// Has the folder remember what it is used as.
+    ///
+    /// # Errors
+    /// The disk fails, or is full.
+    pub(crate) async fn record<S: Storage>(&self, store: &mut MetaStore<S>) -> Result<(), FatalError> {
+        let (_, voters) = self.resolve(Some(store.meta()));
+        store.promise(Promises { voters: voters.words(), ..store.meta().promises }).await
+    }
+}
+
+/// Nothing has ever been promised with this folder, so nothing rests on it.
+fn is_new(promises: &Promises) -> bool {
+    promises.accepted_epoch == 0 && promises.cluster == 0
+}
+
+/// Whose folder it is, for a sentence.
+pub(crate) struct Belongs<'a>(pub(crate) &'a Meta);
+
+impl std::fmt::Display for Belongs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let id = self.0.server_id;
+        let voters = ServerSet::from_words(self.0.promises.voters);
+        if voters.is_empty() {
+            write!(f, "server {id} (of which ensemble is not known)")
+        } else if voters.iter().eq([ServerId(id)]) {
+            write!(f, "server {id}, alone")
+        } else {
+            write!(f, "member {id} of {}", ensemble_of(&voters))
+        }
+    }
+}
+
+/// `an ensemble of the servers 1, 2 and 3`.
+pub(crate) fn ensemble_of(voters: &ServerSet) -> String {
+    let ids: Vec<_> = voters.iter().map(|id| id.to_string()).collect();
+    match ids.split_last() {
+        Some((last, [])) => format!("an ensemble of server {last}"),
+        Some((last, rest)) => format!("an ensemble of the servers {} and {last}", rest.join(", ")),
+        None => "no ensemble".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(server_id: u64, voters: &[u64], accepted_epoch: u32) -> Meta {
+        let voters: ServerSet = voters.iter().copied().map(ServerId).collect();
+        let cluster = u64::from(accepted_epoch);
+        let promises = Promises { voters: voters.words(), accepted_epoch, cluster, ..Promises::default() };
+        Meta { server_id, salt: 0, promises }
+    }
+
+    fn check(id: Option<u64>, voters: &[u64], folder: &Meta) -> Result<(), String> {
+        let wanted = Wanted { id, voters: voters.iter().copied().map(ServerId).collect() };
+        let checked = wanted.check(Some(folder), || "F".into(), || "C".to_owned());
+        checked.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_is_used_as_what_it_is() {
+        assert_eq!(check(None, &[], &meta(1, &[1], 7)), Ok(()));
+        assert_eq!(check(None, &[], &meta(2, &[2], 7)), Ok(()), "a server alone goes by its folder");
+        assert_eq!(check(Some(2), &[1, 2, 3], &meta(2, &[1, 2, 3], 7)), Ok(()));
+    }
+
+    #[test]
+    fn a_members_folder_is_not_started_alone_nor_under_another_number_nor_in_another_ensemble() {
+        let folder = meta(2, &[1, 2, 3], 7);
+        let alone = check(None, &[], &folder).expect_err("a member");
+        assert!(
+            alone.starts_with(
+                "F belongs to member 2 of an ensemble of the servers 1, 2 and 3, and is started as a server alone"
+            ),
+            "{alone}"
+        );
+        let other = check(Some(3), &[1, 2, 3], &folder).expect_err("another number");
+        assert!(other.contains("is started as server 3"), "{other}");
+        let grown = check(Some(2), &[1, 2, 3, 4, 5], &folder).expect_err("two more");
+        assert!(grown.contains("a member of an ensemble of the servers 1, 2, 3, 4 and 5"), "{grown}");
+        assert!(check(Some(2), &[2, 7, 8], &folder).is_err(), "two of three are others");
+        assert!(check(Some(1), &[1, 2, 3], &meta(1, &[1], 7)).is_err(), "the two others could do without it");
+    }
+
+    #[test]
+    fn one_voter_may_be_added_or_removed_and_what_nothing_rests_on_is_free() {
+        let folder = meta(2, &[1, 2, 3], 7);
+        assert_eq!(check(Some(2), &[1, 2, 3, 4], &folder), Ok(()));
+        assert_eq!(check(Some(2), &[1, 2], &folder), Ok(()));
+        assert_eq!(check(None, &[], &meta(1, &[1, 2, 3], 0)), Ok(()), "it has promised nothing");
+        assert_eq!(check(None, &[], &meta(1, &[], 7)), Ok(()), "made before voters were remembered");
+    }
+}

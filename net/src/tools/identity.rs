@@ -1,0 +1,140 @@
+//! `ringkeeper folder`: which server a stopped server's folder belongs to, and making it another one's on purpose.
+
+use clap::{Args, Subcommand};
+use ringkeeper_engine::zab::ServerSet;
+use ringkeeper_log::meta::{Meta, MetaStore, Promises};
+use ringkeeper_wire::ServerId;
+use serde_json::json;
+
+use super::folder::{Folder, FolderArgs};
+use super::out::{Out, hex};
+use super::{Finding, ToolError, run};
+use crate::server::{Belongs, Wanted};
+
+/// The tools for a folder as a whole.
+#[derive(Subcommand)]
+pub(crate) enum FolderCommand {
+    /// Shows which server and ensemble the folder belongs to, and the epochs it has promised
+    Show(ShowArgs),
+    /// Makes the folder that of a server alone, or with --config that of a member of the ensemble in there
+    Adopt(AdoptArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct AdoptArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// Does it; without this, it is only shown
+    #[arg(long)]
+    yes: bool,
+}
+
+impl FolderCommand {
+    /// Does what it says.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn run(self) -> Result<Finding, ToolError> {
+        match self {
+            Self::Show(args) => run(show(args)),
+            Self::Adopt(args) => run(adopt(args)),
+        }
+    }
+}
+
+async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
+    let folder = Folder::open_settled(&args.folder).await?;
+    let meta = &folder.meta;
+    let Promises { cluster, fork, accepted_epoch, current_epoch, initialized, claim, .. } = meta.promises;
+    let mut out = Out::new(args.folder.json);
+    out.line(format_args!("{} belongs to {}", folder.log_dir.display(), Belongs(meta)))?;
+    out.line(format_args!("epochs: accepted {accepted_epoch}, current {current_epoch}"))?;
+    if claim > 0 {
+        out.line(format_args!("damaged: the log went up to {}, and has to be brought back", hex(claim)))?;
+    }
+    let voters: Vec<_> = ServerSet::from_words(meta.promises.voters).iter().map(|id| id.0).collect();
+    out.object(|| {
+        json!({
+            "server": meta.server_id,
+            "voters": voters,
+            "ensemble": hex(cluster),
+            "fork": hex(fork),
+            "accepted_epoch": accepted_epoch,
+            "current_epoch": current_epoch,
+            "initialized": initialized,
+            "claim": hex(claim),
+        })
+    })?;
+    out.flush()?;
+    Ok(Finding::Sound)
+}
+
+async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
+    let wanted = Wanted::of(&args.folder.config()?);
+    let folder = Folder::open_settled(&args.folder).await?;
+    let meta = &folder.meta;
+    let (id, voters) = wanted.resolve(Some(meta));
+    let is = Belongs(meta);
+    if id != meta.server_id {
+        return Err(ToolError::Refused(format!(
+            "{} belongs to {is}, not to server {id}: what a server has promised is no other one's; begin with an \
+             empty folder, the ensemble fills it",
+            folder.log_dir.display()
+        )));
+    }
+    let mut out = Out::new(args.folder.json);
+    if meta.promises.voters == voters.words() {
+        out.line(format_args!("{} belongs to {is} already", folder.log_dir.display()))?;
+        out.flush()?;
+        return Ok(Finding::Sound);
+    }
+    let promises = adopted(meta, voters)?;
+    let becomes = Meta { promises, ..*meta };
+    out.line(format_args!("{} belongs to {is}", folder.log_dir.display()))?;
+    out.line(format_args!("it becomes that of {}", Belongs(&becomes)))?;
+    out.line(consequences(meta.server_id, &voters))?;
+    if !args.yes {
+        out.line("nothing was changed: add --yes to do it")?;
+        out.flush()?;
+        return Ok(Finding::Damaged);
+    }
+    let failed = |source| ToolError::Meta { folder: folder.log_dir.clone(), source };
+    let mut store = MetaStore::open(folder.log.clone(), id, meta.salt).await.map_err(failed)?;
+    let written = store.promise(promises).await;
+    written.map_err(|error| ToolError::Refused(format!("{}: {error}", folder.log_dir.display())))?;
+    out.line("done")?;
+    out.object(|| json!({ "server": id, "voters": voters.iter().map(|id| id.0).collect::<Vec<_>>() }))?;
+    out.flush()?;
+    Ok(Finding::Sound)
+}
+
+/// What the folder says afterwards. A server alone begins a fork: its history must not mix with the other members'.
+fn adopted(meta: &Meta, voters: ServerSet) -> Result<Promises, ToolError> {
+    let voters_words = voters.words();
+    if !is_alone(meta.server_id, &voters) {
+        return Ok(Promises { voters: voters_words, ..meta.promises });
+    }
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| ToolError::Executor(format!("no random bytes: {error}")))?;
+    Ok(Promises { voters: voters_words, fork: u64::from_le_bytes(bytes).max(1), ..meta.promises })
+}
+
+fn is_alone(id: u64, voters: &ServerSet) -> bool {
+    voters.iter().eq([ServerId(id)])
+}
+
+fn consequences(id: u64, voters: &ServerSet) -> &'static str {
+    if is_alone(id, voters) {
+        "what the other members have acknowledged and this folder lacks is not in it, and from now on they refuse \
+         it: to come back as a member it has to be emptied"
+    } else {
+        "members that go by another list can acknowledge writes that those of this list never see: stop all \
+         servers, and give every one of them the same list, before any is started"
+    }
+}
