@@ -5,12 +5,28 @@ _list:
     @just --list --unsorted
 
 # Formatting, lints and documentation of all crates; changes no source
-check:
+check: paths
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
     # As they ship: the simulator switches features on that they do not have by themselves.
     cargo clippy -p ringkeeper -p ringkeeper-client --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+# Files that the documents name exist
+[private]
+paths:
+    #!/usr/bin/env bash
+    status=0
+    for document in $(git ls-files '*.md' ':!results/*'); do
+        for path in $(grep -oE '`[[:alnum:]_.-]+(/[[:alnum:]_.-]+)+`' "$document" | tr -d '`' | sort -u); do
+            case "$path" in ./* | results/* | target/*) continue ;; esac
+            if ! [ -e "$path" ] && ! [ -e "$(dirname "$document")/$path" ]; then
+                echo "$document names $path, which does not exist" >&2
+                status=1
+            fi
+        done
+    done
+    exit $status
 
 # All tests that need Rust alone
 test:

@@ -19,6 +19,9 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab;
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::admission::{Admission, Admitted};
 use super::clock::Clock;
@@ -115,15 +118,16 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     executor.run(Server { config, folder, socket, quorum_socket, requests, placement }.serve())
 }
 
+/// Logs to standard error what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
 fn init_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,glommio=warn"));
-    // Fails only if a subscriber is installed already, which then does the work.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let wanted = std::env::var("RUST_LOG").ok().and_then(|wanted| wanted.parse().ok());
+    let usual = || Targets::new().with_default(LevelFilter::INFO).with_target("glommio", LevelFilter::WARN);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-        .try_init();
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+    let subscriber = tracing_subscriber::registry().with(wanted.unwrap_or_else(usual)).with(lines);
+    // Fails only if a subscriber is installed already, which then does the work.
+    let _ = subscriber.try_init();
 }
 
 fn core_placement(placement: &Placement) -> glommio::Placement {
