@@ -10,7 +10,7 @@ check: paths
     cargo clippy --workspace --all-targets --locked -- -D warnings
     # As they ship: the simulator switches features on that they do not have by themselves.
     cargo clippy -p ringkeeper -p ringkeeper-client --all-targets --locked -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --document-private-items --locked --quiet
 
 # Files that the documents name exist
 [private]
