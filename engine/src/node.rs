@@ -9,28 +9,16 @@
 
 use std::sync::Arc;
 
+use ringkeeper_frame::Framer;
 use ringkeeper_wire::Zxid;
 
 use crate::message::{ShardId, ToShard, Turn};
-use crate::replica::{self, Now, Replica, ReplicaSettings, SealedBatch};
+use crate::replica::{self, Now, Replica, ReplicaSettings};
 use crate::state::State;
-use crate::zab::{self, Batch, Effects, Input, LogMark, Status, Zab};
+use crate::zab::{self, Batch, Effects, Input, LogPosition, Status, Zab};
 
 /// Full batches that may wait for a leader's own log; more is proposed once it has caught up.
 const FULL_BATCHES_MAX: usize = 8;
-
-/// How batches become frames of the log. The bytes sent to peers are the bytes logged, so whoever owns the log's
-/// format owns this.
-pub trait Framing {
-    /// The frame of a batch that continues the frame with checksum `previous` (0: none).
-    fn frame(&mut self, batch: &SealedBatch<'_>, previous: u32) -> Batch;
-
-    /// The payload of a frame: checked, since it may come from the network.
-    ///
-    /// # Errors
-    /// The bytes are no frame, or not this batch's.
-    fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String>;
-}
 
 /// What the shell has to do, in order.
 #[derive(Clone, Debug)]
@@ -65,7 +53,7 @@ pub enum Effect {
 pub struct Node {
     replica: Replica,
     zab: Zab,
-    framing: Box<dyn Framing>,
+    framer: Framer,
     /// Clients are served in the current status.
     serves: bool,
     /// States that were asked for with [`Effect::Rebuild`] and have not come. Until the last one has, the replica
@@ -87,12 +75,11 @@ impl Node {
         config: zab::Config,
         durable: zab::Durable,
         seed: u64,
-        framing: Box<dyn Framing>,
     ) -> Self {
         Self {
             replica: Replica::new(settings, state),
             zab: Zab::new(config, durable, seed),
-            framing,
+            framer: Framer::default(),
             serves: false,
             rebuilds: 0,
             deferred: Vec::new(),
@@ -110,7 +97,7 @@ impl Node {
     /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now. After a
     /// start, the state holds all of the log, of which the end may not be committed yet.
     #[must_use]
-    pub fn snapshot(&self) -> Option<(Arc<State>, LogMark)> {
+    pub fn snapshot(&self) -> Option<(Arc<State>, LogPosition)> {
         let state = self.committed();
         let mark = self.zab.snapshot_mark(state.last_zxid())?;
         Some((Arc::clone(state), mark))
@@ -205,7 +192,7 @@ impl Node {
             Some(sealed.first),
             "replica and broadcast agree on the next zxid"
         );
-        let batch = self.framing.frame(&sealed, self.zab.last().checksum);
+        let batch = self.framer.batch(sealed.first, sealed.last, sealed.payload, self.zab.last().checksum);
         self.broadcast(now, Input::Propose(batch));
     }
 
@@ -304,9 +291,9 @@ impl Node {
     /// A batch goes into the log: the leader's own was executed when it was prepared, another's is executed now.
     fn execute(&mut self, batch: &Batch) {
         if batch.last() > self.replica.last_executed() {
-            let executed = self
-                .framing
-                .payload(batch)
+            let executed = batch
+                .payload()
+                .map_err(|error| error.to_string())
                 .and_then(|payload| self.replica.append(payload).map_err(|error| error.to_string()));
             if let Err(reason) = executed {
                 self.effects.push(Effect::Broken(format!("{batch:?}: {reason}")));

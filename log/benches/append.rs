@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use glommio::{LocalExecutorBuilder, Placement};
 use ringkeeper_log::Identity;
 use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::storage::{BLOCK_LEN, WriteMode};
-use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::{Epoch, Zxid};
 use rkyv::util::AlignedVec;
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
@@ -157,7 +159,7 @@ impl Raw {
 
 struct Log {
     wal: Wal<DmaStorage>,
-    next: Position,
+    next: LogPosition,
     payload: Vec<u8>,
 }
 
@@ -167,18 +169,18 @@ impl Log {
         let storage = DmaStorage::open(folder).await.expect("a writable folder");
         let options = Options { write_mode, ..Options::new(Identity { owner: [0; 32], salt: 1 }) };
         let (wal, _) = Wal::open(storage, options, |_| Ok(())).await.expect("an empty folder");
-        Self { wal, next: Position::default(), payload: Vec::new() }
+        Self { wal, next: LogPosition::default(), payload: Vec::new() }
     }
 
     /// A frame with the next batch; encoding it is the leader's work and not measured here.
     fn frame(&mut self, batch: usize) -> AlignedBuf {
-        let first_zxid = if self.next.zxid == 0 { (1 << 32) | 1 } else { self.next.zxid + 1 };
-        let last_zxid = first_zxid + batch as u64 - 1;
+        let first_zxid = Zxid(self.next.zxid.0.max(1 << 32) + 1);
+        let last_zxid = Zxid(first_zxid.0 + batch as u64 - 1);
         self.payload.resize(batch * RECORD_LEN, 7);
         let mut frame = AlignedBuf::new();
-        let meta = Meta { epoch: 1, first_zxid, last_zxid };
+        let meta = Meta { epoch: Epoch(1), first_zxid, last_zxid };
         let checksum = encode(meta, &self.payload, self.next.checksum, &mut frame).expect("fitting zxids");
-        self.next = Position { zxid: last_zxid, checksum };
+        self.next = LogPosition { zxid: last_zxid, checksum };
         frame
     }
 }

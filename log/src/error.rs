@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ringkeeper_wire::Zxid;
 use thiserror::Error;
 
 use crate::frame::{Checksum, FrameError};
@@ -83,18 +84,18 @@ pub enum AppendError {
         needed_bytes: u64,
     },
     /// A frame's zxids do not continue the log. Nothing was appended.
-    #[error("batch begins with zxid {first_zxid:#x}, the log ends with {last_zxid:#x}")]
+    #[error("batch begins with zxid {first_zxid}, the log ends with {last_zxid}")]
     Order {
         /// The last zxid before the frame.
-        last_zxid: u64,
+        last_zxid: Zxid,
         /// The frame's first one.
-        first_zxid: u64,
+        first_zxid: Zxid,
     },
     /// A frame continues another frame than the one before it. Nothing was appended.
-    #[error("batch with zxid {first_zxid:#x} continues checksum {found}, the log ends with {expected}")]
+    #[error("batch with zxid {first_zxid} continues checksum {found}, the log ends with {expected}")]
     Chain {
         /// The frame's first zxid.
-        first_zxid: u64,
+        first_zxid: Zxid,
         /// Checksum of the frame before it.
         expected: Checksum,
         /// The one it names.
@@ -130,18 +131,18 @@ pub enum TruncateError {
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// The zxid is inside a batch, or unknown to this history.
-    #[error("no batch of the log ends with zxid {zxid:#x}")]
+    #[error("no batch of the log ends with zxid {zxid}")]
     NotABoundary {
         /// What was asked for.
-        zxid: u64,
+        zxid: Zxid,
     },
     /// The log up to there is purged.
-    #[error("cannot cut after zxid {zxid:#x}: the log begins after {after_zxid:#x}")]
+    #[error("cannot cut after zxid {zxid}: the log begins after {after_zxid}")]
     Purged {
         /// What was asked for.
-        zxid: u64,
+        zxid: Zxid,
         /// The last zxid before the log's first frame.
-        after_zxid: u64,
+        after_zxid: Zxid,
     },
     /// The log could not be read.
     #[error(transparent)]
@@ -157,7 +158,7 @@ impl From<FatalError> for TruncateError {
 /// Damage to what was durable once.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{file} is damaged at offset {offset}: transactions after zxid {after_zxid:#x} up to {until_zxid:#x} are lost or unreadable"
+    "{file} is damaged at offset {offset}: transactions after zxid {after_zxid} up to {until_zxid} are lost or unreadable"
 )]
 pub struct Corruption {
     /// Name of the file in the log's folder.
@@ -165,9 +166,9 @@ pub struct Corruption {
     /// Offset of the frames that are not as they were written: of the group that holds them, or of the segment's header.
     pub offset: u64,
     /// The last zxid that is sound.
-    pub after_zxid: u64,
+    pub after_zxid: Zxid,
     /// The last zxid that is known to have been durable and is not sound.
-    pub until_zxid: u64,
+    pub until_zxid: Zxid,
 }
 
 /// Why the log cannot be read.
@@ -188,12 +189,12 @@ pub enum ReadError {
         source: Arc<io::Error>,
     },
     /// The log does not go back so far.
-    #[error("zxid {zxid:#x} is purged: the log begins after {after_zxid:#x}")]
+    #[error("zxid {zxid} is purged: the log begins after {after_zxid}")]
     Purged {
         /// What was asked for.
-        zxid: u64,
+        zxid: Zxid,
         /// The last zxid before the log's first frame.
-        after_zxid: u64,
+        after_zxid: Zxid,
     },
 }
 
@@ -248,12 +249,12 @@ pub enum OpenError {
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// The caller's replay refused a frame.
-    #[error("replaying zxids {first_zxid:#x} to {last_zxid:#x}: {source}")]
+    #[error("replaying zxids {first_zxid} to {last_zxid}: {source}")]
     Replay {
         /// The frame's first zxid.
-        first_zxid: u64,
+        first_zxid: Zxid,
         /// The frame's last zxid.
-        last_zxid: u64,
+        last_zxid: Zxid,
         /// The caller's reason.
         source: ReplayError,
     },

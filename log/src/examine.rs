@@ -17,13 +17,16 @@ mod walk;
 use std::fmt;
 use std::ops::ControlFlow;
 
+use ringkeeper_wire::Zxid;
+
 use crate::error::OpenError;
+use crate::frame::LogPosition;
 use crate::frame::{Frame, FrameError};
 use crate::group::Home;
 use crate::recover::{self, Recovered};
 use crate::segment::{Identity, file_name};
 use crate::storage::Storage;
-use crate::wal::{Options, Position};
+use crate::wal::Options;
 use walk::Walk;
 
 /// What a file of the log is to the log.
@@ -64,9 +67,9 @@ pub struct Segment {
     /// What it is.
     pub role: Role,
     /// The last zxid before it, as far as that is known.
-    pub after_zxid: u64,
+    pub after_zxid: Zxid,
     /// The last zxid in it that can be read; `after_zxid` if there is none.
-    pub last_zxid: u64,
+    pub last_zxid: Zxid,
     /// Groups that can be read.
     pub groups: u64,
     /// Frames that can be read.
@@ -120,15 +123,15 @@ pub struct Damage {
     /// What is wrong there.
     pub fault: Fault,
     /// The last zxid that is sound in front of it.
-    pub after_zxid: u64,
+    pub after_zxid: Zxid,
     /// The last zxid that is lost by it; `after_zxid` if none is.
-    pub until_zxid: u64,
+    pub until_zxid: Zxid,
 }
 
 impl Damage {
     /// Whether transactions are lost by it.
     #[must_use]
-    pub const fn loses(&self) -> bool {
+    pub fn loses(&self) -> bool {
         self.until_zxid > self.after_zxid
     }
 }
@@ -136,9 +139,9 @@ impl Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, offset, fault, after_zxid, until_zxid } = self;
-        write!(f, "{file} at offset {offset}, after zxid {after_zxid:#x}: {fault}; ")?;
+        write!(f, "{file} at offset {offset}, after zxid {after_zxid}: {fault}; ")?;
         if self.loses() {
-            write!(f, "transactions after zxid {after_zxid:#x} up to {until_zxid:#x} are lost here")
+            write!(f, "transactions after zxid {after_zxid} up to {until_zxid} are lost here")
         } else {
             f.write_str("no transaction is lost here")
         }
@@ -149,9 +152,9 @@ impl fmt::Display for Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// What its first frame continues.
-    pub after: Position,
+    pub after: LogPosition,
     /// Its end.
-    pub last: Position,
+    pub last: LogPosition,
 }
 
 /// What was found.
@@ -164,7 +167,7 @@ pub struct Examination {
     /// The history, without what is lost. The first begins where the log begins.
     pub fragments: Vec<Fragment>,
     /// The last zxid of which anything is known.
-    pub last_known_zxid: u64,
+    pub last_known_zxid: Zxid,
     /// What a server that opens the log finds, or why it refuses.
     pub verdict: Result<Recovered, OpenError>,
 }
@@ -172,7 +175,7 @@ pub struct Examination {
 impl Examination {
     /// Where the log begins.
     #[must_use]
-    pub fn base(&self) -> Position {
+    pub fn base(&self) -> LogPosition {
         self.fragments.first().map(|first| first.after).unwrap_or_default()
     }
 }

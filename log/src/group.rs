@@ -21,8 +21,10 @@
 //! - `after zxid` is the last zxid before the group.
 //! - A group of no frames is a seal: it only claims what is durable.
 
+use ringkeeper_wire::Zxid;
+
+use crate::frame::layout::{put, u16_at, u32_at, u64_at};
 use crate::frame::{self, Checksum, FRAME_ALIGN, Frame, FrameError};
-use crate::layout::{put, u16_at, u32_at, u64_at};
 
 pub(crate) const HEADER_LEN: usize = RESERVED_AT + 4;
 
@@ -60,7 +62,7 @@ pub(crate) struct GroupHeader {
     pub(crate) home: Home,
     pub(crate) number: u64,
     pub(crate) durable: u64,
-    pub(crate) after_zxid: u64,
+    pub(crate) after_zxid: Zxid,
     pub(crate) frames: u32,
     /// Bytes from the header's end to the end of the last frame.
     pub(crate) body_len: u32,
@@ -77,7 +79,7 @@ impl GroupHeader {
         put(&mut out, DURABLE_AT, self.durable.to_le_bytes());
         put(&mut out, SEGMENT_AT, self.home.segment.to_le_bytes());
         put(&mut out, SALT_AT, self.home.salt.to_le_bytes());
-        put(&mut out, AFTER_ZXID_AT, self.after_zxid.to_le_bytes());
+        put(&mut out, AFTER_ZXID_AT, self.after_zxid.0.to_le_bytes());
         put(&mut out, BODY_LEN_AT, self.body_len.to_le_bytes());
         let checksum = crc32c::crc32c(&out[COVERED_AT..]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
@@ -96,7 +98,7 @@ impl GroupHeader {
             home,
             number: u64_at(bytes, NUMBER_AT),
             durable: u64_at(bytes, DURABLE_AT),
-            after_zxid: u64_at(bytes, AFTER_ZXID_AT),
+            after_zxid: Zxid(u64_at(bytes, AFTER_ZXID_AT)),
             frames: u32_at(bytes, FRAMES_AT),
             body_len: u32_at(bytes, BODY_LEN_AT),
         })
@@ -117,7 +119,7 @@ pub(crate) const fn padded(len: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tip {
     /// Last zxid.
-    pub(crate) zxid: u64,
+    pub(crate) zxid: Zxid,
     /// Checksum of the frame that holds it.
     pub(crate) checksum: Checksum,
     /// Number of the last group or segment header.
@@ -141,7 +143,12 @@ pub(crate) enum Damage {
 
 impl Tip {
     /// The end of the history after a group, all of whose frames are checked: all, or those up to zxid `until`.
-    pub(crate) fn check(self, header: &GroupHeader, body: &[u8], until: Option<u64>) -> Result<Self, Damage> {
+    pub(crate) fn check(
+        self,
+        header: &GroupHeader,
+        body: &[u8],
+        until: Option<Zxid>,
+    ) -> Result<Self, Damage> {
         if header.number <= self.number || header.after_zxid != self.zxid {
             return Err(Damage::Stray);
         }

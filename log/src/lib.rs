@@ -51,9 +51,7 @@ pub mod dma;
 pub mod error;
 pub mod examine;
 pub mod folder;
-pub mod frame;
 mod group;
-mod layout;
 pub mod memory;
 pub mod meta;
 mod read_ahead;
@@ -72,6 +70,8 @@ pub mod wal;
 
 pub use reader::Reader;
 pub use recover::{Recovered, Tail};
+/// Frames, batches and positions, as engine and log know them.
+pub use ringkeeper_frame as frame;
 pub use scrub::Scrub;
 pub use segment::{IDENTITY_LEN, Identity};
 pub use upkeep::Upkeep;

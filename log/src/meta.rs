@@ -23,10 +23,11 @@
 use std::io;
 use std::rc::Rc;
 
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use thiserror::Error;
 
 use crate::error::FatalError;
-use crate::layout::{put, u16_at, u32_at, u64_at};
+use crate::frame::layout::{put, u16_at, u32_at, u64_at};
 use crate::segment::{IDENTITY_LEN, Identity, sequence_of};
 use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
@@ -79,20 +80,20 @@ pub struct Promises {
     /// while not known: in a folder made before this was kept.
     pub voters: [u64; 4],
     /// The last epoch promised to a leader: no leader of an earlier one is followed.
-    pub accepted_epoch: u32,
+    pub accepted_epoch: Epoch,
     /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
-    pub current_epoch: u32,
+    pub current_epoch: Epoch,
     /// Whether this folder remembers all that the server has ever promised.
     pub initialized: bool,
     /// Where the log ended before a damaged part of it was cut off, see [`crate::salvage`]; 0 if all of it is there.
-    pub claim: u64,
+    pub claim: Zxid,
 }
 
 /// What the file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Whose folder it is: `myid`.
-    pub server_id: u64,
+    pub server_id: ServerId,
     /// Secret of this folder, see [`Identity::salt`].
     pub salt: u64,
     /// What the server has promised.
@@ -105,7 +106,7 @@ impl Meta {
     pub fn identity(&self) -> Identity {
         let mut owner = [0; IDENTITY_LEN];
         put(&mut owner, 0, *IDENTITY_NAME);
-        put(&mut owner, IDENTITY_NAME.len(), self.server_id.to_le_bytes());
+        put(&mut owner, IDENTITY_NAME.len(), self.server_id.0.to_le_bytes());
         Identity { owner, salt: self.salt }
     }
 
@@ -114,13 +115,13 @@ impl Meta {
         put(&mut out, MAGIC_AT, MAGIC);
         put(&mut out, VERSION_AT, VERSION.to_le_bytes());
         put(&mut out, LEN_AT, LEN_FIELD.to_le_bytes());
-        put(&mut out, ACCEPTED_AT, self.promises.accepted_epoch.to_le_bytes());
-        put(&mut out, CURRENT_AT, self.promises.current_epoch.to_le_bytes());
+        put(&mut out, ACCEPTED_AT, self.promises.accepted_epoch.0.to_le_bytes());
+        put(&mut out, CURRENT_AT, self.promises.current_epoch.0.to_le_bytes());
         put(&mut out, INITIALIZED_AT, [u8::from(self.promises.initialized)]);
         put(&mut out, CLUSTER_AT, self.promises.cluster.to_le_bytes());
-        put(&mut out, SERVER_AT, self.server_id.to_le_bytes());
+        put(&mut out, SERVER_AT, self.server_id.0.to_le_bytes());
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
-        put(&mut out, CLAIM_AT, self.promises.claim.to_le_bytes());
+        put(&mut out, CLAIM_AT, self.promises.claim.0.to_le_bytes());
         put(&mut out, FORK_AT, self.promises.fork.to_le_bytes());
         for (word, at) in self.promises.voters.iter().zip((VOTERS_AT..LEN).step_by(8)) {
             put(&mut out, at, word.to_le_bytes());
@@ -146,14 +147,14 @@ impl Meta {
             (version, _) => return Err(MetaError::Version(version)),
         }
         Ok(Self {
-            server_id: u64_at(bytes, SERVER_AT),
+            server_id: ServerId(u64_at(bytes, SERVER_AT)),
             salt: u64_at(bytes, SALT_AT),
             promises: Promises {
                 cluster: u64_at(bytes, CLUSTER_AT),
-                accepted_epoch: u32_at(bytes, ACCEPTED_AT),
-                current_epoch: u32_at(bytes, CURRENT_AT),
+                accepted_epoch: Epoch(u32_at(bytes, ACCEPTED_AT)),
+                current_epoch: Epoch(u32_at(bytes, CURRENT_AT)),
                 initialized: bytes[INITIALIZED_AT] != 0,
-                claim: u64_at(bytes, CLAIM_AT),
+                claim: Zxid(u64_at(bytes, CLAIM_AT)),
                 fork: u64_at(bytes, FORK_AT),
                 voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
             },
@@ -170,7 +171,7 @@ pub enum MetaError {
     ZooKeeper,
     /// Another server's.
     #[error("the folder belongs to server {0}")]
-    Foreign(u64),
+    Foreign(ServerId),
     /// Written by another version of the format.
     #[error("meta has format version {0}, this build reads {VERSION}")]
     Version(u16),
@@ -205,7 +206,7 @@ impl<S: Storage> MetaStore<S> {
     ///
     /// # Errors
     /// When the folder is somebody else's, the file is damaged or missing, or the disk fails.
-    pub async fn open(storage: S, server_id: u64, salt: u64) -> Result<Self, MetaError> {
+    pub async fn open(storage: S, server_id: ServerId, salt: u64) -> Result<Self, MetaError> {
         let failed = |action| move |source| MetaError::Io { action, source };
         let names = storage.list().await.map_err(failed("looking for"))?;
         let has = |wanted: &str| names.iter().any(|name| name == wanted);

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ringkeeper_wire::Zxid;
+
 use crate::error::{Corruption, ReadError};
 use crate::frame::{self, Frame};
 use crate::group::{Home, Tip};
@@ -18,7 +20,7 @@ pub struct Reader<F: StorageFile> {
     segments: VecDeque<Source<F>>,
     current: Option<Current<F>>,
     /// Frames that end before this zxid are skipped.
-    from_zxid: u64,
+    from_zxid: Zxid,
     /// Bytes of groups read in the segments before the current one.
     scanned: u64,
 }
@@ -30,13 +32,13 @@ struct Source<F> {
     start: Mark,
     file_len: u64,
     /// The last zxid that counts.
-    until: u64,
+    until: Zxid,
 }
 
 struct Current<F: StorageFile> {
     window: Window<F>,
     home: Home,
-    until: u64,
+    until: Zxid,
     tip: Tip,
     /// Start and length of the group whose frames are handed out.
     group: (u64, usize),
@@ -50,7 +52,7 @@ struct Current<F: StorageFile> {
 
 impl<F: StorageFile> Reader<F> {
     /// A reader of `segments` as they are now.
-    pub(crate) fn new<'a>(segments: impl Iterator<Item = &'a Live<F>>, from_zxid: u64) -> Self
+    pub(crate) fn new<'a>(segments: impl Iterator<Item = &'a Live<F>>, from_zxid: Zxid) -> Self
     where
         F: 'a,
     {
@@ -99,7 +101,7 @@ enum Step {
 }
 
 impl<F: StorageFile> Source<F> {
-    fn new(segment: &Live<F>, from_zxid: u64) -> Self {
+    fn new(segment: &Live<F>, from_zxid: Zxid) -> Self {
         let begin = Mark { offset: crate::storage::BLOCK, before: segment.start() };
         let start = segment.marks.iter().rev().find(|mark| mark.before.zxid < from_zxid);
         Self {
@@ -126,7 +128,7 @@ impl<F: StorageFile> Source<F> {
 }
 
 impl<F: StorageFile> Current<F> {
-    async fn step(&mut self, from_zxid: u64) -> Result<Step, ReadError> {
+    async fn step(&mut self, from_zxid: Zxid) -> Result<Step, ReadError> {
         let group = self.window.current(self.group.1);
         let next = scan::frames(group, Some(self.until)).find(|(at, _)| *at >= self.at);
         if let Some((at, frame)) = next {

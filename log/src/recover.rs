@@ -19,22 +19,25 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
+use ringkeeper_wire::Zxid;
+
 use crate::error::{Corruption, OpenError, ReplayError};
+use crate::frame::LogPosition;
 use crate::frame::{Checksum, Frame};
 use crate::group::{Home, Tip};
 use crate::scan::{self, Remains, Window};
 use crate::segment::{HeaderFault, SegmentHeader, file_name, sequence_of};
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
 use crate::upkeep::Retired;
-use crate::wal::{Live, Options, Position};
+use crate::wal::{Live, Options};
 
 /// What was found when a log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// The end of the log before its first frame: a snapshot has to reach at least so far.
-    pub after: Position,
+    pub after: LogPosition,
     /// The end of the log.
-    pub last: Position,
+    pub last: LogPosition,
     /// Frames handed to replay.
     pub frames: u64,
     /// Bytes of those frames.
@@ -123,8 +126,8 @@ impl<F> Found<F> {
     }
 }
 
-fn position(tip: Tip) -> Position {
-    Position { zxid: tip.zxid, checksum: tip.checksum }
+fn position(tip: Tip) -> LogPosition {
+    LogPosition { zxid: tip.zxid, checksum: tip.checksum }
 }
 
 fn start(header: &(SegmentHeader, impl Sized, u64)) -> Tip {
@@ -207,8 +210,8 @@ fn arrange<F>(mut files: Vec<Found<F>>) -> Result<(Chain<F>, Vec<Found<F>>), Ope
 }
 
 fn damaged_header(sequence: u64, newer: Option<&SegmentHeader>) -> Corruption {
-    let until_zxid = newer.map_or(0, |header| header.after_zxid);
-    Corruption { file: file_name(sequence), offset: 0, after_zxid: 0, until_zxid }
+    let until_zxid = newer.map_or(Zxid::ZERO, |header| header.after_zxid);
+    Corruption { file: file_name(sequence), offset: 0, after_zxid: Zxid::ZERO, until_zxid }
 }
 
 struct Replayer<'a, R> {
@@ -218,7 +221,7 @@ struct Replayer<'a, R> {
 }
 
 impl<R: FnMut(&Frame<'_>) -> Result<(), ReplayError>> Replayer<'_, R> {
-    fn group(&mut self, group: &[u8], until: Option<u64>) -> Result<(), OpenError> {
+    fn group(&mut self, group: &[u8], until: Option<Zxid>) -> Result<(), OpenError> {
         for (_, frame) in scan::frames(group, until) {
             let meta = frame.meta();
             (self.replay)(&frame).map_err(|source| OpenError::Replay {
@@ -261,7 +264,7 @@ where
             Err(_) => break,
         }
     }
-    let reached: Option<(u64, Checksum)> = limit.map(|_| (segment.tip.zxid, segment.tip.checksum));
+    let reached: Option<(Zxid, Checksum)> = limit.map(|_| (segment.tip.zxid, segment.tip.checksum));
     if reached == limit.map(|limit| (limit.zxid, limit.checksum)) {
         return Ok(unproven.front().map_or(segment.end, |(_, offset)| *offset));
     }

@@ -25,10 +25,12 @@ mod beside;
 use std::io;
 use std::ops::ControlFlow;
 
+use ringkeeper_wire::Zxid;
 use thiserror::Error;
 
 use crate::error::{AppendError, FatalError, OpenError};
 use crate::examine::{Damage, Observer, Place, examine};
+use crate::frame::LogPosition;
 use crate::frame::{AlignedBuf, Frame};
 use crate::meta::{self, Meta, MetaError, MetaStore};
 use crate::recover;
@@ -36,7 +38,7 @@ use crate::salvage;
 use crate::segment::{Identity, sequence_of};
 use crate::snapshot::{self, SnapshotError, Snapshots};
 use crate::storage::Storage;
-use crate::wal::{Options, Position, Wal};
+use crate::wal::{Options, Wal};
 use beside::{Beside, PREFIX};
 
 /// Bytes of frames that are written in one append.
@@ -62,12 +64,12 @@ pub enum RepairError {
     #[error("writing the claim on what is lost: {0}")]
     Claim(#[from] FatalError),
     /// Fewer frames could be read than are to stay.
-    #[error("the log can be read up to zxid {found:#x}, and not up to {wanted:#x}")]
+    #[error("the log can be read up to zxid {found}, and not up to {wanted}")]
     Unreached {
         /// The last zxid that is to stay.
-        wanted: u64,
+        wanted: Zxid,
         /// The last one that was read.
-        found: u64,
+        found: Zxid,
     },
     /// A repair was begun and not finished.
     #[error("an earlier repair was interrupted")]
@@ -88,19 +90,19 @@ pub enum RepairError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// What it continues.
-    pub after: Position,
+    pub after: LogPosition,
     /// Its last zxid, the end of a batch.
-    pub until_zxid: u64,
+    pub until_zxid: Zxid,
     /// How far the server's history is known to have gone: what is missing after `until_zxid` becomes its claim
     /// ([`meta::Promises::claim`]).
-    pub known_zxid: u64,
+    pub known_zxid: Zxid,
 }
 
 /// What a repair has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The end of the log now.
-    pub last: Position,
+    pub last: LogPosition,
     /// Names of the files that were set aside, as they are now: of the log, then of the snapshots.
     pub set_aside: (Vec<String>, Vec<String>),
 }
@@ -245,8 +247,8 @@ fn failed<'a>(action: &'static str, file: &'a str) -> impl FnOnce(io::Error) -> 
 /// Appends what it sees of the old log to the new one.
 struct Copying<S: Storage> {
     wal: Wal<Beside<S>>,
-    after_zxid: u64,
-    until_zxid: u64,
+    after_zxid: Zxid,
+    until_zxid: Zxid,
     frames: Vec<AlignedBuf>,
     len: usize,
     failed: Option<AppendError>,
@@ -261,7 +263,7 @@ impl<S: Storage> Copying<S> {
     }
 
     /// The end of the new log, which is durable and sealed.
-    async fn finish(mut self) -> Result<Position, RepairError> {
+    async fn finish(mut self) -> Result<LogPosition, RepairError> {
         if self.failed.is_none() {
             let _ = self.write().await;
         }
@@ -299,7 +301,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn set_aside(&self, zxid: u64) -> Result<String, RepairError> {
+    pub async fn set_aside(&self, zxid: Zxid) -> Result<String, RepairError> {
         let aside = set_aside(self.storage(), &snapshot::file_name(zxid)).await?;
         sync(self.storage()).await?;
         Ok(aside)

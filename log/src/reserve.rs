@@ -91,6 +91,8 @@ impl<S: Storage> Reserve<S> {
 mod tests {
     use futures_lite::future::block_on;
 
+    use ringkeeper_wire::{Epoch, ServerId};
+
     use super::*;
     use crate::memory::MemoryDisk;
     use crate::meta::{MetaStore, Promises};
@@ -100,11 +102,11 @@ mod tests {
         block_on(async {
             let disk = MemoryDisk::new();
             let mut reserve = Reserve::open(disk.storage()).await.expect("a healthy disk");
-            let mut meta = MetaStore::open(disk.storage(), 1, 2).await.expect("an empty folder");
+            let mut meta = MetaStore::open(disk.storage(), ServerId(1), 2).await.expect("an empty folder");
             let used = disk.contents(NAME).expect("is there").len() + BLOCK_LEN;
             disk.set_capacity_bytes(Some(used as u64));
             reserve.release().await;
-            let promises = Promises { accepted_epoch: 1, ..Promises::default() };
+            let promises = Promises { accepted_epoch: Epoch(1), ..Promises::default() };
             meta.promise(promises).await.expect("the reserve's room");
             disk.set_capacity_bytes(Some(BLOCK_LEN as u64));
             reserve.keep().await.expect("a healthy disk");

@@ -27,10 +27,12 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 
+use ringkeeper_wire::{Epoch, Zxid};
 use thiserror::Error;
 
 use crate::error::{Corruption, FatalError, OpenError, SegmentError};
 use crate::frame;
+use crate::frame::LogPosition;
 use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
 use crate::meta::{MetaStore, Promises};
 use crate::recover::{self, Found, io_error};
@@ -39,7 +41,7 @@ use crate::segment::{SegmentHeader, file_name, sequence_of};
 use crate::snapshot::{self, SnapshotError, Snapshots};
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
 use crate::upkeep::{Retired, Upkeep};
-use crate::wal::{Cut, Live, Options, Position, Wal, retired};
+use crate::wal::{Cut, Live, Options, Wal, retired};
 use kept::Shelf;
 
 pub use kept::let_go;
@@ -66,20 +68,20 @@ pub enum RepairError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// What begins after this zxid: a snapshot covers what was before.
-    DropUpto(u64),
+    DropUpto(Zxid),
     /// What goes up to here.
-    CutAfter(Position),
+    CutAfter(LogPosition),
     /// Nothing; the log begins anew after a snapshot, or at the very start.
-    BeginAfter(Position),
+    BeginAfter(LogPosition),
 }
 
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DropUpto(zxid) => write!(f, "dropped up to zxid {zxid:#x}, a snapshot covers that"),
-            Self::CutAfter(last) => write!(f, "cut after zxid {:#x}", last.zxid),
-            Self::BeginAfter(Position { zxid: 0, .. }) => f.write_str("begun anew"),
-            Self::BeginAfter(last) => write!(f, "begun anew after the snapshot at zxid {:#x}", last.zxid),
+            Self::DropUpto(zxid) => write!(f, "dropped up to zxid {zxid}, a snapshot covers that"),
+            Self::CutAfter(last) => write!(f, "cut after zxid {}", last.zxid),
+            Self::BeginAfter(LogPosition { zxid: Zxid::ZERO, .. }) => f.write_str("begun anew"),
+            Self::BeginAfter(last) => write!(f, "begun anew after the snapshot at zxid {}", last.zxid),
         }
     }
 }
@@ -92,7 +94,7 @@ pub struct Repair {
     /// What was kept.
     pub remedy: Remedy,
     /// Where the log ended.
-    pub last_zxid: u64,
+    pub last_zxid: Zxid,
     /// Whether a part of it is missing now, which the server may have acknowledged.
     pub lost: bool,
     /// Names of the files in which it is kept what was taken out.
@@ -137,7 +139,7 @@ pub async fn begin_anew<S: Storage>(
 ) -> Result<Vec<String>, RepairError> {
     claim(meta, wal.last().zxid).await?;
     let segments: Vec<_> = wal.segments().map(|segment| (segment.header.sequence, false)).collect();
-    wal.reset(0, frame::Checksum::NONE).await?;
+    wal.reset(Zxid::ZERO, frame::Checksum::NONE).await?;
     let upkeep = wal.upkeep();
     let mut kept = reported(keep(&upkeep, None, segments).await);
     kept.extend(reported(keep_snapshots(snapshots).await));
@@ -218,15 +220,15 @@ pub async fn is_gone<S: Storage>(storage: &S, meta: &MetaStore<S>) -> Result<boo
 ///
 /// # Errors
 /// The folder cannot be read.
-pub async fn gone_until<S: Storage>(storage: &S, promises: &Promises) -> Result<Option<u64>, OpenError> {
+pub async fn gone_until<S: Storage>(storage: &S, promises: &Promises) -> Result<Option<Zxid>, OpenError> {
     let names = storage.list().await;
     let names = names.map_err(|source| OpenError::Io {
         action: "listing",
         file: "the log's folder".into(),
         source,
     })?;
-    let gone = promises.accepted_epoch > 0 && !names.iter().any(|name| sequence_of(name).is_some());
-    Ok(gone.then(|| u64::from(promises.accepted_epoch) << 32 | u64::from(u32::MAX)))
+    let gone = promises.accepted_epoch > Epoch(0) && !names.iter().any(|name| sequence_of(name).is_some());
+    Ok(gone.then(|| Zxid::new(promises.accepted_epoch, u32::MAX)))
 }
 
 /// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk that keeps its
@@ -241,7 +243,7 @@ pub async fn begin_without<S: Storage>(
 ) -> Result<Vec<String>, RepairError> {
     let zxids = snapshots.list().await?;
     let promises = meta.meta().promises;
-    let claim = promises.claim.max(zxids.first().copied().unwrap_or(1));
+    let claim = promises.claim.max(zxids.first().copied().unwrap_or(Zxid(1)));
     meta.promise(Promises { claim, initialized: false, ..promises }).await?;
     let kept = reported(keep_snapshots(snapshots).await);
     for zxid in snapshots.list().await? {
@@ -251,13 +253,13 @@ pub async fn begin_without<S: Storage>(
 }
 
 /// Writes down that the server's log went as far as `last_zxid`, unless a claim says more already.
-pub(crate) async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: u64) -> Result<(), FatalError> {
+pub(crate) async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: Zxid) -> Result<(), FatalError> {
     let promises = meta.meta().promises;
     meta.promise(Promises { claim: promises.claim.max(last_zxid), ..promises }).await
 }
 
 /// The position of the newest snapshot that is sound; the start of all history if there is none.
-async fn newest_sound<S: Storage>(snapshots: &Snapshots<S>) -> Result<Position, SnapshotError> {
+async fn newest_sound<S: Storage>(snapshots: &Snapshots<S>) -> Result<LogPosition, SnapshotError> {
     for zxid in snapshots.list().await? {
         match verified(snapshots, zxid).await {
             Ok(position) => return Ok(position),
@@ -265,14 +267,14 @@ async fn newest_sound<S: Storage>(snapshots: &Snapshots<S>) -> Result<Position, 
             Err(error) => return Err(error),
         }
     }
-    Ok(Position::default())
+    Ok(LogPosition::default())
 }
 
-async fn verified<S: Storage>(snapshots: &Snapshots<S>, zxid: u64) -> Result<Position, SnapshotError> {
+async fn verified<S: Storage>(snapshots: &Snapshots<S>, zxid: Zxid) -> Result<LogPosition, SnapshotError> {
     let mut reader = snapshots.open(zxid).await?;
     let checksum = reader.head().chain;
     reader.verify().await?;
-    Ok(Position { zxid, checksum })
+    Ok(LogPosition { zxid, checksum })
 }
 
 /// A damaged log, read as far as it can be.
@@ -286,7 +288,7 @@ struct Wreck<F> {
     end: usize,
     /// All other files.
     others: Vec<Found<F>>,
-    last_zxid: u64,
+    last_zxid: Zxid,
     /// The greatest number of a group or segment header.
     number: u64,
     next_sequence: u64,
@@ -303,7 +305,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
             beginning: 0,
             end: 0,
             others,
-            last_zxid: 0,
+            last_zxid: Zxid::ZERO,
             number: 0,
             next_sequence,
         };
@@ -412,7 +414,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Ok(())
     }
 
-    fn note_lost(&mut self, sequence: u64, offset: u64, tip: Tip, until_zxid: u64) {
+    fn note_lost(&mut self, sequence: u64, offset: u64, tip: Tip, until_zxid: Zxid) {
         let until_zxid = until_zxid.max(tip.zxid);
         self.damage.push(Corruption { file: file_name(sequence), offset, after_zxid: tip.zxid, until_zxid });
         self.end = self.segments.len();
@@ -423,7 +425,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
     }
 
     /// What a segment without a header continues, as its first group says.
-    async fn begins_after(&self, sequence: u64, options: &Options) -> Result<Option<u64>, OpenError> {
+    async fn begins_after(&self, sequence: u64, options: &Options) -> Result<Option<Zxid>, OpenError> {
         let Some(file) = self.others.iter().find(|other| other.sequence == sequence) else { return Ok(None) };
         if file.len < 2 * BLOCK {
             return Ok(None);
@@ -435,7 +437,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
     }
 
     /// What is kept, beside the newest sound snapshot.
-    fn remedy(&self, snapshot: Position) -> Remedy {
+    fn remedy(&self, snapshot: LogPosition) -> Remedy {
         if let Some(end) = self.segments.get(self.end).map(Live::start)
             && (end.zxid..=self.last_zxid).contains(&snapshot.zxid)
         {
@@ -446,7 +448,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
             && first.start().zxid <= snapshot.zxid
             && last.tip.zxid >= snapshot.zxid
         {
-            return Remedy::CutAfter(Position { zxid: last.tip.zxid, checksum: last.tip.checksum });
+            return Remedy::CutAfter(LogPosition { zxid: last.tip.zxid, checksum: last.tip.checksum });
         }
         Remedy::BeginAfter(snapshot)
     }
@@ -506,8 +508,8 @@ impl<F: StorageFile + 'static> Wreck<F> {
 
 impl<S: Storage> Wal<S> {
     /// Goes on in a new segment after the end that the log has, so that nothing behind it counts.
-    async fn cut_at_end(&mut self, last: Position) -> Result<(), SegmentError> {
-        let Position { zxid, checksum } = last;
+    async fn cut_at_end(&mut self, last: LogPosition) -> Result<(), SegmentError> {
+        let LogPosition { zxid, checksum } = last;
         let cut = self.place_of_cut(zxid);
         self.continue_after(Cut { tip: Tip { zxid, checksum, ..cut.tip }, ..cut }).await
     }
@@ -549,7 +551,7 @@ fn runs<F>(files: &mut Vec<Found<F>>) -> Vec<Vec<Segment<F>>> {
 async fn read_groups<F: StorageFile>(
     segment: &mut Live<F>,
     len: u64,
-    until: Option<u64>,
+    until: Option<Zxid>,
 ) -> Result<(), OpenError> {
     let home = segment.header.home();
     let mut window = Window::new(segment.file.clone(), len);
@@ -566,7 +568,7 @@ async fn read_groups<F: StorageFile>(
 /// How far a log went, by what groups behind the damage say.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reach {
-    zxid: u64,
+    zxid: Zxid,
     number: u64,
 }
 
@@ -597,7 +599,7 @@ impl Reach {
 }
 
 /// The last zxid of the sound frames at the beginning of a group's body.
-fn last_frame(mut body: &[u8], frames: u32) -> Option<u64> {
+fn last_frame(mut body: &[u8], frames: u32) -> Option<Zxid> {
     let mut last = None;
     for _ in 0..frames {
         let Ok(frame) = frame::parse(body) else { break };

@@ -3,6 +3,8 @@
 use std::io;
 use std::rc::Rc;
 
+use ringkeeper_wire::Zxid;
+
 use crate::frame::{self, AlignedBuf, Frame};
 use crate::group::{self, Damage, GroupHeader, Home, Tip, padded};
 use crate::read_ahead::ReadAhead;
@@ -124,7 +126,7 @@ pub(crate) async fn read_group<F: StorageFile>(
     home: Home,
     offset: u64,
     tip: Tip,
-    until: Option<u64>,
+    until: Option<Zxid>,
 ) -> io::Result<Result<Checked, Damage>> {
     let start = window.get(offset, BLOCK_LEN).await?;
     let Some(header) = GroupHeader::decode(start, home) else {
@@ -138,7 +140,7 @@ pub(crate) async fn read_group<F: StorageFile>(
 }
 
 /// The frames of a group whose bytes [`read_group`] has checked, those after zxid `until` left out.
-pub(crate) fn frames(group: &[u8], until: Option<u64>) -> impl Iterator<Item = (usize, Frame<'_>)> {
+pub(crate) fn frames(group: &[u8], until: Option<Zxid>) -> impl Iterator<Item = (usize, Frame<'_>)> {
     let mut at = group::HEADER_LEN;
     std::iter::from_fn(move || {
         let frame = frame::parse_trusted(group.get(at..)?).ok()?;
@@ -155,7 +157,7 @@ pub(crate) fn frames(group: &[u8], until: Option<u64>) -> impl Iterator<Item = (
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Remains {
     /// The least number of a group there that further zxids precede, and the last of these.
-    lost: Option<(u64, u64)>,
+    lost: Option<(u64, Zxid)>,
     /// The greatest number of a group there.
     last: Option<u64>,
     /// The greatest number that a group there claims to have been durable.
@@ -186,7 +188,7 @@ impl Remains {
     }
 
     /// If they prove that something after `tip` had been durable: the last zxid that is lost by that.
-    pub(crate) fn proof_after(&self, tip: Tip) -> Option<u64> {
+    pub(crate) fn proof_after(&self, tip: Tip) -> Option<Zxid> {
         let until_zxid = self.lost.map_or(tip.zxid, |(_, zxid)| zxid);
         (self.proven > Some(tip.number)).then_some(until_zxid)
     }

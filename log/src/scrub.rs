@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ringkeeper_wire::Zxid;
+
 use crate::error::{Corruption, ReadError};
 use crate::reader::Reader;
 use crate::segment::{SegmentHeader, file_name};
@@ -25,7 +27,7 @@ impl<S: Storage> Wal<S> {
     pub fn scrub(&self) -> Scrub<S::File> {
         let written = self.segments().filter(|segment| segment.header_written);
         let headers = written.map(|segment| (segment.file.clone(), segment.header)).collect();
-        Scrub { headers, reader: self.read_from(self.after_zxid() + 1).ok(), reported: 0 }
+        Scrub { headers, reader: self.read_from(Zxid(self.after_zxid().0 + 1)).ok(), reported: 0 }
     }
 }
 
@@ -67,6 +69,8 @@ async fn verify_header<F: StorageFile>(file: &F, header: &SegmentHeader) -> Resu
 mod tests {
     use futures_lite::future::block_on;
 
+    use ringkeeper_wire::Epoch;
+
     use super::*;
     use crate::frame::{self, AlignedBuf, Meta};
     use crate::memory::MemoryDisk;
@@ -76,9 +80,9 @@ mod tests {
     fn append(wal: &mut Wal<crate::memory::MemoryStorage>, count: u64) {
         for _ in 0..count {
             let last = wal.last();
-            let first_zxid = last.zxid.max(1 << 32) + 1;
+            let first_zxid = Zxid(last.zxid.max(Zxid(1 << 32)).0 + 1);
             let mut bytes = AlignedBuf::new();
-            let meta = Meta { epoch: 1, first_zxid, last_zxid: first_zxid };
+            let meta = Meta { epoch: Epoch(1), first_zxid, last_zxid: first_zxid };
             frame::encode(meta, &[7; 6000], last.checksum, &mut bytes).expect("fitting zxids");
             block_on(wal.append(&[bytes])).expect("a healthy disk");
         }

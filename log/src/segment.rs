@@ -19,9 +19,11 @@
 //! A file's name holds its sequence only. A file whose header names another sequence, or is not there, waits for
 //! use: that is how segments are prepared and recycled without writing their headers.
 
+use ringkeeper_wire::Zxid;
+
 use crate::frame::Checksum;
+use crate::frame::layout::{array_at, put, u16_at, u32_at, u64_at};
 use crate::group::Home;
-use crate::layout::{array_at, put, u16_at, u32_at, u64_at};
 
 pub(crate) const HEADER_LEN: usize = RESERVED_AT + 32;
 
@@ -68,7 +70,7 @@ pub(crate) struct SegmentHeader {
     /// Sequence of the segment this one continues; 0 where a log begins.
     pub(crate) previous: u64,
     /// Last zxid before this segment.
-    pub(crate) after_zxid: u64,
+    pub(crate) after_zxid: Zxid,
     /// Checksum of the frame that ends with `after_zxid`.
     pub(crate) chain: Checksum,
     /// The header's place in the order of groups, see [`crate::group`].
@@ -96,7 +98,7 @@ impl SegmentHeader {
         put(&mut out, CHAIN_AT, self.chain.0.to_le_bytes());
         put(&mut out, SEQUENCE_AT, self.sequence.to_le_bytes());
         put(&mut out, PREVIOUS_AT, self.previous.to_le_bytes());
-        put(&mut out, AFTER_ZXID_AT, self.after_zxid.to_le_bytes());
+        put(&mut out, AFTER_ZXID_AT, self.after_zxid.0.to_le_bytes());
         put(&mut out, NUMBER_AT, self.number.to_le_bytes());
         put(&mut out, SALT_AT, self.identity.salt.to_le_bytes());
         put(&mut out, SIZE_AT, self.size_bytes.to_le_bytes());
@@ -121,7 +123,7 @@ impl SegmentHeader {
         let header = Self {
             sequence: u64_at(bytes, SEQUENCE_AT),
             previous: u64_at(bytes, PREVIOUS_AT),
-            after_zxid: u64_at(bytes, AFTER_ZXID_AT),
+            after_zxid: Zxid(u64_at(bytes, AFTER_ZXID_AT)),
             chain: Checksum(u32_at(bytes, CHAIN_AT)),
             number: u64_at(bytes, NUMBER_AT),
             size_bytes: u64_at(bytes, SIZE_AT),

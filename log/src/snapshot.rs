@@ -34,6 +34,8 @@ mod reader;
 mod transfer;
 mod writer;
 
+use ringkeeper_wire::Zxid;
+
 pub use error::SnapshotError;
 pub use folder::Snapshots;
 pub use layout::{Contents, Head};
@@ -48,24 +50,24 @@ const PART_NAME: &str = "install.part";
 
 /// The name of the snapshot at `zxid`.
 #[must_use]
-pub fn file_name(zxid: u64) -> String {
-    format!("snapshot.{zxid:016x}")
+pub fn file_name(zxid: Zxid) -> String {
+    format!("snapshot.{:016x}", zxid.0)
 }
 
-fn install_name(zxid: u64) -> String {
-    format!("install.{zxid:016x}")
+fn install_name(zxid: Zxid) -> String {
+    format!("install.{:016x}", zxid.0)
 }
 
 /// The zxid in the name of a snapshot.
 #[must_use]
-pub fn zxid_of(name: &str) -> Option<u64> {
+pub fn zxid_of(name: &str) -> Option<Zxid> {
     zxid_behind("snapshot.", name)
 }
 
-fn zxid_behind(prefix: &str, name: &str) -> Option<u64> {
+fn zxid_behind(prefix: &str, name: &str) -> Option<Zxid> {
     let digits = name.strip_prefix(prefix)?;
-    let zxid = u64::from_str_radix(digits, 16).ok()?;
-    (format!("{zxid:016x}") == digits).then_some(zxid)
+    let zxid = Zxid(u64::from_str_radix(digits, 16).ok()?);
+    (format!("{:016x}", zxid.0) == digits).then_some(zxid)
 }
 
 #[cfg(test)]

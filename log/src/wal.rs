@@ -7,7 +7,10 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use ringkeeper_wire::Zxid;
+
 use crate::error::{AppendError, FatalError, OpenError, ReadError, ReplayError, SegmentError, TruncateError};
+use crate::frame::LogPosition;
 use crate::frame::{self, Checksum, Frame};
 use crate::group::{GroupHeader, Tip, padded};
 use crate::reader::Reader;
@@ -69,15 +72,6 @@ impl Options {
 #[must_use]
 pub fn is_segment_size(size_bytes: u64) -> bool {
     size_bytes.is_multiple_of(BLOCK) && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size_bytes)
-}
-
-/// The end of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The last durable zxid; 0 for a log that was never written.
-    pub zxid: u64,
-    /// Checksum of the frame that holds it: what the next frame continues.
-    pub checksum: Checksum,
 }
 
 /// A place that reading can start from.
@@ -203,7 +197,7 @@ impl<S: Storage> Wal<S> {
         storage: S,
         options: &Options,
         sequence: u64,
-        after: Position,
+        after: LogPosition,
     ) -> Result<Self, OpenError> {
         options.check()?;
         let mut wal = Self::assemble(storage, options, Vec::new(), 0, sequence);
@@ -214,22 +208,22 @@ impl<S: Storage> Wal<S> {
 
     /// The log's end.
     #[must_use]
-    pub fn last(&self) -> Position {
+    pub fn last(&self) -> LogPosition {
         let tip = self.tip();
-        Position { zxid: tip.zxid, checksum: tip.checksum }
+        LogPosition { zxid: tip.zxid, checksum: tip.checksum }
     }
 
     /// The last zxid before the first frame that can be read.
     #[must_use]
-    pub fn after_zxid(&self) -> u64 {
-        self.segments.front().map_or(0, |segment| segment.header.after_zxid)
+    pub fn after_zxid(&self) -> Zxid {
+        self.segments.front().map_or(Zxid::ZERO, |segment| segment.header.after_zxid)
     }
 
     /// The end of the log before its first frame: a snapshot has to reach at least so far.
     #[must_use]
-    pub fn base(&self) -> Position {
+    pub fn base(&self) -> LogPosition {
         let start = self.segments.front().map(Live::start).unwrap_or_default();
-        Position { zxid: start.zxid, checksum: start.checksum }
+        LogPosition { zxid: start.zxid, checksum: start.checksum }
     }
 
     /// The work to be done beside the log, see [`Upkeep::run`].
@@ -244,7 +238,7 @@ impl<S: Storage> Wal<S> {
     /// # Errors
     /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before (only a
     /// crash right after [`AppendError::NoSpace`] may find frames of that append, as of any unfinished one).
-    pub async fn append<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<Position, AppendError> {
+    pub async fn append<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<LogPosition, AppendError> {
         self.check_state()?;
         let tip = self.admit(frames)?;
         if frames.is_empty() {
@@ -287,7 +281,7 @@ impl<S: Storage> Wal<S> {
     ///
     /// # Errors
     /// When there is no such batch, or the disk is full or fails. [`FatalError`]s are final.
-    pub async fn truncate_after(&mut self, zxid: u64) -> Result<Position, TruncateError> {
+    pub async fn truncate_after(&mut self, zxid: Zxid) -> Result<LogPosition, TruncateError> {
         self.check_state()?;
         if zxid >= self.tip().zxid {
             return Ok(self.last());
@@ -307,7 +301,7 @@ impl<S: Storage> Wal<S> {
 
     /// Where the history is cut to end with `zxid`; the checksum there is known only if nothing is kept. Segments that
     /// begin at the cut or behind it are void as a whole.
-    pub(crate) fn place_of_cut(&self, zxid: u64) -> Cut {
+    pub(crate) fn place_of_cut(&self, zxid: Zxid) -> Cut {
         let kept = self.segments.iter().take_while(|segment| segment.header.after_zxid < zxid).count();
         match kept.checked_sub(1).and_then(|last| self.segments.get(last)) {
             Some(segment) => {
@@ -327,7 +321,7 @@ impl<S: Storage> Wal<S> {
     ///
     /// # Errors
     /// When the disk is full or fails. [`FatalError`]s are final.
-    pub async fn reset(&mut self, zxid: u64, checksum: Checksum) -> Result<(), SegmentError> {
+    pub async fn reset(&mut self, zxid: Zxid, checksum: Checksum) -> Result<(), SegmentError> {
         self.check_state()?;
         let tip = Tip { zxid, checksum, number: self.number };
         self.continue_after(Cut { kept: 0, previous: 0, tip }).await
@@ -338,7 +332,7 @@ impl<S: Storage> Wal<S> {
     ///
     /// # Errors
     /// When the disk is full or fails. [`FatalError`]s are final.
-    pub async fn leave(&mut self, file: &str) -> Result<u64, SegmentError> {
+    pub async fn leave(&mut self, file: &str) -> Result<Zxid, SegmentError> {
         self.check_state()?;
         let tip = self.tip();
         if let Some(active) = self.segments.back().filter(|active| active.name() == file) {
@@ -355,7 +349,7 @@ impl<S: Storage> Wal<S> {
 
     /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their files are
     /// reused or removed by [`Upkeep::run`]. Returns how many they are.
-    pub fn purge_before(&mut self, zxid: u64) -> usize {
+    pub fn purge_before(&mut self, zxid: Zxid) -> usize {
         let mut purged = 0;
         while self.segments.get(1).is_some_and(|next| next.header.after_zxid <= zxid && next.header_written) {
             if let Some(segment) = self.segments.pop_front() {
@@ -371,7 +365,7 @@ impl<S: Storage> Wal<S> {
     ///
     /// # Errors
     /// When the log begins after `zxid`.
-    pub fn read_from(&self, zxid: u64) -> Result<Reader<S::File>, ReadError> {
+    pub fn read_from(&self, zxid: Zxid) -> Result<Reader<S::File>, ReadError> {
         let after_zxid = self.after_zxid();
         if zxid <= after_zxid && zxid <= self.tip().zxid {
             return Err(ReadError::Purged { zxid, after_zxid });
@@ -384,16 +378,16 @@ impl<S: Storage> Wal<S> {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub async fn find(&self, zxid: u64) -> Result<Option<Position>, ReadError> {
+    pub async fn find(&self, zxid: Zxid) -> Result<Option<LogPosition>, ReadError> {
         if let Some(segment) = self.segments.iter().find(|segment| segment.header.after_zxid == zxid) {
-            return Ok(Some(Position { zxid, checksum: segment.header.chain }));
+            return Ok(Some(LogPosition { zxid, checksum: segment.header.chain }));
         }
         if zxid < self.after_zxid() {
             return Ok(None);
         }
         let mut reader = self.read_from(zxid)?;
         let frame = reader.next().await?.filter(|frame| frame.meta().last_zxid == zxid);
-        Ok(frame.map(|frame| Position { zxid, checksum: frame.checksum() }))
+        Ok(frame.map(|frame| LogPosition { zxid, checksum: frame.checksum() }))
     }
 
     fn tip(&self) -> Tip {

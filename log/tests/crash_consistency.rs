@@ -4,11 +4,12 @@
 
 use futures_lite::future::{block_on, poll_once};
 use proptest::prelude::*;
-use ringkeeper_log::frame::{AlignedBuf, Checksum, Meta, encode};
+use ringkeeper_log::frame::{AlignedBuf, Checksum, LogPosition, Meta, encode};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, MemoryStorage, OpKind, Unit};
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_log::{Identity, Recovered};
+use ringkeeper_wire::{Epoch, Zxid};
 
 type Log = Wal<MemoryStorage>;
 
@@ -42,33 +43,36 @@ enum Step {
 /// The frames a log has to hold, oldest first, and where they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
-    start: Position,
-    frames: Vec<Position>,
+    start: LogPosition,
+    frames: Vec<LogPosition>,
     new_epoch: bool,
     /// Makes the payloads of two histories differ.
     made: u8,
 }
 
 impl Model {
-    fn last(&self) -> Position {
+    fn last(&self) -> LogPosition {
         self.frames.last().copied().unwrap_or(self.start)
     }
 
-    fn next_zxid(&self) -> u64 {
+    fn next_zxid(&self) -> Zxid {
         let last = self.last().zxid;
-        if self.new_epoch || last == 0 { (((last >> 32) + 1) << 32) | 1 } else { last + 1 }
+        if self.new_epoch || last == Zxid::ZERO {
+            Zxid::new(Epoch(last.epoch().0 + 1), 1)
+        } else {
+            Zxid(last.0 + 1)
+        }
     }
 
     /// The next frame of the history, taken into the model.
     fn extend(&mut self, payload_len: usize) -> AlignedBuf {
         let zxid = self.next_zxid();
-        let epoch = u32::try_from(zxid >> 32).expect("an epoch has 32 bits");
-        let meta = Meta { epoch, first_zxid: zxid, last_zxid: zxid };
+        let meta = Meta { epoch: zxid.epoch(), first_zxid: zxid, last_zxid: zxid };
         self.made = self.made.wrapping_add(1);
         let mut bytes = AlignedBuf::new();
         let payload = vec![self.made; payload_len];
         let checksum = encode(meta, &payload, self.last().checksum, &mut bytes).expect("fitting zxids");
-        self.frames.push(Position { zxid, checksum });
+        self.frames.push(LogPosition { zxid, checksum });
         self.new_epoch = false;
         bytes
     }
@@ -116,8 +120,10 @@ fn perform(wal: &mut Log, model: &Model, step: &Step) -> (Vec<Model>, bool) {
         }
         Step::Seal => block_on(poll_once(wal.seal())).map(|result| result.expect("a healthy disk")).is_some(),
         Step::Reset => {
-            after.start =
-                Position { zxid: (((model.last().zxid >> 32) + 9) << 32) | 5, checksum: Checksum(77) };
+            after.start = LogPosition {
+                zxid: Zxid::new(Epoch(model.last().zxid.epoch().0 + 9), 5),
+                checksum: Checksum(77),
+            };
             after.frames.clear();
             states.push(after.clone());
             let reset = block_on(poll_once(wal.reset(after.start.zxid, after.start.checksum)));
@@ -128,10 +134,10 @@ fn perform(wal: &mut Log, model: &Model, step: &Step) -> (Vec<Model>, bool) {
     (states, done)
 }
 
-fn open(disk: &MemoryDisk, mode: WriteMode) -> (Log, Recovered, Vec<Position>) {
+fn open(disk: &MemoryDisk, mode: WriteMode) -> (Log, Recovered, Vec<LogPosition>) {
     let mut replayed = Vec::new();
     let opened = block_on(Wal::open(disk.storage(), options(mode), |frame| {
-        replayed.push(Position { zxid: frame.meta().last_zxid, checksum: frame.checksum() });
+        replayed.push(LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() });
         Ok(())
     }));
     let (wal, recovered) = opened.expect("a crash is not corruption");
@@ -139,7 +145,7 @@ fn open(disk: &MemoryDisk, mode: WriteMode) -> (Log, Recovered, Vec<Position>) {
 }
 
 /// The first of `states` that is what was replayed: purging may have taken a part of its beginning.
-fn recognize<'a>(states: &'a [Model], recovered: &Recovered, replayed: &[Position]) -> Option<&'a Model> {
+fn recognize<'a>(states: &'a [Model], recovered: &Recovered, replayed: &[LogPosition]) -> Option<&'a Model> {
     states.iter().find(|state| {
         let rest: Vec<_> =
             state.frames.iter().copied().filter(|frame| frame.zxid > recovered.after.zxid).collect();
@@ -147,7 +153,7 @@ fn recognize<'a>(states: &'a [Model], recovered: &Recovered, replayed: &[Positio
     })
 }
 
-fn check_crash(disk: &MemoryDisk, mode: WriteMode, states: &[Model], purged_to: u64, what: &str) {
+fn check_crash(disk: &MemoryDisk, mode: WriteMode, states: &[Model], purged_to: Zxid, what: &str) {
     let (mut wal, recovered, replayed) = open(disk, mode);
     let state = recognize(states, &recovered, &replayed);
     let state = state.unwrap_or_else(|| panic!("{what}: replayed {replayed:x?}\nallowed {states:x?}"));
@@ -171,7 +177,7 @@ fn run(script: &[Step], mode: WriteMode, halt: u64, seeds: std::ops::Range<u64>)
     let disk = MemoryDisk::new();
     disk.halt_after(halt);
     let mut model = Model::default();
-    let mut purged_to = 0;
+    let mut purged_to = Zxid::ZERO;
     let opened = block_on(poll_once(Wal::open(disk.storage(), options(mode), |_| Ok(()))));
     let mut states = vec![model.clone()];
     if let Some(opened) = opened {
@@ -265,7 +271,7 @@ fn every_subset_of_the_blocks_of_an_unfinished_append_is_a_torn_tail() {
                 .is_some_and(|nth| subset >> nth & 1 == 1),
             Unit::Length { .. } | Unit::Name(_) => true,
         });
-        check_crash(&disk, mode, &states, 0, &format!("blocks {subset:b}"));
+        check_crash(&disk, mode, &states, Zxid::ZERO, &format!("blocks {subset:b}"));
     }
 }
 
@@ -285,7 +291,7 @@ fn the_check_notices_a_disk_that_lies_about_a_sync() {
     let (states, done) = perform(&mut wal, &Model::default(), &Step::Append(vec![100]));
     assert!(done);
     disk.crash(CrashMode::LoseUnsynced);
-    check_crash(&disk, mode, &states[states.len() - 1..], 0, "a lying disk");
+    check_crash(&disk, mode, &states[states.len() - 1..], Zxid::ZERO, "a lying disk");
 }
 
 fn any_step() -> impl Strategy<Value = Step> {

@@ -6,26 +6,28 @@ use glommio::{LocalExecutor, Task};
 use ringkeeper_log::Identity;
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::FatalError;
+use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 fn options(write_mode: WriteMode) -> Options {
     let identity = Identity { owner: [1; 32], salt: 42 };
     Options { segment_size_bytes: 1024 * 1024, write_mode, ..Options::new(identity) }
 }
 
-fn frames(mut after: Position, count: usize, payload_len: usize) -> (Vec<AlignedBuf>, Position) {
+fn frames(mut after: LogPosition, count: usize, payload_len: usize) -> (Vec<AlignedBuf>, LogPosition) {
     let mut frames = Vec::new();
     for _ in 0..count {
-        let zxid = if after.zxid == 0 { (1 << 32) | 1 } else { after.zxid + 1 };
+        let zxid = if after.zxid == Zxid::ZERO { Zxid((1 << 32) | 1) } else { Zxid(after.zxid.0 + 1) };
         let mut bytes = AlignedBuf::new();
-        let meta = Meta { epoch: 1, first_zxid: zxid, last_zxid: zxid };
+        let meta = Meta { epoch: Epoch(1), first_zxid: zxid, last_zxid: zxid };
         let checksum =
             encode(meta, &vec![7; payload_len], after.checksum, &mut bytes).expect("fitting zxids");
         frames.push(bytes);
-        after = Position { zxid, checksum };
+        after = LogPosition { zxid, checksum };
     }
     (frames, after)
 }
@@ -60,14 +62,14 @@ async fn fill_and_reopen(storage: DmaStorage, mode: WriteMode) {
     let (mut wal, replayed, upkeep) = open(&storage, mode).await;
     assert_eq!((wal.last(), replayed), (last, 1105));
 
-    let mut reader = wal.read_from((1 << 32) | 500).expect("not purged");
+    let mut reader = wal.read_from(Zxid((1 << 32) | 500)).expect("not purged");
     let mut read = 0;
     while reader.next().await.expect("sound").is_some() {
         read += 1;
     }
     assert_eq!(read, 606);
 
-    let cut = wal.truncate_after((1 << 32) | 50).await.expect("a boundary");
+    let cut = wal.truncate_after(Zxid((1 << 32) | 50)).await.expect("a boundary");
     let (after_cut, end) = frames(cut, 2, 100);
     wal.append(&after_cut).await.expect("a working disk");
     wal.seal().await.expect("a working disk");
@@ -122,16 +124,16 @@ fn epochs_survive_on_a_real_disk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let promises = Promises {
         cluster: 2,
-        accepted_epoch: 3,
-        current_epoch: 3,
+        accepted_epoch: Epoch(3),
+        current_epoch: Epoch(3),
         initialized: true,
         ..Promises::default()
     };
     LocalExecutor::default().run(async {
         let storage = DmaStorage::open(&folder).await.expect("a writable folder");
-        let mut store = MetaStore::open(storage.clone(), 1, 5).await.expect("an empty folder");
+        let mut store = MetaStore::open(storage.clone(), ServerId(1), 5).await.expect("an empty folder");
         store.promise(promises).await.expect("a working disk");
-        let store = MetaStore::open(storage, 1, 6).await.expect("a folder of ours");
+        let store = MetaStore::open(storage, ServerId(1), 6).await.expect("a folder of ours");
         assert_eq!((store.meta().promises, store.meta().salt), (promises, 5));
     });
 }

@@ -4,10 +4,12 @@
 
 use futures_lite::future::{block_on, poll_once};
 use ringkeeper_log::Identity;
+use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Checksum, Meta, encode};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, MemoryStorage, OpKind};
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots};
-use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::Zxid;
 
 const RETAINED: usize = 2;
 
@@ -23,7 +25,7 @@ struct Server {
     sum: u64,
 }
 
-fn head(at: Position) -> Head {
+fn head(at: LogPosition) -> Head {
     Head { zxid: at.zxid, chain: at.checksum, cluster: 5, state_version: 1 }
 }
 
@@ -38,7 +40,7 @@ impl Server {
         let (wal, _) = opened.expect("a crash is not corruption");
         let snapshots = Snapshots::new(disk.storage());
         snapshots.settle(wal.base()).await.expect("a healthy disk");
-        let (mut sum, mut zxid) = (0, 0);
+        let (mut sum, mut zxid) = (0, Zxid::ZERO);
         for candidate in snapshots.list().await.expect("a healthy disk") {
             match Self::load(&snapshots, candidate).await {
                 Ok(found) => {
@@ -48,16 +50,12 @@ impl Server {
                 Err(error) => assert!(error.is_damage(), "{error}"),
             }
         }
-        assert!(
-            zxid >= wal.base().zxid,
-            "the log begins after {:?}, the state ends at {zxid:#x}",
-            wal.base()
-        );
-        assert!(zxid <= wal.last().zxid, "the log ends with {:?}, the state at {zxid:#x}", wal.last());
+        assert!(zxid >= wal.base().zxid, "the log begins after {:?}, the state ends at {zxid}", wal.base());
+        assert!(zxid <= wal.last().zxid, "the log ends with {:?}, the state at {zxid}", wal.last());
         if zxid < wal.last().zxid {
-            let mut reader = wal.read_from(zxid + 1).expect("not purged");
+            let mut reader = wal.read_from(Zxid(zxid.0 + 1)).expect("not purged");
             while let Some(frame) = reader.next().await.expect("sound") {
-                assert_eq!(frame.meta().first_zxid, zxid + 1);
+                assert_eq!(frame.meta().first_zxid, Zxid(zxid.0 + 1));
                 zxid = frame.meta().last_zxid;
                 sum += number(frame.payload());
             }
@@ -65,7 +63,7 @@ impl Server {
         Self { wal, snapshots, sum }
     }
 
-    async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: u64) -> Result<u64, SnapshotError> {
+    async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: Zxid) -> Result<u64, SnapshotError> {
         let mut reader = snapshots.open(zxid).await?;
         let mut sum = 0;
         while let Some(block) = reader.next().await? {
@@ -76,14 +74,14 @@ impl Server {
     }
 
     async fn append(&mut self, len: usize) {
-        let zxid = self.wal.last().zxid + 1;
-        let meta = Meta { epoch: 0, first_zxid: zxid, last_zxid: zxid };
+        let zxid = Zxid(self.wal.last().zxid.0 + 1);
+        let meta = Meta { epoch: zxid.epoch(), first_zxid: zxid, last_zxid: zxid };
         let mut payload = vec![0; len];
-        payload[..8].copy_from_slice(&zxid.to_le_bytes());
+        payload[..8].copy_from_slice(&zxid.0.to_le_bytes());
         let mut frame = AlignedBuf::new();
         encode(meta, &payload, self.wal.last().checksum, &mut frame).expect("fitting zxids");
         self.wal.append(&[frame]).await.expect("a healthy disk");
-        self.sum += zxid;
+        self.sum += zxid.0;
     }
 
     /// A snapshot of all of the log, in blocks of which the last is what is missing from the sum.
@@ -101,12 +99,12 @@ impl Server {
 
     async fn purge(&mut self) {
         let oldest = self.snapshots.retain(RETAINED).await.expect("a healthy disk");
-        self.wal.purge_before(oldest.unwrap_or(0));
+        self.wal.purge_before(oldest.unwrap_or(Zxid::ZERO));
         self.wal.upkeep().settle().await.expect("a healthy disk");
     }
 
     /// Takes the snapshot of another server in place of everything.
-    async fn install(&mut self, bytes: &[u8], at: Position, sum: u64) {
+    async fn install(&mut self, bytes: &[u8], at: LogPosition, sum: u64) {
         let mut incoming = self.snapshots.receive().await.expect("a healthy disk");
         for (number, piece) in (0..).zip(bytes.chunks(8192)) {
             incoming.piece(number * 8192, piece).await.expect("a healthy disk");
@@ -121,16 +119,16 @@ impl Server {
 }
 
 /// Another server's snapshot: its bytes, where it ends and what it holds.
-fn foreign(zxid: u64) -> (Vec<u8>, Position, u64) {
+fn foreign(zxid: u64) -> (Vec<u8>, LogPosition, u64) {
     let disk = MemoryDisk::new();
-    let at = Position { zxid, checksum: Checksum(77) };
+    let at = LogPosition { zxid: Zxid(zxid), checksum: Checksum(77) };
     let sum = 1_000_000 + zxid;
     block_on(async {
         let mut writer = Snapshots::new(disk.storage()).begin(head(at)).await.expect("a healthy disk");
         writer.block(&sum.to_le_bytes()).await.expect("a healthy disk");
         writer.finish(Contents { items: 1, digest: sum }).await.expect("a healthy disk");
     });
-    let name = disk.contents(&ringkeeper_log::snapshot::file_name(zxid)).expect("is there");
+    let name = disk.contents(&ringkeeper_log::snapshot::file_name(Zxid(zxid))).expect("is there");
     (name, at, sum)
 }
 
@@ -182,11 +180,11 @@ async fn perform(server: &mut Server, step: Step) {
 }
 
 /// The sum and the end of the log after each step, the beginning first.
-fn expected() -> Vec<(u64, u64)> {
+fn expected() -> Vec<(u64, Zxid)> {
     let disk = MemoryDisk::new();
     block_on(async {
         let mut server = Server::open(&disk).await;
-        let mut states = vec![(0, 0)];
+        let mut states = vec![(0, Zxid::ZERO)];
         for step in SCRIPT {
             perform(&mut server, *step).await;
             states.push((server.sum, server.wal.last().zxid));
@@ -196,7 +194,7 @@ fn expected() -> Vec<(u64, u64)> {
 }
 
 /// Runs the script with a power loss in operation number `halt`; whether it came to that.
-fn run(states: &[(u64, u64)], halt: u64) -> bool {
+fn run(states: &[(u64, Zxid)], halt: u64) -> bool {
     let disk = MemoryDisk::new();
     disk.halt_after(halt);
     let mut done = 0;
@@ -218,7 +216,7 @@ fn run(states: &[(u64, u64)], halt: u64) -> bool {
             let server = Server::open(&disk).await;
             let found = (server.sum, server.wal.last().zxid);
             let allowed = &states[done..states.len().min(done + 2)];
-            assert!(allowed.contains(&found), "{what}: {found:x?}, allowed {allowed:x?}");
+            assert!(allowed.contains(&found), "{what}: {found:?}, allowed {allowed:?}");
         });
         // Nothing of what recovery did depends on its coming to an end.
         let second = disk.fork();
@@ -265,7 +263,7 @@ fn the_log_reaches_back_to_the_oldest_snapshot_kept() {
             server.snapshot().await.expect("a healthy disk");
             server.purge().await;
         }
-        assert!(server.wal.base().zxid > 0, "something was purged");
+        assert!(server.wal.base().zxid > Zxid::ZERO, "something was purged");
         let (sum, newest) = (server.sum, server.wal.last().zxid);
         drop(server);
         disk.crash(CrashMode::KeepAll);
@@ -311,6 +309,6 @@ fn the_check_notices_a_disk_that_lies_about_a_sync() {
         disk.crash(CrashMode::LoseUnsynced);
         let server = Server::open(&disk).await;
         let found = (server.sum, server.wal.last().zxid);
-        assert!(states[5..6].contains(&found), "{found:x?}, allowed {:x?}", states[5]);
+        assert!(states[5..6].contains(&found), "{found:?}, allowed {:?}", states[5]);
     });
 }

@@ -27,6 +27,7 @@ use ringkeeper_log::folder::LockError;
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::repair::RepairError;
 use ringkeeper_log::snapshot::SnapshotError;
+use ringkeeper_wire::Zxid;
 
 use crate::config::ConfigError;
 use crate::server::RestoreError;
@@ -103,12 +104,12 @@ fn run(tool: impl Future<Output = Result<Finding, ToolError>>) -> Result<Finding
 }
 
 /// A zxid as users write it: hexadecimal with `0x`, as everything here prints it, or decimal.
-fn parse_zxid(text: &str) -> Result<u64, String> {
+fn parse_zxid(text: &str) -> Result<Zxid, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("{text}: not a zxid, such as 0x100000001"))
+    parsed.map(Zxid).map_err(|_| format!("{text}: not a zxid, such as 0x100000001"))
 }
 
 #[cfg(test)]
@@ -117,8 +118,8 @@ mod tests {
 
     #[test]
     fn zxids_are_read_as_they_are_printed_or_in_decimal() {
-        assert_eq!(parse_zxid("0x100000001"), Ok(0x1_0000_0001));
-        assert_eq!(parse_zxid("17"), Ok(17));
+        assert_eq!(parse_zxid("0x100000001"), Ok(Zxid(0x1_0000_0001)));
+        assert_eq!(parse_zxid("17"), Ok(Zxid(17)));
         assert!(parse_zxid("0xg").is_err() && parse_zxid("-1").is_err());
     }
 }

@@ -25,11 +25,12 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Outcome, Session, Txn, TxnOp, encode_batch};
 use ringkeeper_log::Identity;
 use ringkeeper_log::dma::DmaStorage;
+use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
-use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
-    AclEntry, CreateRequest, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,
+    AclEntry, CreateRequest, Epoch, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,
     RequestHeader, SessionId, SetDataRequest, Stat, Xid, Zxid,
 };
 use rkyv::util::AlignedVec;
@@ -180,9 +181,13 @@ fn batches(criterion: &mut Criterion) {
             bencher.iter(|| encode_batch(black_box(&txns), &mut archive));
         });
         let mut frame = AlignedBuf::new();
-        let meta = Meta { epoch: 1, first_zxid: (1 << 32) | 1, last_zxid: (1 << 32) | count as u64 };
+        let meta = Meta {
+            epoch: Epoch(1),
+            first_zxid: Zxid((1 << 32) | 1),
+            last_zxid: Zxid((1 << 32) | count as u64),
+        };
         group.bench_function(format!("frame_and_crc/{count}_set_data_1k"), |bencher| {
-            bencher.iter(|| encode(meta, black_box(&archive), Position::default().checksum, &mut frame));
+            bencher.iter(|| encode(meta, black_box(&archive), LogPosition::default().checksum, &mut frame));
         });
         group.finish();
     }
@@ -209,13 +214,14 @@ fn appends(commits: u64, records: u64) -> Duration {
         let options = Options::new(Identity { owner: [0; 32], salt: 1 });
         let (mut wal, _) = Wal::open(storage, options, |_| Ok(())).await.expect("an empty folder");
         let payload = vec![7; usize::try_from(records).expect("few") * DATA.len()];
-        let mut last = Position { zxid: 1 << 32, ..Position::default() };
+        let mut last = LogPosition { zxid: Zxid(1 << 32), ..LogPosition::default() };
         let mut elapsed = Duration::ZERO;
         for _ in 0..commits {
-            let meta = Meta { epoch: 1, first_zxid: last.zxid + 1, last_zxid: last.zxid + records };
+            let (first_zxid, last_zxid) = (Zxid(last.zxid.0 + 1), Zxid(last.zxid.0 + records));
+            let meta = Meta { epoch: Epoch(1), first_zxid, last_zxid };
             let mut frame = AlignedBuf::new();
             let checksum = encode(meta, &payload, last.checksum, &mut frame).expect("fitting zxids");
-            last = Position { zxid: meta.last_zxid, checksum };
+            last = LogPosition { zxid: meta.last_zxid, checksum };
             let start = Instant::now();
             wal.append(&[frame]).await.expect("a working disk");
             elapsed += start.elapsed();

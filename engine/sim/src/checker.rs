@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringkeeper_engine::zab::{LogMark, Message, Quorum, ServerSet};
+use ringkeeper_engine::zab::{LogPosition, Message, Quorum, ServerSet};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use crate::disk::Disk;
@@ -14,17 +14,17 @@ pub enum Violation {
     #[error("epoch {} has two leaders, {} and {}", .0.0, .1, .2)]
     TwoLeaders(Epoch, ServerId, ServerId),
     #[error("server {server} delivers {mark:?} as batch {index}, where {expected:?} was delivered before")]
-    Order { server: ServerId, index: usize, mark: LogMark, expected: LogMark },
+    Order { server: ServerId, index: usize, mark: LogPosition, expected: LogPosition },
     #[error("server {server} delivers up to {upto}, which its log does not have")]
     DeliveredUnknown { server: ServerId, upto: Zxid },
     #[error("{mark:?} is delivered, durable only on {holders:?}")]
-    NotDurable { mark: LogMark, holders: ServerSet },
+    NotDurable { mark: LogPosition, holders: ServerSet },
     #[error("server {server} appends {next} after {last:?}")]
-    Gap { server: ServerId, last: LogMark, next: Zxid },
+    Gap { server: ServerId, last: LogPosition, next: Zxid },
     #[error("server {server} cuts its log after {after}, having delivered {delivered}")]
     DeliveredCut { server: ServerId, after: Zxid, delivered: Zxid },
     #[error("server {server} leads epoch {} without the committed {lost:?}", .epoch.0)]
-    LostByLeader { server: ServerId, epoch: Epoch, lost: LogMark },
+    LostByLeader { server: ServerId, epoch: Epoch, lost: LogPosition },
     #[error("server {server} is confirmed as leader at {commit}, but {newest} was delivered before")]
     StaleConfirmation { server: ServerId, commit: Zxid, newest: Zxid },
     #[error("server {server} says {said} before its disk holds it")]
@@ -41,7 +41,7 @@ pub enum Violation {
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     /// Everything committed, in order: what any server has delivered.
-    committed: Vec<LogMark>,
+    committed: Vec<LogPosition>,
     /// Which voters have ever had a batch on their disk.
     durable: BTreeMap<(Zxid, u32), ServerSet>,
     leaders: HashMap<Epoch, (ServerId, u64)>,
@@ -51,7 +51,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    pub(crate) fn committed(&self) -> &[LogMark] {
+    pub(crate) fn committed(&self) -> &[LogPosition] {
         &self.committed
     }
 
@@ -59,8 +59,8 @@ impl Checker {
         self.committed.last().map_or(Zxid::ZERO, |mark| mark.zxid)
     }
 
-    pub(crate) fn durable(&mut self, server: ServerId, mark: LogMark) {
-        self.durable.entry((mark.zxid, mark.checksum)).or_default().insert(server);
+    pub(crate) fn durable(&mut self, server: ServerId, mark: LogPosition) {
+        self.durable.entry((mark.zxid, mark.checksum.0)).or_default().insert(server);
     }
 
     /// A server delivers its batch number `index`.
@@ -68,14 +68,14 @@ impl Checker {
         &mut self,
         server: ServerId,
         index: usize,
-        mark: LogMark,
+        mark: LogPosition,
         quorum: &dyn Quorum,
     ) -> Result<(), Violation> {
         if let Some(expected) = self.committed.get(index).copied() {
             let agrees = expected == mark;
             return if agrees { Ok(()) } else { Err(Violation::Order { server, index, mark, expected }) };
         }
-        let holders = self.durable.get(&(mark.zxid, mark.checksum)).copied().unwrap_or_default();
+        let holders = self.durable.get(&(mark.zxid, mark.checksum.0)).copied().unwrap_or_default();
         if !quorum.is_quorum(&holders) {
             return Err(Violation::NotDurable { mark, holders });
         }
@@ -89,7 +89,7 @@ impl Checker {
         server: ServerId,
         incarnation: u64,
         epoch: Epoch,
-        log: impl Iterator<Item = LogMark>,
+        log: impl Iterator<Item = LogPosition>,
     ) -> Result<(), Violation> {
         let leader = *self.leaders.entry(epoch).or_insert((server, incarnation));
         if leader != (server, incarnation) {

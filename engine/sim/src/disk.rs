@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogPosition, LogSummary};
 use ringkeeper_wire::Zxid;
 
 use crate::random::Random;
@@ -19,12 +19,12 @@ pub(crate) enum Operation {
 /// The state of a server: what it has delivered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    pub(crate) delivered: Arc<Vec<LogMark>>,
+    pub(crate) delivered: Arc<Vec<LogPosition>>,
 }
 
 impl Snapshot {
-    pub(crate) fn last(&self) -> LogMark {
-        self.delivered.last().copied().unwrap_or(LogMark::START)
+    pub(crate) fn last(&self) -> LogPosition {
+        self.delivered.last().copied().unwrap_or(LogPosition::START)
     }
 }
 
@@ -32,7 +32,7 @@ impl Snapshot {
 pub(crate) struct Disk {
     pub(crate) epochs: Epochs,
     pub(crate) snapshot: Snapshot,
-    base: LogMark,
+    base: LogPosition,
     log: Vec<Batch>,
     /// Operations not yet synced; the first `syncing` of them are under way.
     queue: VecDeque<Operation>,
@@ -75,7 +75,7 @@ impl Disk {
         }
     }
 
-    pub(crate) fn last(&self) -> LogMark {
+    pub(crate) fn last(&self) -> LogPosition {
         self.log.last().map_or(self.base, Batch::end)
     }
 
@@ -109,14 +109,14 @@ impl Disk {
         }
         self.log.truncate(sound);
         if random.chance(200) {
-            (self.log, self.base, self.snapshot) = (Vec::new(), LogMark::START, Snapshot::default());
+            (self.log, self.base, self.snapshot) = (Vec::new(), LogPosition::START, Snapshot::default());
         }
         self.epochs.claim = self.epochs.claim.max(last);
         true
     }
 
     /// Removes batches that the snapshot covers, up to `upto`, and returns the new base.
-    pub(crate) fn purge(&mut self, upto: Zxid) -> LogMark {
+    pub(crate) fn purge(&mut self, upto: Zxid) -> LogPosition {
         let upto = upto.min(self.snapshot.last().zxid);
         let purged = self.log.partition_point(|batch| batch.last() <= upto);
         if let Some(batch) = purged.checked_sub(1).and_then(|index| self.log.get(index)) {
@@ -138,7 +138,7 @@ impl Disk {
         (Durable { epochs: self.epochs, log: summary }, self.log.clone())
     }
 
-    pub(crate) const fn base(&self) -> LogMark {
+    pub(crate) const fn base(&self) -> LogPosition {
         self.base
     }
 }

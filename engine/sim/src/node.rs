@@ -1,6 +1,6 @@
 //! One simulated server: the machine, its disk, its clock, and the smallest state machine there is.
 
-use ringkeeper_engine::zab::{Batch, LogMark, Zab};
+use ringkeeper_engine::zab::{Batch, LogPosition, Zab};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::checker::Violation;
@@ -15,9 +15,9 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     /// Log as the server sees it, durable or not, after what it has been told to forget.
     pub(crate) log: Vec<Batch>,
-    pub(crate) base: LogMark,
+    pub(crate) base: LogPosition,
     /// State of the state machine.
-    pub(crate) delivered: Vec<LogMark>,
+    pub(crate) delivered: Vec<LogPosition>,
     pub(crate) paused_until_us: u64,
     pub(crate) clock_offset_ms: u64,
     pub(crate) clock_per_mille: u64,
@@ -33,7 +33,7 @@ impl Node {
             incarnation: 0,
             disk: Disk::default(),
             log: Vec::new(),
-            base: LogMark::START,
+            base: LogPosition::START,
             delivered: Vec::new(),
             paused_until_us: 0,
             clock_offset_ms: 1_000_000,
@@ -46,16 +46,16 @@ impl Node {
         self.clock_offset_ms + now_us * self.clock_per_mille / 1_000_000
     }
 
-    pub(crate) fn last(&self) -> LogMark {
+    pub(crate) fn last(&self) -> LogPosition {
         self.log.last().map_or(self.base, Batch::end)
     }
 
-    pub(crate) fn delivered_last(&self) -> LogMark {
-        self.delivered.last().copied().unwrap_or(LogMark::START)
+    pub(crate) fn delivered_last(&self) -> LogPosition {
+        self.delivered.last().copied().unwrap_or(LogPosition::START)
     }
 
     /// The whole history: the state, then the log after it.
-    pub(crate) fn history(&self) -> impl Iterator<Item = LogMark> {
+    pub(crate) fn history(&self) -> impl Iterator<Item = LogPosition> {
         let delivered = self.delivered_last().zxid;
         let after = self.log.iter().map(Batch::end).filter(move |mark| mark.zxid > delivered);
         self.delivered.iter().copied().chain(after)
@@ -64,7 +64,7 @@ impl Node {
     /// Appends, and checks what production trusts the log for: the batch names its predecessor's checksum.
     pub(crate) fn append(&mut self, batch: Batch) -> Result<(), Violation> {
         let last = self.last();
-        let chained = batch.bytes().first_chunk::<4>() == Some(&last.checksum.to_le_bytes());
+        let chained = batch.bytes().first_chunk::<4>() == Some(&last.checksum.0.to_le_bytes());
         if !chained || !batch.follows(last.zxid) {
             return Err(Violation::Gap { server: self.id, last, next: batch.first() });
         }

@@ -5,8 +5,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use ringkeeper_engine::zab::{
-    Batch, Config, Effect, Effects, Epochs, Input, LogMark, Majority, Message, Mutation, ServerSet, Status,
-    Zab,
+    Batch, Checksum, Config, Effect, Effects, Epochs, Input, LogPosition, Majority, Message, Mutation,
+    ServerSet, Status, Zab,
 };
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -202,7 +202,7 @@ impl World {
         let b = (a + 1 + b) % 3;
         let mut log: Vec<Batch> = Vec::new();
         for counter in 1..=7 {
-            let prev = log.last().map_or(LogMark::START, Batch::end);
+            let prev = log.last().map_or(LogPosition::START, Batch::end);
             log.push(self.batch(prev, Zxid::new(Epoch(1), counter), 1));
         }
         let alone = self.batch(log[4].end(), Zxid::new(Epoch(2), 1), 1);
@@ -755,16 +755,17 @@ impl World {
     }
 
     /// A batch that names its predecessor, with a payload that no other batch has.
-    fn batch(&mut self, prev: LogMark, first: Zxid, txns: u64) -> Batch {
+    fn batch(&mut self, prev: LogPosition, first: Zxid, txns: u64) -> Batch {
         let mut last = first;
         for _ in 1..txns {
             last = last.next().unwrap_or(last);
         }
-        let mut bytes = prev.checksum.to_le_bytes().to_vec();
+        let mut bytes = prev.checksum.0.to_le_bytes().to_vec();
         bytes.extend(self.random.next().to_le_bytes());
         let checksum = u32::try_from(self.random.between(1, u64::from(u32::MAX))).unwrap_or(1);
         // `first..=last` is a range of one epoch by construction.
-        Batch::new(first, last, checksum, Arc::from(bytes)).unwrap_or_else(|error| unreachable!("{error}"))
+        Batch::new(first, last, Checksum(checksum), Arc::from(bytes))
+            .unwrap_or_else(|error| unreachable!("{error}"))
     }
 }
 

@@ -6,19 +6,6 @@ use crate::replica::CleanerSettings;
 use crate::settings::Settings;
 use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
 
-/// Batches without a frame.
-struct Bare;
-
-impl Framing for Bare {
-    fn frame(&mut self, batch: &SealedBatch<'_>, _: u32) -> Batch {
-        Batch::new(batch.first, batch.last, 1, batch.payload.into()).expect("one epoch")
-    }
-
-    fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {
-        Ok(batch.bytes())
-    }
-}
-
 fn zxid(epoch: u32, counter: u32) -> Zxid {
     Zxid::new(Epoch(epoch), counter)
 }
@@ -29,7 +16,7 @@ fn batch(zxid: Zxid) -> Batch {
     let txn = Txn { zxid, session: SessionId(1), xid: Xid(1), time_ms: 0, op };
     let mut payload = rkyv::util::AlignedVec::new();
     encode_batch(vec![&txn], &mut payload);
-    Batch::new(zxid, zxid, 1, payload.as_slice().into()).expect("one epoch")
+    Framer::default().batch(zxid, zxid, &payload, zab::Checksum::NONE)
 }
 
 /// The state that a log of these batches gives.
@@ -37,7 +24,7 @@ fn state(log: &[Batch]) -> State {
     let mut state = State::new(1);
     for batch in log {
         let mut aligned: rkyv::util::AlignedVec = rkyv::util::AlignedVec::new();
-        aligned.extend_from_slice(batch.bytes());
+        aligned.extend_from_slice(batch.payload().expect("framed above"));
         for txn in decode_batch(&aligned).expect("a batch") {
             state.apply(&txn);
         }
@@ -61,7 +48,7 @@ fn member(log: &[Batch], voters: zab::ServerSet, batch_bytes_max: usize) -> Node
         random_seed: [0; 32],
     };
     let config = zab::Config::new(ServerId(1), voters, zab::ServerSet::EMPTY);
-    Node::new(settings, state(log), config, zab::Durable::default(), 1, Box::new(Bare))
+    Node::new(settings, state(log), config, zab::Durable::default(), 1)
 }
 
 fn serves(node: &mut Node) -> Option<Serving> {

@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
+use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::batch::{Batch, BatchError, LogMark};
 use super::message::{
     Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
     Vote,
 };
 
 /// Why bytes are no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The frame ends inside a field.
     #[error("message cut short: {missing} more bytes expected")]
@@ -83,7 +83,7 @@ impl Message {
             Self::Propose(propose) => {
                 let Propose { epoch, prev, commit, batch } = propose;
                 w.u8(kind::PROPOSE).epoch(*epoch).mark(*prev).zxid(*commit);
-                w.zxid(batch.first()).zxid(batch.last()).u32(batch.end().checksum);
+                w.zxid(batch.first()).zxid(batch.last()).u32(batch.end().checksum.0);
                 return Some(batch.bytes());
             }
             Self::Ack(ack) => {
@@ -196,8 +196,8 @@ impl Writer<'_> {
         self.u64(zxid.0)
     }
 
-    fn mark(&mut self, mark: LogMark) -> &mut Self {
-        self.zxid(mark.zxid).u32(mark.checksum)
+    fn mark(&mut self, mark: LogPosition) -> &mut Self {
+        self.zxid(mark.zxid).u32(mark.checksum.0)
     }
 
     fn vote(&mut self, vote: Vote) -> &mut Self {
@@ -276,8 +276,8 @@ impl Reader<'_> {
         self.u64().map(Zxid)
     }
 
-    fn mark(&mut self) -> Result<LogMark, DecodeError> {
-        Ok(LogMark { zxid: self.zxid()?, checksum: self.u32()? })
+    fn mark(&mut self) -> Result<LogPosition, DecodeError> {
+        Ok(LogPosition { zxid: self.zxid()?, checksum: Checksum(self.u32()?) })
     }
 
     fn vote(&mut self) -> Result<Vote, DecodeError> {
@@ -323,7 +323,7 @@ impl Reader<'_> {
 
     fn outline(&mut self) -> Result<LogOutline, DecodeError> {
         let floor = self.zxid()?;
-        let mut ends: Vec<LogMark> = Vec::new();
+        let mut ends: Vec<LogPosition> = Vec::new();
         while !self.0.is_empty() {
             let end = self.mark()?;
             if ends.len() == LogOutline::ENDS_MAX {
@@ -354,7 +354,7 @@ impl Reader<'_> {
 
     fn propose(&mut self) -> Result<Propose, DecodeError> {
         let (epoch, prev, commit) = (self.epoch()?, self.mark()?, self.zxid()?);
-        let (first, last, checksum) = (self.zxid()?, self.zxid()?, self.u32()?);
+        let (first, last, checksum) = (self.zxid()?, self.zxid()?, Checksum(self.u32()?));
         let batch = Batch::new(first, last, checksum, self.rest())?;
         Ok(Propose { epoch, prev, commit, batch })
     }
@@ -378,8 +378,8 @@ mod tests {
         any::<u32>().prop_map(Epoch)
     }
 
-    fn mark() -> impl Strategy<Value = LogMark> {
-        (zxid(), any::<u32>()).prop_map(|(zxid, checksum)| LogMark { zxid, checksum })
+    fn mark() -> impl Strategy<Value = LogPosition> {
+        (zxid(), any::<u32>()).prop_map(|(zxid, checksum)| LogPosition { zxid, checksum: Checksum(checksum) })
     }
 
     fn payload() -> impl Strategy<Value = Arc<[u8]>> {
@@ -402,7 +402,7 @@ mod tests {
         (epoch(), 1..1000u32, 0..1000u32, any::<u32>(), payload()).prop_map(
             |(epoch, first, more, checksum, bytes)| {
                 let last = Zxid::new(epoch, first + more);
-                Batch::new(Zxid::new(epoch, first), last, checksum, bytes).unwrap()
+                Batch::new(Zxid::new(epoch, first), last, Checksum(checksum), bytes).unwrap()
             },
         )
     }
@@ -426,7 +426,10 @@ mod tests {
         let log = (zxid(), prop::collection::btree_map(any::<u64>(), any::<u32>(), 1..8)).prop_map(
             |(floor, ends)| LogOutline {
                 floor,
-                ends: ends.into_iter().map(|(z, checksum)| LogMark { zxid: Zxid(z), checksum }).collect(),
+                ends: ends
+                    .into_iter()
+                    .map(|(z, checksum)| LogPosition { zxid: Zxid(z), checksum: Checksum(checksum) })
+                    .collect(),
             },
         );
         (epoch(), any::<bool>(), epoch(), zxid(), log, any::<u64>(), any::<bool>()).prop_map(
@@ -528,8 +531,8 @@ mod tests {
 
     #[test]
     fn the_header_bound_is_that_of_the_longest_header() {
-        let batch = Batch::new(Zxid(1), Zxid(1), 0, Arc::from([1u8, 2])).unwrap();
-        let propose = Propose { epoch: Epoch(0), prev: LogMark::START, commit: Zxid::ZERO, batch };
+        let batch = Batch::new(Zxid(1), Zxid(1), Checksum::NONE, Arc::from([1u8, 2])).unwrap();
+        let propose = Propose { epoch: Epoch(0), prev: LogPosition::START, commit: Zxid::ZERO, batch };
         let mut header = Vec::new();
         let message = Message::Propose(propose);
         assert_eq!(message.encode_header(&mut header).map(|payload| payload.len()), Some(2));

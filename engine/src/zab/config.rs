@@ -1,8 +1,8 @@
 //! What a server is told at its start: the ensemble, its limits, and what its disk remembers.
 
+use ringkeeper_frame::LogPosition;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::batch::LogMark;
 use super::mutation::Mutation;
 use super::quorum::{Majority, Quorum, ServerSet};
 
@@ -118,9 +118,9 @@ pub struct Epochs {
 /// Build it with [`LogSummary::new`] and one [`LogSummary::push`] for each frame scanned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSummary {
-    base: LogMark,
+    base: LogPosition,
     snapshot: Zxid,
-    ends: Vec<LogMark>,
+    ends: Vec<LogPosition>,
 }
 
 impl LogSummary {
@@ -128,12 +128,12 @@ impl LogSummary {
     ///
     /// An empty log beside a snapshot, or one that ends before it, has the snapshot's mark as its base.
     #[must_use]
-    pub const fn new(base: LogMark, snapshot: Zxid) -> Self {
+    pub const fn new(base: LogPosition, snapshot: Zxid) -> Self {
         Self { base, snapshot, ends: Vec::new() }
     }
 
     /// Adds the frame that ends at `end`. Only the last one of each epoch is remembered.
-    pub fn push(&mut self, end: LogMark) {
+    pub fn push(&mut self, end: LogPosition) {
         debug_assert!(end.zxid > self.last().zxid, "{} after {}", end.zxid, self.last().zxid);
         match self.ends.last_mut() {
             Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
@@ -143,7 +143,7 @@ impl LogSummary {
 
     /// The position right before the first frame.
     #[must_use]
-    pub const fn base(&self) -> LogMark {
+    pub const fn base(&self) -> LogPosition {
         self.base
     }
 
@@ -155,18 +155,18 @@ impl LogSummary {
 
     /// The end of the log.
     #[must_use]
-    pub fn last(&self) -> LogMark {
+    pub fn last(&self) -> LogPosition {
         self.ends.last().copied().unwrap_or(self.base)
     }
 
     /// The last position of each epoch in the log, rising.
     #[must_use]
-    pub fn ends(&self) -> &[LogMark] {
+    pub fn ends(&self) -> &[LogPosition] {
         &self.ends
     }
 
     /// Forgets everything after `mark`, which is a position of this log.
-    pub(super) fn truncate(&mut self, mark: LogMark) {
+    pub(super) fn truncate(&mut self, mark: LogPosition) {
         self.ends.retain(|end| end.zxid < mark.zxid);
         if mark.zxid > self.base.zxid {
             self.push(mark);
@@ -174,7 +174,7 @@ impl LogSummary {
     }
 
     /// Notes that frames up to `base` are gone from the log.
-    pub(super) fn purge(&mut self, base: LogMark) {
+    pub(super) fn purge(&mut self, base: LogPosition) {
         if base.zxid > self.base.zxid {
             self.ends.retain(|end| end.zxid > base.zxid);
             self.base = base;

@@ -2,9 +2,9 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use ringkeeper_frame::Batch;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::batch::Batch;
 use super::config::{Config, Durable, Epochs};
 use super::effects::{Departure, Effect, Effects, Status};
 use super::history::History;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::batch::{Batch, LogMark};
 use super::config::Epochs;
 use super::message::Message;
 
@@ -44,7 +44,7 @@ pub enum Input {
     /// [`Effect::Truncate`] is done and durable; the log now ends here.
     Truncated {
         /// End of the log.
-        last: LogMark,
+        last: LogPosition,
     },
     /// Answer to [`Effect::ReadLog`].
     LogRead {
@@ -61,12 +61,12 @@ pub enum Input {
         /// The learner it is for.
         peer: ServerId,
         /// What it holds.
-        last: LogMark,
+        last: LogPosition,
     },
     /// The snapshot of [`Effect::InstallSnapshot`] is durable, has replaced log and state, and ends here.
     SnapshotInstalled {
         /// Base of the new, empty log.
-        last: LogMark,
+        last: LogPosition,
     },
     /// The snapshot was not installed; log and state are as before.
     SnapshotAborted,
@@ -80,7 +80,7 @@ pub enum Input {
     /// The oldest log segments are gone; the log begins after this.
     LogPurged {
         /// The new base.
-        base: LogMark,
+        base: LogPosition,
     },
     /// Ask a quorum whether this server still leads. Only of use when it leads.
     ConfirmLeadership {
@@ -241,7 +241,7 @@ pub enum Effect {
         /// The leader.
         from: ServerId,
         /// What it holds.
-        last: LogMark,
+        last: LogPosition,
     },
     /// A piece of that snapshot.
     SnapshotChunk {

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
+use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, Zxid};
 
-use super::batch::{Batch, LogMark};
 use super::config::{Config, LogSummary};
 use super::message::LogOutline;
 
 /// A batch and the position it stands at.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) prev: LogMark,
+    pub(super) prev: LogPosition,
     pub(super) batch: Batch,
 }
 
@@ -54,7 +54,7 @@ impl History {
     }
 
     /// The end of the log, durable or not.
-    pub(super) fn last(&self) -> LogMark {
+    pub(super) fn last(&self) -> LogPosition {
         self.summary.last()
     }
 
@@ -126,13 +126,13 @@ impl History {
                 self.tail_bytes -= entry.batch.bytes().len();
             }
         }
-        let mark = self.mark_at(after).unwrap_or(LogMark { zxid: after, checksum: 0 });
+        let mark = self.mark_at(after).unwrap_or(LogPosition { zxid: after, checksum: Checksum::NONE });
         self.summary.truncate(mark);
         self.durable = self.durable.min(after);
     }
 
     /// The truncation is durable, and with it everything that is left.
-    pub(super) fn truncated(&mut self, last: LogMark) {
+    pub(super) fn truncated(&mut self, last: LogPosition) {
         if self.operation == Some(LogOperation::Truncate) {
             self.operation = None;
             self.summary.truncate(last);
@@ -146,7 +146,7 @@ impl History {
     }
 
     /// The snapshot has replaced the log, or has not.
-    pub(super) fn installed(&mut self, base: Option<LogMark>) {
+    pub(super) fn installed(&mut self, base: Option<LogPosition>) {
         if self.operation != Some(LogOperation::Install) {
             return;
         }
@@ -163,12 +163,12 @@ impl History {
         self.summary.snapshot_taken(zxid);
     }
 
-    pub(super) fn purged(&mut self, base: LogMark) {
+    pub(super) fn purged(&mut self, base: LogPosition) {
         self.summary.purge(base);
     }
 
     /// The position at `zxid` with its checksum, as far as it is known without reading.
-    pub(super) fn mark_at(&self, zxid: Zxid) -> Option<LogMark> {
+    pub(super) fn mark_at(&self, zxid: Zxid) -> Option<LogPosition> {
         if self.summary.base().zxid == zxid {
             return Some(self.summary.base());
         }
@@ -203,7 +203,7 @@ impl History {
     /// The last position that both logs have.
     ///
     /// Logs with a transaction of the same epoch agree up to the shorter one's end of that epoch (see
-    /// [`LogMark`]), so the newest epoch in both decides, and no transaction needs to be read.
+    /// [`LogPosition`]), so the newest epoch in both decides, and no transaction needs to be read.
     pub(super) fn common(&self, other: &LogOutline) -> Result<Zxid, Diverged> {
         for theirs in other.ends.iter().rev() {
             let Some(ours) = self.end_of(theirs.zxid.epoch()) else { continue };
@@ -215,7 +215,7 @@ impl History {
         Ok(Zxid::ZERO)
     }
 
-    fn end_of(&self, epoch: Epoch) -> Option<LogMark> {
+    fn end_of(&self, epoch: Epoch) -> Option<LogPosition> {
         let ends = self.summary.ends();
         let index = ends.partition_point(|end| end.zxid.epoch() < epoch);
         ends.get(index)
@@ -238,8 +238,8 @@ mod tests {
         Zxid::new(Epoch(epoch), counter)
     }
 
-    fn mark(epoch: u32, counter: u32) -> LogMark {
-        LogMark { zxid: zxid(epoch, counter), checksum: epoch * 1000 + counter }
+    fn mark(epoch: u32, counter: u32) -> LogPosition {
+        LogPosition { zxid: zxid(epoch, counter), checksum: Checksum(epoch * 1000 + counter) }
     }
 
     fn history(lasts: &[(u32, u32)]) -> History {
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn different_frames_with_one_zxid_are_a_divergence() {
         let mut outline = history(&[(1, 5)]).outline();
-        outline.ends.last_mut().unwrap().checksum ^= 1;
+        outline.ends.last_mut().unwrap().checksum.0 ^= 1;
         assert_eq!(history(&[(1, 5)]).common(&outline), Err(Diverged(zxid(1, 5))));
     }
 

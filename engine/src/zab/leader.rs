@@ -14,9 +14,9 @@
 //! disk must not count. A member that answers a heartbeat sent after the whole quorum had promised proves
 //! that all promises were on disks at one moment, so whoever loses its disk later meets a server that knows.
 
+use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::batch::{Batch, LogMark};
 use super::core::{Core, Decision, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status};
 use super::message::{AckEpoch, Join, Message, Pong};
@@ -233,7 +233,13 @@ impl Leader {
         }
     }
 
-    pub(super) fn on_snapshot_ready(&mut self, core: &Core, id: ServerId, last: LogMark, out: &mut Effects) {
+    pub(super) fn on_snapshot_ready(
+        &mut self,
+        core: &Core,
+        id: ServerId,
+        last: LogPosition,
+        out: &mut Effects,
+    ) {
         let session = self.session;
         if let Some(peer) = self.peer(id) {
             peer.on_snapshot_ready(core, last, &session, out);

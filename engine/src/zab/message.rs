@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
-
-use super::batch::{Batch, LogMark};
 
 /// A candidate and its history. The order is the order of preference: newest epoch adopted, then longest
 /// log, then highest id (Zab, DSN 2011; fast leader election).
@@ -65,7 +64,7 @@ pub struct LogOutline {
     /// The log cannot be cut before this zxid.
     pub floor: Zxid,
     /// Last position of each epoch, rising; never empty.
-    pub ends: Vec<LogMark>,
+    pub ends: Vec<LogPosition>,
 }
 
 impl LogOutline {
@@ -113,7 +112,7 @@ pub enum SyncPlan {
     /// Cut everything after this zxid, then ask again (TRUNC).
     Truncate(Zxid),
     /// Replace everything by the snapshot that ends here, then ask again (SNAP).
-    Snapshot(LogMark),
+    Snapshot(LogPosition),
 }
 
 /// Answer to [`AckEpoch`]: begins synchronization and, with it, carries NEWLEADER.
@@ -137,7 +136,7 @@ pub struct Propose {
     /// The leader's epoch (not that of the batch, which may be older).
     pub epoch: Epoch,
     /// Where the batch stands.
-    pub prev: LogMark,
+    pub prev: LogPosition,
     /// Everything up to here is committed.
     pub commit: Zxid,
     /// The batch.

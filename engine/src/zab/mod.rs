@@ -74,7 +74,6 @@
 //! no such quorum is, an election would win nothing. It stands in no election while a part of its log waits, except
 //! now and then, since it may be the only one that reaches a quorum. Its in-memory history counts as ever.
 
-mod batch;
 pub mod codec;
 mod config;
 mod core;
@@ -90,7 +89,6 @@ mod quorum;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Batch, BatchError, LogMark};
 pub use config::{Config, Durable, Epochs, LogSummary};
 pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status};
 pub use message::{
@@ -99,6 +97,7 @@ pub use message::{
 };
 pub use mutation::Mutation;
 pub use quorum::{Majority, Quorum, ServerSet, majorities_meet};
+pub use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
 
 use self::core::{Core, Next};
 use election::Election;
@@ -153,7 +152,7 @@ impl Zab {
 
     /// The end of the log, durable or not.
     #[must_use]
-    pub fn last(&self) -> LogMark {
+    pub fn last(&self) -> LogPosition {
         self.core.log.last()
     }
 
@@ -173,7 +172,7 @@ impl Zab {
     /// cut off, and durable here, so that the log goes on after it whatever happens. `None` as well if the position is
     /// not known without reading.
     #[must_use]
-    pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogMark> {
+    pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogPosition> {
         let settled = zxid > Zxid::ZERO && zxid <= self.core.commit && zxid <= self.core.log.durable();
         let mark = self.core.log.mark_at(zxid).filter(|_| settled)?;
         (self.core.log.operation().is_none()).then_some(mark)

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::batch::{Batch, LogMark};
 use super::core::{Core, Member};
 use super::effects::{Alarm, Effect, Effects};
 use super::message::{Ack, AckEpoch, Join, Message, Ping, Propose, Sync, SyncPlan};
@@ -43,7 +43,7 @@ pub(super) struct Peer {
     pub(super) ask: Option<AckEpoch>,
     feed: Feed,
     serial: u64,
-    sent: LogMark,
+    sent: LogPosition,
     /// Batches sent and not durable there: last zxid and size.
     window: VecDeque<(Zxid, usize)>,
     window_bytes: usize,
@@ -77,7 +77,7 @@ impl Peer {
             ask: None,
             feed: Feed::Idle,
             serial: 0,
-            sent: LogMark::START,
+            sent: LogPosition::START,
             window: VecDeque::new(),
             window_bytes: 0,
             keeps_up: false,
@@ -136,7 +136,7 @@ impl Peer {
             Ok(common) if !ask.snapshot && common >= core.log.base() && common >= ask.log.floor => {
                 if common == ask.log.last() {
                     self.feed = Feed::Streaming;
-                    let unknown = LogMark { zxid: common, checksum: 0 };
+                    let unknown = LogPosition { zxid: common, checksum: Checksum::NONE };
                     self.sent = core.log.mark_at(common).unwrap_or(unknown);
                     SyncPlan::Diff
                 } else {
@@ -166,7 +166,7 @@ impl Peer {
     pub(super) fn on_snapshot_ready(
         &mut self,
         core: &Core,
-        last: LogMark,
+        last: LogPosition,
         session: &Session,
         out: &mut Effects,
     ) {
@@ -209,7 +209,7 @@ impl Peer {
     fn send_batch(
         &mut self,
         core: &Core,
-        prev: LogMark,
+        prev: LogPosition,
         batch: &Batch,
         session: &Session,
         out: &mut Effects,

@@ -13,8 +13,8 @@ fn zxid(epoch: u32, counter: u32) -> Zxid {
     Zxid::new(Epoch(epoch), counter)
 }
 
-fn mark(epoch: u32, counter: u32) -> LogMark {
-    LogMark { zxid: zxid(epoch, counter), checksum: epoch * 1000 + counter }
+fn mark(epoch: u32, counter: u32) -> LogPosition {
+    LogPosition { zxid: zxid(epoch, counter), checksum: Checksum(epoch * 1000 + counter) }
 }
 
 fn batch(epoch: u32, counter: u32) -> Batch {
@@ -114,7 +114,7 @@ impl Server {
         self.hear(3, Message::Sync(sync))
     }
 
-    fn propose(&mut self, epoch: u32, prev: LogMark, commit: Zxid, batch: Batch) -> Vec<Effect> {
+    fn propose(&mut self, epoch: u32, prev: LogPosition, commit: Zxid, batch: Batch) -> Vec<Effect> {
         self.hear(3, Message::Propose(Propose { epoch: Epoch(epoch), prev, commit, batch }))
     }
 
@@ -491,7 +491,7 @@ fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
 #[test]
 fn frames_that_differ_under_one_zxid_raise_the_alarm_and_a_snapshot_is_fetched() {
     let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
-    let other = LogMark { checksum: 77, ..mark(1, 4) };
+    let other = LogPosition { checksum: Checksum(77), ..mark(1, 4) };
     let effects = server.propose(2, other, Zxid::ZERO, batch(1, 5));
     assert!(effects.contains(&Effect::Alarm(Alarm::LogDiverged { at: zxid(1, 4) })));
     assert!(asked(&effects).unwrap().snapshot && appended(&effects).is_empty());
@@ -974,7 +974,7 @@ fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log
     server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
     let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(2)))).expect("nothing is to be promised");
     server.sync(&ask, SyncPlan::Diff, zxid(2, 1));
-    server.propose(2, LogMark::START, Zxid::ZERO, batch(2, 1));
+    server.propose(2, LogPosition::START, Zxid::ZERO, batch(2, 1));
     let whole = server.input(Input::Durable { upto: zxid(2, 1) });
     assert!(whole.iter().any(|effect| {
         matches!(effect, Effect::PersistEpochs(Epochs { initialized: true, claim: Zxid::ZERO, .. }))

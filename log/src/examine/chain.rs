@@ -2,15 +2,17 @@
 
 use std::rc::Rc;
 
+use ringkeeper_wire::Zxid;
+
 use super::{Role, Segment, home, io_error};
 use crate::error::OpenError;
 use crate::frame;
+use crate::frame::LogPosition;
 use crate::group::{self, GroupHeader, Tip};
 use crate::recover::Found;
 use crate::scan::Window;
 use crate::segment::{Identity, SegmentHeader, file_name};
 use crate::storage::{BLOCK, BLOCK_LEN, StorageFile};
-use crate::wal::Position;
 
 /// A file of the history.
 pub(super) struct Link<F> {
@@ -19,7 +21,7 @@ pub(super) struct Link<F> {
     pub(super) len: u64,
     pub(super) header: Option<SegmentHeader>,
     /// What it continues, as far as that is known.
-    pub(super) start: Option<Position>,
+    pub(super) start: Option<LogPosition>,
 }
 
 /// The files of a log.
@@ -36,7 +38,7 @@ pub(super) struct Chain<F> {
 
 impl<F> Link<F> {
     pub(super) fn segment(&self, role: Role) -> Segment {
-        let after_zxid = self.start.map_or(0, |start| start.zxid);
+        let after_zxid = self.start.map_or(Zxid::ZERO, |start| start.zxid);
         Segment {
             file: file_name(self.sequence),
             sequence: self.sequence,
@@ -68,7 +70,7 @@ pub(super) async fn arrange<F: StorageFile>(
     let headless = files.split_off(newest.map_or(0, |newest| newest + 1));
     let mut links = Vec::new();
     let mut lost = None;
-    let mut bound = u64::MAX;
+    let mut bound = Zxid(u64::MAX);
     let mut next = newest;
     while let Some(index) = next {
         let link = files.remove(index);
@@ -104,7 +106,7 @@ async fn links<F: StorageFile>(files: Vec<Found<F>>, identity: Identity) -> Resu
     let mut links = Vec::with_capacity(files.len());
     for Found { sequence, file, len, header } in files {
         let start = match &header {
-            Some(header) => Some(Position { zxid: header.after_zxid, checksum: header.chain }),
+            Some(header) => Some(LogPosition { zxid: header.after_zxid, checksum: header.chain }),
             None => first_continues(&file, sequence, len, identity).await?,
         };
         links.push(Link { sequence, file, len, header, start });
@@ -118,12 +120,12 @@ async fn first_continues<F: StorageFile>(
     sequence: u64,
     len: u64,
     identity: Identity,
-) -> Result<Option<Position>, OpenError> {
+) -> Result<Option<LogPosition>, OpenError> {
     let mut window = Window::new(Rc::clone(file), len);
     let block = window.get(BLOCK, BLOCK_LEN).await.map_err(|error| io_error(sequence, error))?;
     let Some(header) = GroupHeader::decode(block, home(sequence, identity)) else { return Ok(None) };
     let len = usize::try_from(header.len()).unwrap_or(usize::MAX);
     let bytes = window.get(BLOCK, len).await.map_err(|error| io_error(sequence, error))?;
     let first = bytes.get(group::HEADER_LEN..).and_then(|body| frame::parse(body).ok());
-    Ok(first.map(|first| Position { zxid: header.after_zxid, checksum: first.previous() }))
+    Ok(first.map(|first| LogPosition { zxid: header.after_zxid, checksum: first.previous() }))
 }

@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
+use ringkeeper_wire::Zxid;
+
 use super::chain::Link;
 use super::{Damage, Examination, Fault, Fragment, Observer, Place, Role, Segment, home, io_error};
 use crate::error::OpenError;
+use crate::frame::LogPosition;
 use crate::frame::{self, Frame};
 use crate::group::{self, GroupHeader, Tip, padded};
 use crate::recover::Recovered;
 use crate::scan::{self, Remains, Window};
 use crate::segment::{Identity, file_name};
 use crate::storage::{BLOCK, BLOCK_LEN, StorageFile, whole_blocks};
-use crate::wal::Position;
 
 /// How far the history is read.
 pub(super) struct Walk<'a, O, F> {
@@ -28,7 +30,7 @@ pub(super) struct Walk<'a, O, F> {
     /// Of `damages`, those from the last sound place on: what they lose is not known yet.
     open: usize,
     fragments: Vec<Fragment>,
-    last_known_zxid: u64,
+    last_known_zxid: Zxid,
 }
 
 /// A group, or what should be one.
@@ -53,7 +55,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
             damages: Vec::new(),
             open: 0,
             fragments: Vec::new(),
-            last_known_zxid: 0,
+            last_known_zxid: Zxid::ZERO,
         }
     }
 
@@ -67,7 +69,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
     pub(super) async fn link(
         &mut self,
         link: &Link<F>,
-        next: Option<Option<Position>>,
+        next: Option<Option<LogPosition>>,
     ) -> Result<(), OpenError> {
         let role = if link.header.is_some() { Role::Live } else { Role::Headless };
         self.segments.push(link.segment(role));
@@ -79,7 +81,12 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         result.map_err(|source| io_error(link.sequence, source))
     }
 
-    async fn groups(&mut self, link: &Link<F>, newest: bool, limit: Option<Position>) -> std::io::Result<()> {
+    async fn groups(
+        &mut self,
+        link: &Link<F>,
+        newest: bool,
+        limit: Option<LogPosition>,
+    ) -> std::io::Result<()> {
         let mut window = Window::new(Rc::clone(&link.file), link.len);
         let mut at = BLOCK;
         let mut searching = link.header.is_none();
@@ -125,7 +132,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         window: &mut Window<F>,
         sequence: u64,
         at: u64,
-        limit: Option<Position>,
+        limit: Option<LogPosition>,
     ) -> std::io::Result<Option<bool>> {
         let tip = self.tip.unwrap_or_default();
         let block = window.get(at, BLOCK_LEN).await?;
@@ -154,7 +161,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         link: &Link<F>,
         at: u64,
         newest: bool,
-        limit: Option<Position>,
+        limit: Option<LogPosition>,
     ) -> std::io::Result<Sight> {
         let tip = self.tip.unwrap_or_default();
         let until = limit.map(|limit| limit.zxid);
@@ -218,7 +225,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
     }
 
     async fn frame(&mut self, sequence: u64, offset: u64, frame: &Frame<'_>) {
-        let last = Position { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
+        let last = LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
         if let Some(fragment) = self.fragments.last_mut() {
             fragment.last = last;
         }
@@ -246,16 +253,16 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         self.last_known_zxid = self.last_known_zxid.max(tip.zxid);
         let goes_on = before.is_some_and(|before| (before.zxid, before.checksum) == (tip.zxid, tip.checksum));
         if !goes_on {
-            let position = Position { zxid: tip.zxid, checksum: tip.checksum };
+            let position = LogPosition { zxid: tip.zxid, checksum: tip.checksum };
             self.fragments.push(Fragment { after: position, last: position });
         }
         // What was in front of the first thing that can be read is not known; it may have been purged.
-        let lost = if before.is_some() { tip.zxid } else { 0 };
+        let lost = if before.is_some() { tip.zxid } else { Zxid::ZERO };
         self.settle(lost);
     }
 
     /// What the damage since the last sound place loses is known.
-    fn settle(&mut self, until_zxid: u64) {
+    fn settle(&mut self, until_zxid: Zxid) {
         for damage in self.damages.iter_mut().skip(self.open) {
             damage.until_zxid = until_zxid.max(damage.after_zxid);
             self.observer.damage(damage);
@@ -264,7 +271,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
     }
 
     fn harmed(&mut self, sequence: u64, offset: u64, fault: Fault) {
-        let after_zxid = self.tip.map_or(0, |tip| tip.zxid);
+        let after_zxid = self.tip.map_or(Zxid::ZERO, |tip| tip.zxid);
         self.damages.push(Damage {
             file: file_name(sequence),
             offset,
@@ -296,7 +303,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         }
         self.settle(self.last_known_zxid);
         if self.fragments.is_empty() {
-            self.fragments.push(Fragment { after: Position::default(), last: Position::default() });
+            self.fragments.push(Fragment { after: LogPosition::default(), last: LogPosition::default() });
         }
         Ok(Examination {
             segments: self.segments,

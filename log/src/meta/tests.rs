@@ -6,11 +6,11 @@ use crate::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 const SERVER: u64 = 3;
 
 fn accepted(epoch: u32) -> Promises {
-    Promises { accepted_epoch: epoch, ..Promises::default() }
+    Promises { accepted_epoch: Epoch(epoch), ..Promises::default() }
 }
 
 fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, MetaError> {
-    block_on(MetaStore::open(disk.storage(), SERVER, 99))
+    block_on(MetaStore::open(disk.storage(), ServerId(SERVER), 99))
 }
 
 #[test]
@@ -21,16 +21,16 @@ fn epochs_survive_a_crash() {
         cluster: 7,
         fork: 8,
         voters: [0b1110, 0, 0, 1 << 63],
-        accepted_epoch: 5,
-        current_epoch: 4,
+        accepted_epoch: Epoch(5),
+        current_epoch: Epoch(4),
         initialized: true,
-        claim: 9,
+        claim: Zxid(9),
     };
     block_on(store.promise(accepted(5))).expect("a healthy disk");
     block_on(store.promise(promises)).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
     let store = open(&disk).expect("a folder of ours");
-    assert_eq!(*store.meta(), Meta { server_id: SERVER, salt: 99, promises });
+    assert_eq!(*store.meta(), Meta { server_id: ServerId(SERVER), salt: 99, promises });
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn a_crash_at_any_step_leaves_the_old_epoch_or_the_new_one() {
             disk.crash(CrashMode::Tear { seed });
             let epoch = open(&disk).expect("a folder of ours").meta().promises.accepted_epoch;
             assert!(
-                epoch == 2 || (epoch == 1 && !done),
-                "epoch {epoch} after {halt} operations, seed {seed}"
+                epoch == Epoch(2) || (epoch == Epoch(1) && !done),
+                "{epoch:?} after {halt} operations, seed {seed}"
             );
         }
         if done {
@@ -65,8 +65,8 @@ fn folders_of_others_are_refused_by_name() {
 
     let disk = MemoryDisk::new();
     open(&disk).expect("an empty folder");
-    let refused = block_on(MetaStore::open(disk.storage(), SERVER + 1, 99)).err();
-    assert!(matches!(refused, Some(MetaError::Foreign(SERVER))));
+    let refused = block_on(MetaStore::open(disk.storage(), ServerId(SERVER + 1), 99)).err();
+    assert!(matches!(refused, Some(MetaError::Foreign(ServerId(SERVER)))));
 }
 
 #[test]
@@ -106,13 +106,13 @@ fn a_promise_that_finds_no_room_is_not_made_and_can_be_made_later() {
         disk.set_capacity_bytes(Some(disk.used_bytes() + room));
         let refused = block_on(store.promise(accepted(1))).expect_err("there is no room");
         assert!(refused.is_no_space(), "{refused}");
-        assert_eq!(store.meta().promises.accepted_epoch, 0);
+        assert_eq!(store.meta().promises.accepted_epoch, Epoch(0));
         assert_eq!(disk.names(), [NAME], "nothing is left of it");
     }
-    assert_eq!(open(&disk.fork()).expect("a folder of ours").meta().promises.accepted_epoch, 0);
+    assert_eq!(open(&disk.fork()).expect("a folder of ours").meta().promises.accepted_epoch, Epoch(0));
     disk.set_capacity_bytes(None);
     block_on(store.promise(accepted(1))).expect("a healthy disk");
-    assert_eq!(open(&disk).expect("a folder of ours").meta().promises.accepted_epoch, 1);
+    assert_eq!(open(&disk).expect("a folder of ours").meta().promises.accepted_epoch, Epoch(1));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_failed_write_is_final() {
     disk.inject(Fault { kind: OpKind::Sync, prefix: NEW_NAME.into(), skip: 0, times: 1, effect });
     assert!(block_on(store.promise(accepted(1))).is_err());
     assert!(block_on(store.promise(accepted(1))).is_err());
-    assert_eq!(store.meta().promises.accepted_epoch, 0);
+    assert_eq!(store.meta().promises.accepted_epoch, Epoch(0));
 }
 
 #[test]
@@ -159,18 +159,18 @@ fn a_folder_of_version_1_is_read_and_written_as_one_of_version_2() {
         file.write_at(buffer, 0).await.expect("written");
         file.datasync().await.expect("synced");
     });
-    let mut store = block_on(MetaStore::open(disk.storage(), 1, 0)).expect("a folder of ours");
+    let mut store = block_on(MetaStore::open(disk.storage(), ServerId(1), 0)).expect("a folder of ours");
     let promises = Promises {
         cluster: 0x1309_0696_6336_86dc,
-        accepted_epoch: 1,
-        current_epoch: 1,
+        accepted_epoch: Epoch(1),
+        current_epoch: Epoch(1),
         initialized: true,
         ..Promises::default()
     };
-    assert_eq!(*store.meta(), Meta { server_id: 1, salt: 0x10bb_b2ac_4160_ea44, promises });
+    assert_eq!(*store.meta(), Meta { server_id: ServerId(1), salt: 0x10bb_b2ac_4160_ea44, promises });
     let promises = Promises { voters: [0b10, 0, 0, 0], ..promises };
     block_on(store.promise(promises)).expect("a healthy disk");
-    let store = block_on(MetaStore::open(disk.storage(), 1, 0)).expect("a folder of ours");
+    let store = block_on(MetaStore::open(disk.storage(), ServerId(1), 0)).expect("a folder of ours");
     assert_eq!(store.meta().promises, promises);
 }
 

@@ -1,4 +1,5 @@
 use futures_lite::future::block_on;
+use ringkeeper_wire::{Epoch, ServerId};
 
 use super::*;
 use crate::examine::{Examination, Fault, Unobserved};
@@ -10,27 +11,27 @@ use crate::storage::BLOCK_LEN;
 const SEED: u64 = 0x5eed;
 
 fn options(disk: &MemoryDisk) -> Options {
-    let meta = block_on(MetaStore::open(disk.storage(), 1, SEED)).expect("a sound folder");
+    let meta = block_on(MetaStore::open(disk.storage(), ServerId(1), SEED)).expect("a sound folder");
     Options { segment_size_bytes: 64 * 1024, ..Options::new(meta.meta().identity()) }
 }
 
-fn zxid(counter: u64) -> u64 {
-    1 << 32 | counter
+fn zxid(counter: u64) -> Zxid {
+    Zxid(1 << 32 | counter)
 }
 
-fn zxids(counters: std::ops::RangeInclusive<u64>) -> Vec<u64> {
+fn zxids(counters: std::ops::RangeInclusive<u64>) -> Vec<Zxid> {
     counters.map(zxid).collect()
 }
 
 /// Frames of one transaction each, continuing `after`.
-fn frames(mut after: Position, count: usize, payload_len: usize) -> Vec<AlignedBuf> {
+fn frames(mut after: LogPosition, count: usize, payload_len: usize) -> Vec<AlignedBuf> {
     let frame = |_| {
-        let first_zxid = if after.zxid == 0 { zxid(1) } else { after.zxid + 1 };
-        let meta = Meta { epoch: 1, first_zxid, last_zxid: first_zxid };
+        let first_zxid = if after.zxid == Zxid::ZERO { zxid(1) } else { Zxid(after.zxid.0 + 1) };
+        let meta = Meta { epoch: Epoch(1), first_zxid, last_zxid: first_zxid };
         let mut bytes = AlignedBuf::new();
-        let payload = vec![u8::try_from(first_zxid & 0xff).expect("one byte"); payload_len];
+        let payload = vec![u8::try_from(first_zxid.0 & 0xff).expect("one byte"); payload_len];
         let checksum = encode(meta, &payload, after.checksum, &mut bytes).expect("fitting zxids");
-        after = Position { zxid: first_zxid, checksum };
+        after = LogPosition { zxid: first_zxid, checksum };
         bytes
     };
     (0..count).map(frame).collect()
@@ -64,7 +65,7 @@ fn segments(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(contents).collect()
 }
 
-fn opened(disk: &MemoryDisk) -> Result<Vec<u64>, OpenError> {
+fn opened(disk: &MemoryDisk) -> Result<Vec<Zxid>, OpenError> {
     let mut replayed = Vec::new();
     let opened = block_on(Wal::open(disk.storage(), options(disk), |frame| {
         replayed.push(frame.meta().last_zxid);
@@ -77,14 +78,14 @@ fn look(disk: &MemoryDisk) -> Examination {
     block_on(examine(&disk.storage(), options(disk).identity, &mut Unobserved)).expect("a healthy disk")
 }
 
-fn rewrite_to(disk: &MemoryDisk, after: Position, until: u64) -> Result<Repaired, RepairError> {
+fn rewrite_to(disk: &MemoryDisk, after: LogPosition, until: Zxid) -> Result<Repaired, RepairError> {
     let snapshots = Snapshots::new(disk.storage());
     let extent = Extent { after, until_zxid: until, known_zxid: zxid(LAST) };
     block_on(rewrite(&disk.storage(), &snapshots, options(disk), extent))
 }
 
-fn claim(disk: &MemoryDisk) -> u64 {
-    let meta = block_on(MetaStore::open(disk.storage(), 1, SEED)).expect("a sound folder");
+fn claim(disk: &MemoryDisk) -> Zxid {
+    let meta = block_on(MetaStore::open(disk.storage(), ServerId(1), SEED)).expect("a sound folder");
     meta.meta().promises.claim
 }
 
@@ -99,7 +100,7 @@ fn a_sound_log_has_no_damage_and_one_fragment() {
     let found = look(&disk);
     assert!(found.verdict.is_ok() && found.damages.is_empty(), "{found:?}");
     let [fragment] = found.fragments[..] else { panic!("{found:?}") };
-    assert_eq!((fragment.after, fragment.last.zxid), (Position::default(), zxid(LAST)));
+    assert_eq!((fragment.after, fragment.last.zxid), (LogPosition::default(), zxid(LAST)));
     assert_eq!(found.segments.iter().map(|segment| segment.frames).sum::<u64>(), LAST);
     assert_eq!(found.last_known_zxid, zxid(LAST));
 }
@@ -147,10 +148,10 @@ fn survives(disk: &MemoryDisk, file: &str, block: usize) -> bool {
     assert!(readable + 3 >= LAST, "one bit harms one group: {found:?}");
     let before = segments(disk);
     rewrite_to(disk, found.base(), kept).expect("repaired");
-    let expected: Vec<u64> = zxids(1..=LAST).into_iter().filter(|zxid| *zxid <= kept).collect();
+    let expected: Vec<Zxid> = zxids(1..=LAST).into_iter().filter(|zxid| *zxid <= kept).collect();
     assert_eq!(opened(disk).expect("sound"), expected, "{file} block {block}");
     let lost = kept < zxid(LAST);
-    assert_eq!(claim(disk), if lost { zxid(LAST) } else { 0 }, "{file} block {block}");
+    assert_eq!(claim(disk), if lost { zxid(LAST) } else { Zxid::ZERO }, "{file} block {block}");
     for (name, bytes) in before {
         assert!(contains(disk, &bytes), "{name} is gone: {file} block {block}");
     }
@@ -175,7 +176,7 @@ fn a_log_can_begin_anew_behind_damage() {
     assert!(disk.rot("log.0000000000000001", BLOCK_LEN as u64 + 200, 1));
     let found = look(&disk);
     let [lost, kept] = found.fragments[..] else { panic!("{found:?}") };
-    assert_eq!(lost.last, Position::default());
+    assert_eq!(lost.last, LogPosition::default());
     rewrite_to(&disk, kept.after, kept.last.zxid).expect("repaired");
     assert_eq!(opened(&disk).expect("sound"), zxids(2..=LAST));
 }
@@ -203,7 +204,7 @@ fn snapshots_behind_the_new_end_are_set_aside_and_others_stay() {
         let writer = block_on(snapshots.begin(head)).expect("a healthy disk");
         block_on(writer.finish(snapshot::Contents::default())).expect("a healthy disk");
     }
-    let repaired = rewrite_to(&disk, Position::default(), zxid(40)).expect("repaired");
+    let repaired = rewrite_to(&disk, LogPosition::default(), zxid(40)).expect("repaired");
     assert_eq!(repaired.set_aside.1, ["aside.1.snapshot.0000000100000032"]);
     assert_eq!(block_on(snapshots.list()).expect("a healthy disk"), [zxid(3)]);
     assert_eq!(opened(&disk).expect("sound").last(), Some(&zxid(40)));
@@ -213,7 +214,7 @@ fn snapshots_behind_the_new_end_are_set_aside_and_others_stay() {
 fn what_is_not_the_end_of_a_batch_or_not_there_changes_nothing() {
     let disk = log();
     let before = segments(&disk);
-    let refused = rewrite_to(&disk, Position::default(), zxid(91)).expect_err("there is no such zxid");
+    let refused = rewrite_to(&disk, LogPosition::default(), zxid(91)).expect_err("there is no such zxid");
     assert!(matches!(refused, RepairError::Unreached { .. }), "{refused}");
     assert_eq!(segments(&disk), before);
     assert_eq!(opened(&disk).expect("as before").len(), 90);
@@ -246,10 +247,10 @@ fn a_crash_at_any_moment_of_a_repair_leaves_the_old_log_or_something_to_finish()
     }
 }
 
-fn rewrite_halting(disk: &MemoryDisk, kept: u64, identity: Identity) -> Result<Repaired, RepairError> {
+fn rewrite_halting(disk: &MemoryDisk, kept: Zxid, identity: Identity) -> Result<Repaired, RepairError> {
     let options = Options { segment_size_bytes: 64 * 1024, ..Options::new(identity) };
     let (storage, snapshots) = (disk.storage(), Snapshots::new(disk.storage()));
-    let extent = Extent { after: Position::default(), until_zxid: kept, known_zxid: zxid(LAST) };
+    let extent = Extent { after: LogPosition::default(), until_zxid: kept, known_zxid: zxid(LAST) };
     let mut repair = std::pin::pin!(rewrite(&storage, &snapshots, options, extent));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     loop {
@@ -261,9 +262,9 @@ fn rewrite_halting(disk: &MemoryDisk, kept: u64, identity: Identity) -> Result<R
     }
 }
 
-fn assert_finishes(disk: &MemoryDisk, kept: u64, identity: Identity, halt_after: u64) {
+fn assert_finishes(disk: &MemoryDisk, kept: Zxid, identity: Identity, halt_after: u64) {
     let starts = disk.fork();
-    let server = block_on(MetaStore::open(starts.storage(), 1, SEED));
+    let server = block_on(MetaStore::open(starts.storage(), ServerId(1), SEED));
     let interrupted = block_on(interrupted(&disk.storage())).expect("a healthy disk");
     match (server, interrupted) {
         (Ok(_), None) => {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use futures_lite::future::{block_on, poll_once};
+use ringkeeper_wire::ServerId;
 
 use super::*;
 use crate::frame::{AlignedBuf, Checksum, Meta};
@@ -10,14 +11,14 @@ use crate::snapshot::{Contents, Head};
 use crate::storage::WriteMode;
 
 type Disk = MemoryDisk;
-type Frames = BTreeMap<u64, Checksum>;
+type Frames = BTreeMap<Zxid, Checksum>;
 
-fn zxid(epoch: u32, counter: u32) -> u64 {
-    u64::from(epoch) << 32 | u64::from(counter)
+fn zxid(epoch: u32, counter: u32) -> Zxid {
+    Zxid::new(Epoch(epoch), counter)
 }
 
 fn meta(disk: &Disk) -> MetaStore<MemoryStorage> {
-    block_on(MetaStore::open(disk.storage(), 1, 77)).expect("a folder of ours")
+    block_on(MetaStore::open(disk.storage(), ServerId(1), 77)).expect("a folder of ours")
 }
 
 fn options(disk: &Disk) -> Options {
@@ -39,12 +40,13 @@ fn append(wal: &mut Wal<MemoryStorage>, epoch: u32, groups: u32) {
         let mut after = wal.last();
         let mut frames = Vec::new();
         for _ in 0..=group % 3 {
-            let first = if (after.zxid >> 32) as u32 == epoch { after.zxid + 1 } else { zxid(epoch, 1) };
-            let meta = Meta { epoch, first_zxid: first, last_zxid: first + 1 };
+            let first =
+                if after.zxid.epoch() == Epoch(epoch) { Zxid(after.zxid.0 + 1) } else { zxid(epoch, 1) };
+            let meta = Meta { epoch: Epoch(epoch), first_zxid: first, last_zxid: Zxid(first.0 + 1) };
             let mut bytes = AlignedBuf::new();
             let payload = vec![7; [40, 3000, 9000][(group % 3) as usize]];
             let checksum = frame::encode(meta, &payload, after.checksum, &mut bytes).expect("fitting zxids");
-            after = Position { zxid: first + 1, checksum };
+            after = LogPosition { zxid: Zxid(first.0 + 1), checksum };
             frames.push(bytes);
         }
         block_on(wal.append(&frames)).expect("a healthy disk");
@@ -56,11 +58,11 @@ fn log() -> (Disk, Frames) {
     let disk = Disk::new();
     let (mut wal, _) = open(&disk).expect("an empty folder");
     append(&mut wal, 1, 24);
-    let cut = wal.last().zxid - 12;
+    let cut = Zxid(wal.last().zxid.0 - 12);
     append(&mut wal, 1, 2);
     block_on(wal.truncate_after(cut)).expect("a position of the log");
     append(&mut wal, 2, 20);
-    let cut = wal.last().zxid - 2;
+    let cut = Zxid(wal.last().zxid.0 - 2);
     block_on(wal.truncate_after(cut)).expect("a position of the log");
     append(&mut wal, 3, 30);
     block_on(wal.upkeep().settle()).expect("a healthy disk");
@@ -71,7 +73,7 @@ fn log() -> (Disk, Frames) {
     (disk, frames)
 }
 
-fn snapshot(disk: &Disk, zxid: u64, chain: Checksum) {
+fn snapshot(disk: &Disk, zxid: Zxid, chain: Checksum) {
     let head = Head { zxid, chain, cluster: 0, state_version: 1 };
     block_on(async {
         let mut writer = Snapshots::new(disk.storage()).begin(head).await.expect("a healthy disk");
@@ -98,17 +100,17 @@ fn try_repair(disk: &Disk) -> impl Future<Output = Result<Repair, RepairError>> 
 }
 
 /// What is left is what was there, goes on from the snapshot, and nothing is missing without a claim.
-fn check(disk: &Disk, whole: &Frames, snapshot: u64, place: &str) -> bool {
+fn check(disk: &Disk, whole: &Frames, snapshot: Zxid, place: &str) -> bool {
     let last = *whole.keys().next_back().expect("a log");
     let (mut wal, frames) = open(disk).unwrap_or_else(|error| panic!("{place}: {error}"));
     assert!(frames.iter().all(|(zxid, checksum)| whole.get(zxid) == Some(checksum)), "{place}");
     assert!(wal.after_zxid() <= snapshot && wal.last().zxid >= snapshot, "{place}: a gap to the snapshot");
     let after = wal.after_zxid();
     let end = wal.last().zxid;
-    let kept = whole.range(after + 1..).take_while(|(zxid, _)| **zxid <= end);
+    let kept = whole.range(Zxid(after.0 + 1)..).take_while(|(zxid, _)| **zxid <= end);
     assert!(frames.iter().eq(kept), "{place}: a hole");
     let lost = wal.last().zxid < last;
-    assert_eq!(meta(disk).meta().promises.claim, if lost { last } else { 0 }, "{place}");
+    assert_eq!(meta(disk).meta().promises.claim, if lost { last } else { Zxid::ZERO }, "{place}");
     append(&mut wal, 4, 3);
     let end = wal.last();
     drop(wal);
@@ -120,17 +122,17 @@ fn check(disk: &Disk, whole: &Frames, snapshot: u64, place: &str) -> bool {
 #[test]
 fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
     let (disk, whole) = log();
-    let zxids: Vec<u64> = whole.keys().copied().collect();
+    let zxids: Vec<Zxid> = whole.keys().copied().collect();
     let (mut damaged, mut lost) = (0, 0);
     for covered in [None, Some(zxids.len() / 3), Some(zxids.len() * 2 / 3), Some(zxids.len() - 1)] {
         let disk = disk.fork();
-        let newest = covered.map_or(0, |index| zxids[index]);
-        if newest > 0 {
-            snapshot(&disk, newest, whole[&newest]);
+        let newest = covered.map_or(Zxid::ZERO, |index| zxids[index]);
+        if newest > Zxid::ZERO {
+            snapshot(&disk, Zxid(newest.0), whole[&newest]);
         }
         for (index, (name, block)) in blocks(&disk).into_iter().enumerate() {
             let disk = disk.fork();
-            let place = format!("{name} block {block}, snapshot {newest:#x}");
+            let place = format!("{name} block {block}, snapshot {newest}");
             // Headers, bodies and padding, each in its turn.
             let offset = block * BLOCK + [9, 30, 50, 70, 800][index % 5];
             assert!(disk.rot(&name, offset, 1 << (index % 8)));
@@ -146,7 +148,7 @@ fn one_flipped_bit_in_any_block_leaves_a_sound_log_and_a_claim_on_the_rest() {
                 assert_eq!(disk.contents(kept).expect("is there"), rotten, "{place}");
                 lost += u32::from(repair.lost);
             }
-            check(&disk, &whole, newest, &place);
+            check(&disk, &whole, Zxid(newest.0), &place);
         }
     }
     println!("{damaged} damaged blocks, {lost} of them with something lost");
@@ -228,7 +230,7 @@ fn two_damaged_places_leave_a_sound_log_too() {
 #[test]
 fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
     let (disk, whole) = log();
-    let zxids: Vec<u64> = whole.keys().copied().collect();
+    let zxids: Vec<Zxid> = whole.keys().copied().collect();
     let middle = zxids[zxids.len() / 2];
     for covered in [None, Some(middle)] {
         if let Some(zxid) = covered {
@@ -253,7 +255,7 @@ fn a_repair_that_a_crash_interrupts_is_done_again_and_forgets_no_claim() {
                     if open(&disk).is_err() {
                         block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
                     }
-                    check(&disk, &whole, covered.unwrap_or(0), &place);
+                    check(&disk, &whole, covered.unwrap_or_default(), &place);
                 }
                 if done {
                     assert!(halt > 3, "{halt} operations");
@@ -271,7 +273,12 @@ fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() 
     snapshot(&disk, newest, whole[&newest]);
     let is_gone = || block_on(is_gone(&disk.storage(), &meta(&disk))).expect("a healthy disk");
     assert!(!is_gone());
-    let promises = Promises { accepted_epoch: 3, current_epoch: 3, initialized: true, ..Promises::default() };
+    let promises = Promises {
+        accepted_epoch: Epoch(3),
+        current_epoch: Epoch(3),
+        initialized: true,
+        ..Promises::default()
+    };
     block_on(meta(&disk).promise(promises)).expect("a healthy disk");
     for name in block_on(disk.storage().list()).expect("a healthy disk") {
         if sequence_of(&name).is_some() {
@@ -284,9 +291,9 @@ fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() 
     assert_eq!(kept(&disk), names);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty() && is_gone());
     let Promises { claim, initialized, current_epoch, .. } = meta(&disk).meta().promises;
-    assert_eq!((claim, initialized, current_epoch), (newest, false, 3));
+    assert_eq!((claim, initialized, current_epoch), (newest, false, Epoch(3)));
     let (wal, _) = open(&disk).expect("a new log");
-    assert_eq!(wal.last(), Position::default());
+    assert_eq!(wal.last(), LogPosition::default());
     assert!(!is_gone());
 }
 
@@ -304,7 +311,7 @@ fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
     assert_eq!(names.iter().filter(|name| name.starts_with("salvaged.1.log.")).count(), segments);
     assert_eq!(names.iter().filter(|name| name.starts_with("salvaged.1.snapshot.")).count(), 1);
     assert_eq!(kept(&disk).len(), names.len());
-    assert_eq!(wal.last(), Position::default());
+    assert_eq!(wal.last(), LogPosition::default());
     assert_eq!(meta(&disk).meta().promises.claim, last);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty());
 }

@@ -1,12 +1,14 @@
 //! The snapshots of a server's folder.
 
+use ringkeeper_wire::Zxid;
+
 use super::error::SnapshotError;
 use super::layout::Head;
 use super::reader::SnapshotReader;
 use super::writer::SnapshotWriter;
 use super::{NEW_NAME, PART_NAME, file_name, install_name, zxid_behind, zxid_of};
+use crate::frame::LogPosition;
 use crate::storage::Storage;
-use crate::wal::Position;
 
 /// The snapshots in a folder.
 #[derive(Clone)]
@@ -29,7 +31,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub async fn list(&self) -> Result<Vec<u64>, SnapshotError> {
+    pub async fn list(&self) -> Result<Vec<Zxid>, SnapshotError> {
         let mut zxids: Vec<_> = self.names().await?.iter().filter_map(|name| zxid_of(name)).collect();
         zxids.sort_unstable_by(|a, b| b.cmp(a));
         Ok(zxids)
@@ -55,7 +57,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn settle(&self, log_base: Position) -> Result<(), SnapshotError> {
+    pub async fn settle(&self, log_base: LogPosition) -> Result<(), SnapshotError> {
         for name in self.names().await? {
             if let Some(zxid) = zxid_behind("install.", &name) {
                 if zxid == log_base.zxid && self.has_chain(&name, log_base).await? {
@@ -71,7 +73,7 @@ impl<S: Storage> Snapshots<S> {
     }
 
     /// Whether the snapshot ends with the frame that the log continues.
-    async fn has_chain(&self, name: &str, log_base: Position) -> Result<bool, SnapshotError> {
+    async fn has_chain(&self, name: &str, log_base: LogPosition) -> Result<bool, SnapshotError> {
         match SnapshotReader::open(&self.storage, name).await {
             Ok(reader) => Ok(reader.head().chain == log_base.checksum),
             // The log rests on it all the same: it keeps its name, and whoever reads it says what is wrong.
@@ -100,7 +102,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When there is none at `zxid`, its header, index or footer is damaged, or the disk fails.
-    pub async fn open(&self, zxid: u64) -> Result<SnapshotReader<S>, SnapshotError> {
+    pub async fn open(&self, zxid: Zxid) -> Result<SnapshotReader<S>, SnapshotError> {
         SnapshotReader::open(&self.storage, &file_name(zxid)).await
     }
 
@@ -109,7 +111,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn install(&self, zxid: u64) -> Result<(), SnapshotError> {
+    pub async fn install(&self, zxid: Zxid) -> Result<(), SnapshotError> {
         let name = file_name(zxid);
         let renamed = self.storage.rename(&install_name(zxid), &name).await;
         renamed.map_err(SnapshotError::io("renaming", &name))?;
@@ -124,7 +126,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn withdraw(&self, zxid: u64) -> Result<(), SnapshotError> {
+    pub async fn withdraw(&self, zxid: Zxid) -> Result<(), SnapshotError> {
         self.remove_file(&install_name(zxid)).await?;
         self.sync().await
     }
@@ -135,7 +137,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn retain(&self, count: usize) -> Result<Option<u64>, SnapshotError> {
+    pub async fn retain(&self, count: usize) -> Result<Option<Zxid>, SnapshotError> {
         let zxids = self.list().await?;
         let Some((kept, surplus)) = zxids.split_at_checked(count.max(1)) else { return Ok(None) };
         for zxid in surplus.iter().rev() {
@@ -151,7 +153,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn remove(&self, zxid: u64) -> Result<(), SnapshotError> {
+    pub async fn remove(&self, zxid: Zxid) -> Result<(), SnapshotError> {
         self.remove_file(&file_name(zxid)).await?;
         self.sync().await
     }

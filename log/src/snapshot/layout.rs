@@ -24,8 +24,10 @@
 //! `inflated` is 0 where the payload is as it was given, else the length that it has when the LZ4 block in the file is
 //! decompressed. Files with such blocks have version 2 in their header, so that older builds name what they miss.
 
+use ringkeeper_wire::Zxid;
+
 use crate::frame::Checksum;
-use crate::layout::{put, u16_at, u32_at, u64_at};
+use crate::frame::layout::{put, u16_at, u32_at, u64_at};
 use crate::storage::BLOCK_LEN;
 
 /// Blocks as they were given; what all builds read.
@@ -70,7 +72,7 @@ pub(super) const ENTRY_LEN: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The last transaction it holds.
-    pub zxid: u64,
+    pub zxid: Zxid,
     /// Checksum of the log's frame that ends with `zxid`: what the next frame continues.
     pub chain: Checksum,
     /// The ensemble.
@@ -121,7 +123,7 @@ impl Head {
     pub(super) fn encode(&self, compressed: bool) -> ([u8; BLOCK_LEN], u32) {
         let mut out = [0; BLOCK_LEN];
         put(&mut out, CHAIN_AT, self.chain.0.to_le_bytes());
-        put(&mut out, ZXID_AT, self.zxid.to_le_bytes());
+        put(&mut out, ZXID_AT, self.zxid.0.to_le_bytes());
         put(&mut out, CLUSTER_AT, self.cluster.to_le_bytes());
         put(&mut out, STATE_VERSION_AT, self.state_version.to_le_bytes());
         let checksum =
@@ -136,7 +138,7 @@ impl Head {
             return Err(Unsound::Damaged);
         }
         let head = Self {
-            zxid: u64_at(bytes, ZXID_AT),
+            zxid: Zxid(u64_at(bytes, ZXID_AT)),
             chain: Checksum(u32_at(bytes, CHAIN_AT)),
             cluster: u64_at(bytes, CLUSTER_AT),
             state_version: u32_at(bytes, STATE_VERSION_AT),
@@ -148,7 +150,7 @@ impl Head {
 /// The last bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
-    pub(super) zxid: u64,
+    pub(super) zxid: Zxid,
     pub(super) blocks: u32,
     pub(super) index_at: u64,
     pub(super) contents: Contents,
@@ -165,7 +167,7 @@ impl Footer {
         put(&mut out, DIGEST_AT, self.contents.digest.to_le_bytes());
         put(&mut out, HEADER_CHECKSUM_AT, self.header_checksum.to_le_bytes());
         put(&mut out, INDEX_CHECKSUM_AT, self.index_checksum.to_le_bytes());
-        put(&mut out, FOOTER_ZXID_AT, self.zxid.to_le_bytes());
+        put(&mut out, FOOTER_ZXID_AT, self.zxid.0.to_le_bytes());
         seal(&mut out, FOOTER_MAGIC, PLAIN);
         out
     }
@@ -173,7 +175,7 @@ impl Footer {
     pub(super) fn decode(bytes: &[u8; FOOTER_LEN]) -> Result<Self, Unsound> {
         check(bytes, FOOTER_MAGIC)?;
         Ok(Self {
-            zxid: u64_at(bytes, FOOTER_ZXID_AT),
+            zxid: Zxid(u64_at(bytes, FOOTER_ZXID_AT)),
             blocks: u32_at(bytes, BLOCKS_AT),
             index_at: u64_at(bytes, INDEX_AT),
             contents: Contents { items: u64_at(bytes, ITEMS_AT), digest: u64_at(bytes, DIGEST_AT) },

@@ -2,11 +2,11 @@ use futures_lite::future::block_on;
 
 use super::*;
 use crate::frame::Checksum;
+use crate::frame::LogPosition;
 use crate::memory::{CrashMode, MemoryDisk, MemoryStorage};
 use crate::storage::Storage;
-use crate::wal::Position;
 
-const HEAD: Head = Head { zxid: 0x2_0000_0007, chain: Checksum(99), cluster: 5, state_version: 1 };
+const HEAD: Head = Head { zxid: Zxid(0x2_0000_0007), chain: Checksum(99), cluster: 5, state_version: 1 };
 const CONTENTS: Contents = Contents { items: 3, digest: 0xabcd };
 
 fn snapshots(disk: &MemoryDisk) -> Snapshots<MemoryStorage> {
@@ -32,7 +32,7 @@ async fn fill(mut writer: SnapshotWriter<MemoryStorage>, payloads: &[Vec<u8>]) -
     writer.finish(CONTENTS).await.expect("a healthy disk")
 }
 
-async fn read(disk: &MemoryDisk, zxid: u64) -> Result<Vec<Vec<u8>>, SnapshotError> {
+async fn read(disk: &MemoryDisk, zxid: Zxid) -> Result<Vec<Vec<u8>>, SnapshotError> {
     let mut reader = snapshots(disk).open(zxid).await?;
     let mut payloads = Vec::new();
     while let Some(payload) = reader.next().await? {
@@ -164,8 +164,8 @@ fn what_is_sent_is_what_is_received() {
         assert_eq!(incoming.len(), len);
         assert_eq!(incoming.finish(HEAD.zxid, |head| head.cluster == 5).await.expect("sound"), HEAD);
         let store = snapshots(&to);
-        assert_eq!(store.list().await.expect("a healthy disk"), [0; 0]);
-        store.settle(Position { zxid: HEAD.zxid, checksum: HEAD.chain }).await.expect("a healthy disk");
+        assert_eq!(store.list().await.expect("a healthy disk"), []);
+        store.settle(LogPosition { zxid: HEAD.zxid, checksum: HEAD.chain }).await.expect("a healthy disk");
         assert_eq!(read(&to, HEAD.zxid).await.expect("sound"), payloads());
     });
 }
@@ -174,21 +174,25 @@ fn what_is_sent_is_what_is_received() {
 fn the_oldest_go_first_and_the_newest_are_kept() {
     block_on(async {
         let disk = MemoryDisk::new();
-        for zxid in [9, 3, 7, 5] {
+        for zxid in [9, 3, 7, 5].map(Zxid) {
             write(&disk, Head { zxid, ..HEAD }, &[]).await;
         }
         let store = snapshots(&disk);
-        assert_eq!(store.list().await.expect("a healthy disk"), [9, 7, 5, 3]);
+        assert_eq!(store.list().await.expect("a healthy disk"), [9, 7, 5, 3].map(Zxid));
         assert_eq!(store.retain(5).await.expect("a healthy disk"), None);
-        assert_eq!(store.retain(2).await.expect("a healthy disk"), Some(7));
-        assert_eq!(store.list().await.expect("a healthy disk"), [9, 7]);
-        assert_eq!(store.retain(0).await.expect("a healthy disk"), Some(9), "the newest is never removed");
+        assert_eq!(store.retain(2).await.expect("a healthy disk"), Some(Zxid(7)));
+        assert_eq!(store.list().await.expect("a healthy disk"), [9, 7].map(Zxid));
+        assert_eq!(
+            store.retain(0).await.expect("a healthy disk"),
+            Some(Zxid(9)),
+            "the newest is never removed"
+        );
     });
 }
 
 #[test]
 fn names_of_other_files_are_no_snapshots() {
-    assert_eq!(zxid_of("snapshot.0000000200000007"), Some(0x2_0000_0007));
+    assert_eq!(zxid_of("snapshot.0000000200000007"), Some(Zxid(0x2_0000_0007)));
     for name in ["snapshot.new", "snapshot.7", "snapshot.+000000200000007", "log.0000000200000007"] {
         assert_eq!(zxid_of(name), None, "{name}");
     }

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use ringkeeper_wire::Zxid;
+
 use super::error::SnapshotError;
 use super::folder::Snapshots;
 use super::layout::Head;
@@ -119,7 +121,11 @@ impl<S: Storage> Incoming<S> {
     ///
     /// # Errors
     /// When it is damaged or another one than announced, or the disk is full or fails.
-    pub async fn finish(self, announced: u64, accept: impl Fn(&Head) -> bool) -> Result<Head, SnapshotError> {
+    pub async fn finish(
+        self,
+        announced: Zxid,
+        accept: impl Fn(&Head) -> bool,
+    ) -> Result<Head, SnapshotError> {
         let Self { out, storage } = self;
         if !out.len().is_multiple_of(BLOCK_LEN as u64) {
             let offset = out.len();
@@ -142,7 +148,7 @@ impl<S: Storage> Incoming<S> {
     async fn verify(
         storage: &S,
         name: &str,
-        announced: u64,
+        announced: Zxid,
         accept: impl Fn(&Head) -> bool,
     ) -> Result<Head, SnapshotError> {
         let mut reader = SnapshotReader::open(storage, name).await?;
@@ -174,7 +180,7 @@ impl<S: Storage> Snapshots<S> {
     ///
     /// # Errors
     /// When there is none at `zxid`, or the disk fails.
-    pub async fn send(&self, zxid: u64) -> Result<Outgoing<S>, SnapshotError> {
+    pub async fn send(&self, zxid: Zxid) -> Result<Outgoing<S>, SnapshotError> {
         Outgoing::open(self.storage(), &super::file_name(zxid)).await
     }
 }

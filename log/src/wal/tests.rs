@@ -1,4 +1,5 @@
 use futures_lite::future::block_on;
+use ringkeeper_wire::Epoch;
 
 use super::*;
 use crate::frame::{AlignedBuf, Meta, encode};
@@ -10,25 +11,24 @@ fn options() -> Options {
     Options { segment_size_bytes: 64 * 1024, ..Options::new(identity) }
 }
 
-fn zxid(epoch: u32, counter: u32) -> u64 {
-    u64::from(epoch) << 32 | u64::from(counter)
+fn zxid(epoch: u32, counter: u32) -> Zxid {
+    Zxid::new(Epoch(epoch), counter)
 }
 
-fn batch(after: Position, first_zxid: u64, count: u64, payload: &[u8]) -> (AlignedBuf, Position) {
+fn batch(after: LogPosition, first_zxid: Zxid, count: u64, payload: &[u8]) -> (AlignedBuf, LogPosition) {
     let mut bytes = AlignedBuf::new();
-    let epoch = u32::try_from(first_zxid >> 32).expect("a zxid's epoch has 32 bits");
-    let last_zxid = first_zxid + count - 1;
-    let meta = Meta { epoch, first_zxid, last_zxid };
+    let last_zxid = Zxid(first_zxid.0 + count - 1);
+    let meta = Meta { epoch: first_zxid.epoch(), first_zxid, last_zxid };
     let checksum = encode(meta, payload, after.checksum, &mut bytes).expect("fitting zxids");
-    (bytes, Position { zxid: last_zxid, checksum })
+    (bytes, LogPosition { zxid: last_zxid, checksum })
 }
 
 /// Frames of one transaction each, continuing `after`.
-fn batches(mut after: Position, count: u32, payload_len: usize) -> (Vec<AlignedBuf>, Position) {
+fn batches(mut after: LogPosition, count: u32, payload_len: usize) -> (Vec<AlignedBuf>, LogPosition) {
     let mut frames = Vec::new();
     for _ in 0..count {
-        let first = if after.zxid == 0 { zxid(1, 1) } else { after.zxid + 1 };
-        let payload = vec![u8::try_from(first & 0xff).expect("one byte"); payload_len];
+        let first = if after.zxid == Zxid::ZERO { zxid(1, 1) } else { Zxid(after.zxid.0 + 1) };
+        let payload = vec![u8::try_from(first.0 & 0xff).expect("one byte"); payload_len];
         let (frame, end) = batch(after, first, 1, &payload);
         frames.push(frame);
         after = end;
@@ -38,7 +38,7 @@ fn batches(mut after: Position, count: u32, payload_len: usize) -> (Vec<AlignedB
 
 type Log = Wal<MemoryStorage>;
 
-fn open(disk: &MemoryDisk) -> Result<(Log, Recovered, Vec<u64>), OpenError> {
+fn open(disk: &MemoryDisk) -> Result<(Log, Recovered, Vec<Zxid>), OpenError> {
     let mut replayed = Vec::new();
     let opened = block_on(Wal::open(disk.storage(), options(), |frame| {
         replayed.push(frame.meta().last_zxid);
@@ -47,13 +47,13 @@ fn open(disk: &MemoryDisk) -> Result<(Log, Recovered, Vec<u64>), OpenError> {
     opened.map(|(wal, recovered)| (wal, recovered, replayed))
 }
 
-fn append(wal: &mut Log, count: u32, payload_len: usize) -> Position {
+fn append(wal: &mut Log, count: u32, payload_len: usize) -> LogPosition {
     let (frames, end) = batches(wal.last(), count, payload_len);
     assert_eq!(block_on(wal.append(&frames)).expect("a healthy disk"), end);
     end
 }
 
-fn read(wal: &Log, from: u64) -> Vec<u64> {
+fn read(wal: &Log, from: Zxid) -> Vec<Zxid> {
     let mut reader = wal.read_from(from).expect("not purged");
     let mut zxids = Vec::new();
     while let Some(frame) = block_on(reader.next()).expect("sound") {
@@ -62,7 +62,7 @@ fn read(wal: &Log, from: u64) -> Vec<u64> {
     zxids
 }
 
-fn zxids(range: std::ops::RangeInclusive<u32>) -> Vec<u64> {
+fn zxids(range: std::ops::RangeInclusive<u32>) -> Vec<Zxid> {
     range.map(|counter| zxid(1, counter)).collect()
 }
 
@@ -70,7 +70,7 @@ fn zxids(range: std::ops::RangeInclusive<u32>) -> Vec<u64> {
 fn a_new_log_is_empty() {
     let disk = MemoryDisk::new();
     let (wal, recovered, replayed) = open(&disk).expect("an empty folder");
-    assert_eq!(wal.last(), Position::default());
+    assert_eq!(wal.last(), LogPosition::default());
     assert_eq!((recovered.tail, replayed), (Tail::Clean, vec![]));
 }
 
@@ -282,7 +282,7 @@ fn a_cut_log_continues_with_another_history() {
     let (other, end) = batch(cut, zxid(2, 1), 3, b"another leader's");
     block_on(wal.append(&[other])).expect("it continues the cut");
     let expected = [zxids(1..=4), vec![zxid(2, 3)]].concat();
-    assert_eq!(read(&wal, 1), expected);
+    assert_eq!(read(&wal, Zxid(1)), expected);
     block_on(wal.upkeep().settle()).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
     let (wal, _, replayed) = open(&disk).expect("a sound log");
@@ -293,13 +293,13 @@ fn a_cut_log_continues_with_another_history() {
 fn a_log_is_cut_between_batches_only() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk).expect("an empty folder");
-    let (three, end) = batch(Position::default(), zxid(1, 1), 3, b"");
+    let (three, end) = batch(LogPosition::default(), zxid(1, 1), 3, b"");
     let (one, last) = batch(end, zxid(1, 4), 1, b"");
     block_on(wal.append(&[three, one])).expect("a healthy disk");
     assert!(matches!(block_on(wal.truncate_after(zxid(1, 2))), Err(TruncateError::NotABoundary { .. })));
     assert_eq!(wal.last(), last);
     assert_eq!(block_on(wal.truncate_after(zxid(1, 3))).expect("a boundary"), end);
-    assert_eq!(block_on(wal.truncate_after(0)).expect("the beginning"), Position::default());
+    assert_eq!(block_on(wal.truncate_after(Zxid::ZERO)).expect("the beginning"), LogPosition::default());
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_reset_log_goes_on_after_the_snapshot() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk).expect("an empty folder");
     append(&mut wal, 5, 30_000);
-    let snapshot = Position { zxid: zxid(7, 70), checksum: Checksum(0x1234) };
+    let snapshot = LogPosition { zxid: zxid(7, 70), checksum: Checksum(0x1234) };
     block_on(wal.reset(snapshot.zxid, snapshot.checksum)).expect("a healthy disk");
     append(&mut wal, 2, 10);
     disk.crash(CrashMode::LoseUnsynced);
@@ -330,7 +330,7 @@ fn damage_before_durable_frames_is_corruption_at_its_place() {
         let Err(OpenError::Corrupt(corruption)) = open(&disk).map(|_| ()) else { panic!("offset {offset}") };
         assert_eq!(corruption.file, "log.0000000000000001");
         assert_eq!(corruption.offset, offset / 4096 * 4096);
-        assert_eq!(corruption.after_zxid & 0xff, after);
+        assert_eq!(corruption.after_zxid.counter(), after);
         assert_eq!(corruption.until_zxid, zxid(1, until));
     }
 }
@@ -362,7 +362,10 @@ fn a_damaged_segment_header_is_corruption() {
     append(&mut wal, 1, 10);
     let sequences = wal.segments.iter().map(|segment| segment.header.sequence);
     let files: Vec<_> = sequences.map(file_name).collect();
-    assert_eq!(wal.segments.iter().map(|segment| segment.tip.zxid & 0xff).collect::<Vec<_>>(), [3, 5, 7, 8]);
+    assert_eq!(
+        wal.segments.iter().map(|segment| segment.tip.zxid.counter()).collect::<Vec<_>>(),
+        [3, 5, 7, 8]
+    );
     block_on(wal.seal()).expect("a healthy disk");
     assert!(files.len() >= 3);
     for file in files {
@@ -390,11 +393,11 @@ fn a_rotten_cut_does_not_bring_frames_back() {
 fn batches_are_found_by_their_last_zxid() {
     let disk = MemoryDisk::new();
     let (mut wal, ..) = open(&disk).expect("an empty folder");
-    let (three, end) = batch(Position::default(), zxid(1, 1), 3, b"");
+    let (three, end) = batch(LogPosition::default(), zxid(1, 1), 3, b"");
     block_on(wal.append(&[three])).expect("a healthy disk");
     let find = |zxid| block_on(wal.find(zxid)).expect("sound");
     assert_eq!(find(end.zxid), Some(end));
-    assert_eq!(find(0), Some(Position::default()));
+    assert_eq!(find(Zxid::ZERO), Some(LogPosition::default()));
     assert_eq!((find(zxid(1, 2)), find(zxid(1, 4))), (None, None));
 }
 

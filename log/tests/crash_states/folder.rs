@@ -5,13 +5,15 @@
 use std::fmt;
 
 use ringkeeper_log::error::{AppendError, FatalError, OpenError, ReadError, SegmentError, TruncateError};
+use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Checksum, Meta, encode};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
 use ringkeeper_log::meta::{MetaError, MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots, file_name};
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_log::wal::{Options, Position, Wal};
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 /// Snapshots that are kept.
 const RETAINED: usize = 2;
@@ -54,7 +56,7 @@ pub(crate) enum Step {
 /// What a folder holds, or has to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    pub(crate) last: Position,
+    pub(crate) last: LogPosition,
     pub(crate) state: u64,
     pub(crate) epochs: Promises,
 }
@@ -63,7 +65,7 @@ pub(crate) struct Held {
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     /// Where each frame ends and the state there, the beginning first.
-    frames: Vec<(Position, u64)>,
+    frames: Vec<(LogPosition, u64)>,
     epochs: Promises,
     new_epoch: bool,
     /// Makes the payloads of two histories differ.
@@ -72,7 +74,7 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new() -> Self {
-        let frames = vec![(Position::default(), 0)];
+        let frames = vec![(LogPosition::default(), 0)];
         Self { frames, epochs: Promises::default(), new_epoch: true, made: 0 }
     }
 
@@ -81,16 +83,16 @@ impl Model {
         Held { last, state, epochs: self.epochs }
     }
 
-    fn last(&self) -> (Position, u64) {
+    fn last(&self) -> (LogPosition, u64) {
         self.frames.last().copied().expect("never empty")
     }
 
     /// The next frame of the history, taken into the model.
     fn extend(&mut self, payload_len: usize) -> AlignedBuf {
         let (last, state) = self.last();
-        let zxid = if self.new_epoch { (((last.zxid >> 32) + 1) << 32) | 1 } else { last.zxid + 1 };
-        let epoch = u32::try_from(zxid >> 32).expect("an epoch has 32 bits");
-        let meta = Meta { epoch, first_zxid: zxid, last_zxid: zxid };
+        let next_epoch = Zxid::new(Epoch(last.zxid.epoch().0 + 1), 1);
+        let zxid = if self.new_epoch { next_epoch } else { Zxid(last.zxid.0 + 1) };
+        let meta = Meta { epoch: zxid.epoch(), first_zxid: zxid, last_zxid: zxid };
         self.made += 1;
         let mut payload = vec![0; payload_len.max(8)];
         let pattern = payload.len().min(PATTERN_LEN);
@@ -98,7 +100,7 @@ impl Model {
         payload[..8].copy_from_slice(&self.made.to_le_bytes());
         let mut bytes = AlignedBuf::new();
         let checksum = encode(meta, &payload, last.checksum, &mut bytes).expect("fitting zxids");
-        self.frames.push((Position { zxid, checksum }, applied(state, &payload)));
+        self.frames.push((LogPosition { zxid, checksum }, applied(state, &payload)));
         self.new_epoch = false;
         bytes
     }
@@ -120,13 +122,13 @@ impl Model {
                 outcomes.push(after);
             }
             Step::Receive(zxid) => {
-                let foreign = Foreign::new(zxid);
+                let foreign = Foreign::new(Zxid(zxid));
                 after.frames = vec![(foreign.at, foreign.state)];
                 after.new_epoch = true;
                 outcomes.push(after);
             }
             Step::Promise(epoch) => {
-                after.epochs = Promises { accepted_epoch: epoch, ..after.epochs };
+                after.epochs = Promises { accepted_epoch: Epoch(epoch), ..after.epochs };
                 outcomes.push(after);
             }
             _ => {}
@@ -143,15 +145,15 @@ fn applied(state: u64, payload: &[u8]) -> u64 {
 /// Another server's snapshot.
 struct Foreign {
     bytes: Vec<u8>,
-    at: Position,
+    at: LogPosition,
     state: u64,
 }
 
 impl Foreign {
-    fn new(zxid: u64) -> Self {
+    fn new(zxid: Zxid) -> Self {
         let disk = MemoryDisk::new();
-        let at = Position { zxid, checksum: Checksum(77) };
-        let state = 1_000_000 + zxid;
+        let at = LogPosition { zxid, checksum: Checksum(77) };
+        let state = 1_000_000 + zxid.0;
         futures_lite::future::block_on(async {
             let mut writer = Snapshots::new(disk.storage()).begin(head(at)).await.expect("a healthy disk");
             writer.block(&state.to_le_bytes()).await.expect("a healthy disk");
@@ -161,7 +163,7 @@ impl Foreign {
     }
 }
 
-fn head(at: Position) -> Head {
+fn head(at: LogPosition) -> Head {
     Head { zxid: at.zxid, chain: at.checksum, cluster: 5, state_version: 1 }
 }
 
@@ -221,8 +223,8 @@ pub(crate) enum Refusal {
     Snapshot(#[from] SnapshotError),
     #[error("the log cannot be read again: {0}")]
     Read(#[from] ReadError),
-    #[error("the log begins after {0:?}, and {1:?} reach no further than {2:#x}")]
-    Gap(Position, Vec<String>, u64),
+    #[error("the log begins after {0:?}, and {1:?} reach no further than {2}")]
+    Gap(LogPosition, Vec<String>, Zxid),
     #[error("{0} is not of this history")]
     Foreign(String),
     #[error("the reserve: {0}")]
@@ -248,7 +250,7 @@ impl Folder {
     /// What a start does, and what it finds.
     pub(crate) async fn open(disk: &MemoryDisk, how: How) -> Result<(Self, Held), Refusal> {
         let storage = disk.storage();
-        let meta = MetaStore::open(storage.clone(), SERVER, 99).await?;
+        let meta = MetaStore::open(storage.clone(), ServerId(SERVER), 99).await?;
         let options = Options {
             segment_size_bytes: 64 * 1024,
             write_size_bytes_max: 4096,
@@ -282,26 +284,26 @@ impl Folder {
             Step::Snapshot => self.snapshot(model).await?,
             Step::Purge => {
                 let oldest = self.snapshots.retain(RETAINED).await?;
-                self.wal.purge_before(oldest.unwrap_or(0));
+                self.wal.purge_before(oldest.unwrap_or(Zxid::ZERO));
                 self.wal.upkeep().settle().await?;
             }
             Step::Receive(zxid) => {
-                let at = self.receive(zxid).await?;
+                let at = self.receive(Zxid(zxid)).await?;
                 if let Err(error) = self.wal.reset(at.zxid, at.checksum).await {
                     if let SegmentError::NoSpace { .. } = error {
-                        self.snapshots.withdraw(zxid).await?;
+                        self.snapshots.withdraw(Zxid(zxid)).await?;
                     }
                     return Err(error.into());
                 }
-                self.snapshots.install(zxid).await?;
+                self.snapshots.install(Zxid(zxid)).await?;
                 self.wal.upkeep().settle().await?;
             }
             Step::Withdraw(zxid) => {
-                self.receive(zxid).await?;
-                self.snapshots.withdraw(zxid).await?;
+                self.receive(Zxid(zxid)).await?;
+                self.snapshots.withdraw(Zxid(zxid)).await?;
             }
             Step::Promise(epoch) => {
-                let promises = Promises { accepted_epoch: epoch, ..self.meta.meta().promises };
+                let promises = Promises { accepted_epoch: Epoch(epoch), ..self.meta.meta().promises };
                 self.meta.promise(promises).await.map_err(Failure::ends)?;
             }
             Step::Release => {
@@ -330,7 +332,7 @@ impl Folder {
         Ok(())
     }
 
-    async fn receive(&self, zxid: u64) -> Result<Position, SnapshotError> {
+    async fn receive(&self, zxid: Zxid) -> Result<LogPosition, SnapshotError> {
         let foreign = Foreign::new(zxid);
         let mut incoming = self.snapshots.receive().await?;
         for (number, piece) in (0..).zip(foreign.bytes.chunks(4096)) {
@@ -347,7 +349,7 @@ impl Folder {
 /// The newest sound snapshot, and the log after it.
 async fn restore(wal: &Wal<MemoryStorage>, snapshots: &Snapshots<MemoryStorage>) -> Result<u64, Refusal> {
     let base = wal.base();
-    let (mut state, mut zxid) = (0, 0);
+    let (mut state, mut zxid) = (0, Zxid::ZERO);
     let mut damaged = Vec::new();
     for candidate in snapshots.list().await? {
         match load(snapshots, candidate).await {
@@ -366,7 +368,7 @@ async fn restore(wal: &Wal<MemoryStorage>, snapshots: &Snapshots<MemoryStorage>)
         return Err(Refusal::Gap(base, damaged, zxid));
     }
     if zxid < wal.last().zxid {
-        let mut reader = wal.read_from(zxid + 1)?;
+        let mut reader = wal.read_from(Zxid(zxid.0 + 1))?;
         while let Some(frame) = reader.next().await? {
             state = applied(state, frame.payload());
         }
@@ -374,7 +376,7 @@ async fn restore(wal: &Wal<MemoryStorage>, snapshots: &Snapshots<MemoryStorage>)
     Ok(state)
 }
 
-async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: u64) -> Result<(u64, Checksum), SnapshotError> {
+async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: Zxid) -> Result<(u64, Checksum), SnapshotError> {
     let mut reader = snapshots.open(zxid).await?;
     let mut state = 0;
     while let Some(block) = reader.next().await? {

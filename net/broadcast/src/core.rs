@@ -12,14 +12,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ringkeeper_engine::zab::{self, Batch, Effect, Effects, Input, LogMark, Status, Zab};
-use ringkeeper_log::frame;
+use ringkeeper_engine::zab::{self, Batch, Effect, Effects, Input, LogPosition, Status, Zab};
+use ringkeeper_log::frame::{self, Framer};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::entry::{self, Entries, Entry, EntryError};
 use crate::machine::StateMachine;
 use crate::message::{ToLeader, ToLearner};
-use crate::shell::framing::{self, LogFrames};
 
 /// More in one batch does not go faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -37,7 +36,7 @@ pub(crate) struct Settings {
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// The newest snapshot, to which the machine is set.
-    pub(crate) snapshot: LogMark,
+    pub(crate) snapshot: LogPosition,
     /// What the log holds after it. Whether it is committed is found with a quorum.
     pub(crate) batches: Vec<Batch>,
 }
@@ -63,13 +62,13 @@ pub(crate) enum Output {
     /// The machine has heard of this.
     Status(Status),
     /// Write a snapshot; answered by [`Core::snapshot_ended`].
-    TakeSnapshot { last: LogMark, cluster: u64, state: Vec<u8> },
+    TakeSnapshot { last: LogPosition, cluster: u64, state: Vec<u8> },
     /// Send the newest snapshot to a learner, in place of one that is being sent.
     SendSnapshot { to: ServerId },
     /// A learner has taken so much of the snapshot that it is sent.
     Taken { by: ServerId, zxid: Zxid, bytes: u64 },
     /// Receive a snapshot; answered by [`Core::installed`] or [`Input::SnapshotAborted`].
-    InstallSnapshot { last: LogMark },
+    InstallSnapshot { last: LogPosition },
     /// A piece of it.
     SnapshotChunk(Arc<[u8]>),
     /// Stop receiving it, unless it is installed already.
@@ -92,7 +91,7 @@ enum Upcall {
         number: u64,
     },
     Install {
-        last: LogMark,
+        last: LogPosition,
         state: Vec<u8>,
     },
     /// A learner needs one.
@@ -116,7 +115,7 @@ enum Asker {
 pub(crate) struct Core<M> {
     settings: Settings,
     zab: Zab,
-    frames: LogFrames,
+    framer: Framer,
     effects: Effects,
     machine: M,
     waiting: VecDeque<Waiting>,
@@ -133,7 +132,7 @@ pub(crate) struct Core<M> {
     upcalls: VecDeque<Upcall>,
     upcall_bytes: usize,
     /// What the machine holds.
-    delivered: LogMark,
+    delivered: LogPosition,
     txns_since_snapshot: u64,
     bytes_since_snapshot: u64,
     /// The newest snapshot that is durable.
@@ -151,7 +150,7 @@ impl<M: StateMachine> Core<M> {
         Self {
             settings,
             zab,
-            frames: LogFrames::default(),
+            framer: Framer::default(),
             effects: Effects::new(),
             machine,
             waiting: VecDeque::new(),
@@ -264,7 +263,7 @@ impl<M: StateMachine> Core<M> {
             // The broadcast leaves an epoch long before its counter could run over in the middle of a batch.
             let last = Zxid(first.0 + u64::from(waiting.entries.count()) - 1);
             let previous = self.zab.last().checksum;
-            let batch = self.frames.batch(first, last, &waiting.entries.payload(), previous);
+            let batch = self.framer.batch(first, last, &waiting.entries.payload(), previous);
             self.zab.handle(now_ms, Input::Propose(batch), &mut self.effects);
         }
     }
@@ -293,7 +292,7 @@ impl<M: StateMachine> Core<M> {
     }
 
     /// A snapshot from the leader has replaced the log.
-    pub(crate) fn installed(&mut self, now_ms: u64, last: LogMark, state: Vec<u8>) {
+    pub(crate) fn installed(&mut self, now_ms: u64, last: LogPosition, state: Vec<u8>) {
         self.uncommitted.clear();
         self.snapshot = self.snapshot.max(last.zxid);
         self.upcalls.push_back(Upcall::Install { last, state });
@@ -371,7 +370,7 @@ impl<M: StateMachine> Core<M> {
         }
     }
 
-    fn set_state(&mut self, last: LogMark, state: &[u8]) {
+    fn set_state(&mut self, last: LogPosition, state: &[u8]) {
         if let Err(error) = self.machine.set_state(last.zxid, state) {
             let reason = format!("the machine refuses the state at {}: {error}", last.zxid);
             return self.outputs.push(Output::Broken(reason));
@@ -551,7 +550,7 @@ const fn zxids(batch: &Batch) -> u64 {
 
 /// Whether a batch that came from elsewhere is one of this library's, whole and unharmed.
 fn check(batch: &Batch) -> Result<(), String> {
-    let payload = framing::payload(batch)?;
+    let payload = batch.payload().map_err(|error| error.to_string())?;
     entry::read_payload(payload, zxids(batch)).map(drop).map_err(|error| error.to_string())
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use async_channel::Receiver;
-use ringkeeper_engine::zab::{Effect, Input, LogMark, Message, Status};
+use ringkeeper_engine::zab::{Effect, Input, LogPosition, Message, Status};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_wire::{ServerId, Zxid};
@@ -266,7 +266,7 @@ impl<M: StateMachine> SnapshotHost for Host<M> {
         self.work.raise();
     }
 
-    fn snapshot_ready(self: &Rc<Self>, to: ServerId, last: LogMark) {
+    fn snapshot_ready(self: &Rc<Self>, to: ServerId, last: LogPosition) {
         self.input(Input::SnapshotReady { peer: to, last });
         // What announces the snapshot goes before its first piece.
         self.carry_out();
@@ -285,7 +285,7 @@ impl<M: StateMachine> SnapshotHost for Host<M> {
         self.input(Input::Forward(message.into()));
     }
 
-    fn received(&self, last: LogMark) {
+    fn received(&self, last: LogPosition) {
         self.log.push(Command::Install { last });
     }
 

@@ -3,22 +3,21 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogMark, LogSummary, ServerSet};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogPosition, LogSummary, ServerSet};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReadError, ReplayError, SegmentError};
 use ringkeeper_log::folder::{FolderLock, LockError};
-use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage::{self, RepairError};
 use ringkeeper_log::snapshot::{SnapshotError, SnapshotReader, Snapshots};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::{Epoch, Zxid};
+use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::config::Config;
 use crate::core::Recovered;
-use crate::shell::log_task::{LogTask, Restore, mark};
+use crate::shell::log_task::{LogTask, Restore};
 
 /// A folder that cannot be used: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -158,14 +157,15 @@ impl Folder {
         let storage = DmaStorage::open(&self.path)
             .await
             .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let mut meta =
-            MetaStore::open(storage.clone(), config.id, salt).await.map_err(|source| match source {
+        let mut meta = MetaStore::open(storage.clone(), ServerId(config.id), salt).await.map_err(
+            |source| match source {
                 MetaError::Corrupt | MetaError::Missing { .. } => {
                     FolderError::Damaged { folder: folder(), source }
                 }
                 MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
                 source => FolderError::NotOurs { folder: folder(), source },
-            })?;
+            },
+        )?;
         let options = Options {
             segment_size_bytes: config.segment_size_bytes,
             write_mode: WriteMode::Adaptive,
@@ -192,7 +192,7 @@ impl Folder {
             tracing::error!(%error, "the log is damaged");
             let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
             let repair = repair.map_err(not_repaired)?;
-            let (remedy, last, lost) = (repair.remedy, Zxid(repair.last_zxid), repair.lost);
+            let (remedy, last, lost) = (repair.remedy, repair.last_zxid, repair.lost);
             let kept = repair.kept.join(", ");
             tracing::warn!(%remedy, %last, lost, kept, "the log was repaired: what is lost has to come from the other members");
             opened = read_log(&storage, &options).await;
@@ -202,23 +202,23 @@ impl Folder {
 
         let failed = |source| FolderError::Snapshot { folder: folder(), source };
         snapshots.settle(replayed.after).await.map_err(failed)?;
-        let (snapshot, state) = match self.newest(&snapshots, mark(replayed.after)).await {
+        let (snapshot, state) = match self.newest(&snapshots, replayed.after).await {
             Err(error @ FolderError::Gap { .. }) if config.has_voting_peers() => {
                 tracing::error!(%error, "all of it has to come from the other members");
                 let kept =
                     salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
                 tracing::warn!(kept = kept.join(", "), "what was here is kept for a while");
                 ends.clear();
-                (LogMark::START, None)
+                (LogPosition::START, None)
             }
             newest => newest?,
         };
-        if wal.last().zxid < snapshot.zxid.0 {
+        if wal.last().zxid < snapshot.zxid {
             // What is committed may be delivered, and be in a snapshot, before this server's own log holds it.
-            let reset = wal.reset(snapshot.zxid.0, Checksum(snapshot.checksum)).await;
+            let reset = wal.reset(snapshot.zxid, snapshot.checksum).await;
             reset.map_err(|source| FolderError::Reset { folder: folder(), source })?;
         }
-        let mut summary = LogSummary::new(mark(wal.base()), snapshot.zxid);
+        let mut summary = LogSummary::new(wal.base(), snapshot.zxid);
         ends.into_iter()
             .filter(|end| end.zxid > summary.base().zxid)
             .collect::<Vec<_>>()
@@ -236,13 +236,13 @@ impl Folder {
         );
         let promises = meta.meta().promises;
         let epochs = Epochs {
-            accepted: Epoch(promises.accepted_epoch),
-            current: Epoch(promises.current_epoch),
+            accepted: promises.accepted_epoch,
+            current: promises.current_epoch,
             cluster: promises.cluster,
             fork: promises.fork,
             voters: ServerSet::from_words(promises.voters),
             initialized: promises.initialized,
-            claim: Zxid(promises.claim),
+            claim: promises.claim,
         };
         let reserve = Reserve::open(storage.clone()).await;
         let reserve = reserve.map_err(|failed| FolderError::Unusable {
@@ -262,14 +262,14 @@ impl Folder {
     async fn newest(
         &self,
         snapshots: &Snapshots<DmaStorage>,
-        base: LogMark,
-    ) -> Result<(LogMark, Option<Vec<u8>>), FolderError> {
+        base: LogPosition,
+    ) -> Result<(LogPosition, Option<Vec<u8>>), FolderError> {
         let failed = |source| FolderError::Snapshot { folder: self.path.clone(), source };
         for zxid in snapshots.list().await.map_err(failed)? {
-            if zxid < base.zxid.0 {
+            if zxid < base.zxid {
                 break;
             }
-            match read_state(snapshots, zxid).await {
+            match read_state(snapshots, zxid.0).await {
                 Ok((last, state)) => return Ok((last, Some(state))),
                 Err(error) if error.is_damage() => {
                     tracing::error!(%error, "a snapshot is damaged; an older one and the log take its place");
@@ -278,19 +278,19 @@ impl Folder {
             }
         }
         if base.zxid == Zxid::ZERO {
-            return Ok((LogMark::START, None));
+            return Ok((LogPosition::START, None));
         }
         Err(FolderError::Gap { folder: self.path.clone(), base: base.zxid })
     }
 }
 
-type OpenedLog = (Wal<DmaStorage>, ringkeeper_log::Recovered, Vec<LogMark>);
+type OpenedLog = (Wal<DmaStorage>, ringkeeper_log::Recovered, Vec<LogPosition>);
 
 /// Reads a log to its end, and notes the last position of each epoch.
 async fn read_log(storage: &DmaStorage, options: &Options) -> Result<OpenedLog, OpenError> {
     let mut ends = Vec::new();
     let (wal, replayed) = Wal::open(storage.clone(), options.clone(), |frame| {
-        let end = LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 };
+        let end = LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
         note_end(&mut ends, end);
         Ok(())
     })
@@ -311,7 +311,7 @@ impl Restore<DmaStorage> for StateBytes {
         _: u64,
     ) -> Result<Vec<u8>, ReplayError> {
         let newest = snapshots.list().await?.first().copied().ok_or("there is no snapshot")?;
-        Ok(read_state(snapshots, newest).await?.1)
+        Ok(read_state(snapshots, newest.0).await?.1)
     }
 }
 
@@ -322,34 +322,31 @@ impl Restore<DmaStorage> for StateBytes {
 async fn read_state(
     snapshots: &Snapshots<DmaStorage>,
     zxid: u64,
-) -> Result<(LogMark, Vec<u8>), SnapshotError> {
-    let mut reader: SnapshotReader<_> = snapshots.open(zxid).await?;
+) -> Result<(LogPosition, Vec<u8>), SnapshotError> {
+    let mut reader: SnapshotReader<_> = snapshots.open(Zxid(zxid)).await?;
     let head = *reader.head();
     let mut state = Vec::new();
     while let Some(block) = reader.next().await? {
         state.extend_from_slice(block);
     }
-    Ok((LogMark { zxid: Zxid(head.zxid), checksum: head.chain.0 }, state))
+    Ok((LogPosition { zxid: head.zxid, checksum: head.chain }, state))
 }
 
 /// What the log holds after `zxid`.
 async fn read_after(wal: &Wal<DmaStorage>, zxid: Zxid) -> Result<Vec<Batch>, ReadError> {
     let mut batches = Vec::new();
-    if wal.last().zxid <= zxid.0 {
+    if wal.last().zxid <= zxid {
         return Ok(batches);
     }
-    let mut reader = wal.read_from(zxid.0 + 1)?;
+    let mut reader = wal.read_from(Zxid(zxid.0 + 1))?;
     while let Some(frame) = reader.next().await? {
-        let meta = frame.meta();
-        let (first, last) = (Zxid(meta.first_zxid), Zxid(meta.last_zxid));
-        // The log has checked its zxids.
-        batches.extend(Batch::new(first, last, frame.checksum().0, frame.bytes().into()));
+        batches.push(Batch::from(&frame));
     }
     Ok(batches)
 }
 
 /// Keeps the last position of each epoch, which is all that the broadcast compares.
-fn note_end(ends: &mut Vec<LogMark>, end: LogMark) {
+fn note_end(ends: &mut Vec<LogPosition>, end: LogPosition) {
     match ends.last_mut() {
         Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
         _ => ends.push(end),

@@ -15,9 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringkeeper_engine::zab::LogMark;
+use ringkeeper_engine::zab::LogPosition;
 use ringkeeper_log::dma::DmaStorage;
-use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::snapshot::{Contents, Head, Incoming, SnapshotError, Snapshots};
 use ringkeeper_wire::{ServerId, Zxid};
 
@@ -48,7 +47,7 @@ pub(crate) trait SnapshotHost: 'static {
     fn snapshot_ended(&self, taken: Option<(Zxid, Zxid)>);
 
     /// This snapshot is at hand for a learner; its pieces follow.
-    fn snapshot_ready(self: &Rc<Self>, to: ServerId, last: LogMark);
+    fn snapshot_ready(self: &Rc<Self>, to: ServerId, last: LogPosition);
 
     /// A piece for a learner.
     fn send_chunk(&self, to: ServerId, bytes: Arc<[u8]>);
@@ -60,14 +59,14 @@ pub(crate) trait SnapshotHost: 'static {
     fn chunk_taken(&self, zxid: Zxid, bytes: u64);
 
     /// The whole snapshot is here and durable: the log may begin anew after it.
-    fn received(&self, last: LogMark);
+    fn received(&self, last: LogPosition);
 
     /// The snapshot was not installed.
     fn aborted(&self);
 }
 
 /// Writes a snapshot beside everything else.
-pub(crate) fn take(host: &Rc<impl SnapshotHost>, last: LogMark, cluster: u64, state: Vec<u8>) {
+pub(crate) fn take(host: &Rc<impl SnapshotHost>, last: LogPosition, cluster: u64, state: Vec<u8>) {
     let host = Rc::clone(host);
     glommio::spawn_local(async move {
         let taken = match write(host.snapshots(), last, cluster, &state).await {
@@ -88,12 +87,12 @@ pub(crate) fn take(host: &Rc<impl SnapshotHost>, last: LogMark, cluster: u64, st
 /// Writes a snapshot; the oldest one that is kept now.
 async fn write(
     snapshots: &Snapshots<DmaStorage>,
-    last: LogMark,
+    last: LogPosition,
     cluster: u64,
     state: &[u8],
 ) -> Result<Zxid, SnapshotError> {
-    let chain = Checksum(last.checksum);
-    let head = Head { zxid: last.zxid.0, chain, cluster, state_version: STATE_VERSION };
+    let chain = last.checksum;
+    let head = Head { zxid: last.zxid, chain, cluster, state_version: STATE_VERSION };
     let mut writer = snapshots.begin(head).await?;
     for block in state.chunks(BLOCK_BYTES) {
         if let Err(error) = writer.block(block).await {
@@ -103,7 +102,7 @@ async fn write(
         glommio::yield_if_needed().await;
     }
     writer.finish(Contents { items: state.len() as u64, digest: 0 }).await?;
-    Ok(snapshots.retain(KEPT).await?.map_or(last.zxid, Zxid))
+    Ok(snapshots.retain(KEPT).await?.unwrap_or(last.zxid))
 }
 
 /// The snapshots that are sent to learners, one each.
@@ -165,9 +164,9 @@ impl Send {
         if self.stopped.get() {
             return Ok(());
         }
-        self.zxid.set(Zxid(zxid));
-        tracing::info!(peer = %to, zxid = %Zxid(zxid), bytes = file.len(), "sending a snapshot");
-        host.snapshot_ready(to, LogMark { zxid: Zxid(zxid), checksum: head.chain.0 });
+        self.zxid.set(zxid);
+        tracing::info!(peer = %to, %zxid, bytes = file.len(), "sending a snapshot");
+        host.snapshot_ready(to, LogPosition { zxid, checksum: head.chain });
         let len = file.len();
         loop {
             while !self.stopped.get() && file.offset() >= self.taken.get() + WINDOW_BYTES {
@@ -178,7 +177,7 @@ impl Send {
             if self.stopped.get() {
                 return Ok(());
             }
-            let chunk = Chunk { zxid: Zxid(zxid), len, offset, bytes: &piece };
+            let chunk = Chunk { zxid, len, offset, bytes: &piece };
             host.send_chunk(to, chunk.encode().into());
         }
     }
@@ -193,19 +192,19 @@ pub(crate) struct Receiving {
 
 /// What the receiving task is told, in order.
 enum Step {
-    Begin(LogMark),
+    Begin(LogPosition),
     Chunk(Arc<[u8]>),
     Abort,
 }
 
 /// A snapshot on its way in.
 struct Install {
-    last: LogMark,
+    last: LogPosition,
     incoming: Option<Incoming<DmaStorage>>,
 }
 
 impl Receiving {
-    pub(crate) fn begin(&self, last: LogMark) {
+    pub(crate) fn begin(&self, last: LogPosition) {
         self.push(Step::Begin(last));
     }
 
@@ -285,8 +284,8 @@ impl Install {
         }
         if let Some(incoming) = self.incoming.take() {
             let chain = self.last.checksum;
-            let expected = |head: &Head| head.chain.0 == chain && head.state_version == STATE_VERSION;
-            incoming.finish(self.last.zxid.0, expected).await?;
+            let expected = |head: &Head| head.chain == chain && head.state_version == STATE_VERSION;
+            incoming.finish(self.last.zxid, expected).await?;
             host.received(self.last);
         }
         Ok(())

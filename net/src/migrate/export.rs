@@ -74,7 +74,7 @@ async fn server_id(folder: &Path) -> Result<u64, MigrateError> {
     let storage = DmaStorage::open_buffered(folder).map_err(|_| MigrateError::NotOurs(folder.to_owned()))?;
     let meta = MetaStore::peek(&storage).await;
     match meta.map_err(|source| MigrateError::Meta { folder: folder.to_owned(), source })? {
-        Some(meta) => Ok(meta.server_id),
+        Some(meta) => Ok(meta.server_id.0),
         None => Err(MigrateError::NotOurs(folder.to_owned())),
     }
 }

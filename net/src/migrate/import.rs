@@ -13,6 +13,7 @@ use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::snapshot::{Contents, Head, Snapshots};
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::{Epoch, ServerId};
 use rkyv::util::AlignedVec;
 
 use super::draft::{Draft, write_durably};
@@ -129,15 +130,16 @@ impl Target<'_> {
     /// has named the ensemble. Both come from the state: servers that import the same folder agree in them, and those
     /// that do not take each other for strangers instead of mixing two histories.
     async fn write(&self, state: &Arc<State>, epochs: Epochs) -> Result<(), MigrateError> {
-        let zxid = state.last_zxid().0;
-        let cluster = (state.digest() ^ zxid).max(1);
+        let zxid = state.last_zxid();
+        let cluster = (state.digest() ^ zxid.0).max(1);
         let [a, b, c, d, ..] = state.digest().to_le_bytes();
         let chain = Checksum(u32::from_le_bytes([a, b, c, d]));
         let log = open(self.log).await?;
         let data = if self.data == self.log { log.clone() } else { open(self.data).await? };
 
         let failed = |source| MigrateError::Meta { folder: self.log.to_owned(), source };
-        let mut meta = MetaStore::open(log.clone(), self.server_id, self.salt).await.map_err(failed)?;
+        let mut meta =
+            MetaStore::open(log.clone(), ServerId(self.server_id), self.salt).await.map_err(failed)?;
         let options = Options::new(meta.meta().identity());
         let (mut wal, _) = Wal::open(log, options, |_| Ok(()))
             .await
@@ -153,8 +155,8 @@ impl Target<'_> {
 
         let promises = Promises {
             cluster,
-            accepted_epoch: epochs.accepted,
-            current_epoch: epochs.current,
+            accepted_epoch: Epoch(epochs.accepted),
+            current_epoch: Epoch(epochs.current),
             initialized: true,
             ..Promises::default()
         };

@@ -10,18 +10,18 @@ use ringkeeper_engine::zab::{ServerSet, majorities_meet};
 use ringkeeper_log::error::FatalError;
 use ringkeeper_log::meta::{Meta, MetaStore, Promises};
 use ringkeeper_log::storage::Storage;
-use ringkeeper_wire::ServerId;
+use ringkeeper_wire::{Epoch, ServerId};
 
 use crate::config::{Config, PeerRole};
 
 /// The number of a server alone whose folder has none yet.
-const ALONE: u64 = 1;
+const ALONE: ServerId = ServerId(1);
 
 /// What a server is started as.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Its number; a server alone goes by the one of its folder.
-    id: Option<u64>,
+    id: Option<ServerId>,
     /// Those of the ensemble; none for a server alone.
     voters: ServerSet,
 }
@@ -33,7 +33,7 @@ pub(crate) enum IdentityError {
         "{folder} belongs to {is}, and is started as server {wanted} (myid says so): the server would answer for \
          promises that another one made; give server {wanted} a folder of its own, the ensemble fills an empty one"
     )]
-    OtherMember { folder: PathBuf, is: String, wanted: u64 },
+    OtherMember { folder: PathBuf, is: String, wanted: ServerId },
     #[error(
         "{folder} belongs to {is}, and is started as a server alone: what the other members acknowledge meanwhile \
          would be missing here, and would be lost if the folder went back to them; start it with the ensemble's \
@@ -52,13 +52,13 @@ impl Wanted {
     /// What the configuration says.
     pub(crate) fn of(config: &Config) -> Self {
         let voters = config.servers.iter().filter(|server| server.role == PeerRole::Participant);
-        Self { id: config.my_id, voters: voters.map(|server| ServerId(server.id)).collect() }
+        Self { id: config.my_id.map(ServerId), voters: voters.map(|server| ServerId(server.id)).collect() }
     }
 
     /// The number and the voters of the server that runs on a folder that says `meta`.
-    pub(crate) fn resolve(&self, meta: Option<&Meta>) -> (u64, ServerSet) {
+    pub(crate) fn resolve(&self, meta: Option<&Meta>) -> (ServerId, ServerSet) {
         let id = self.id.or_else(|| meta.map(|meta| meta.server_id)).unwrap_or(ALONE);
-        let alone = [ServerId(id)].into_iter().collect();
+        let alone = [id].into_iter().collect();
         (id, if self.voters.is_empty() { alone } else { self.voters })
     }
 
@@ -102,7 +102,7 @@ impl Wanted {
 
 /// Nothing has ever been promised with this folder, so nothing rests on it.
 fn is_new(promises: &Promises) -> bool {
-    promises.accepted_epoch == 0 && promises.cluster == 0
+    promises.accepted_epoch == Epoch(0) && promises.cluster == 0
 }
 
 /// Whose folder it is, for a sentence.
@@ -114,7 +114,7 @@ impl std::fmt::Display for Belongs<'_> {
         let voters = ServerSet::from_words(self.0.promises.voters);
         if voters.is_empty() {
             write!(f, "server {id} (of which ensemble is not known)")
-        } else if voters.iter().eq([ServerId(id)]) {
+        } else if voters.iter().eq([id]) {
             write!(f, "server {id}, alone")
         } else {
             write!(f, "member {id} of {}", ensemble_of(&voters))
@@ -139,12 +139,17 @@ mod tests {
     fn meta(server_id: u64, voters: &[u64], accepted_epoch: u32) -> Meta {
         let voters: ServerSet = voters.iter().copied().map(ServerId).collect();
         let cluster = u64::from(accepted_epoch);
-        let promises = Promises { voters: voters.words(), accepted_epoch, cluster, ..Promises::default() };
-        Meta { server_id, salt: 0, promises }
+        let promises = Promises {
+            voters: voters.words(),
+            accepted_epoch: Epoch(accepted_epoch),
+            cluster,
+            ..Promises::default()
+        };
+        Meta { server_id: ServerId(server_id), salt: 0, promises }
     }
 
     fn check(id: Option<u64>, voters: &[u64], folder: &Meta) -> Result<(), String> {
-        let wanted = Wanted { id, voters: voters.iter().copied().map(ServerId).collect() };
+        let wanted = Wanted { id: id.map(ServerId), voters: voters.iter().copied().map(ServerId).collect() };
         let checked = wanted.check(Some(folder), || "F".into(), || "C".to_owned());
         checked.map_err(|error| error.to_string())
     }

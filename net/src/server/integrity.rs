@@ -188,7 +188,7 @@ impl<S: Storage> Scrubber<S> {
         Ok(true)
     }
 
-    async fn read_snapshot(&self, zxid: u64) -> Result<(), SnapshotError> {
+    async fn read_snapshot(&self, zxid: Zxid) -> Result<(), SnapshotError> {
         let mut reader = self.snapshots.open(zxid).await?;
         loop {
             let began = Instant::now();
@@ -203,7 +203,7 @@ impl<S: Storage> Scrubber<S> {
     async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
         self.integrity.found();
         let (file, offset) = (&damage.file, damage.offset);
-        let (after, until) = (Zxid(damage.after_zxid), Zxid(damage.until_zxid));
+        let (after, until) = (damage.after_zxid, damage.until_zxid);
         tracing::error!(file, offset, %after, %until, "the log is damaged: a snapshot of what is in memory replaces it");
         let left = Rc::new(Cell::new(None));
         self.log.push(Command::Leave { file: file.clone(), end: Rc::clone(&left) });
@@ -222,11 +222,11 @@ impl<S: Storage> Scrubber<S> {
     }
 
     /// Replaces a damaged snapshot.
-    async fn repair_snapshot(&self, zxid: u64, error: &SnapshotError) -> Result<(), SnapshotError> {
+    async fn repair_snapshot(&self, zxid: Zxid, error: &SnapshotError) -> Result<(), SnapshotError> {
         self.integrity.found();
         tracing::error!(%error, "a snapshot is damaged: it is removed, and another one written");
         self.snapshots.remove(zxid).await?;
-        let snapshot = self.wait_for_snapshot(Zxid(zxid)).await?;
+        let snapshot = self.wait_for_snapshot(zxid).await?;
         tracing::info!(file = file_name(zxid), snapshot = %snapshot, "a damaged snapshot is replaced");
         self.integrity.repaired();
         Ok(())
@@ -236,7 +236,7 @@ impl<S: Storage> Scrubber<S> {
     async fn wait_for_snapshot(&self, zxid: Zxid) -> Result<Zxid, SnapshotError> {
         loop {
             match self.snapshots.list().await?.first() {
-                Some(newest) if Zxid(*newest) >= zxid => return Ok(Zxid(*newest)),
+                Some(newest) if *newest >= zxid => return Ok(*newest),
                 _ => self.trigger.demand(),
             }
             glommio::timer::sleep(LOOK_EVERY).await;

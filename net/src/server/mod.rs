@@ -16,7 +16,7 @@ mod start;
 mod system;
 
 use ringkeeper_broadcast::shell::{
-    clock, cooperative, executor, framing, log_quota, log_task, peers, preflight, ring, socket, wake,
+    clock, cooperative, executor, log_quota, log_task, peers, preflight, ring, socket, wake,
 };
 
 pub(crate) use identity::{Belongs, Wanted};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Durable, Epochs, LogMark, LogSummary, ServerSet};
+use ringkeeper_engine::zab::{Durable, Epochs, LogPosition, LogSummary, ServerSet};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
@@ -16,10 +16,10 @@ use ringkeeper_log::salvage::{self, Repair, RepairError};
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::{Epoch, Zxid};
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::identity::{IdentityError, Wanted};
-use super::log_task::{LogTask, Restore, mark};
+use super::log_task::{LogTask, Restore};
 use super::replay::{self, RestoreError};
 use crate::config::{Config, PeerRole};
 use crate::tools::command_for;
@@ -180,9 +180,9 @@ impl Folder {
         if let Some(wanted) = wanted {
             let adopt = || command_for("folder adopt", &self.data_dir, &self.log_dir);
             wanted.check(found.as_ref(), folder, adopt)?;
-            server_id = wanted.resolve(found.as_ref()).0;
+            server_id = wanted.resolve(found.as_ref()).0.0;
         }
-        let mut meta = MetaStore::open(storage.clone(), server_id, salt).await.map_err(unusable)?;
+        let mut meta = MetaStore::open(storage.clone(), ServerId(server_id), salt).await.map_err(unusable)?;
         if let Some(wanted) = wanted {
             let recorded = wanted.record(&mut meta).await;
             recorded.map_err(|failed| FolderError::Unusable {
@@ -212,7 +212,10 @@ impl Folder {
                 "the files of the log are gone: all of it has to come from the other servers"
             );
             damage += 1;
-        } else if !self.has_peers && meta.meta().promises.claim > 0 && !meta.meta().promises.initialized {
+        } else if !self.has_peers
+            && meta.meta().promises.claim > Zxid::ZERO
+            && !meta.meta().promises.initialized
+        {
             return Err(FolderError::NothingBack { folder: folder() });
         }
         let mut opened = read_log(&storage, &options).await;
@@ -239,7 +242,7 @@ impl Folder {
         let cluster = meta.meta().promises.cluster;
         let restored = match replay::restore(&snapshots, &wal, cluster, seed).await {
             Err(error @ RestoreError::Gap { .. }) if self.has_peers => {
-                tracing::error!(%error, last = %Zxid(wal.last().zxid), "all of it has to come from the other servers");
+                tracing::error!(%error, last = %wal.last().zxid, "all of it has to come from the other servers");
                 damage += 1;
                 let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
                 let kept = begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
@@ -263,17 +266,17 @@ impl Folder {
             took_ms = started.elapsed().as_millis(),
             "state restored"
         );
-        let mut summary = LogSummary::new(mark(wal.base()), restored.snapshot);
+        let mut summary = LogSummary::new(wal.base(), restored.snapshot);
         marks.into_iter().for_each(|mark| summary.push(mark));
         let promises = meta.meta().promises;
         let epochs = Epochs {
-            accepted: Epoch(promises.accepted_epoch),
-            current: Epoch(promises.current_epoch),
+            accepted: promises.accepted_epoch,
+            current: promises.current_epoch,
             cluster: promises.cluster,
             fork: promises.fork,
             voters: ServerSet::from_words(promises.voters),
             initialized: promises.initialized,
-            claim: Zxid(promises.claim),
+            claim: promises.claim,
         };
         let durable = Durable { epochs, log: summary };
         let reserve = Reserve::open(storage.clone()).await;
@@ -291,13 +294,13 @@ struct OpenedLog {
     wal: Wal<DmaStorage>,
     recovered: ringkeeper_log::Recovered,
     /// The last position of each epoch.
-    marks: Vec<LogMark>,
+    marks: Vec<LogPosition>,
 }
 
 async fn read_log(storage: &DmaStorage, options: &Options) -> Result<OpenedLog, OpenError> {
     let mut marks = Vec::new();
     let (wal, recovered) = Wal::open(storage.clone(), options.clone(), |frame| {
-        let end = LogMark { zxid: Zxid(frame.meta().last_zxid), checksum: frame.checksum().0 };
+        let end = LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
         note_end(&mut marks, end);
         Ok(())
     })
@@ -315,10 +318,10 @@ fn has_voting_peers(config: &Config) -> bool {
 fn report(repair: &Repair) {
     for damage in &repair.damage {
         let (file, offset) = (&damage.file, damage.offset);
-        let (after, until) = (Zxid(damage.after_zxid), Zxid(damage.until_zxid));
+        let (after, until) = (damage.after_zxid, damage.until_zxid);
         tracing::error!(file, offset, %after, %until, "the log is damaged");
     }
-    let (remedy, claim) = (repair.remedy, Zxid(repair.last_zxid));
+    let (remedy, claim) = (repair.remedy, repair.last_zxid);
     if repair.lost {
         tracing::warn!(
             %remedy,
@@ -340,7 +343,7 @@ async fn open(folder: &Path) -> Result<DmaStorage, FolderError> {
 }
 
 /// Keeps the last position of each epoch, which is all that the broadcast compares.
-fn note_end(marks: &mut Vec<LogMark>, end: LogMark) {
+fn note_end(marks: &mut Vec<LogPosition>, end: LogPosition) {
     match marks.last_mut() {
         Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
         _ => marks.push(end),

@@ -39,12 +39,12 @@ pub(crate) enum RestoreError {
     #[error("a batch of the log cannot be replayed: {0}")]
     Replay(#[from] txn::BatchError),
     #[error(
-        "the log begins after zxid {log_base:#x}, and no sound snapshot reaches that far{}: put one back from a copy, or let \
+        "the log begins after zxid {log_base}, and no sound snapshot reaches that far{}: put one back from a copy, or let \
          an empty folder be filled by the ensemble",
         .damage.as_ref().map(|damage| format!(" ({damage})")).unwrap_or_default()
     )]
     Gap {
-        log_base: u64,
+        log_base: Zxid,
         /// What is wrong with the newest snapshot that would.
         damage: Option<String>,
     },
@@ -127,7 +127,7 @@ async fn read<S: Storage>(
     wal: &Wal<S>,
     cluster: u64,
     seed: u64,
-) -> Result<(Restored, Vec<u64>), RestoreError> {
+) -> Result<(Restored, Vec<Zxid>), RestoreError> {
     let base = wal.base();
     let mut damaged = Vec::new();
     let mut damage = None;
@@ -152,7 +152,7 @@ async fn read<S: Storage>(
     }
     let state = match found {
         Some(state) => state,
-        None if base.zxid == 0 => State::new(seed),
+        None if base.zxid == Zxid::ZERO => State::new(seed),
         None => return Err(RestoreError::Gap { log_base: base.zxid, damage }),
     };
     Ok((replay(wal, state).await?, damaged))
@@ -164,7 +164,7 @@ async fn read<S: Storage>(
 /// The medium fails.
 pub(crate) async fn check_snapshot<S: Storage>(
     snapshots: &Snapshots<S>,
-    zxid: u64,
+    zxid: Zxid,
 ) -> Result<Result<(State, Head), String>, SnapshotError> {
     match decode(snapshots, zxid, 0).await {
         Ok(read) => Ok(Ok(read)),
@@ -177,7 +177,7 @@ pub(crate) async fn check_snapshot<S: Storage>(
 async fn load<S: Storage>(
     snapshots: &Snapshots<S>,
     wal: &Wal<S>,
-    zxid: u64,
+    zxid: Zxid,
     cluster: u64,
 ) -> Result<Result<State, Unusable>, RestoreError> {
     let state = match decode(snapshots, zxid, cluster).await {
@@ -195,7 +195,7 @@ async fn load<S: Storage>(
 
 async fn decode<S: Storage>(
     snapshots: &Snapshots<S>,
-    zxid: u64,
+    zxid: Zxid,
     cluster: u64,
 ) -> Result<(State, Head), Unusable> {
     let mut reader = snapshots.open(zxid).await?;
@@ -257,16 +257,16 @@ async fn decode<S: Storage>(
 async fn replay<S: Storage>(wal: &Wal<S>, mut state: State) -> Result<Restored, RestoreError> {
     let snapshot = state.last_zxid();
     let (mut txns, mut bytes) = (0, 0);
-    if wal.last().zxid > snapshot.0 {
+    if wal.last().zxid > snapshot {
         let mut progress = Progress::start();
-        let mut reader = wal.read_from(snapshot.0 + 1)?;
+        let mut reader = wal.read_from(Zxid(snapshot.0 + 1))?;
         while let Some(frame) = reader.next().await? {
             bytes += frame.bytes().len() as u64;
             let batch = txn::decode_batch(frame.payload())?;
             state.replay(&batch);
             txns += batch.len() as u64;
             if progress.is_due() {
-                let end = Zxid(wal.last().zxid);
+                let end = wal.last().zxid;
                 tracing::info!(zxid = %state.last_zxid(), %end, txns, "replaying the log");
             }
             glommio::yield_if_needed().await;

@@ -28,7 +28,6 @@ use super::clock::Clock;
 use super::core_host::CoreHost;
 use super::crew;
 use super::executor::{executor, keep_awake};
-use super::framing::LogFrames;
 use super::identity::Wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::integrity::{Integrity, Scrubber};
@@ -189,7 +188,6 @@ impl Server {
             zab_config(&config),
             recovered.durable,
             u64::from_le_bytes(random()?),
-            Box::new(LogFrames::default()),
         );
         let log = LogQueue::new(Duration::from_millis(config.fsync_warning_ms));
 

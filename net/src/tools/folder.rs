@@ -10,6 +10,7 @@ use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
 use ringkeeper_log::{repair, salvage};
+use ringkeeper_wire::Zxid;
 
 use super::ToolError;
 use crate::config::Config;
@@ -60,7 +61,7 @@ pub(super) struct Folder {
     /// A repair was begun and not finished.
     pub(super) interrupted: bool,
     /// There is no file of the log, though there must have been one: see [`salvage::gone_until`].
-    pub(super) gone_until: Option<u64>,
+    pub(super) gone_until: Option<Zxid>,
     _locks: Vec<FolderLock>,
 }
 

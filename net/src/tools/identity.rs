@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use ringkeeper_engine::zab::ServerSet;
 use ringkeeper_log::meta::{Meta, MetaStore, Promises};
-use ringkeeper_wire::ServerId;
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use serde_json::json;
 
 use super::folder::{Folder, FolderArgs};
@@ -52,23 +52,24 @@ async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
     let folder = Folder::open_settled(&args.folder).await?;
     let meta = &folder.meta;
     let Promises { cluster, fork, accepted_epoch, current_epoch, initialized, claim, .. } = meta.promises;
+    let (Epoch(accepted_epoch), Epoch(current_epoch)) = (accepted_epoch, current_epoch);
     let mut out = Out::new(args.folder.json);
     out.line(format_args!("{} belongs to {}", folder.log_dir.display(), Belongs(meta)))?;
     out.line(format_args!("epochs: accepted {accepted_epoch}, current {current_epoch}"))?;
-    if claim > 0 {
-        out.line(format_args!("damaged: the log went up to {}, and has to be brought back", hex(claim)))?;
+    if claim > Zxid::ZERO {
+        out.line(format_args!("damaged: the log went up to {}, and has to be brought back", hex(claim.0)))?;
     }
     let voters: Vec<_> = ServerSet::from_words(meta.promises.voters).iter().map(|id| id.0).collect();
     out.object(|| {
         json!({
-            "server": meta.server_id,
+            "server": meta.server_id.0,
             "voters": voters,
             "ensemble": hex(cluster),
             "fork": hex(fork),
             "accepted_epoch": accepted_epoch,
             "current_epoch": current_epoch,
             "initialized": initialized,
-            "claim": hex(claim),
+            "claim": hex(claim.0),
         })
     })?;
     out.flush()?;
@@ -109,7 +110,7 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
     let written = store.promise(promises).await;
     written.map_err(|error| ToolError::Refused(format!("{}: {error}", folder.log_dir.display())))?;
     out.line("done")?;
-    out.object(|| json!({ "server": id, "voters": voters.iter().map(|id| id.0).collect::<Vec<_>>() }))?;
+    out.object(|| json!({ "server": id.0, "voters": voters.iter().map(|id| id.0).collect::<Vec<_>>() }))?;
     out.flush()?;
     Ok(Finding::Sound)
 }
@@ -125,11 +126,11 @@ fn adopted(meta: &Meta, voters: ServerSet) -> Result<Promises, ToolError> {
     Ok(Promises { voters: voters_words, fork: u64::from_le_bytes(bytes).max(1), ..meta.promises })
 }
 
-fn is_alone(id: u64, voters: &ServerSet) -> bool {
-    voters.iter().eq([ServerId(id)])
+fn is_alone(id: ServerId, voters: &ServerSet) -> bool {
+    voters.iter().eq([id])
 }
 
-fn consequences(id: u64, voters: &ServerSet) -> &'static str {
+fn consequences(id: ServerId, voters: &ServerSet) -> &'static str {
     if is_alone(id, voters) {
         "what the other members have acknowledged and this folder lacks is not in it, and from now on they refuse \
          it: to come back as a member it has to be emptied"

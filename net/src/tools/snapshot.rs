@@ -9,6 +9,7 @@ mod verify;
 use clap::Subcommand;
 use ringkeeper_engine::state::State;
 use ringkeeper_log::snapshot::{Head, file_name};
+use ringkeeper_wire::Zxid;
 
 use super::folder::{Folder, FolderArgs};
 use super::{Finding, ToolError, parse_zxid, run};
@@ -52,7 +53,7 @@ pub(crate) struct OneArgs {
     folder: FolderArgs,
     /// The zxid in the snapshot's name [default: the newest one]
     #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
-    zxid: Option<u64>,
+    zxid: Option<Zxid>,
 }
 
 impl OneArgs {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ringkeeper_engine::message::{Committed, Published};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Effect, Outcome, Txn, TxnOp, decode_batch};
-use ringkeeper_engine::zab::{Batch, LogMark, Majority, Quorum, ServerSet};
+use ringkeeper_engine::zab::{Batch, LogPosition, Majority, Quorum, ServerSet};
 use ringkeeper_log::frame;
 use ringkeeper_wire::{Epoch, ErrorCode, ServerId, Zxid};
 
@@ -187,8 +187,8 @@ impl Judge {
     // What servers do.
 
     /// A batch is on a disk.
-    pub(crate) fn durable(&mut self, server: ServerId, mark: LogMark) {
-        self.durable.entry((mark.zxid, mark.checksum)).or_default().insert(server);
+    pub(crate) fn durable(&mut self, server: ServerId, mark: LogPosition) {
+        self.durable.entry((mark.zxid, mark.checksum.0)).or_default().insert(server);
     }
 
     /// Batches were cut from a log.
@@ -200,7 +200,7 @@ impl Judge {
                     Oracle::Durable.broken(format!("server {server} cuts off the committed {zxid:#x}"))
                 );
             }
-            if let Some(holders) = self.durable.get_mut(&(batch.last(), batch.end().checksum)) {
+            if let Some(holders) = self.durable.get_mut(&(batch.last(), batch.end().checksum.0)) {
                 holders.remove(server);
             }
         }
@@ -212,7 +212,7 @@ impl Judge {
         &mut self,
         server: ServerId,
         batches: &[Batch],
-        last: LogMark,
+        last: LogPosition,
     ) -> Result<(), Violation> {
         let known = self.index_of(last.zxid.to_wire()).is_some();
         Oracle::Prefix.check(known, || {
@@ -337,7 +337,7 @@ impl Judge {
     fn check_durable(&self, server: ServerId, zxid: Zxid, log: &[Batch]) -> Result<(), Violation> {
         let batch = log.get(log.partition_point(|batch| batch.last() < zxid));
         let mark = batch.filter(|batch| batch.first() <= zxid).map(Batch::end);
-        let holders = mark.and_then(|mark| self.durable.get(&(mark.zxid, mark.checksum)));
+        let holders = mark.and_then(|mark| self.durable.get(&(mark.zxid, mark.checksum.0)));
         let holders = holders.copied().unwrap_or_default();
         Oracle::Durable.check(self.quorum.is_quorum(&holders), || {
             format!("server {server} counts {zxid} as committed, durable only on {holders:?}")

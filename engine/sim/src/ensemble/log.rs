@@ -10,45 +10,20 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use ringkeeper_engine::node::Framing;
-use ringkeeper_engine::replica::SealedBatch;
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogMark, LogSummary, Message, ServerSet};
+use ringkeeper_engine::zab::{Batch, Durable, Epochs, Input, LogPosition, LogSummary, Message, ServerSet};
 use ringkeeper_log::Reader;
 use ringkeeper_log::error::{AppendError, SegmentError, TruncateError};
-use ringkeeper_log::frame::{self, AlignedBuf, Checksum, Meta};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage, OpId, OpKind};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{Storage, StorageFile, WriteMode};
-use ringkeeper_log::wal::{Options, Position, Wal};
-use ringkeeper_wire::{Epoch, ServerId, Zxid};
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::snapshots::{RestoreError, SnapshotDesk, restore};
-
-/// Batches as frames of the log, as the shell makes them.
-pub(crate) struct Frames;
-
-impl Framing for Frames {
-    fn frame(&mut self, batch: &SealedBatch<'_>, previous: u32) -> Batch {
-        let meta = Meta { epoch: batch.first.epoch().0, first_zxid: batch.first.0, last_zxid: batch.last.0 };
-        let mut bytes = AlignedBuf::new();
-        let checksum = frame::encode(meta, batch.payload, Checksum(previous), &mut bytes)
-            .expect("a sealed batch has the zxids of one epoch and far less than 4 GiB");
-        Batch::new(batch.first, batch.last, checksum.0, bytes.as_slice().into())
-            .expect("a sealed batch has the zxids of one epoch")
-    }
-
-    fn payload<'a>(&self, batch: &'a Batch) -> Result<&'a [u8], String> {
-        let frame = frame::parse(batch.bytes()).map_err(|error| error.to_string())?;
-        let meta = frame.meta();
-        let fits = (meta.first_zxid, meta.last_zxid, frame.checksum().0)
-            == (batch.first().0, batch.last().0, batch.end().checksum);
-        if fits { Ok(frame.payload()) } else { Err(format!("its frame holds {meta:?}")) }
-    }
-}
 
 /// Something to do with the log.
 #[derive(Debug)]
@@ -60,7 +35,7 @@ pub(crate) enum Command {
     Rebuild,
     /// Begin anew after a snapshot that was received.
     Install {
-        last: LogMark,
+        last: LogPosition,
     },
     Purge {
         upto: Zxid,
@@ -77,7 +52,7 @@ pub(crate) enum Command {
 pub(crate) enum Answer {
     Input(Input),
     Rebuilt(Box<State>),
-    Installed(Box<State>, LogMark),
+    Installed(Box<State>, LogPosition),
     Send(ServerId, Message),
     Disconnect(ServerId),
 }
@@ -155,7 +130,7 @@ impl Log {
 
     async fn open(disk: &MemoryDisk, how: How) -> Result<Recovered, String> {
         let storage = disk.storage();
-        let meta = MetaStore::open(storage.clone(), how.server.0, how.seed).await;
+        let meta = MetaStore::open(storage.clone(), how.server, how.seed).await;
         let mut meta = meta.map_err(|error| error.to_string())?;
         let options = Options {
             segment_size_bytes: how.segment_size_bytes,
@@ -175,7 +150,7 @@ impl Log {
         }
         let mut batches = Vec::new();
         let opened = Wal::open(storage.clone(), options, |frame| {
-            batches.extend(batch_of(frame));
+            batches.extend(std::iter::once(Batch::from(frame)));
             Ok(())
         });
         let (mut wal, _) = opened.await.map_err(|error| error.to_string())?;
@@ -190,17 +165,17 @@ impl Log {
             restored => restored?,
         };
         let reserve = Reserve::open(storage.clone()).await.map_err(|error| error.to_string())?;
-        let mut summary = LogSummary::new(mark(wal.base()), snapshot);
+        let mut summary = LogSummary::new(wal.base(), snapshot);
         batches.iter().for_each(|batch| summary.push(batch.end()));
         let promises = meta.meta().promises;
         let epochs = Epochs {
-            accepted: Epoch(promises.accepted_epoch),
-            current: Epoch(promises.current_epoch),
+            accepted: promises.accepted_epoch,
+            current: promises.current_epoch,
             cluster: promises.cluster,
             fork: promises.fork,
             voters: ServerSet::from_words(promises.voters),
             initialized: promises.initialized,
-            claim: Zxid(promises.claim),
+            claim: promises.claim,
         };
         let queue = Rc::new(Queue::default());
         queue.remembers.set(remembers(&epochs));
@@ -368,9 +343,9 @@ impl LogTask {
         if waits { self.reserve.keep().await.map_err(|error| error.to_string()) } else { Ok(()) }
     }
 
-    async fn truncate(&mut self, after: Zxid) -> Result<Position, String> {
+    async fn truncate(&mut self, after: Zxid) -> Result<LogPosition, String> {
         loop {
-            match self.wal.truncate_after(after.0).await {
+            match self.wal.truncate_after(after).await {
                 Ok(last) => {
                     self.found_room().await?;
                     return Ok(last);
@@ -383,16 +358,16 @@ impl LogTask {
         }
     }
 
-    async fn install(&mut self, last: LogMark) -> Result<Answer, String> {
-        match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
+    async fn install(&mut self, last: LogPosition) -> Result<Answer, String> {
+        match self.wal.reset(last.zxid, last.checksum).await {
             Ok(()) => {}
             Err(SegmentError::NoSpace { .. }) => {
-                self.snapshots.withdraw(last.zxid.0).await.map_err(|error| error.to_string())?;
+                self.snapshots.withdraw(last.zxid).await.map_err(|error| error.to_string())?;
                 return Ok(Answer::Input(Input::SnapshotAborted));
             }
             Err(error) => return Err(error.to_string()),
         }
-        self.snapshots.install(last.zxid.0).await.map_err(|error| error.to_string())?;
+        self.snapshots.install(last.zxid).await.map_err(|error| error.to_string())?;
         let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
         Ok(Answer::Installed(Box::new(state), last))
     }
@@ -402,7 +377,7 @@ impl LogTask {
             Command::Append(_) => unreachable!("appends are taken in groups"),
             Command::Truncate { after } => {
                 let last = self.truncate(after).await?;
-                self.queue.answer(Input::Truncated { last: mark(last) });
+                self.queue.answer(Input::Truncated { last });
             }
             Command::Rebuild => {
                 let (state, _) = restore(&self.snapshots, &self.wal, self.seed).await?;
@@ -413,8 +388,8 @@ impl LogTask {
                 self.queue.reply(answer);
             }
             Command::Purge { upto } => {
-                if self.wal.purge_before(upto.0) > 0 {
-                    self.queue.answer(Input::LogPurged { base: mark(self.wal.base()) });
+                if self.wal.purge_before(upto) > 0 {
+                    self.queue.answer(Input::LogPurged { base: self.wal.base() });
                 }
             }
             Command::Promise(_) | Command::Read { .. } => return self.carry_out_beside(command).await,
@@ -430,26 +405,28 @@ impl LogTask {
                     cluster: epochs.cluster,
                     fork: epochs.fork,
                     voters: epochs.voters.words(),
-                    accepted_epoch: epochs.accepted.0,
-                    current_epoch: epochs.current.0,
+                    accepted_epoch: epochs.accepted,
+                    current_epoch: epochs.current,
                     initialized: epochs.initialized,
-                    claim: epochs.claim.0,
+                    claim: epochs.claim,
                 };
                 self.promise(promises).await?;
                 self.queue.remembers.set(remembers(&epochs));
                 self.queue.answer(Input::EpochsDurable);
             }
-            Command::Read { peer, after, bytes_max } => match self.wal.read_from(after.0.saturating_add(1)) {
-                Ok(reader) => {
-                    let queue = Rc::clone(&self.queue);
-                    self.queue.spawned.borrow_mut().push(Box::pin(async move {
-                        let batches = read_batches(reader, bytes_max).await?;
-                        queue.answer(Input::LogRead { peer, after, batches });
-                        Ok(())
-                    }));
+            Command::Read { peer, after, bytes_max } => {
+                match self.wal.read_from(Zxid(after.0.saturating_add(1))) {
+                    Ok(reader) => {
+                        let queue = Rc::clone(&self.queue);
+                        self.queue.spawned.borrow_mut().push(Box::pin(async move {
+                            let batches = read_batches(reader, bytes_max).await?;
+                            queue.answer(Input::LogRead { peer, after, batches });
+                            Ok(())
+                        }));
+                    }
+                    Err(_) => self.queue.answer(Input::LogRead { peer, after, batches: Vec::new() }),
                 }
-                Err(_) => self.queue.answer(Input::LogRead { peer, after, batches: Vec::new() }),
-            },
+            }
             _ => unreachable!("not a command beside others"),
         }
         Ok(())
@@ -462,18 +439,9 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
     while bytes < bytes_max {
         let Some(frame) = reader.next().await.map_err(|error| error.to_string())? else { break };
         bytes += frame.bytes().len();
-        batches.extend(batch_of(&frame));
+        batches.extend(Some(Batch::from(&frame)));
     }
     Ok(batches)
-}
-
-fn batch_of(frame: &frame::Frame<'_>) -> Option<Batch> {
-    let (meta, checksum) = (frame.meta(), frame.checksum().0);
-    Batch::new(Zxid(meta.first_zxid), Zxid(meta.last_zxid), checksum, frame.bytes().into()).ok()
-}
-
-fn mark(position: Position) -> LogMark {
-    LogMark { zxid: Zxid(position.zxid), checksum: position.checksum.0 }
 }
 
 impl Queue {

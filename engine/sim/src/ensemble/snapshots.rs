@@ -11,7 +11,7 @@ use std::task::Poll;
 use ringkeeper_engine::snapshot::{Decoder, Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
-use ringkeeper_engine::zab::{Input, LogMark, Message};
+use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::frame::{AlignedBuf, Checksum};
 use ringkeeper_log::memory::MemoryStorage;
 use ringkeeper_log::snapshot::{Contents, Head, Incoming, SnapshotError, Snapshots, file_name};
@@ -73,12 +73,12 @@ pub(crate) async fn restore(
     }
     let mut state = match found {
         Some(state) => state,
-        None if base == 0 => State::new(seed),
+        None if base == Zxid::ZERO => State::new(seed),
         None => return Err(RestoreError::Gap),
     };
     let snapshot = state.last_zxid();
-    if wal.last().zxid > snapshot.0 {
-        let mut reader = wal.read_from(snapshot.0 + 1).map_err(failed)?;
+    if wal.last().zxid > snapshot {
+        let mut reader = wal.read_from(Zxid(snapshot.0 + 1)).map_err(failed)?;
         while let Some(frame) = reader.next().await.map_err(failed)? {
             for txn in txn::decode_batch(frame.payload()).map_err(failed)? {
                 state.apply(&txn);
@@ -91,7 +91,7 @@ pub(crate) async fn restore(
     Ok((state, snapshot))
 }
 
-async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: u64) -> Result<(State, Checksum), SnapshotError> {
+async fn load(snapshots: &Snapshots<MemoryStorage>, zxid: Zxid) -> Result<(State, Checksum), SnapshotError> {
     let mut reader = snapshots.open(zxid).await?;
     let mut decoder = Decoder::new();
     while let Some(payload) = reader.next().await? {
@@ -112,7 +112,7 @@ struct Flow {
 
 /// What the broadcast wants received.
 enum Wanted {
-    Begin { from: ServerId, last: LogMark },
+    Begin { from: ServerId, last: LogPosition },
     Piece(Arc<[u8]>),
     Abort,
 }
@@ -170,7 +170,7 @@ impl SnapshotDesk {
     // Taking.
 
     /// Takes one of this state beside everything else, unless one is being taken.
-    pub(crate) fn take(self: &Rc<Self>, state: Arc<State>, mark: LogMark) {
+    pub(crate) fn take(self: &Rc<Self>, state: Arc<State>, mark: LogPosition) {
         if self.taking.replace(true) {
             return;
         }
@@ -187,17 +187,13 @@ impl SnapshotDesk {
         });
     }
 
-    async fn write(&self, state: Arc<State>, mark: LogMark) -> Result<(), SnapshotError> {
+    async fn write(&self, state: Arc<State>, mark: LogPosition) -> Result<(), SnapshotError> {
         let zxid = mark.zxid;
-        if self.snapshots.list().await?.first() == Some(&zxid.0) {
+        if self.snapshots.list().await?.first() == Some(&zxid) {
             return Ok(());
         }
-        let head = Head {
-            zxid: zxid.0,
-            chain: Checksum(mark.checksum),
-            cluster: self.cluster.get(),
-            state_version: STATE_VERSION,
-        };
+        let head =
+            Head { zxid, chain: mark.checksum, cluster: self.cluster.get(), state_version: STATE_VERSION };
         let mut encoder = Encoder::new(state);
         let contents = encoder.contents();
         let contents = Contents { items: contents.znodes, digest: contents.digest };
@@ -213,7 +209,7 @@ impl SnapshotDesk {
         self.taken.set(self.taken.get() + 1);
         self.queue.answer(Input::SnapshotTaken { zxid });
         if let Some(oldest) = self.snapshots.retain(self.kept).await? {
-            let upto = self.oldest_sent().map_or(Zxid(oldest), |sent| sent.min(Zxid(oldest)));
+            let upto = self.oldest_sent().map_or(oldest, |sent| sent.min(oldest));
             self.queue.push(Command::Purge { upto });
         }
         Ok(())
@@ -266,7 +262,7 @@ impl SnapshotDesk {
         let Some(last) = self.choose(to, flow).await? else { return Ok(()) };
         let zxid = last.zxid;
         flow.zxid.set(zxid);
-        let mut outgoing = self.snapshots.send(zxid.0).await?;
+        let mut outgoing = self.snapshots.send(zxid).await?;
         let total = outgoing.len();
         if flow.cancelled.get() {
             return Ok(());
@@ -292,13 +288,13 @@ impl SnapshotDesk {
     }
 
     /// The newest snapshot; a new one if there is none, or if the peer had that one already.
-    async fn choose(&self, to: ServerId, flow: &Flow) -> Result<Option<LogMark>, SnapshotError> {
+    async fn choose(&self, to: ServerId, flow: &Flow) -> Result<Option<LogPosition>, SnapshotError> {
         while !flow.cancelled.get() {
             let had = self.sent.borrow().get(&to).copied();
-            let newest = self.snapshots.list().await?.first().copied().map(Zxid);
+            let newest = self.snapshots.list().await?.first().copied();
             if let Some(zxid) = newest.filter(|zxid| Some(*zxid) != had || *zxid >= self.committed.get()) {
-                let checksum = self.snapshots.open(zxid.0).await?.head().chain.0;
-                return Ok(Some(LogMark { zxid, checksum }));
+                let checksum = self.snapshots.open(zxid).await?.head().chain;
+                return Ok(Some(LogPosition { zxid, checksum }));
             }
             self.demanded.set(!self.taking.get());
             self.queue.sleep(10_000).await;
@@ -308,7 +304,7 @@ impl SnapshotDesk {
 
     // Receiving.
 
-    pub(crate) fn begin(&self, from: ServerId, last: LogMark) {
+    pub(crate) fn begin(&self, from: ServerId, last: LogPosition) {
         self.wanted.borrow_mut().push_back(Wanted::Begin { from, last });
     }
 
@@ -373,8 +369,8 @@ impl SnapshotDesk {
             return Ok(Some(current));
         }
         let (cluster, checksum) = (self.cluster.get(), current.last.checksum);
-        let accept = |head: &Head| head.chain.0 == checksum && (cluster == 0 || head.cluster == cluster);
-        current.file.finish(zxid.0, accept).await?;
+        let accept = |head: &Head| head.chain == checksum && (cluster == 0 || head.cluster == cluster);
+        current.file.finish(zxid, accept).await?;
         self.queue.push(Command::Install { last: current.last });
         Ok(None)
     }
@@ -383,7 +379,7 @@ impl SnapshotDesk {
 /// A snapshot that is coming in.
 struct Current {
     from: ServerId,
-    last: LogMark,
+    last: LogPosition,
     file: Incoming<MemoryStorage>,
 }
 

@@ -21,7 +21,7 @@ use super::client::Client;
 use super::faults::FaultMix;
 use super::judge::Judge;
 use super::links::Link;
-use super::log::{Frames, How, Log};
+use super::log::{How, Log};
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
@@ -458,8 +458,7 @@ impl World {
             random_seed,
         };
         let seed = self.random.next();
-        let node =
-            Node::new(settings, recovered.state, self.config(id), recovered.durable, seed, Box::new(Frames));
+        let node = Node::new(settings, recovered.state, self.config(id), recovered.durable, seed);
         let shards = (0..SHARDS).map(|shard| {
             let shard = Shard::new(ShardId(shard), self.shard_settings(), Arc::clone(&view));
             (shard, self.random.next() >> 1)

@@ -131,7 +131,7 @@ fn a_snapshot_names_the_zxid_at_which_the_state_was_asked_for() {
 fn what_is_no_batch_of_this_library_stops_the_server() {
     let mut core = core(u64::MAX);
     let zxid = Zxid(1 << 32 | 1);
-    core.on_append(LogFrames::default().batch(zxid, zxid, b"of something else", 0));
+    core.on_append(Framer::default().batch(zxid, zxid, b"of something else", frame::Checksum::NONE));
     let outputs = core.take_outputs();
     assert!(
         matches!(&outputs[..], [Output::Broken(reason)] if reason.contains("not a batch of this library"))

@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 
 use glommio::TaskQueueHandle;
 use hdrhistogram::Histogram;
-use ringkeeper_engine::zab::{Batch, Epochs, Input, LogMark};
+use ringkeeper_engine::zab::{Batch, Epochs, Input, LogPosition};
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
-use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::{Storage, StorageFile};
-use ringkeeper_log::wal::{Position, Wal};
+use ringkeeper_log::wal::Wal;
 use ringkeeper_log::{Reader, Scrub};
 use ringkeeper_wire::{ServerId, Zxid};
 
@@ -92,7 +91,7 @@ pub enum Command {
     /// [`Answer::Installed`], or by [`Input::SnapshotAborted`] if the disk is full.
     Install {
         /// What it holds.
-        last: LogMark,
+        last: LogPosition,
     },
     /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is any.
     Purge {
@@ -183,7 +182,7 @@ pub enum Answer<T> {
     /// The state after all of the log, rebuilt.
     Rebuilt(Box<T>),
     /// The state of a snapshot, which has replaced log and state.
-    Installed(Box<T>, LogMark),
+    Installed(Box<T>, LogPosition),
 }
 
 /// Commands on their way to the log, and its answers.
@@ -494,17 +493,17 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         let answer = match command {
             Command::Append(_) => unreachable!("appends are taken in groups"),
             Command::Truncate { after } => match self.truncate(after, queue, core).await? {
-                Some(last) => Answer::Input(Input::Truncated { last: mark(last) }),
+                Some(last) => Answer::Input(Input::Truncated { last }),
                 None => return Ok(()),
             },
             Command::Rebuild => Answer::Rebuilt(Box::new(self.rebuild().await?)),
             Command::Install { last } => self.install(last).await?,
             Command::Purge { upto } => {
-                let segments = self.wal.purge_before(upto.0);
+                let segments = self.wal.purge_before(upto);
                 if segments == 0 {
                     return Ok(());
                 }
-                let base = mark(self.wal.base());
+                let base = self.wal.base();
                 tracing::info!(segments, base = %base.zxid, "the log begins later now");
                 Answer::Input(Input::LogPurged { base })
             }
@@ -529,7 +528,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             match self.wal.leave(file).await {
                 Ok(zxid) => {
                     self.found_room(queue).await?;
-                    end.set(Some(Zxid(zxid)));
+                    end.set(Some(zxid));
                     return Ok(());
                 }
                 Err(SegmentError::NoSpace { size_bytes }) => {
@@ -556,7 +555,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 }
             }
             Command::Read { peer, after, bytes_max } => {
-                let Ok(reader) = self.wal.read_from(after.0.saturating_add(1)) else {
+                let Ok(reader) = self.wal.read_from(Zxid(after.0.saturating_add(1))) else {
                     queue.answer(Answer::Input(Input::LogRead { peer, after, batches: Vec::new() }));
                     return Ok(());
                 };
@@ -614,9 +613,9 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         after: Zxid,
         queue: &Rc<LogQueue<R::State>>,
         core: &Rc<impl LogHost>,
-    ) -> Result<Option<Position>, LogFailure> {
+    ) -> Result<Option<LogPosition>, LogFailure> {
         loop {
-            match self.wal.truncate_after(after.0).await {
+            match self.wal.truncate_after(after).await {
                 Ok(last) => {
                     self.found_room(queue).await?;
                     return Ok(Some(last));
@@ -631,17 +630,17 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         }
     }
 
-    async fn install(&mut self, last: LogMark) -> Result<Answer<R::State>, LogFailure> {
-        match self.wal.reset(last.zxid.0, Checksum(last.checksum)).await {
+    async fn install(&mut self, last: LogPosition) -> Result<Answer<R::State>, LogFailure> {
+        match self.wal.reset(last.zxid, last.checksum).await {
             Ok(()) => {}
             Err(SegmentError::NoSpace { size_bytes }) => {
                 tracing::error!(size_bytes, "no space to begin the log anew after a snapshot");
-                self.snapshots.withdraw(last.zxid.0).await?;
+                self.snapshots.withdraw(last.zxid).await?;
                 return Ok(Answer::Input(Input::SnapshotAborted));
             }
             Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
         }
-        self.snapshots.install(last.zxid.0).await?;
+        self.snapshots.install(last.zxid).await?;
         Ok(Answer::Installed(Box::new(self.rebuild().await?), last))
     }
 
@@ -658,11 +657,8 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
     while bytes < bytes_max {
         match reader.next().await {
             Ok(Some(frame)) => {
-                let (meta, checksum) = (frame.meta(), frame.checksum().0);
                 bytes += frame.bytes().len();
-                let batch =
-                    Batch::new(Zxid(meta.first_zxid), Zxid(meta.last_zxid), checksum, frame.bytes().into());
-                batches.extend(batch);
+                batches.push(Batch::from(&frame));
             }
             Ok(None) => break,
             Err(error) => {
@@ -674,21 +670,15 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
     batches
 }
 
-/// A position of the log, in the words of the broadcast.
-#[must_use]
-pub fn mark(position: Position) -> LogMark {
-    LogMark { zxid: Zxid(position.zxid), checksum: position.checksum.0 }
-}
-
 fn promises(epochs: &Epochs) -> Promises {
     Promises {
         cluster: epochs.cluster,
         fork: epochs.fork,
         voters: epochs.voters.words(),
-        accepted_epoch: epochs.accepted.0,
-        current_epoch: epochs.current.0,
+        accepted_epoch: epochs.accepted,
+        current_epoch: epochs.current,
         initialized: epochs.initialized,
-        claim: epochs.claim.0,
+        claim: epochs.claim,
     }
 }
 

@@ -4,7 +4,6 @@
 pub mod clock;
 pub mod cooperative;
 pub mod executor;
-pub mod framing;
 pub mod log_quota;
 pub mod log_task;
 pub mod peers;

@@ -16,7 +16,7 @@ use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::snapshot::Contents;
 use ringkeeper_log::storage::BLOCK_LEN;
 use ringkeeper_log::wal::Options;
-use ringkeeper_wire::{SessionId, Xid};
+use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
 use super::*;
@@ -32,7 +32,7 @@ enum Start {
 }
 
 async fn options(disk: &MemoryDisk) -> Options {
-    let meta = MetaStore::open(disk.storage(), 1, SEED).await.expect("a sound folder");
+    let meta = MetaStore::open(disk.storage(), ServerId(1), SEED).await.expect("a sound folder");
     Options { segment_size_bytes: 64 * 1024, ..Options::new(meta.meta().identity()) }
 }
 
@@ -62,7 +62,7 @@ async fn append(wal: &mut Wal<MemoryStorage>, state: &mut State, numbers: std::o
     let (Some(first), Some(last)) = (txns.first(), txns.last()) else { return };
     let mut payload = AlignedVec::new();
     encode_batch(&txns, &mut payload);
-    let meta = BatchMeta { epoch: EPOCH, first_zxid: first.zxid.0, last_zxid: last.zxid.0 };
+    let meta = BatchMeta { epoch: Epoch(EPOCH), first_zxid: first.zxid, last_zxid: last.zxid };
     let mut frame = AlignedBuf::new();
     encode(meta, &payload, wal.last().checksum, &mut frame).expect("zxids fit");
     wal.append(&[frame]).await.expect("a healthy disk");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Input, LogMark, Message};
+use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::snapshot::{Incoming, SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
@@ -32,7 +32,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What the broadcast wants received.
 enum Wanted {
-    Begin { from: ServerId, last: LogMark },
+    Begin { from: ServerId, last: LogPosition },
     Piece(Arc<[u8]>),
     Abort,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     /// A snapshot comes, which ends at `last`.
-    pub(crate) fn begin(&self, from: ServerId, last: LogMark) {
+    pub(crate) fn begin(&self, from: ServerId, last: LogPosition) {
         self.push(Wanted::Begin { from, last });
     }
 
@@ -90,7 +90,7 @@ impl Receiving {
 /// A snapshot that is coming in.
 struct Current<S: Storage> {
     from: ServerId,
-    last: LogMark,
+    last: LogPosition,
     file: Incoming<S>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) async fn receive_snapshots<S: Storage>(
 async fn begin<S: Storage>(
     snapshots: &Snapshots<S>,
     from: ServerId,
-    last: LogMark,
+    last: LogPosition,
     broken_off: Option<Current<S>>,
 ) -> Result<Current<S>, ReceiveError> {
     if let Some(part) = broken_off {
@@ -199,9 +199,9 @@ impl<S: Storage> Current<S> {
         let cluster = core.with_node(|node| node.zab().durable_epochs().cluster);
         let checksum = self.last.checksum;
         let accept = |head: &ringkeeper_log::snapshot::Head| {
-            head.chain.0 == checksum && (cluster == 0 || head.cluster == cluster)
+            head.chain == checksum && (cluster == 0 || head.cluster == cluster)
         };
-        self.file.finish(zxid.0, accept).await?;
+        self.file.finish(zxid, accept).await?;
         tracing::info!(%zxid, bytes = total, "snapshot received");
         log.push(Command::Install { last: self.last });
         Ok(None)

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
-use ringkeeper_engine::zab::{Input, LogMark, Message};
+use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::{ServerId, Zxid};
@@ -164,10 +164,10 @@ impl<S: Storage> Transfer<'_, S> {
         ended
     }
 
-    async fn send(&self, last: LogMark) -> Result<(), TransferError> {
+    async fn send(&self, last: LogPosition) -> Result<(), TransferError> {
         let (to, flow, zxid) = (self.to, self.flow, last.zxid);
         flow.zxid.set(zxid);
-        let mut outgoing = self.snapshots.send(zxid.0).await?;
+        let mut outgoing = self.snapshots.send(zxid).await?;
         let total = outgoing.len();
         if flow.cancelled.get() {
             return Ok(());
@@ -210,25 +210,25 @@ impl<S: Storage> Transfer<'_, S> {
 
     /// The newest sound snapshot; a new one if there is none, or if the peer had that one already. `None` when the
     /// transfer is cancelled.
-    async fn choose(&self) -> Result<Option<LogMark>, SnapshotError> {
+    async fn choose(&self) -> Result<Option<LogPosition>, SnapshotError> {
         while !self.flow.cancelled.get() {
             let committed = self.core.with_node(|node| node.zab().committed());
             let had = self.core.sending().sent.borrow().get(&self.to).copied();
             let zxids = self.snapshots.list().await?;
             let broken_off = self.core.sending().broken_off.borrow().get(&self.to).copied();
             // The log reaches back to each one that is kept.
-            let begun = broken_off.filter(|zxid| zxids.contains(&zxid.0));
-            let newest = zxids.first().copied().map(Zxid);
+            let begun = broken_off.filter(|zxid| zxids.contains(zxid));
+            let newest = zxids.first().copied();
             let newest = newest.filter(|newest| Some(*newest) != had || *newest >= committed);
             match begun.or(newest) {
-                Some(newest) => match self.snapshots.open(newest.0).await {
+                Some(newest) => match self.snapshots.open(newest).await {
                     Ok(reader) => {
-                        let checksum = reader.head().chain.0;
-                        return Ok(Some(LogMark { zxid: newest, checksum }));
+                        let checksum = reader.head().chain;
+                        return Ok(Some(LogPosition { zxid: newest, checksum }));
                     }
                     Err(error) if error.is_damage() => {
                         tracing::error!(%error, "removed: peers cannot be sent it");
-                        self.snapshots.remove(newest.0).await?;
+                        self.snapshots.remove(newest).await?;
                     }
                     Err(error) => return Err(error),
                 },

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::Input;
-use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, SnapshotWriter, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::Zxid;
@@ -63,13 +62,13 @@ async fn take<S: Storage>(
     };
     let zxid = mark.zxid;
     // Who waits for one by command waits for a new file.
-    if !commanded && snapshots.list().await?.first() == Some(&zxid.0) {
+    if !commanded && snapshots.list().await?.first() == Some(&zxid) {
         return Ok(zxid);
     }
     let started = Instant::now();
     let head = Head {
-        zxid: zxid.0,
-        chain: Checksum(mark.checksum),
+        zxid,
+        chain: mark.checksum,
         cluster: core.with_node(|node| node.zab().durable_epochs().cluster),
         state_version: STATE_VERSION,
     };
@@ -91,8 +90,8 @@ async fn take<S: Storage>(
     tracing::info!(%zxid, bytes, znodes = contents.items, took_ms, "snapshot taken");
     core.input(Input::SnapshotTaken { zxid });
     if let Some(oldest) = snapshots.retain(trigger.policy().kept).await? {
-        let sent = core.sending().oldest().unwrap_or(Zxid(oldest));
-        log.push(Command::Purge { upto: Zxid(oldest).min(sent) });
+        let sent = core.sending().oldest().unwrap_or(oldest);
+        log.push(Command::Purge { upto: oldest.min(sent) });
     }
     Ok(zxid)
 }

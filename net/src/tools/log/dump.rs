@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use ringkeeper_engine::txn::{self, Create, SetAcl, SetData, Txn, TxnOp, Update};
 use ringkeeper_log::examine::{Damage, Observer, Place, examine};
 use ringkeeper_log::frame::Frame;
+use ringkeeper_wire::Zxid;
 use serde_json::{Map, Value, json};
 
 use super::verify::damage_object;
@@ -20,15 +21,15 @@ pub(crate) struct DumpArgs {
     folder: FolderArgs,
     /// The first transaction to show
     #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
-    from: Option<u64>,
+    from: Option<Zxid>,
     /// The last one
     #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
-    to: Option<u64>,
+    to: Option<Zxid>,
 }
 
 pub(super) async fn dump(args: DumpArgs) -> Result<Finding, ToolError> {
     let folder = Folder::open_settled(&args.folder).await?;
-    let range = (args.from.unwrap_or(0), args.to.unwrap_or(u64::MAX));
+    let range = (args.from.unwrap_or_default(), args.to.unwrap_or(Zxid(u64::MAX)));
     let mut dump = Dump { out: Out::new(args.folder.json), range, failed: None };
     let found = examine(&folder.log, folder.options.identity, &mut dump).await;
     let found = found.map_err(|source| ToolError::Log { folder: folder.log_dir.clone(), source })?;
@@ -42,7 +43,7 @@ pub(super) async fn dump(args: DumpArgs) -> Result<Finding, ToolError> {
 /// Shows transactions as they come.
 struct Dump {
     out: Out,
-    range: (u64, u64),
+    range: (Zxid, Zxid),
     failed: Option<ToolError>,
 }
 
@@ -83,7 +84,7 @@ impl Dump {
                 );
             }
         };
-        for txn in txns.iter().filter(|txn| (from..=to).contains(&txn.zxid.0)) {
+        for txn in txns.iter().filter(|txn| (from..=to).contains(&txn.zxid)) {
             self.out.line(text(txn))?;
             self.out.object(|| object(txn, place))?;
         }

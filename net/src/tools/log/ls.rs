@@ -41,8 +41,8 @@ fn row(segment: &Segment) -> [String; 7] {
     [
         segment.file.clone(),
         segment.role.to_string(),
-        zxid(segment.after_zxid),
-        zxid(segment.last_zxid),
+        zxid(segment.after_zxid.0),
+        zxid(segment.last_zxid.0),
         segment.frames.to_string(),
         segment.used_bytes.to_string(),
         segment.size_bytes.to_string(),
@@ -53,8 +53,8 @@ fn object(segment: &Segment) -> Value {
     json!({
         "file": segment.file,
         "role": segment.role.to_string(),
-        "after_zxid": hex(segment.after_zxid),
-        "last_zxid": hex(segment.last_zxid),
+        "after_zxid": hex(segment.after_zxid.0),
+        "last_zxid": hex(segment.last_zxid.0),
         "groups": segment.groups,
         "batches": segment.frames,
         "used_bytes": segment.used_bytes,

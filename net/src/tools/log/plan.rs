@@ -4,13 +4,15 @@ use std::fmt;
 
 use ringkeeper_log::examine::{Examination, Role};
 use ringkeeper_log::frame::Checksum;
+use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::repair::Extent;
 use ringkeeper_log::snapshot::file_name;
-use ringkeeper_log::wal::{Position, is_segment_size};
+use ringkeeper_log::wal::is_segment_size;
+use ringkeeper_wire::Zxid;
 
 /// A snapshot as it was found.
 pub(super) struct Found {
-    pub(super) zxid: u64,
+    pub(super) zxid: Zxid,
     /// Checksum of the log's frame where it ends, or what is wrong with it.
     pub(super) state: Result<Checksum, String>,
 }
@@ -21,7 +23,7 @@ pub(super) struct Survey {
     /// Newest first.
     pub(super) snapshots: Vec<Found>,
     /// There is no file of the log, though there must have been: the last zxid that the server can have acknowledged.
-    pub(super) gone_until: Option<u64>,
+    pub(super) gone_until: Option<Zxid>,
 }
 
 /// What a server starts from.
@@ -30,7 +32,7 @@ pub(super) enum Basis {
     /// The log from its very beginning.
     Beginning,
     /// A snapshot.
-    Snapshot(u64),
+    Snapshot(Zxid),
 }
 
 impl fmt::Display for Basis {
@@ -46,30 +48,30 @@ impl fmt::Display for Basis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// What it continues.
-    pub(super) after: Position,
+    pub(super) after: LogPosition,
     /// Its end.
-    pub(super) until_zxid: u64,
+    pub(super) until_zxid: Zxid,
     pub(super) basis: Basis,
 }
 
 /// Transactions that are not there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lost {
-    pub(super) after_zxid: u64,
-    pub(super) until_zxid: u64,
+    pub(super) after_zxid: Zxid,
+    pub(super) until_zxid: Zxid,
     /// Whether `until_zxid` is known to have been reached, or only a bound.
     pub(super) is_known: bool,
 }
 
 impl Lost {
-    pub(super) const fn is_none(self) -> bool {
+    pub(super) fn is_none(self) -> bool {
         self.until_zxid <= self.after_zxid
     }
 
     /// How many, if all are of one epoch.
-    pub(super) const fn count(self) -> Option<u64> {
-        let same = self.after_zxid >> 32 == self.until_zxid >> 32;
-        if same && self.is_known { Some(self.until_zxid.saturating_sub(self.after_zxid)) } else { None }
+    pub(super) fn count(self) -> Option<u64> {
+        let same = self.after_zxid.epoch() == self.until_zxid.epoch();
+        if same && self.is_known { Some(self.until_zxid.0.saturating_sub(self.after_zxid.0)) } else { None }
     }
 }
 
@@ -82,10 +84,10 @@ impl fmt::Display for Lost {
         if !is_known {
             return write!(
                 f,
-                "LOST: every transaction after zxid {after_zxid:#x}; how many is not known, since no file of the log is there"
+                "LOST: every transaction after zxid {after_zxid}; how many is not known, since no file of the log is there"
             );
         }
-        write!(f, "LOST: every transaction after zxid {after_zxid:#x} up to {until_zxid:#x}")?;
+        write!(f, "LOST: every transaction after zxid {after_zxid} up to {until_zxid}")?;
         match self.count() {
             Some(count) => write!(f, " ({count} of them)"),
             None => f.write_str(" (of more than one epoch)"),
@@ -96,7 +98,7 @@ impl fmt::Display for Lost {
 impl Survey {
     /// Whether a server starts from this without losing anything.
     pub(super) fn is_sound(&self) -> bool {
-        let end = self.log.fragments.last().map_or(0, |fragment| fragment.last.zxid);
+        let end = self.log.fragments.last().map_or(Zxid::ZERO, |fragment| fragment.last.zxid);
         let reaches = |zxid| zxid <= end;
         self.gone_until.is_none()
             && self.log.verdict.is_ok()
@@ -105,26 +107,27 @@ impl Survey {
     }
 
     /// Sound snapshots, newest first.
-    fn sound(&self) -> impl Iterator<Item = (u64, Checksum)> {
+    fn sound(&self) -> impl Iterator<Item = (Zxid, Checksum)> {
         self.snapshots.iter().filter_map(|found| Some((found.zxid, *found.state.as_ref().ok()?)))
     }
 
     /// Damaged snapshots, newest first.
-    pub(super) fn spoiled(&self) -> impl Iterator<Item = (u64, &str)> {
+    pub(super) fn spoiled(&self) -> impl Iterator<Item = (Zxid, &str)> {
         self.snapshots.iter().filter_map(|found| Some((found.zxid, found.state.as_ref().err()?.as_str())))
     }
 
     /// What a server would start from, if the log reached from `base` to `end`.
-    fn basis(&self, base: u64, end: u64) -> Option<Basis> {
+    fn basis(&self, base: Zxid, end: Zxid) -> Option<Basis> {
         let snapshot = self.sound().find(|(zxid, _)| (base..=end).contains(zxid));
         let snapshot = snapshot.map(|(zxid, _)| Basis::Snapshot(zxid));
-        snapshot.or_else(|| (base == 0).then_some(Basis::Beginning))
+        snapshot.or_else(|| (base == Zxid::ZERO).then_some(Basis::Beginning))
     }
 
     /// The last zxid of which anything is known.
-    fn last_known(&self) -> u64 {
-        let known = self.snapshots.first().map_or(0, |newest| newest.zxid).max(self.log.last_known_zxid);
-        known.max(self.gone_until.unwrap_or(0))
+    fn last_known(&self) -> Zxid {
+        let known =
+            self.snapshots.first().map_or(Zxid::ZERO, |newest| newest.zxid).max(self.log.last_known_zxid);
+        known.max(self.gone_until.unwrap_or_default())
     }
 
     /// What a plan loses.
@@ -139,7 +142,7 @@ impl Survey {
     }
 
     /// Snapshots that a plan sets aside.
-    pub(super) fn set_aside(&self, plan: &Plan) -> impl Iterator<Item = u64> {
+    pub(super) fn set_aside(&self, plan: &Plan) -> impl Iterator<Item = Zxid> {
         let until_zxid = plan.until_zxid;
         self.snapshots.iter().map(|found| found.zxid).filter(move |zxid| *zxid > until_zxid)
     }
@@ -161,7 +164,7 @@ impl Survey {
     /// The newest sound snapshot, and what continues it. Only if that is more than [`Self::cut`] keeps.
     pub(super) fn snapshot_and_after(&self) -> Option<Plan> {
         let (zxid, checksum) = self.sound().next()?;
-        let position = Position { zxid, checksum };
+        let position = LogPosition { zxid, checksum };
         let inside = self.log.fragments.iter().find(|fragment| {
             (fragment.after.zxid..=fragment.last.zxid).contains(&zxid)
                 && (fragment.after.zxid != zxid || fragment.after == position)
@@ -184,8 +187,8 @@ mod tests {
 
     use super::*;
 
-    fn position(zxid: u64) -> Position {
-        Position { zxid, checksum: Checksum(u32::try_from(zxid).expect("small")) }
+    fn position(zxid: u64) -> LogPosition {
+        LogPosition { zxid: Zxid(zxid), checksum: Checksum(u32::try_from(zxid).expect("small")) }
     }
 
     fn survey(fragments: &[(u64, u64)], snapshots: &[(u64, bool)], last_known_zxid: u64) -> Survey {
@@ -193,16 +196,20 @@ mod tests {
         let fragments =
             fragments.map(|(after, last)| Fragment { after: position(*after), last: position(*last) });
         let snapshots = snapshots.iter().map(|(zxid, sound)| Found {
-            zxid: *zxid,
+            zxid: Zxid(*zxid),
             state: if *sound { Ok(position(*zxid).checksum) } else { Err("damaged".to_owned()) },
         });
-        let corruption =
-            Corruption { file: "log".to_owned(), offset: 0, after_zxid: 0, until_zxid: last_known_zxid };
+        let corruption = Corruption {
+            file: "log".to_owned(),
+            offset: 0,
+            after_zxid: Zxid::ZERO,
+            until_zxid: Zxid(last_known_zxid),
+        };
         let log = Examination {
             segments: Vec::new(),
             damages: Vec::new(),
             fragments: fragments.collect(),
-            last_known_zxid,
+            last_known_zxid: Zxid(last_known_zxid),
             verdict: Err(OpenError::Corrupt(corruption)),
         };
         Survey { log, snapshots: snapshots.collect(), gone_until: None }
@@ -212,8 +219,8 @@ mod tests {
     fn without_a_snapshot_the_log_can_be_cut_and_what_that_loses_is_known() {
         let survey = survey(&[(0, 10), (12, 30)], &[], 30);
         let plan = survey.cut().expect("the log begins at zero");
-        assert_eq!((plan.until_zxid, plan.basis), (10, Basis::Beginning));
-        assert_eq!(survey.lost(&plan), Lost { after_zxid: 10, until_zxid: 30, is_known: true });
+        assert_eq!((plan.until_zxid, plan.basis), (Zxid(10), Basis::Beginning));
+        assert_eq!(survey.lost(&plan), Lost { after_zxid: Zxid(10), until_zxid: Zxid(30), is_known: true });
         assert_eq!(survey.lost(&plan).count(), Some(20));
         assert_eq!(survey.snapshot_and_after(), None);
     }
@@ -222,27 +229,27 @@ mod tests {
     fn a_snapshot_behind_the_damage_loses_nothing() {
         let survey = survey(&[(0, 10), (12, 30)], &[(20, true)], 30);
         let plan = survey.snapshot_and_after().expect("better than a cut");
-        assert_eq!((plan.after, plan.until_zxid), (position(20), 30));
+        assert_eq!((plan.after, plan.until_zxid), (position(20), Zxid(30)));
         assert!(survey.lost(&plan).is_none());
         let cut = survey.cut().expect("possible too");
-        assert_eq!(survey.set_aside(&cut).collect::<Vec<_>>(), [20]);
+        assert_eq!(survey.set_aside(&cut).collect::<Vec<_>>(), [Zxid(20)]);
     }
 
     #[test]
     fn a_snapshot_of_what_cannot_be_read_is_all_that_is_kept() {
         let survey = survey(&[(0, 10), (25, 30)], &[(20, true)], 30);
         let plan = survey.snapshot_and_after().expect("better than a cut");
-        assert_eq!((plan.after, plan.until_zxid), (position(20), 20));
-        assert_eq!(survey.lost(&plan), Lost { after_zxid: 20, until_zxid: 30, is_known: true });
+        assert_eq!((plan.after, plan.until_zxid), (position(20), Zxid(20)));
+        assert_eq!(survey.lost(&plan), Lost { after_zxid: Zxid(20), until_zxid: Zxid(30), is_known: true });
     }
 
     #[test]
     fn a_log_that_is_gone_loses_nobody_knows_how_much() {
         let mut survey = survey(&[], &[(20, true)], 0);
-        survey.gone_until = Some(0x1_ffff_ffff);
+        survey.gone_until = Some(Zxid(0x1_ffff_ffff));
         assert!(!survey.is_sound());
         let plan = survey.snapshot_and_after().expect("the snapshot");
-        assert_eq!(survey.extent(&plan).known_zxid, 0x1_ffff_ffff, "what a member claims");
+        assert_eq!(survey.extent(&plan).known_zxid, Zxid(0x1_ffff_ffff), "what a member claims");
         let lost = survey.lost(&plan);
         assert!(!lost.is_none() && lost.to_string().contains("LOST"), "{lost}");
         assert_eq!(lost.count(), None);
@@ -253,7 +260,7 @@ mod tests {
         let purged = survey(&[(5, 10), (12, 30)], &[(8, false), (3, true)], 30);
         assert_eq!(purged.cut(), None);
         let reached = survey(&[(5, 10), (12, 30)], &[(25, false), (8, true)], 30);
-        assert_eq!(reached.cut().expect("reached").basis, Basis::Snapshot(8));
+        assert_eq!(reached.cut().expect("reached").basis, Basis::Snapshot(Zxid(8)));
         assert_eq!(reached.snapshot_and_after(), None, "it keeps no more than the cut");
     }
 }

@@ -5,6 +5,7 @@ use ringkeeper_log::examine::{Unobserved, examine};
 use ringkeeper_log::repair;
 use ringkeeper_log::snapshot::file_name;
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::Zxid;
 use serde_json::json;
 
 use super::plan::{Found, Lost, Plan, Survey};
@@ -200,10 +201,11 @@ impl Desk {
         let aside: Vec<_> = survey.set_aside(plan).map(file_name).collect();
         let Plan { until_zxid, basis, .. } = plan;
         self.out.line(format_args!("{}", choice.flag()))?;
-        self.out.line(format_args!("  keeps: {basis} and the transactions up to zxid {until_zxid:#x}"))?;
+        self.out.line(format_args!("  keeps: {basis} and the transactions up to zxid {until_zxid}"))?;
         self.out.line(format_args!("  {lost}"))?;
         if !lost.is_none() {
-            let dump = self.folder.command(&format!("log dump --from {:#x}", until_zxid.saturating_add(1)));
+            let dump =
+                self.folder.command(&format!("log dump --from {}", Zxid(until_zxid.0.saturating_add(1))));
             self.out.line(format_args!("  what of it can still be read: {dump}"))?;
             self.out.line(format_args!(
                 "  a member of an ensemble leads nobody, and votes only for who has all of that, until it has it again; a \
@@ -218,7 +220,7 @@ impl Desk {
             json!({
                 "choice": choice.flag(),
                 "basis": basis.to_string(),
-                "last_zxid": hex(*until_zxid),
+                "last_zxid": hex(until_zxid.0),
                 "lost": lost_object(lost),
                 "snapshots_set_aside": aside,
             })
@@ -303,8 +305,8 @@ fn lost_object(lost: Lost) -> serde_json::Value {
         return serde_json::Value::Null;
     }
     json!({
-        "after_zxid": hex(lost.after_zxid),
-        "until_zxid": lost.is_known.then(|| hex(lost.until_zxid)),
+        "after_zxid": hex(lost.after_zxid.0),
+        "until_zxid": lost.is_known.then(|| hex(lost.until_zxid.0)),
         "transactions": lost.count(),
     })
 }

@@ -7,6 +7,7 @@ use ringkeeper_engine::txn;
 use ringkeeper_log::Tail;
 use ringkeeper_log::examine::{Damage, Examination, Observer, Place, examine};
 use ringkeeper_log::frame::Frame;
+use ringkeeper_wire::Zxid;
 use serde_json::{Value, json};
 
 use crate::tools::folder::{Folder, FolderArgs};
@@ -31,7 +32,7 @@ struct Contents {
 struct Unreadable {
     file: String,
     offset: u64,
-    zxid: u64,
+    zxid: Zxid,
     why: String,
 }
 
@@ -42,7 +43,7 @@ impl Observer for Contents {
         let why = match txn::decode_batch(frame.payload()) {
             Ok(txns) => {
                 self.txns += txns.len() as u64;
-                let ends = txns.last().map(|txn| txn.zxid.0);
+                let ends = txns.last().map(|txn| txn.zxid);
                 (ends != Some(meta.last_zxid)).then(|| "it holds other zxids than it says".to_owned())
             }
             Err(error) => Some(error.to_string()),
@@ -71,9 +72,9 @@ pub(super) async fn verify(args: VerifyArgs) -> Result<Finding, ToolError> {
         out.object(|| damage_object(damage))?;
     }
     for Unreadable { file, offset, zxid, why } in &contents.unreadable {
-        out.line(format_args!("damage: {file} at offset {offset}, the batch of zxid {zxid:#x}: {why}"))?;
+        out.line(format_args!("damage: {file} at offset {offset}, the batch of zxid {zxid}: {why}"))?;
         out.object(|| {
-            json!({ "damage": "contents", "file": file, "offset": offset, "zxid": hex(*zxid), "what": why })
+            json!({ "damage": "contents", "file": file, "offset": offset, "zxid": hex(zxid.0), "what": why })
         })?;
     }
     if folder.gone_until.is_some() {
@@ -91,8 +92,8 @@ pub(super) fn damage_object(damage: &Damage) -> Value {
         "damage": "log",
         "file": damage.file,
         "offset": damage.offset,
-        "after_zxid": hex(damage.after_zxid),
-        "until_zxid": hex(damage.until_zxid),
+        "after_zxid": hex(damage.after_zxid.0),
+        "until_zxid": hex(damage.until_zxid.0),
         "loses": damage.loses(),
         "what": damage.fault.to_string(),
     })
@@ -125,7 +126,7 @@ fn conclude(
         ))?;
     }
     out.line(format_args!(
-        "{}: {txns} transactions in {batches} batches can be read, after zxid {base:#x} up to {last:#x}",
+        "{}: {txns} transactions in {batches} batches can be read, after zxid {base} up to {last}",
         if sound { "sound" } else { "damaged" }
     ))?;
     if !sound {
@@ -136,9 +137,9 @@ fn conclude(
             "sound": sound,
             "refusal": found.verdict.as_ref().err().map(ToString::to_string),
             "torn_tail": torn.map(|(file, offset)| json!({ "file": file, "offset": offset })),
-            "after_zxid": hex(base),
-            "last_zxid": hex(last),
-            "last_known_zxid": hex(found.last_known_zxid),
+            "after_zxid": hex(base.0),
+            "last_zxid": hex(last.0),
+            "last_known_zxid": hex(found.last_known_zxid.0),
             "transactions": txns,
             "batches": batches,
         })

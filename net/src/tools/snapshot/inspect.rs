@@ -39,12 +39,7 @@ fn totals(state: &State, head: &Head, census: &Census, out: &mut Out) -> Result<
     let (containers, ttls, acls) = (census.containers, census.ttls, state.acl_count());
     let total = census.total();
     let (data_bytes, path_bytes) = (total.data_bytes, total.bytes - total.data_bytes);
-    out.line(format_args!(
-        "zxid {:#x}, ensemble {:#x}, digest {:#x}",
-        head.zxid,
-        head.cluster,
-        state.digest()
-    ))?;
+    out.line(format_args!("zxid {}, ensemble {:#x}, digest {:#x}", head.zxid, head.cluster, state.digest()))?;
     out.line(format_args!("{znodes} znodes, {data_bytes} bytes of data, {path_bytes} bytes of paths"))?;
     out.line(format_args!(
         "{ephemerals} ephemerals, {containers} containers, {ttls} with a time to live, {sessions} sessions, {acls} access \
@@ -52,7 +47,7 @@ fn totals(state: &State, head: &Head, census: &Census, out: &mut Out) -> Result<
     ))?;
     out.object(|| {
         json!({
-            "zxid": hex(head.zxid),
+            "zxid": hex(head.zxid.0),
             "ensemble": hex(head.cluster),
             "digest": hex(state.digest()),
             "znodes": znodes,

@@ -30,7 +30,7 @@ pub(super) async fn ls(args: LsArgs) -> Result<Finding, ToolError> {
                 out.object(|| {
                     json!({
                         "file": file,
-                        "zxid": hex(zxid),
+                        "zxid": hex(zxid.0),
                         "bytes": bytes,
                         "blocks": blocks,
                         "znodes": znodes,
@@ -41,7 +41,7 @@ pub(super) async fn ls(args: LsArgs) -> Result<Finding, ToolError> {
                 let digest = hex(contents.digest);
                 rows.push([
                     file,
-                    hex(zxid),
+                    hex(zxid.0),
                     bytes.to_string(),
                     blocks.to_string(),
                     znodes.to_string(),
@@ -50,8 +50,8 @@ pub(super) async fn ls(args: LsArgs) -> Result<Finding, ToolError> {
             }
             Err(error) if error.is_damage() => {
                 finding = Finding::Damaged;
-                out.object(|| json!({ "file": file, "zxid": hex(zxid), "damage": error.to_string() }))?;
-                rows.push([file, hex(zxid), "damaged".into(), "-".into(), "-".into(), "-".into()]);
+                out.object(|| json!({ "file": file, "zxid": hex(zxid.0), "damage": error.to_string() }))?;
+                rows.push([file, hex(zxid.0), "damaged".into(), "-".into(), "-".into(), "-".into()]);
             }
             Err(error) => return Err(failed(error)),
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::snapshot::{NEW_NAME, file_name, zxid_of};
+use ringkeeper_wire::Zxid;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -34,7 +35,7 @@ pub(crate) struct TakeArgs {
 /// A snapshot's file: another one of the same name has another inode or time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct File {
-    zxid: u64,
+    zxid: Zxid,
     changed: (i64, i64),
     inode: u64,
     bytes: u64,
@@ -87,8 +88,8 @@ fn tell(taken: &File, json: bool) -> Result<Finding, ToolError> {
     let File { zxid, bytes, .. } = *taken;
     let file = file_name(zxid);
     let mut out = Out::new(json);
-    out.line(format_args!("{file}: {bytes} bytes, as of zxid {zxid:#x}"))?;
-    out.object(|| json!({ "file": file, "zxid": hex(zxid), "bytes": bytes }))?;
+    out.line(format_args!("{file}: {bytes} bytes, as of zxid {zxid}"))?;
+    out.object(|| json!({ "file": file, "zxid": hex(zxid.0), "bytes": bytes }))?;
     out.flush()?;
     Ok(Finding::Sound)
 }

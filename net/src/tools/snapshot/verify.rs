@@ -2,6 +2,7 @@
 
 use clap::Args;
 use ringkeeper_log::snapshot::file_name;
+use ringkeeper_wire::Zxid;
 use serde_json::json;
 
 use crate::server::check_snapshot;
@@ -15,7 +16,7 @@ pub(crate) struct VerifyArgs {
     folder: FolderArgs,
     /// The zxid in the snapshot's name [default: all of them]
     #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
-    zxid: Option<u64>,
+    zxid: Option<Zxid>,
 }
 
 pub(super) async fn verify(args: VerifyArgs) -> Result<Finding, ToolError> {
@@ -34,13 +35,13 @@ pub(super) async fn verify(args: VerifyArgs) -> Result<Finding, ToolError> {
                 let (znodes, sessions) = (state.tree().len(), state.sessions().len());
                 out.line(format_args!("{file}: sound, {znodes} znodes, {sessions} sessions"))?;
                 out.object(
-                    || json!({ "file": file, "zxid": hex(zxid), "sound": true, "znodes": znodes, "sessions": sessions }),
+                    || json!({ "file": file, "zxid": hex(zxid.0), "sound": true, "znodes": znodes, "sessions": sessions }),
                 )?;
             }
             Err(why) => {
                 finding = Finding::Damaged;
                 out.line(format_args!("damage: {why}"))?;
-                out.object(|| json!({ "file": file, "zxid": hex(zxid), "sound": false, "what": why }))?;
+                out.object(|| json!({ "file": file, "zxid": hex(zxid.0), "sound": false, "what": why }))?;
             }
         }
     }

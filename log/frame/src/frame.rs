@@ -19,6 +19,7 @@
 
 use std::fmt;
 
+use ringkeeper_wire::{Epoch, Zxid};
 use rkyv::util::AlignedVec;
 use thiserror::Error;
 
@@ -87,11 +88,11 @@ impl fmt::Debug for Checksum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The leadership that proposed the batch; the high half of both zxids.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// Zxid of the batch's first transaction.
-    pub first_zxid: u64,
+    pub first_zxid: Zxid,
     /// Zxid of its last one; not below `first_zxid`.
-    pub last_zxid: u64,
+    pub last_zxid: Zxid,
 }
 
 /// A frame whose checksum and fields hold, borrowed from the bytes it was read from.
@@ -138,8 +139,8 @@ impl<'a> Frame<'a> {
 impl fmt::Debug for Frame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
-            .field("first_zxid", &format_args!("{:#x}", self.meta.first_zxid))
-            .field("last_zxid", &format_args!("{:#x}", self.meta.last_zxid))
+            .field("first_zxid", &self.meta.first_zxid)
+            .field("last_zxid", &self.meta.last_zxid)
             .field("checksum", &self.checksum)
             .field("previous", &self.previous)
             .field("payload_len", &self.payload().len())
@@ -183,7 +184,7 @@ pub enum FrameError {
     #[error("frame with unknown flags or reserved bytes")]
     Reserved,
     /// First zxid, last zxid and epoch do not fit together.
-    #[error("frame of epoch {} spans zxids {:#x} to {:#x}", .0.epoch, .0.first_zxid, .0.last_zxid)]
+    #[error("frame of epoch {} spans zxids {} to {}", .0.epoch.0, .0.first_zxid, .0.last_zxid)]
     Zxids(Meta),
 }
 
@@ -191,7 +192,7 @@ pub enum FrameError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// First zxid, last zxid and epoch do not fit together.
-    #[error("batch of epoch {} spans zxids {:#x} to {:#x}", .0.epoch, .0.first_zxid, .0.last_zxid)]
+    #[error("batch of epoch {} spans zxids {} to {}", .0.epoch.0, .0.first_zxid, .0.last_zxid)]
     Zxids(Meta),
     /// Longer than the length field can say.
     #[error("payload of {0} bytes, a frame holds less than 4 GiB")]
@@ -219,9 +220,9 @@ pub fn encode(
     put(&mut header, HEADER_LEN_AT, HEADER_LEN_FIELD.to_le_bytes());
     put(&mut header, KIND_AT, KIND_BATCH.to_le_bytes());
     put(&mut header, PAYLOAD_LEN_AT, payload_len.to_le_bytes());
-    put(&mut header, EPOCH_AT, meta.epoch.to_le_bytes());
-    put(&mut header, FIRST_ZXID_AT, meta.first_zxid.to_le_bytes());
-    put(&mut header, LAST_ZXID_AT, meta.last_zxid.to_le_bytes());
+    put(&mut header, EPOCH_AT, meta.epoch.0.to_le_bytes());
+    put(&mut header, FIRST_ZXID_AT, meta.first_zxid.0.to_le_bytes());
+    put(&mut header, LAST_ZXID_AT, meta.last_zxid.0.to_le_bytes());
     put(&mut header, PREVIOUS_AT, previous.0.to_le_bytes());
     let covered = crc32c::crc32c(&header[COVERED_AT..]);
     let checksum = Checksum(crc32c::crc32c_append(covered, payload));
@@ -282,19 +283,16 @@ pub fn encoded_len(bytes: &[u8]) -> Result<usize, FrameError> {
     Ok(HEADER_LEN.saturating_add(payload_len))
 }
 
-/// Whether a batch that begins with `first` continues a history that ends with zxid `last`: the next counter of
-/// the same epoch, or counter 1 of a later epoch (counter 0 names no transaction).
+/// Whether a batch that begins with `first` continues a history that ends with `last`: the next counter of the same
+/// epoch, or counter 1 of a later epoch (counter 0 names no transaction).
 #[must_use]
-pub fn follows(last: u64, first: u64) -> bool {
-    let (last_epoch, first_epoch) = (last >> 32, first >> 32);
-    if first_epoch == last_epoch {
-        last.checked_add(1) == Some(first)
+pub fn follows(last: Zxid, first: Zxid) -> bool {
+    if first.epoch() == last.epoch() {
+        last.next() == Some(first)
     } else {
-        first_epoch > last_epoch && first & COUNTER == 1
+        first.epoch() > last.epoch() && first.counter() == 1
     }
 }
-
-const COUNTER: u64 = 0xffff_ffff;
 
 fn extent(bytes: &[u8]) -> Result<&[u8], FrameError> {
     let need = encoded_len(bytes)?;
@@ -310,9 +308,9 @@ fn fields(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         return Err(FrameError::Reserved);
     }
     let meta = Meta {
-        epoch: u32_at(bytes, EPOCH_AT),
-        first_zxid: u64_at(bytes, FIRST_ZXID_AT),
-        last_zxid: u64_at(bytes, LAST_ZXID_AT),
+        epoch: Epoch(u32_at(bytes, EPOCH_AT)),
+        first_zxid: Zxid(u64_at(bytes, FIRST_ZXID_AT)),
+        last_zxid: Zxid(u64_at(bytes, LAST_ZXID_AT)),
     };
     if !zxids_fit(&meta) {
         return Err(FrameError::Zxids(meta));
@@ -327,10 +325,9 @@ fn fields(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 
 /// A batch belongs to one epoch, has a transaction, and no transaction has counter 0.
 fn zxids_fit(meta: &Meta) -> bool {
-    let epoch = u64::from(meta.epoch);
-    meta.first_zxid >> 32 == epoch
-        && meta.last_zxid >> 32 == epoch
-        && meta.first_zxid & COUNTER != 0
+    meta.first_zxid.epoch() == meta.epoch
+        && meta.last_zxid.epoch() == meta.epoch
+        && meta.first_zxid.counter() != 0
         && meta.first_zxid <= meta.last_zxid
 }
 

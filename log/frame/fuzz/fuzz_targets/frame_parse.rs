@@ -1,9 +1,9 @@
-//! `cargo +nightly fuzz run frame_parse` in `log`: no bytes make the frame parser panic, and what it accepts encodes
+//! `cargo +nightly fuzz run frame_parse` in `log/frame`: no bytes make the frame parser panic, and what it accepts encodes
 //! to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringkeeper_log::frame::{AlignedBuf, encode, encoded_len, parse};
+use ringkeeper_frame::{AlignedBuf, encode, encoded_len, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = encoded_len(bytes);

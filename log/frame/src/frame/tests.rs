@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BATCH: Meta = Meta { epoch: 7, first_zxid: 0x7_0000_0001, last_zxid: 0x7_0000_0003 };
+const BATCH: Meta = Meta { epoch: Epoch(7), first_zxid: Zxid(0x7_0000_0001), last_zxid: Zxid(0x7_0000_0003) };
 
 fn encoded(meta: Meta, payload: &[u8], previous: Checksum) -> AlignedBuf {
     let mut out = AlignedBuf::new();
@@ -46,10 +46,10 @@ fn bytes_after_the_frame_are_left_alone() {
 fn batches_with_impossible_zxids_have_no_frame() {
     let mut out = AlignedBuf::new();
     for meta in [
-        Meta { epoch: 8, ..BATCH },
-        Meta { first_zxid: 0x7_0000_0000, ..BATCH },
-        Meta { last_zxid: 0x7_0000_0000, ..BATCH },
-        Meta { last_zxid: 0x8_0000_0001, ..BATCH },
+        Meta { epoch: Epoch(8), ..BATCH },
+        Meta { first_zxid: Zxid(0x7_0000_0000), ..BATCH },
+        Meta { last_zxid: Zxid(0x7_0000_0000), ..BATCH },
+        Meta { last_zxid: Zxid(0x8_0000_0001), ..BATCH },
     ] {
         assert_eq!(encode(meta, b"", Checksum::NONE, &mut out), Err(EncodeError::Zxids(meta)));
     }
@@ -58,15 +58,15 @@ fn batches_with_impossible_zxids_have_no_frame() {
 
 #[test]
 fn zxids_follow_by_one_or_begin_a_later_epoch_at_one() {
-    assert!(follows(0, 0x1_0000_0001));
-    assert!(follows(0x1_0000_0001, 0x1_0000_0002));
-    assert!(follows(0x1_0000_0005, 0x3_0000_0001));
-    assert!(!follows(0x1_0000_0001, 0x1_0000_0003));
-    assert!(!follows(0x1_0000_0001, 0x1_0000_0001));
-    assert!(!follows(0x1_0000_0001, 0x2_0000_0002));
-    assert!(!follows(0x2_0000_0001, 0x1_0000_0001));
-    assert!(!follows(0x1_ffff_ffff, 0x2_0000_0000));
-    assert!(!follows(u64::MAX, 1));
+    assert!(follows(Zxid(0), Zxid(0x1_0000_0001)));
+    assert!(follows(Zxid(0x1_0000_0001), Zxid(0x1_0000_0002)));
+    assert!(follows(Zxid(0x1_0000_0005), Zxid(0x3_0000_0001)));
+    assert!(!follows(Zxid(0x1_0000_0001), Zxid(0x1_0000_0003)));
+    assert!(!follows(Zxid(0x1_0000_0001), Zxid(0x1_0000_0001)));
+    assert!(!follows(Zxid(0x1_0000_0001), Zxid(0x2_0000_0002)));
+    assert!(!follows(Zxid(0x2_0000_0001), Zxid(0x1_0000_0001)));
+    assert!(!follows(Zxid(0x1_ffff_ffff), Zxid(0x2_0000_0000)));
+    assert!(!follows(Zxid(u64::MAX), Zxid(1)));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn each_foreign_field_is_named() {
     assert_eq!(sealed(KIND_AT, &[2, 0]), FrameError::Kind(2));
     assert_eq!(sealed(FLAGS_AT, &[1, 0]), FrameError::Reserved);
     assert_eq!(sealed(HEADER_LEN - 1, &[1]), FrameError::Reserved);
-    assert_eq!(sealed(EPOCH_AT, &[6]), FrameError::Zxids(Meta { epoch: 6, ..BATCH }));
+    assert_eq!(sealed(EPOCH_AT, &[6]), FrameError::Zxids(Meta { epoch: Epoch(6), ..BATCH }));
     assert_eq!(sealed(PAYLOAD_LEN_AT, &[9]), FrameError::Incomplete { need: 73, have: 67 });
 }
 
@@ -99,9 +99,9 @@ proptest! {
     ) {
         let base = u64::from(epoch) << 32;
         let meta = Meta {
-            epoch,
-            first_zxid: base | u64::from(counter),
-            last_zxid: base | u64::from(counter.saturating_add(more)),
+            epoch: Epoch(epoch),
+            first_zxid: Zxid(base | u64::from(counter)),
+            last_zxid: Zxid(base | u64::from(counter.saturating_add(more))),
         };
         let bytes = encoded(meta, &payload, Checksum(previous));
         let frame = parse(&bytes).expect("just encoded");

@@ -1,0 +1,202 @@
+//! A batch of transactions and its frame.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ringkeeper_wire::{Epoch, Zxid};
+
+use crate::frame::{self, AlignedBuf, Checksum, Frame, FrameError, Meta};
+use crate::position::LogPosition;
+
+/// Transactions that are proposed, appended, synced, committed and truncated as one.
+///
+/// Its bytes are a frame, so what is sent to a learner is what is in the leader's log. They are not looked at before
+/// [`Self::payload`]: the broadcast passes them on as they are. Cloning shares them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Batch {
+    first: Zxid,
+    last: Zxid,
+    checksum: Checksum,
+    bytes: Arc<[u8]>,
+}
+
+/// Why zxids or bytes do not form a batch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// The range is empty or spans epochs.
+    #[error("{first} to {last} is not a range inside one epoch")]
+    Range {
+        /// First zxid given.
+        first: Zxid,
+        /// Last zxid given.
+        last: Zxid,
+    },
+    /// Counter 0 begins an epoch and names no transaction.
+    #[error("{0} names no transaction")]
+    Counter(Zxid),
+    /// The bytes are no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The bytes are the frame of another batch.
+    #[error("its frame holds {} to {}", .0.first_zxid, .0.last_zxid)]
+    Other(Meta),
+}
+
+impl Batch {
+    /// A batch of the transactions `first..=last`.
+    ///
+    /// `checksum` identifies the frame, see [`LogPosition`].
+    ///
+    /// # Errors
+    /// When the zxids are not a non-empty range of one epoch.
+    pub fn new(first: Zxid, last: Zxid, checksum: Checksum, bytes: Arc<[u8]>) -> Result<Self, BatchError> {
+        if first > last || first.epoch() != last.epoch() {
+            return Err(BatchError::Range { first, last });
+        }
+        if first.counter() == 0 {
+            return Err(BatchError::Counter(first));
+        }
+        Ok(Self { first, last, checksum, bytes })
+    }
+
+    /// The first transaction.
+    #[must_use]
+    pub const fn first(&self) -> Zxid {
+        self.first
+    }
+
+    /// The last transaction.
+    #[must_use]
+    pub const fn last(&self) -> Zxid {
+        self.last
+    }
+
+    /// The leadership that proposed it.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.first.epoch()
+    }
+
+    /// The position after the batch.
+    #[must_use]
+    pub const fn end(&self) -> LogPosition {
+        LogPosition { zxid: self.last, checksum: self.checksum }
+    }
+
+    /// The frame.
+    #[must_use]
+    pub const fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// Whether the batch can stand right after `prev`, see [`frame::follows`].
+    #[must_use]
+    pub fn follows(&self, prev: Zxid) -> bool {
+        frame::follows(prev, self.first)
+    }
+
+    /// How many transactions it has.
+    #[must_use]
+    pub const fn txns(&self) -> u64 {
+        self.last.0 - self.first.0 + 1
+    }
+
+    /// The transactions as the application has encoded them. The frame is checked: it may come from the network.
+    ///
+    /// # Errors
+    /// The bytes are no frame, or another batch's.
+    pub fn payload(&self) -> Result<&[u8], BatchError> {
+        let frame = frame::parse(&self.bytes)?;
+        let meta = frame.meta();
+        if (meta.first_zxid, meta.last_zxid, frame.checksum()) != (self.first, self.last, self.checksum) {
+            return Err(BatchError::Other(meta));
+        }
+        Ok(frame.payload())
+    }
+}
+
+impl From<&Frame<'_>> for Batch {
+    fn from(frame: &Frame<'_>) -> Self {
+        let Meta { first_zxid, last_zxid, .. } = frame.meta();
+        // A frame was checked when it was parsed.
+        Self { first: first_zxid, last: last_zxid, checksum: frame.checksum(), bytes: frame.bytes().into() }
+    }
+}
+
+/// Encodes batches, and keeps the memory that it does so in: in fresh memory, a large batch would spend more on the
+/// memory than on its frame.
+#[derive(Debug, Default)]
+pub struct Framer {
+    buffer: AlignedBuf,
+}
+
+/// What the buffer keeps for the next frames: enough for the usual ones.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+impl Framer {
+    /// The batch of the transactions `first..=last`, which continues the frame with checksum `previous`.
+    ///
+    /// # Panics
+    /// The zxids are not a range of one epoch, or the payload has 4 GiB or more.
+    pub fn batch(&mut self, first: Zxid, last: Zxid, payload: &[u8], previous: Checksum) -> Batch {
+        let meta = Meta { epoch: first.epoch(), first_zxid: first, last_zxid: last };
+        let checksum = frame::encode(meta, payload, previous, &mut self.buffer)
+            .expect("a batch has the zxids of one epoch and far less than 4 GiB");
+        let batch = Batch { first, last, checksum, bytes: self.buffer.as_slice().into() };
+        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
+            self.buffer = AlignedBuf::new();
+        }
+        batch
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({}..={}, {} B, {})", self.first, self.last, self.bytes.len(), self.checksum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zxid(epoch: u32, counter: u32) -> Zxid {
+        Zxid::new(Epoch(epoch), counter)
+    }
+
+    fn batch(first: Zxid, last: Zxid) -> Result<Batch, BatchError> {
+        Batch::new(first, last, Checksum::NONE, Arc::from([]))
+    }
+
+    #[test]
+    fn a_batch_is_a_range_of_one_epoch() {
+        assert!(batch(zxid(1, 1), zxid(1, 3)).is_ok());
+        assert!(batch(zxid(1, 3), zxid(1, 2)).is_err());
+        assert!(batch(zxid(1, 3), zxid(2, 4)).is_err());
+        assert_eq!(batch(zxid(1, 0), zxid(1, 4)), Err(BatchError::Counter(zxid(1, 0))));
+    }
+
+    #[test]
+    fn a_framed_batch_gives_its_payload_and_another_batchs_frame_is_refused() {
+        let framed = Framer::default().batch(zxid(1, 1), zxid(1, 3), b"payload", Checksum(7));
+        assert_eq!(framed.payload(), Ok(&b"payload"[..]));
+        let frame = frame::parse(framed.bytes()).expect("a frame");
+        assert_eq!((frame.previous(), Batch::from(&frame)), (Checksum(7), framed.clone()));
+        let other = Batch::new(zxid(1, 1), zxid(1, 2), framed.checksum, Arc::clone(framed.bytes()));
+        assert_eq!(other.expect("a range").payload(), Err(BatchError::Other(frame.meta())));
+        let mut harmed = framed.bytes().to_vec();
+        harmed[70] ^= 1;
+        let harmed = Batch::new(zxid(1, 1), zxid(1, 3), framed.checksum, harmed.into()).expect("a range");
+        assert!(matches!(harmed.payload(), Err(BatchError::Frame(FrameError::Checksum { .. }))));
+    }
+
+    #[test]
+    fn a_batch_follows_without_a_gap() {
+        let next = batch(zxid(2, 4), zxid(2, 5)).unwrap();
+        assert!(next.follows(zxid(2, 3)));
+        assert!(!next.follows(zxid(2, 2)));
+        assert!(!next.follows(zxid(2, 4)));
+        assert!(!next.follows(zxid(1, 3)), "an epoch begins with counter 1");
+        assert!(batch(zxid(2, 1), zxid(2, 1)).unwrap().follows(zxid(1, 77)));
+    }
+}
