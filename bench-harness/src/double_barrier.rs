@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use mio::{Events, Poll, Token};
+use ringkeeper_testkit::interrupt;
 use ringkeeper_wire::{ErrorCode, EventType, GetChildrenResponse, Record, WatcherEvent, xid};
 
 use crate::connection::{self, Connection};
 use crate::fault::Fault;
 use crate::session::{self, Session};
 use crate::window::Rate;
-use crate::{interrupt, reply, request};
+use crate::{reply, request};
 
 /// Name of the znode that says that all are there.
 const READY: &str = "ready";

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token};
+use ringkeeper_testkit::interrupt;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::connection;
 use crate::fault::Fault;
-use crate::interrupt;
 use crate::lane::{Lane, Source};
 use crate::open_loop::{ALARM, Agenda, Arrivals, LATE};
 use crate::session::Session;

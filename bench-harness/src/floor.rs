@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
+use ringkeeper_testkit::interrupt;
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
     ConnectRequest, ConnectResponse, CreateResponse, ErrorCode, GetDataResponse, OpCode, PASSWORD_LEN,
@@ -19,7 +20,6 @@ use ringkeeper_wire::{
 
 use crate::connection::{self, Connection};
 use crate::fault::Fault;
-use crate::interrupt;
 use crate::request::Template;
 
 /// Starts the bare responder; a target for `ratio --servers`.

@@ -22,14 +22,15 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use ringkeeper_testkit::interrupt;
 use ringkeeper_wire::{ErrorCode, GetChildrenResponse, GetDataResponse, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::measure::{Measurement, run_id};
 use crate::paper::layout;
+use crate::request;
 use crate::session::{self, IDLE_MAX, Session};
-use crate::{interrupt, request};
 
 const ROOT: &str = "/bench-generators";
 const FIRST: &str = "/bench-generators/first";

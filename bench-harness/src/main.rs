@@ -6,21 +6,17 @@
 
 mod args;
 mod broadcast_member;
-mod compare;
 mod connection;
 mod cores;
 mod creates;
 mod descriptors;
 mod double_barrier;
 mod driver;
-mod ensemble;
 mod environment;
 mod etcd;
-mod failover;
 mod fault;
 mod floor;
 mod generators;
-mod interrupt;
 mod lane;
 mod machine;
 mod measure;
@@ -33,22 +29,21 @@ mod pauses;
 mod payload;
 mod progress;
 mod raftkeeper_mix;
-mod ratio;
 mod regress;
 mod reply;
 mod request;
 mod server_cpu;
 mod session;
 mod statistics;
-mod storage;
 mod supervise;
+mod system;
 mod timeline;
 mod window;
-mod work_folder;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ringkeeper_testkit::interrupt;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -63,13 +58,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Ratio(ratio::RatioArgs),
-    Compare(compare::CompareArgs),
     Floor(floor::FloorArgs),
-    Failover(failover::FailoverArgs),
-    Paper(paper::PaperArgs),
+    Paper(Box<paper::PaperArgs>),
     Regress(regress::RegressArgs),
-    Storage(storage::StorageArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     #[command(hide = true)]
@@ -79,14 +70,10 @@ enum Command {
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let done = interrupt::install().map_err(anyhow::Error::from).and_then(|()| match command {
-        Command::Ratio(args) => ratio::run(&args),
-        Command::Compare(args) => compare::run(&args),
         Command::Floor(args) => floor::run(&args),
-        Command::Failover(args) => failover::run(&args),
         Command::Paper(args) => paper::run(&args),
         Command::BroadcastMember(args) => broadcast_member::run(&args),
         Command::Regress(args) => regress::run(&args),
-        Command::Storage(args) => storage::run(&args),
         Command::Supervise(args) => supervise::run(&args),
     });
     match done {

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
+use ringkeeper_testkit::interrupt;
 
 use crate::driver::{Schedule, Tally, drive};
-use crate::interrupt;
 use crate::lane::Source;
 use crate::machine::Servers;
 use crate::mix::Mix;

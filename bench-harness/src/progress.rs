@@ -73,13 +73,6 @@ impl Progress {
         eprintln!("{text}");
     }
 
-    /// Makes room for something on the standard output.
-    pub(crate) fn make_room(&self) {
-        if self.terminal {
-            self.replace("");
-        }
-    }
-
     fn status(&self, result: &str) -> String {
         let elapsed = self.started.elapsed().as_secs();
         let Step { experiment, what } = &*self.step.borrow();

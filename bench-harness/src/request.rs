@@ -1,12 +1,11 @@
 //! The requests that the harness sends, as complete frames. Paths and ACLs are simple on purpose: open
 //! ACL, any version, no watch unless one is wanted.
 
-use std::sync::LazyLock;
-
-use ringkeeper_wire::frame::{FRAME_HEADER_LEN, begin_frame, end_frame};
+use ringkeeper_testkit::{self as testkit, OPEN_ACL, append_request, connect_frame};
+use ringkeeper_wire::frame::FRAME_HEADER_LEN;
 use ringkeeper_wire::{
-    AclEntry, ConnectRequest, CreateMode, CreateRequest, DeleteRequest, PASSWORD_LEN, PathWatchRequest,
-    Perms, Record, Request, RequestHeader, SessionId, SetDataRequest, SyncRequest, Xid, xid,
+    CreateMode, CreateRequest, DeleteRequest, PathWatchRequest, Request, SetDataRequest, SyncRequest, Xid,
+    xid,
 };
 
 /// Any version will do, for setData and delete.
@@ -15,30 +14,13 @@ const ANY_VERSION: i32 = -1;
 /// Where the xid stands in a request's frame.
 const XID_AT: usize = FRAME_HEADER_LEN;
 
-/// Everybody may do everything.
-static OPEN_ACL: LazyLock<[AclEntry; 1]> =
-    LazyLock::new(|| [AclEntry { perms: Perms::ALL, scheme: "world".into(), id: "anyone".into() }]);
-
 fn append(out: &mut Vec<u8>, xid: i32, request: &Request<'_>) {
-    let start = begin_frame(out);
-    RequestHeader { xid: Xid(xid), op: request.op().to_wire() }.encode(out);
-    request.encode(out);
-    end_frame(out, start).expect("the harness limits payloads far below what a frame can express");
+    append_request(out, Xid(xid), request);
 }
 
 /// Opens a new session.
 pub(crate) fn connect(out: &mut Vec<u8>, timeout_ms: i32) {
-    let start = begin_frame(out);
-    let connect = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: 0,
-        timeout_ms,
-        session_id: SessionId(0),
-        password: Some(&[0; PASSWORD_LEN]),
-        read_only: Some(false),
-    };
-    connect.encode(out);
-    end_frame(out, start).expect("a handshake is short");
+    out.extend(connect_frame(&testkit::Session::default().connect_request(timeout_ms, 0)));
 }
 
 /// Ends the session.

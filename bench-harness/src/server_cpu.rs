@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process};
+use ringkeeper_testkit::{Ensemble, Server};
 
 /// The processes whose CPU time and memory are measured.
 pub(crate) struct ServerProcesses(Vec<Process>);
@@ -15,6 +16,12 @@ impl ServerProcesses {
     pub(crate) fn of_pids(pids: &[i32]) -> Result<Self> {
         let open = |pid: &i32| Process::new(*pid).with_context(|| format!("no process {pid}"));
         Ok(Self(pids.iter().map(open).collect::<Result<_>>()?))
+    }
+
+    /// Those of the servers that run.
+    pub(crate) fn of(ensemble: &Ensemble) -> Result<Self> {
+        let pids = ensemble.iter().filter_map(Server::pid).map(i32::try_from);
+        Self::of_pids(&pids.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// The processes that listen on `servers`, each once; `None` unless all of them run on this machine

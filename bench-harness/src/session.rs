@@ -4,12 +4,12 @@
 //! Requests of many sessions are sent before the first reply is awaited, so that a server can commit them
 //! as one group; a thousand sessions are open after a few forced writes instead of a thousand.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, FRAME_HEADER_LEN, next_frame};
+use ringkeeper_testkit::{Connection, Received};
 use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
@@ -25,18 +25,14 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long a server may take to accept a connection, and to answer outside a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much is read at once, in bytes: replies outside a measurement are short.
-const READ_LEN: usize = 4096;
-
 /// An open session with nothing outstanding.
 pub(crate) struct Session {
-    stream: TcpStream,
+    connection: Connection,
     server: SocketAddr,
     next_xid: i32,
     out: Vec<u8>,
-    /// Received bytes; those before `taken` belong to the frame handed out last, or to earlier ones.
-    input: Vec<u8>,
-    taken: usize,
+    /// Received last.
+    frame: Vec<u8>,
 }
 
 impl Session {
@@ -69,10 +65,7 @@ impl Session {
     }
 
     fn dial(server: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut session = Self { stream, server, next_xid: 1, out: Vec::new(), input: Vec::new(), taken: 0 };
+        let mut session = Self::on(TcpStream::connect_timeout(&server, PATIENCE)?, server, 1)?;
         request::connect(&mut session.out, SESSION_TIMEOUT_MS);
         session.flush()?;
         Ok(session)
@@ -87,7 +80,13 @@ impl Session {
     pub(crate) fn resume(stream: TcpStream, next_xid: i32) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         let server = stream.peer_addr()?;
-        Ok(Self { stream, server, next_xid, out: Vec::new(), input: Vec::new(), taken: 0 })
+        Self::on(stream, server, next_xid)
+    }
+
+    fn on(stream: TcpStream, server: SocketAddr, next_xid: i32) -> io::Result<Self> {
+        let connection = Connection::of(stream)?;
+        connection.set_patience(PATIENCE)?;
+        Ok(Self { connection, server, next_xid, out: Vec::new(), frame: Vec::new() })
     }
 
     /// The socket and the xid to go on with.
@@ -95,8 +94,9 @@ impl Session {
     /// # Panics
     /// The server has sent more than was asked of it.
     pub(crate) fn into_parts(self) -> (TcpStream, i32) {
-        assert_eq!(self.taken, self.input.len(), "bytes that nobody asked for from {}", self.server);
-        (self.stream, self.next_xid)
+        let (stream, received) = self.connection.into_parts();
+        assert!(received.is_empty(), "bytes that nobody asked for from {}", self.server);
+        (stream, self.next_xid)
     }
 
     /// The one that it is on.
@@ -129,7 +129,7 @@ impl Session {
         request::ping(&mut self.out);
         self.flush()?;
         let began = Instant::now();
-        self.stream.set_read_timeout(Some(patience))?;
+        self.connection.set_patience(patience)?;
         // The answer to the ping must not be left for whoever reads next.
         let (mut notified, mut answered) = (false, false);
         while !(notified && answered) {
@@ -142,7 +142,7 @@ impl Session {
                 Err(fault) => return Err(fault),
             }
         }
-        self.stream.set_read_timeout(Some(PATIENCE))?;
+        self.connection.set_patience(PATIENCE)?;
         Ok(notified)
     }
 
@@ -153,38 +153,19 @@ impl Session {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let sent = self.stream.write_all(&self.out);
+        let sent = self.connection.send(&self.out);
         self.out.clear();
         sent
     }
 
-    /// The next frame's payload, with one read if it comes in one piece.
+    /// The next frame's payload.
     fn read_frame(&mut self) -> Result<&[u8], Fault> {
-        self.input.drain(..self.taken);
-        self.taken = 0;
-        loop {
-            if let Some((_, len)) = next_frame(&self.input, DEFAULT_FRAME_LEN_MAX)? {
-                self.taken = len;
-                return Ok(&self.input[FRAME_HEADER_LEN..len]);
-            }
-            self.read_some()?;
-        }
-    }
-
-    fn read_some(&mut self) -> Result<(), Fault> {
-        let mut bytes = [0; READ_LEN];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => Err(Fault::Closed),
-            Ok(read) => {
-                self.input.extend_from_slice(&bytes[..read]);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(Fault::Missing { outstanding: 1, silence: PATIENCE })
-            }
-            Err(error) => Err(error.into()),
-        }
+        self.frame = match self.connection.receive()? {
+            Received::Frame(frame) => frame,
+            Received::Closed => return Err(Fault::Closed),
+            Received::Silent => return Err(Fault::Missing { outstanding: 1, silence: PATIENCE }),
+        };
+        Ok(&self.frame)
     }
 }
 

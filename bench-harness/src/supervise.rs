@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -31,16 +30,16 @@ pub(crate) struct SuperviseArgs {
     command: Vec<OsString>,
 }
 
-/// A command that runs `program` under supervision of this process; add the arguments. Start it from the
-/// main thread: to the kernel, the parent is the thread that started the child.
-pub(crate) fn command(program: &Path) -> Command {
-    let mut command = Command::new(OWN_PROGRAM);
-    command.arg("supervise").arg("--parent").arg(std::process::id().to_string());
+/// What is put before the command of a server, so that it runs under supervision of this process. Start it from the main
+/// thread: to the kernel, the parent is the thread that started the child.
+pub(crate) fn prefix() -> Vec<OsString> {
+    let parent = std::process::id().to_string();
+    let mut prefix = [OWN_PROGRAM, "supervise", "--parent", &parent].map(OsString::from).to_vec();
     if let Some(cores) = cores::of_servers() {
-        command.arg("--cores").arg(cores);
+        prefix.extend(["--cores".into(), cores.into()]);
     }
-    command.arg("--").arg(program);
-    command
+    prefix.push("--".into());
+    prefix
 }
 
 /// Runs the subcommand; returns only when it fails.

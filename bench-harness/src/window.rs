@@ -5,14 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use ringkeeper_testkit::interrupt;
 
+use crate::cores;
 use crate::driver::Schedule;
 use crate::generators::Generators;
 use crate::machine::{Machine, MachineUse};
 use crate::measure::{Measurement, as_f64};
 use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
-use crate::{cores, interrupt};
 
 /// How often a spectator is told the rate.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -66,11 +67,6 @@ impl<'s> Surroundings<'s> {
     /// Nobody but who watches.
     pub(crate) const fn spectator(spectator: &'s dyn Spectator) -> Self {
         Self { processes: None, generators: None, spectator: Some(spectator) }
-    }
-
-    /// Nobody but the servers.
-    pub(crate) const fn servers(processes: Option<&'s ServerProcesses>) -> Self {
-        Self { processes, generators: None, spectator: None }
     }
 
     /// A number of this generator's own, to be mixed into what decides by chance.

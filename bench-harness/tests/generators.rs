@@ -5,28 +5,18 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ringkeeper_testkit::{Ensemble, Program, Seat, WorkFolder, ringkeeper_binary};
 use rustix::process::{Pid, Signal, kill_process};
 
 const HARNESS: &str = env!("CARGO_BIN_EXE_bench-harness");
 
 /// How long anything may take before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(180);
-
-fn binary() -> Option<PathBuf> {
-    let named = std::env::var_os("RINGKEEPER_BIN").map(PathBuf::from);
-    let built = Path::new(HARNESS).with_file_name("ringkeeper");
-    let found = named.or_else(|| built.exists().then_some(built));
-    if found.is_none() {
-        eprintln!("skipped: build the ringkeeper binary, or name it by RINGKEEPER_BIN");
-    }
-    found
-}
 
 /// Ended with the test.
 struct Started(Child);
@@ -39,31 +29,13 @@ impl Drop for Started {
     }
 }
 
-fn serve(binary: &Path, folder: &Path) -> (Started, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let mut command = Command::new(binary);
-    command.arg("server").arg("--data-dir").arg(folder.join("data"));
-    command.arg("--client-port").arg(address.port().to_string()).args(["--option", "maxClientCnxns=0"]);
-    let output = fs::File::create(folder.join("server.log")).unwrap();
-    let child = command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).spawn();
-    let started = Started(child.unwrap());
-    let deadline = Instant::now() + PATIENCE;
-    while !serves(address) {
-        assert!(Instant::now() < deadline, "{}", fs::read_to_string(folder.join("server.log")).unwrap());
-        sleep(Duration::from_millis(20));
-    }
-    (started, address.to_string())
-}
-
-/// It listens before it serves.
-fn serves(address: SocketAddr) -> bool {
-    let Ok(mut stream) = TcpStream::connect(address) else { return false };
-    let mut answer = String::new();
-    stream.write_all(b"srvr").is_ok()
-        && stream.read_to_string(&mut answer).is_ok()
-        && answer.contains("Mode: standalone")
+fn serve(binary: &Path) -> (Ensemble, String) {
+    let folder = WorkFolder::new("test", &std::env::temp_dir()).unwrap();
+    let program = Program::ringkeeper(binary, &[]).unwrap();
+    let seats = Seat::on_own_addresses(1);
+    let started = Ensemble::start(&program, seats, "maxClientCnxns=0", folder, PATIENCE).unwrap();
+    let address = started.connect_string();
+    (started, address)
 }
 
 fn generator(servers: &str, arguments: &[&str]) -> Command {
@@ -94,9 +66,9 @@ fn end_of(mut started: Started) -> (bool, String) {
 
 #[test]
 fn two_generators_measure_the_same_windows_and_the_first_one_keeps_the_sum() {
-    let Some(binary) = binary() else { return };
+    let Some(binary) = ringkeeper_binary() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (_server, servers) = serve(&binary, folder.path());
+    let (_server, servers) = serve(&binary);
     // Twice: the first run must leave nothing that the second one trips over. Nor does it matter who comes first.
     for first_begins in [true, false] {
         let join = || Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
@@ -121,9 +93,9 @@ fn two_generators_measure_the_same_windows_and_the_first_one_keeps_the_sum() {
 
 #[test]
 fn a_generator_without_the_others_ends_too() {
-    let Some(binary) = binary() else { return };
+    let Some(binary) = ringkeeper_binary() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (_server, servers) = serve(&binary, folder.path());
+    let (_server, servers) = serve(&binary);
     let mut one = first(&servers, folder.path(), "1000");
     let other = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
     let mut lines = BufReader::new(one.0.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -178,9 +150,9 @@ impl Shell {
 
 #[test]
 fn a_window_without_the_report_of_one_generator_is_an_error_that_names_it() {
-    let Some(binary) = binary() else { return };
+    let Some(binary) = ringkeeper_binary() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (_server, servers) = serve(&binary, folder.path());
+    let (_server, servers) = serve(&binary);
     let one = first(&servers, folder.path(), "1");
     // The other one comes and goes as generators do, but says that a window is over without what it has counted.
     let mut other = Shell::open(&binary, &servers);
@@ -199,9 +171,9 @@ fn a_window_without_the_report_of_one_generator_is_an_error_that_names_it() {
 
 #[test]
 fn two_generators_of_one_name_are_refused() {
-    let Some(binary) = binary() else { return };
+    let Some(binary) = ringkeeper_binary() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (_server, servers) = serve(&binary, folder.path());
+    let (_server, servers) = serve(&binary);
     let arguments = ["--generators", "3", "--only", "fig5", "--out"];
     let _one = Started(generator(&servers, &arguments).arg(folder.path().join("results")).spawn().unwrap());
     let mut two = Started(generator(&servers, &["--join", "b"]).spawn().unwrap());

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -43,14 +43,7 @@ fn error_of(mut command: Command) -> String {
 }
 
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {} s", PATIENCE.as_secs());
-        sleep(Duration::from_millis(20));
-    }
+    ringkeeper_testkit::wait_for(what, PATIENCE, || Ok(look())).unwrap()
 }
 
 /// Processes whose command line names `folder`, as that of everything does that the harness starts on it.
@@ -93,7 +86,7 @@ fn end_with(signal: Signal, harness: &mut Child, folder: &Path) {
 /// Folders of servers inside `folder`.
 fn left_in(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).unwrap().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("bench-harness-")).count()
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("ringkeeper-")).count()
 }
 
 #[test]

@@ -26,11 +26,10 @@ pub(super) enum Method {
     Range,
     DeleteRange,
     Watch,
-    Status,
 }
 
 impl Method {
-    const ALL: [Self; 5] = [Self::Put, Self::Range, Self::DeleteRange, Self::Watch, Self::Status];
+    const ALL: [Self; 4] = [Self::Put, Self::Range, Self::DeleteRange, Self::Watch];
 
     const fn path(self) -> &'static str {
         match self {
@@ -38,7 +37,6 @@ impl Method {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::DeleteRange => "/etcdserverpb.KV/DeleteRange",
             Self::Watch => "/etcdserverpb.Watch/Watch",
-            Self::Status => "/etcdserverpb.Maintenance/Status",
         }
     }
 }
@@ -63,8 +61,8 @@ impl Client {
         // Its error reaches whoever has a request outstanding.
         tokio::spawn(async move { drop(connection.await) });
         let uri = |method: Method| format!("http://{member}{}", method.path()).parse();
-        let [put, range, delete_range, watch, status] = Method::ALL.map(uri);
-        Ok(Self { send, uris: [put?, range?, delete_range?, watch?, status?] })
+        let [put, range, delete_range, watch] = Method::ALL.map(uri);
+        Ok(Self { send, uris: [put?, range?, delete_range?, watch?] })
     }
 
     /// Sends a request and awaits its answer.

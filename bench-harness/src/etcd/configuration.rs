@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use prost::bytes::Bytes;
+use ringkeeper_testkit::interrupt;
 use tokio::runtime::Runtime;
 
 use super::calls::revision;
@@ -17,8 +18,8 @@ use super::pipeline::{pipeline, untold};
 use super::runtime;
 use crate::driver::SILENCE_MAX;
 use crate::fault::Fault;
+use crate::payload;
 use crate::window::Rate;
-use crate::{interrupt, payload};
 
 /// Requests outstanding while keys are laid out.
 const LAYOUT_OUTSTANDING: usize = 500;

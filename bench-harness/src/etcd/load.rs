@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use prost::bytes::Bytes;
+use ringkeeper_testkit::interrupt;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Runtime;
@@ -19,7 +20,6 @@ use super::pipeline::{pipeline, untold};
 use super::runtime;
 use crate::driver::{CpuWindow, SILENCE_MAX, Schedule, Tally};
 use crate::fault::Fault;
-use crate::interrupt;
 use crate::measure::{Measurement, deal, judge};
 use crate::open_loop::{Alarm, Arrivals, Dues, LATE};
 use crate::window::{Surroundings, on_threads};

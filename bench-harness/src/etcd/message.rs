@@ -134,18 +134,6 @@ pub(super) enum EventKind {
     Delete = 1,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusRequest {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    /// Member id; 0 while there is none.
-    #[prost(uint64, tag = "4")]
-    pub(super) leader: u64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,19 +22,14 @@ mod message;
 mod pipeline;
 mod values;
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use tokio::runtime::Runtime;
 
 pub(crate) use self::children::mixed;
-use self::client::{Client, Method};
 pub(crate) use self::configuration::Configuration;
 pub(crate) use self::creates::create;
-use self::message::{StatusRequest, StatusResponse};
 pub(crate) use self::values::measure;
-use crate::compare::IN_PROCESS_MAX;
+use crate::system::IN_PROCESS_MAX;
 
 /// How the experiments use it, for readers of their results.
 pub(crate) const ABOUT: &str = "etcd: puts and serializable ranges (answered by the member asked, as ZooKeeper's reads are) through its \
@@ -42,30 +37,10 @@ pub(crate) const ABOUT: &str = "etcd: puts and serializable ranges (answered by 
     order of requests, so of a value read it is checked that it is whole, of its key, was sent, and is not older than one whose put \
     had been answered. Of its requests, 2,000 are outstanding at most, as many as the others' servers have in process.";
 
-/// How long a member may take to say what it is.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-
 /// How many requests may be outstanding on each of `sessions`: etcd has no limit of requests in process that it would
 /// hold back for, and refuses them when there are too many.
 pub(crate) fn bearable(outstanding: usize, sessions: usize) -> usize {
     outstanding.min(IN_PROCESS_MAX / sessions).max(1)
-}
-
-/// `leader` or `follower`, as the others name it.
-pub(crate) fn mode(member: SocketAddr) -> Result<&'static str> {
-    let asked = async {
-        let client = Client::connect(member).await?;
-        client.call::<_, StatusResponse>(Method::Status, &StatusRequest {}).await
-    };
-    // A time-out begins where the runtime is.
-    let in_time = async { tokio::time::timeout(ANSWER_MAX, asked).await };
-    let status = runtime()?.block_on(in_time).context("no answer in time")??;
-    let own = status.header.context("a status without a header")?.member_id;
-    match status.leader {
-        0 => anyhow::bail!("it knows of no leader"),
-        leader if leader == own => Ok("leader"),
-        _ => Ok("follower"),
-    }
 }
 
 /// A runtime that has the calling thread and no other.

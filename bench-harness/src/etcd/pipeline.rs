@@ -3,11 +3,11 @@
 use std::future::Future;
 
 use anyhow::{Context, Result};
+use ringkeeper_testkit::interrupt;
 use tokio::task::JoinSet;
 
 use crate::driver::SILENCE_MAX;
 use crate::fault::Fault;
-use crate::interrupt;
 use crate::window::Rate;
 
 /// Sends `requests`, so many outstanding at most, and awaits every answer; in whatever order the answers come. `rate` is told

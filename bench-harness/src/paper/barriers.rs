@@ -48,11 +48,7 @@ impl Experiment for Barriers {
             ],
             figures: vec![TIME, OPERATIONS, "requests", SERVER_CPU],
             published: published::table3(),
-            over_servers: false,
-            own_servers: false,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 

@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use ringkeeper_testkit::interrupt;
 
 use super::experiment::Plan;
 use super::layout;
 use super::record::{ERROR, Record, Sample};
 use super::service::{Service, Subject};
-use crate::compare::System;
 use crate::creates::{CreateLoad, Creates, create_synchronously};
 use crate::driver::thread_cpu;
+use crate::etcd;
 use crate::generators::Generators;
 use crate::machine::{Machine, MachineUse, Servers};
 use crate::measure::{Load, Measurement, as_f64};
 use crate::progress::Progress;
 use crate::server_cpu::ServerProcesses;
 use crate::window::{Rate, Surroundings};
-use crate::{etcd, interrupt};
 
 /// Figures that several experiments have.
 pub(crate) const THROUGHPUT: &str = "throughput";
@@ -57,13 +57,16 @@ pub(crate) struct Saturation {
     /// Requests outstanding in all, at most, where there is such a limit.
     pub(crate) outstanding_total: Option<usize>,
     pub(crate) threads: usize,
+    /// Size of every value, in bytes.
+    pub(crate) payload_len: usize,
+    /// Number of znodes, if not one for each session.
+    pub(crate) znodes: Option<usize>,
+    /// Decides the order of reads and writes.
+    pub(crate) seed: u64,
 }
 
 /// Size of values, in bytes, as in the paper.
 pub(crate) const PAYLOAD_LEN: usize = 1024;
-
-/// Decides the order of reads and writes.
-const SEED: u64 = 1;
 
 impl Saturation {
     /// Requests outstanding on each of `sessions`.
@@ -83,13 +86,13 @@ impl Saturation {
             sessions: self.sessions,
             outstanding: self.outstanding_each(),
             threads: self.threads,
-            payload_len: PAYLOAD_LEN,
-            znodes: self.sessions,
+            payload_len: self.payload_len,
+            znodes: self.znodes.unwrap_or(self.sessions),
             reads_percent,
             per_second: None,
             warmup,
             window,
-            seed: SEED,
+            seed: self.seed,
         }
     }
 }
@@ -102,10 +105,23 @@ pub(crate) struct Settings {
     pub(crate) sizes_note: Option<String>,
     pub(crate) pace: Pace,
     pub(crate) saturation: Saturation,
+    /// Shares of reads where they are the question, if not those of the experiment.
+    pub(crate) reads: Vec<u8>,
+    /// Znodes of the trees whose memory, restart and storage are measured, if not those of the experiments.
+    pub(crate) znodes: Option<u32>,
     pub(crate) work_dir: PathBuf,
     pub(crate) port: Option<u16>,
+    /// Processes of servers that run already; without any, those that listen on their ports.
+    pub(crate) pids: Vec<i32>,
     /// Where there are others than this one.
     pub(crate) generators: Option<Generators>,
+}
+
+impl Settings {
+    /// Starts an ensemble of `servers`, or takes what runs.
+    pub(crate) fn serve(&self, subject: &Subject, servers: usize) -> Result<Service> {
+        subject.serve(servers, &self.work_dir, self.port, &self.pids)
+    }
 }
 
 /// Latencies of one window, to be written as they are.
@@ -142,11 +158,8 @@ impl<'s> Bench<'s> {
     /// The systems that the experiment measures.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &'s Subject> + use<'s> {
         let (etcd, floor) = (self.etcd, self.floor);
-        let takes_part = move |subject: &&Subject| match subject.system() {
-            Some(System::Etcd { .. }) => etcd,
-            Some(System::Floor) => floor,
-            _ => true,
-        };
+        let takes_part =
+            move |subject: &&Subject| (etcd || !subject.is_etcd()) && (floor || !subject.is_one_process());
         self.settings.subjects.iter().filter(takes_part)
     }
 
@@ -216,7 +229,7 @@ impl<'s> Bench<'s> {
     ) -> Result<()> {
         let system = subject.name();
         self.progress.at(&format!("{system}, {size} servers: starting"));
-        let served = subject.serve(size, &self.settings.work_dir, self.settings.port);
+        let served = self.settings.serve(subject, size);
         let mut run = runs.start;
         let (service, error) = match served {
             Err(error) => (None, Some(error)),
@@ -482,9 +495,11 @@ impl Turn<'_, '_> {
         let mut figures = vec![
             (THROUGHPUT, "operations/s", measured.throughput()),
             (LATENCY_P50, "us", measured.latency_us(50.0)),
+            ("latency p90", "us", measured.latency_us(90.0)),
             (LATENCY_P99, "us", measured.latency_us(99.0)),
             ("latency p99.9", "us", measured.latency_us(99.9)),
             ("latency p99.99", "us", measured.latency_us(99.99)),
+            ("latency max", "us", measured.latency_us(100.0)),
             (GENERATOR_CPU, "% of a core", measured.generator_share() * 100.0),
         ];
         if let Some(cpu) = measured.server_cpu_per_million() {

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use ringkeeper_testkit::interrupt;
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Origin, Place, SERVER_CPU, THROUGHPUT};
 use super::experiment::{Experiment, Plan, View};
 use super::members::{Kind, Members};
 use super::scale::{Axis, Scale};
 use super::service::Subject;
-use crate::compare::IN_PROCESS_MAX;
-use crate::interrupt;
 use crate::machine::Machine;
 use crate::measure::as_f64;
+use crate::system::IN_PROCESS_MAX;
 use crate::window::Rate;
 
 /// Figure 7.
@@ -35,12 +35,9 @@ impl Experiment for BroadcastAlone {
                 y: Axis { label: "proposals delivered/s", scale: Scale::Linear },
             }],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU],
-            published: Vec::new(),
             over_servers: true,
             own_servers: true,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 

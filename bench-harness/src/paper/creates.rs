@@ -38,11 +38,9 @@ impl Experiment for PaperCreates {
             ],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
             published: published::table2(),
-            over_servers: false,
-            own_servers: false,
             etcd: true,
             floor: true,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 
@@ -71,12 +69,9 @@ impl Experiment for ManyCreators {
                 },
             ],
             figures: vec![THROUGHPUT, LATENCY_P50, LATENCY_P99, SERVER_CPU, GENERATOR_CPU],
-            published: Vec::new(),
-            over_servers: false,
-            own_servers: false,
             etcd: true,
             floor: true,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 

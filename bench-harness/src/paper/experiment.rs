@@ -43,7 +43,7 @@ pub(crate) trait Experiment {
 }
 
 /// What an experiment says of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// On the command line and in names of files.
     pub(crate) id: &'static str,
@@ -183,9 +183,11 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(creates::ManyCreators),
         Box::new(latency::LatencyUnderLoad),
         Box::new(storm::SessionStorm),
+        Box::new(churn::SessionChurn),
         Box::new(fanout::WatchFanout),
         Box::new(memory::Memory),
         Box::new(restart::Restart),
         Box::new(failover::Failover),
+        Box::new(storage::Storage),
     ]
 }

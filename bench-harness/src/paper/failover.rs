@@ -1,11 +1,14 @@
 //! Failover: the leader is killed, again and again.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
 
-use super::bench::{Bench, Place};
+use anyhow::Result;
+use ringkeeper_testkit::interrupt;
+
+use super::bench::{Bench, Place, Turn};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
-use crate::failover::kill_leaders;
+use super::writers::Writers;
 use crate::machine::Machine;
 use crate::measure::as_f64;
 
@@ -13,6 +16,15 @@ const TIME: &str = "time without acknowledged writes";
 
 const FULL: usize = 10;
 const QUICK: usize = 3;
+
+/// The others must be a quorum.
+const SERVERS_MIN: usize = 3;
+
+/// Load between the moment that all servers serve and a kill.
+const BETWEEN_KILLS: Duration = Duration::from_secs(2);
+
+/// How long writes may stay away before the run is an error.
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// Failover.
 pub(crate) struct Failover;
@@ -32,22 +44,18 @@ impl Experiment for Failover {
                 y: Axis { label: "time without writes, ms", scale: Scale::Log },
             }],
             figures: vec![TIME],
-            published: Vec::new(),
-            over_servers: false,
             own_servers: true,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
-        let size = bench.first_size();
+        let size = bench.first_size().max(SERVERS_MIN);
         bench.turns(&[size], |turn| {
             let kills = turn.pace().pick(QUICK, FULL);
             turn.at(&format!("{kills} kills"));
             let before = Machine::now(None);
-            let gaps = kill_leaders(turn.service.ensemble()?, kills)?;
+            let gaps = kill_leaders(turn, kills)?;
             let objections = Machine::now(None).since(&before).disturbances();
             for (kill, gap) in (1_u64..).zip(gaps) {
                 let place = Place { series: "", x: as_f64(kill) };
@@ -56,4 +64,25 @@ impl Experiment for Failover {
             turn.service.renew()
         })
     }
+}
+
+/// Kills the leader so many times under load; the times without acknowledged writes.
+fn kill_leaders(turn: &Turn<'_, '_>, kills: usize) -> Result<Vec<Duration>> {
+    let ensemble = turn.service.ensemble()?;
+    let writers = Writers::start(turn.addresses())?;
+    let mut gaps = Vec::with_capacity(kills);
+    for kill in 1..=kills {
+        let leader = turn.service.wait_for_leader()?;
+        writers.wait_for_all(Instant::now(), RECOVERY_MAX)?;
+        interrupt::sleep_until(Instant::now() + BETWEEN_KILLS, || false)?;
+        let killed = Instant::now();
+        ensemble.server(leader).kill();
+        let recovered = writers.wait_for_all(killed, RECOVERY_MAX)?;
+        let gap = writers.longest_gap(killed, recovered);
+        turn.at(&format!("kill {kill} of {kills}, server {leader}: {} ms", gap.as_millis()));
+        gaps.push(gap);
+        ensemble.server(leader).launch()?;
+    }
+    writers.stop()?;
+    Ok(gaps)
 }

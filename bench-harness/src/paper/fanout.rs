@@ -1,14 +1,21 @@
 //! Watch fan-out: one change, many watchers.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use ringkeeper_testkit::interrupt;
+use ringkeeper_wire::EventType;
 
 use super::bench::{Bench, Place, SERVER_CPU};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
-use crate::compare::fanout::fanout;
-use crate::measure::as_f64;
+use crate::driver::{latency_histogram, record_latency};
+use crate::measure::{as_f64, fresh_root};
+use crate::session::{self, Session};
+use crate::window::Rate;
+use crate::{payload, request};
 
 const P50: &str = "last notification p50";
 const P90: &str = "last notification p90";
@@ -18,6 +25,12 @@ const WATCHERS: [usize; 3] = [10, 100, 1000];
 /// Changes that count.
 const FULL: u32 = 50;
 const QUICK: u32 = 10;
+
+/// Size of the znode's value, in bytes.
+const PAYLOAD_LEN: usize = 100;
+
+/// Changes before those that count.
+const WARMUP_CHANGES: u32 = 10;
 
 /// Watch fan-out.
 pub(crate) struct WatchFanout;
@@ -36,12 +49,7 @@ impl Experiment for WatchFanout {
                 y: Axis { label: "time until the last notification, median, us", scale: Scale::Log },
             }],
             figures: vec![P50, P90, SERVER_CPU],
-            published: Vec::new(),
-            over_servers: false,
-            own_servers: false,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 
@@ -65,4 +73,52 @@ impl Experiment for WatchFanout {
             Ok(())
         })
     }
+}
+
+/// Leaves a data watch in each of `watchers` sessions, changes the znode, awaits all notifications, and
+/// does so `changes` times. Returns nanoseconds from the change to the last notification. `rate` is told of
+/// notifications.
+fn fanout(
+    servers: &[SocketAddr],
+    watchers: usize,
+    changes: u32,
+    rate: &mut Rate<'_>,
+) -> Result<Histogram<u64>> {
+    let server = servers.first().context("no server")?;
+    let mut writer = Session::open(*server)?;
+    let mut watching = Session::open_all(servers, watchers)?;
+    let path = fresh_root();
+    let value = payload::first(0, PAYLOAD_LEN);
+    writer.call(|out, xid| request::create(out, xid, &path, &value))?;
+    // Their servers may not have heard of the znode yet.
+    session::call_each(&mut watching, |_, out, xid| request::sync(out, xid, &path))
+        .context("synchronizing")?;
+    let mut latencies_ns = latency_histogram();
+    for change in 0..WARMUP_CHANGES + changes {
+        interrupt::check()?;
+        session::call_each(&mut watching, |_, out, xid| request::get_data(out, xid, &path, true))
+            .context("leaving the watches")?;
+        let sent_at = Instant::now();
+        writer.send(|out, xid| request::set_data(out, xid, &path, &value))?;
+        for (index, session) in watching.iter_mut().enumerate() {
+            expect_change(session, &path).with_context(|| format!("watcher {index}, change {change}"))?;
+        }
+        let latency = sent_at.elapsed();
+        rate.look(u64::from(change + 1) * watchers as u64);
+        writer.receive()?;
+        if change >= WARMUP_CHANGES {
+            record_latency(&mut latencies_ns, latency);
+        }
+    }
+    session::close_all(watching)?;
+    session::close_all(vec![writer])?;
+    Ok(latencies_ns)
+}
+
+fn expect_change(session: &mut Session, path: &str) -> Result<()> {
+    let event = session.receive_event()?;
+    if event.event_type != EventType::NodeDataChanged.to_wire() || event.path != path {
+        bail!("{event:?} instead of a change of {path}");
+    }
+    Ok(())
 }

@@ -74,12 +74,10 @@ impl Experiment for LatencyUnderLoad {
                 SENT_LATE,
                 STOOD_STILL,
             ],
-            published: Vec::new(),
-            over_servers: false,
-            own_servers: false,
             etcd: true,
             floor: true,
             many_generators: true,
+            ..Plan::default()
         }
     }
 
@@ -114,7 +112,7 @@ fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
     let mut found = Vec::new();
     for subject in bench.subjects().filter(|subject| !subject.is_one_process()) {
         bench.progress.at(&format!("{}: how much it takes", subject.name()));
-        let service = subject.serve(size, &settings.work_dir, settings.port)?;
+        let service = settings.serve(subject, size)?;
         condition(&service, &settings.saturation, settings.pace.conditioning)?;
         let around = Surroundings { generators: settings.generators.as_ref(), ..Surroundings::default() };
         let mut reached = [0.0; 2];

@@ -1,6 +1,7 @@
 //! The members of figure 7 as processes: of ringkeeper's broadcast, or Apache ZooKeeper's servers with a leader that
 //! generates transactions. Both take the same commands on their standard input.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -8,13 +9,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ringkeeper_testkit::{Seat, WorkFolder, interrupt};
 
-use crate::compare::System;
-use crate::ensemble::Seat;
 use crate::server_cpu::ServerProcesses;
+use crate::supervise;
+use crate::system::{System, seats};
 use crate::window::Rate;
-use crate::work_folder::WorkFolder;
-use crate::{ensemble, interrupt, supervise};
 
 /// ZooKeeper's member, compiled by the JVM that runs it.
 const ZOOKEEPER_MEMBER: &str = include_str!("../../java/BroadcastMember.java");
@@ -23,6 +23,9 @@ const ZOOKEEPER_MEMBER: &str = include_str!("../../java/BroadcastMember.java");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How much of a member's output is shown when it has ended.
+const LOG_LINES_SHOWN: usize = 10;
 
 /// How often a member is asked how much it has heard while the leader generates.
 const HEARD_EVERY: Duration = Duration::from_millis(500);
@@ -39,11 +42,11 @@ pub(crate) enum Kind {
 impl Kind {
     /// The broadcast of a system, where it can be driven.
     pub(crate) fn of(system: &System) -> Option<Self> {
-        match system {
-            System::Ringkeeper { .. } => Some(Self::Ringkeeper),
-            System::ZooKeeper { .. } => Some(Self::ZooKeeper(system.clone())),
-            System::Etcd { .. } | System::Floor => None,
+        if system.is_zookeeper() {
+            return Some(Self::ZooKeeper(system.clone()));
         }
+        // The library is this program's own: there is none of an older ringkeeper.
+        (system.name() == "ringkeeper").then_some(Self::Ringkeeper)
     }
 
     /// As tables and pictures name it.
@@ -55,22 +58,27 @@ impl Kind {
     }
 
     /// The command that runs a member in `folder`, which is empty and its own.
-    fn command(&self, folder: &Path, own: Seat, all: &[Seat]) -> Result<Command> {
-        match self {
+    fn command(&self, folder: &Path, own: &Seat, all: &[Seat]) -> Result<Command> {
+        let words = match self {
             Self::Ringkeeper => {
                 let addresses: Vec<String> = all.iter().map(|seat| seat.client().to_string()).collect();
-                let mut command = supervise::command(Path::new(supervise::OWN_PROGRAM));
-                command.arg("broadcast-member").arg("--id").arg(own.id.to_string());
-                command.arg("--folder").arg(folder.join("data")).arg("--members").arg(addresses.join(","));
-                Ok(command)
+                let (id, data) = (own.id.to_string(), folder.join("data").into_os_string());
+                let mut words =
+                    [supervise::OWN_PROGRAM, "broadcast-member", "--id", &id].map(OsString::from).to_vec();
+                words.extend(["--folder".into(), data, "--members".into(), addresses.join(",").into()]);
+                words
             }
             Self::ZooKeeper(system) => {
-                system.write_ensemble_member(folder, own, all)?;
+                system.configure(folder, own, all, "")?;
                 let source = folder.join("BroadcastMember.java");
                 fs::write(&source, ZOOKEEPER_MEMBER)?;
-                system.ensemble_program(folder, &source)
+                system.java_command(folder, &source)?
             }
-        }
+        };
+        let mut words = own.within.iter().cloned().chain(words);
+        let mut command = Command::new(words.next().context("a program")?);
+        command.args(words);
+        Ok(command)
     }
 }
 
@@ -104,12 +112,12 @@ impl Members {
     /// one, on any that are free.
     pub(crate) fn start(kind: &Kind, size: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
         let folder = WorkFolder::new("broadcast", work_dir)?;
-        let seats = Seat::of_all(&ensemble::ports(size, port)?);
+        let seats = seats(size, port)?;
         let mut members = Vec::new();
         for seat in &seats {
             let own = folder.path().join(seat.id.to_string());
             fs::create_dir(&own)?;
-            members.push(Member::start(kind.command(&own, *seat, &seats)?, &own)?);
+            members.push(Member::start(kind.command(&own, seat, &seats)?, &own)?);
         }
         Ok(Self { members, _folder: folder })
     }
@@ -209,8 +217,10 @@ impl Member {
     }
 
     fn has_ended<T>(&self) -> Result<T> {
-        let log = fs::read(&self.log).unwrap_or_default();
-        bail!("a member has ended, and said:\n{}", ensemble::last_lines(&String::from_utf8_lossy(&log)))
+        let log = String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned();
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
+        bail!("a member has ended, and said:\n{last}")
     }
 }
 

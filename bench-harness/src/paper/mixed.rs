@@ -45,12 +45,10 @@ impl Experiment for Mixed {
                 y: Axis { label: "throughput, operations/s", scale: Scale::Log },
             }],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
-            published: Vec::new(),
             over_servers: true,
-            own_servers: false,
             etcd: true,
-            floor: false,
             many_generators: true,
+            ..Plan::default()
         }
     }
 

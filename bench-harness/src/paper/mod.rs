@@ -9,6 +9,7 @@ mod bench;
 mod binary;
 mod broadcast;
 pub(crate) mod chart;
+mod churn;
 mod creates;
 mod experiment;
 mod failover;
@@ -30,8 +31,10 @@ mod record;
 mod restart;
 mod scale;
 mod service;
+mod storage;
 mod storm;
 mod table;
+mod writers;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -39,19 +42,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringkeeper_testkit::interrupt;
 
-use self::bench::{Bench, Pace, Saturation, Settings, THROUGHPUT};
+use self::bench::{Bench, PAYLOAD_LEN, Pace, Saturation, Settings, THROUGHPUT};
 use self::experiment::{Experiment, Plan};
 use self::record::Record;
 use self::service::Subject;
-use crate::compare::System;
 use crate::cores::Division;
-use crate::ensemble::ports;
 use crate::environment::{Environment, file_system_of};
 use crate::generators::{Generators, Invitation};
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::{args, descriptors, interrupt, others, pauses};
+use crate::system::{System, seats};
+use crate::{args, descriptors, others, pauses};
 
 /// Folder of the records inside the folder of the results.
 const FOLDER: &str = "paper";
@@ -66,11 +69,20 @@ const SERVERS_A_CORE: usize = 3;
 const SESSIONS_MAX: usize = 1200;
 
 /// What is said of servers that the harness starts: of running ones it has nothing to say.
-const RUNNING_HAVE_NOT: [&str; 8] =
-    ["ringkeeper", "ringkeeper_arg", "zookeeper", "zookeeper_heap", "etcd", "floor", "sizes", "port"];
+const RUNNING_HAVE_NOT: [&str; 9] = [
+    "ringkeeper",
+    "ringkeeper_arg",
+    "before",
+    "zookeeper",
+    "zookeeper_heap",
+    "etcd",
+    "floor",
+    "sizes",
+    "port",
+];
 
 /// What is the first generator's to say: one that joins takes it from there, or has no use for it.
-const JOINED_HAVE_NOT: [&str; 11] = [
+const JOINED_HAVE_NOT: [&str; 19] = [
     "generators",
     "quick",
     "only",
@@ -80,6 +92,14 @@ const JOINED_HAVE_NOT: [&str; 11] = [
     "sessions",
     "outstanding",
     "outstanding_total",
+    "seconds",
+    "warmup",
+    "conditioning",
+    "reads",
+    "payload",
+    "znodes",
+    "seed",
+    "server_pid",
     "work_dir",
     "out",
 ];
@@ -105,6 +125,9 @@ pub(crate) struct PaperArgs {
     /// One more argument for ringkeeper's servers; may be repeated
     #[arg(long, allow_hyphen_values = true)]
     ringkeeper_arg: Vec<String>,
+    /// An older server binary of ringkeeper, to measure it beside the newer one
+    #[arg(long)]
+    before: Option<PathBuf>,
     /// Folder with Apache ZooKeeper's jar and those it needs, to measure it too
     #[arg(long)]
     zookeeper: Option<PathBuf>,
@@ -126,12 +149,21 @@ pub(crate) struct PaperArgs {
     /// Join the run of another generator on the same servers, under this name; what to measure, and where results go, is the other's to say
     #[arg(long, value_name = "NAME", requires = "servers", conflicts_with_all = JOINED_HAVE_NOT)]
     join: Option<String>,
-    /// Sizes of ensembles [default: 3,5,7,9,13, as far as there are three servers a core at most]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(3..=13))]
+    /// Sizes of ensembles, of which 1 is a server alone [default: 3,5,7,9,13, as far as there are three servers a core at most]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=13))]
     sizes: Vec<u8>,
     /// Runs of everything
     #[arg(long, default_value = "3", value_parser = args::count)]
     runs: usize,
+    /// Length of a window in seconds [default: 10, or 1 with --quick]
+    #[arg(long, value_parser = args::window, conflicts_with = "generators")]
+    seconds: Option<Duration>,
+    /// Load before each window, in seconds [default: 3, or 0.5 with --quick]
+    #[arg(long, value_parser = args::seconds, conflicts_with = "generators")]
+    warmup: Option<Duration>,
+    /// Mixed load on fresh servers, in seconds: a JVM compiles its code meanwhile [default: 5, or 2 with --quick]
+    #[arg(long, value_parser = args::seconds, conflicts_with = "generators")]
+    conditioning: Option<Duration>,
     /// Sessions of the saturating load
     #[arg(long, default_value = "250", value_parser = args::count)]
     sessions: usize,
@@ -141,6 +173,21 @@ pub(crate) struct PaperArgs {
     /// Requests outstanding in all, at most [default: no such limit; servers that are started have one of 2,000 in process]
     #[arg(long, value_parser = args::count)]
     outstanding_total: Option<usize>,
+    /// Shares of reads in percent, separated by commas, where they are the question (fig5, fig6) [default: theirs]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=100), conflicts_with = "generators")]
+    reads: Vec<u8>,
+    /// Size of every value of the saturating load, in bytes [default: 1024]
+    #[arg(long, value_parser = args::payload_len, conflicts_with = "generators")]
+    payload: Option<usize>,
+    /// Znodes: of the saturating load [default: one for each session], and of the trees whose memory, restart and storage are measured [default: theirs]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(64..), conflicts_with = "generators")]
+    znodes: Option<u32>,
+    /// Seed of the order of reads and writes [default: 1]
+    #[arg(long, conflicts_with = "generators")]
+    seed: Option<u64>,
+    /// Processes of the servers that run, whose CPU time counts [default: those that listen on their ports, on loopback]
+    #[arg(long, value_delimiter = ',', requires = "servers")]
+    server_pid: Vec<i32>,
     /// Load-generating threads [default: half of the cores]
     #[arg(long, value_parser = args::count)]
     threads: Option<usize>,
@@ -354,8 +401,9 @@ impl PaperArgs {
             Some(binary) => System::ringkeeper(binary, &self.ringkeeper_arg)?,
             None => System::ringkeeper(&binary::beside_this_program()?, &self.ringkeeper_arg)?,
         };
-        let floor = self.floor.then_some(System::Floor);
-        Ok(std::iter::once(ringkeeper).chain(zookeeper).chain(etcd).chain(floor).map(Subject::Own).collect())
+        let before = self.before.as_deref().map(|binary| System::before(binary, &self.ringkeeper_arg));
+        let others = [before.transpose()?, zookeeper, etcd, self.floor.then_some(System::FLOOR)];
+        Ok(std::iter::once(ringkeeper).chain(others.into_iter().flatten()).map(Subject::Own).collect())
     }
 
     fn settings(&self) -> Result<Settings> {
@@ -366,7 +414,7 @@ impl PaperArgs {
         let (sizes, sizes_note) = self.sizes(cores);
         if self.port.is_some() && self.servers.is_empty() {
             let most = sizes.iter().copied().max().unwrap_or_default().max(failures::SERVERS);
-            ports(most, self.port).context("choose others with --port, or leave it to the system without")?;
+            seats(most, self.port).context("choose others with --port, or leave it to the system without")?;
         }
         let seconds = Duration::from_secs_f64;
         let (conditioning, warmup, window) = if self.quick {
@@ -374,19 +422,32 @@ impl PaperArgs {
         } else {
             (seconds(5.0), seconds(3.0), seconds(10.0))
         };
+        let pace = Pace {
+            quick: self.quick,
+            runs: self.runs,
+            conditioning: self.conditioning.unwrap_or(conditioning),
+            warmup: self.warmup.unwrap_or(warmup),
+            window: self.seconds.unwrap_or(window),
+        };
         Ok(Settings {
             subjects: self.subjects()?,
             sizes,
             sizes_note,
-            pace: Pace { quick: self.quick, runs: self.runs, conditioning, warmup, window },
+            pace,
             saturation: Saturation {
                 sessions: self.sessions,
                 outstanding: self.outstanding,
                 outstanding_total: self.outstanding_total,
                 threads,
+                payload_len: self.payload.unwrap_or(PAYLOAD_LEN),
+                znodes: self.znodes.map(usize::try_from).transpose()?,
+                seed: self.seed.unwrap_or(1),
             },
+            reads: self.reads.clone(),
+            znodes: self.znodes,
             work_dir,
             port: self.port,
+            pids: self.server_pid.clone(),
             generators: None,
         })
     }
@@ -426,7 +487,7 @@ impl PaperArgs {
         let mut environment = Environment::of_this_run();
         for subject in &settings.subjects {
             match subject.system() {
-                Some(system) => system.describe(&mut environment, "ensembles")?,
+                Some(system) => system.describe(&mut environment)?,
                 None => environment.add("servers", format!("{:?}", self.servers)),
             }
         }

@@ -39,12 +39,10 @@ impl Experiment for Depths {
                 view(LATENCY_P99, "p99", "p99 latency, us"),
             ],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P50, LATENCY_P99, GENERATOR_CPU],
-            published: Vec::new(),
-            over_servers: false,
-            own_servers: false,
             etcd: true,
             floor: true,
             many_generators: true,
+            ..Plan::default()
         }
     }
 

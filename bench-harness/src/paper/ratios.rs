@@ -60,11 +60,10 @@ impl Experiment for Ratios {
             ],
             figures: vec![THROUGHPUT, SERVER_CPU, LATENCY_P99, GENERATOR_CPU],
             published,
-            over_servers: false,
-            own_servers: false,
             etcd: !self.at_leader,
             floor: !self.at_leader,
             many_generators: true,
+            ..Plan::default()
         }
     }
 
@@ -72,7 +71,8 @@ impl Experiment for Ratios {
         let sizes =
             if self.at_leader && bench.pace().quick { vec![bench.first_size()] } else { bench.sizes() };
         bench.turns(&sizes, |turn| {
-            let percents: &[u8] = turn.pace().pick(&QUICK, &FULL);
+            let reads = &turn.bench.settings.reads;
+            let percents: &[u8] = if reads.is_empty() { turn.pace().pick(&QUICK, &FULL) } else { reads };
             let servers =
                 if self.at_leader { vec![turn.service.leader_address()?] } else { turn.addresses().to_vec() };
             for percent in percents {

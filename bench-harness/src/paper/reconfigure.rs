@@ -50,11 +50,8 @@ impl Experiment for Reconfigure {
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
             figures: vec![TIME, "server CPU"],
             published: published::section23(),
-            over_servers: false,
-            own_servers: false,
             etcd: true,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 

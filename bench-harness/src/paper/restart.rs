@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ringkeeper_testkit::{Server, interrupt};
 
 use super::bench::{Bench, Place, Turn};
 use super::experiment::{Experiment, Plan, View};
+use super::memory::{SESSIONS, fill};
 use super::scale::{Axis, Scale};
-use crate::compare::memory::{SESSIONS, fill};
-use crate::interrupt;
 use crate::machine::Machine;
 use crate::page_cache::PageCache;
 use crate::request;
+use crate::server_cpu::ServerProcesses;
 use crate::session::{self, Session};
 
 const TIME: &str = "time until all servers serve";
@@ -50,12 +51,8 @@ impl Experiment for Restart {
                 },
             ],
             figures: vec![TIME, CPU],
-            published: Vec::new(),
-            over_servers: false,
             own_servers: true,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 
@@ -64,7 +61,10 @@ impl Experiment for Restart {
         let page_cache = PageCache::drop_all();
         bench.note(format!("The page cache is {page_cache}."));
         bench.turns(&[size], |turn| {
-            let counts: &[u32] = turn.pace().pick(&QUICK, &FULL);
+            let counts: &[u32] = match &turn.bench.settings.znodes {
+                Some(znodes) => &[*znodes],
+                None => turn.pace().pick(&QUICK, &FULL),
+            };
             let mut there = 0;
             for count in counts {
                 turn.at(&format!("{count} znodes"));
@@ -87,16 +87,15 @@ impl Experiment for Restart {
 /// The time that it takes all servers to serve, and their CPU time until then.
 fn restart(turn: &mut Turn<'_, '_>, path: &str, page_cache: PageCache) -> Result<(Duration, Duration)> {
     let ensemble = turn.service.ensemble()?;
-    let count = ensemble.addresses().len();
-    (0..count).try_for_each(|server| ensemble.kill(server).map(drop))?;
+    ensemble.iter().for_each(Server::kill);
     page_cache.drop_again()?;
     let began = Instant::now();
-    (0..count).try_for_each(|server| ensemble.restart(server))?;
+    ensemble.launch()?;
     for address in ensemble.addresses() {
         wait_for(address, path).with_context(|| format!("after the restart, {address}"))?;
     }
     let elapsed = began.elapsed();
-    let cpu = ensemble.processes()?.cpu_time()?;
+    let cpu = ServerProcesses::of(ensemble)?.cpu_time()?;
     turn.service.renew()?;
     Ok((elapsed, cpu))
 }

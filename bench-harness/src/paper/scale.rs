@@ -3,16 +3,17 @@
 use std::ops::RangeInclusive;
 
 /// A scale with its name and unit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Axis {
     pub(crate) label: &'static str,
     pub(crate) scale: Scale,
 }
 
 /// How values are placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// From zero.
+    #[default]
     Linear,
     /// For values of several magnitudes; those that are not above zero are left out.
     Log,

@@ -2,15 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ringkeeper_testkit::{Ensemble, mode};
 
-use crate::compare::{Server, System};
-use crate::ensemble::{Ensemble, mode};
 use crate::etcd;
 use crate::measure::{Load, Measurement, measure};
 use crate::server_cpu::ServerProcesses;
+use crate::system::System;
 use crate::window::Surroundings;
+
+/// How long servers may take to find a leader and follow it.
+const START_MAX: Duration = Duration::from_secs(120);
 
 /// A system to start, or servers that run.
 #[derive(Clone, Debug)]
@@ -25,9 +29,8 @@ pub(crate) struct Service {
     leader: Option<usize>,
     /// Of the servers, where they can be seen.
     processes: Option<ServerProcesses>,
+    /// Those that the harness has started.
     ensemble: Option<Ensemble>,
-    /// Where it is one process, whatever the ensembles' size.
-    alone: Option<Server>,
     etcd: bool,
 }
 
@@ -49,26 +52,33 @@ impl Subject {
     }
 
     /// Whether it is etcd, which has an API of its own.
-    pub(crate) const fn is_etcd(&self) -> bool {
-        matches!(self, Self::Own(System::Etcd { .. }))
+    pub(crate) fn is_etcd(&self) -> bool {
+        matches!(self, Self::Own(system) if system.is_etcd())
     }
 
     /// Whether it is one process, whatever the ensembles' size.
-    pub(crate) const fn is_one_process(&self) -> bool {
-        matches!(self, Self::Own(System::Floor))
+    pub(crate) fn is_one_process(&self) -> bool {
+        matches!(self, Self::Own(system) if system.is_floor())
     }
 
-    /// Starts an ensemble of `servers`, or takes what runs.
-    pub(crate) fn serve(&self, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Service> {
+    /// Starts an ensemble of `servers`, or takes what runs. `pids`: processes of the servers that run.
+    pub(crate) fn serve(
+        &self,
+        servers: usize,
+        work_dir: &Path,
+        port: Option<u16>,
+        pids: &[i32],
+    ) -> Result<Service> {
         match self {
-            Self::Own(system) if self.is_one_process() => Service::start_alone(system, work_dir, port),
             Self::Own(system) => Service::start(system, servers, work_dir, port),
             Self::Running(addresses) => Ok(Service {
-                leader: addresses.iter().position(|server| mode(*server).is_ok_and(|mode| mode == "leader")),
-                processes: ServerProcesses::listening_on(addresses),
+                leader: leader_of(addresses),
+                processes: match pids {
+                    [] => ServerProcesses::listening_on(addresses),
+                    pids => Some(ServerProcesses::of_pids(pids)?),
+                },
                 addresses: addresses.clone(),
                 ensemble: None,
-                alone: None,
                 etcd: false,
             }),
         }
@@ -76,21 +86,20 @@ impl Subject {
 }
 
 impl Service {
-    fn start(system: &System, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let mut ensemble = Ensemble::start(system, servers, work_dir, port)?;
-        let leader = ensemble.wait_for_leader().with_context(|| {
-            format!("{} did not start; outputs end with:\n{}", system.name(), ensemble.log_tails())
-        })?;
-        let (addresses, processes) = (ensemble.addresses(), Some(ensemble.processes()?));
-        let etcd = matches!(system, System::Etcd { .. });
-        Ok(Self { addresses, leader: Some(leader), processes, ensemble: Some(ensemble), alone: None, etcd })
-    }
-
-    fn start_alone(system: &System, work_dir: &Path, port: Option<u16>) -> Result<Self> {
-        let server = Server::start(system, work_dir, port)?;
-        let addresses = server.addresses().to_vec();
-        let processes = ServerProcesses::listening_on(&addresses);
-        Ok(Self { addresses, leader: Some(0), processes, ensemble: None, alone: Some(server), etcd: false })
+    /// Starts an ensemble of `servers`, or one server alone.
+    pub(crate) fn start(system: &System, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
+        let ensemble = system.ensemble(servers, work_dir, port)?;
+        ensemble.launch()?;
+        let leader =
+            ensemble.leader(START_MAX).with_context(|| format!("{} did not start", system.name()))?;
+        let (addresses, processes) = (ensemble.addresses(), Some(ServerProcesses::of(&ensemble)?));
+        Ok(Self {
+            addresses,
+            leader: Some(leader),
+            processes,
+            ensemble: Some(ensemble),
+            etcd: system.is_etcd(),
+        })
     }
 
     /// Whether it is etcd, which has an API of its own.
@@ -128,22 +137,28 @@ impl Service {
     }
 
     /// The servers, to be killed and started again.
-    pub(crate) fn ensemble(&mut self) -> Result<&mut Ensemble> {
-        self.ensemble.as_mut().context("servers that the harness did not start are not its to kill")
+    pub(crate) fn ensemble(&self) -> Result<&Ensemble> {
+        self.ensemble.as_ref().context("servers that the harness did not start are not its to kill")
+    }
+
+    /// Waits until one of the harness's servers leads and the others follow; which one leads.
+    pub(crate) fn wait_for_leader(&self) -> Result<usize> {
+        self.ensemble()?.leader(START_MAX)
     }
 
     /// After servers were started again: takes the new processes for its own, when one of them leads again.
     pub(crate) fn renew(&mut self) -> Result<()> {
-        let ensemble = self.ensemble()?;
-        let leader = ensemble.wait_for_leader()?;
-        let processes = ensemble.processes()?;
-        (self.leader, self.processes) = (Some(leader), Some(processes));
+        self.leader = Some(self.wait_for_leader()?);
+        self.processes = Some(ServerProcesses::of(self.ensemble()?)?);
         Ok(())
     }
 
     /// The ends of the servers' outputs, where they can be seen.
     pub(crate) fn log_tails(&self) -> Option<String> {
-        let alone = self.alone.as_ref().map(Server::log_tail);
-        alone.or_else(|| self.ensemble.as_ref().map(Ensemble::log_tails))
+        self.ensemble.as_ref().map(Ensemble::log_tails)
     }
+}
+
+fn leader_of(servers: &[SocketAddr]) -> Option<usize> {
+    servers.iter().position(|server| matches!(mode(*server).as_deref(), Some("leader" | "standalone")))
 }

@@ -27,12 +27,7 @@ impl Experiment for SessionStorm {
             x: Axis { label: "sessions", scale: Scale::Log },
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, ms", scale: Scale::Log } }],
             figures: vec![TIME, SERVER_CPU],
-            published: Vec::new(),
-            over_servers: false,
-            own_servers: false,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::chart::number;
 use super::published::Published;
-use super::record::{Curve, Record};
+use super::record::{Curve, ERROR, Record};
 
 /// Rows of cells under a header.
 #[derive(Clone, Debug)]
@@ -35,6 +35,38 @@ impl Table {
             title: format!("{figure}, {unit}"),
             header: header.collect(),
             rows: places.iter().map(row).collect(),
+        }
+    }
+
+    /// All figures of a record of one place: a row for each, a column for each curve, and for the ratio of the first two
+    /// systems.
+    pub(crate) fn of_figures(record: &Record) -> Self {
+        let mut figures: Vec<(&str, &str)> = Vec::new();
+        for sample in record.samples.iter().filter(|sample| sample.figure != ERROR) {
+            if !figures.iter().any(|(figure, _)| *figure == sample.figure) {
+                figures.push((&sample.figure, &sample.unit));
+            }
+        }
+        let columns_of: Vec<Vec<Column>> =
+            figures.iter().map(|(figure, _)| columns(record, figure, &[])).collect();
+        let mut names: Vec<&str> = Vec::new();
+        for column in columns_of.iter().flatten() {
+            if !names.contains(&column.name.as_str()) {
+                names.push(&column.name);
+            }
+        }
+        let row = |((figure, unit), columns): (&(&str, &str), &Vec<Column>)| {
+            let cell = |name: &&str| {
+                let cell = columns.iter().find(|column| column.name == **name);
+                cell.and_then(|column| column.cells.first())
+                    .map_or_else(|| "-".to_owned(), |(_, text)| text.clone())
+            };
+            [*figure, *unit].map(str::to_owned).into_iter().chain(names.iter().map(cell)).collect()
+        };
+        Self {
+            title: "All figures".to_owned(),
+            header: ["figure", "unit"].iter().chain(&names).map(|&name| name.to_owned()).collect(),
+            rows: figures.iter().zip(&columns_of).map(row).collect(),
         }
     }
 

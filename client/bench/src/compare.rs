@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ringkeeper_testkit::{Ensemble, Program, Seat, WorkFolder};
 
-use crate::server::Server;
 use crate::tally::Tally;
 use crate::{Compare, requests};
+
+/// How long the server may take to serve.
+const START_MAX: Duration = Duration::from_secs(20);
 
 /// Requests under way in the pipelined measurements.
 const PIPELINED: usize = 1000;
@@ -21,19 +25,35 @@ const REQUEST_CLIENTS: [(&str, &str); 3] = [
 ];
 
 pub(crate) fn run(options: &Compare) -> Result<()> {
-    let server = Server::of(options)?;
-    requests::prepare(&server.address)?;
+    let started = match &options.server {
+        Some(_) => None,
+        None => Some(start(options)?),
+    };
+    let server = options.server.clone().or_else(|| started.as_ref().map(Ensemble::connect_string));
+    let server = server.context("no server")?;
+    requests::prepare(&server)?;
     if !options.only_locks {
         for (work, title) in [("get", "getData of 1 KiB"), ("set", "setData of 1 KiB")] {
             for outstanding in [PIPELINED, 1] {
-                compare_requests(options, &server.address, work, title, outstanding)?;
+                compare_requests(options, &server, work, title, outstanding)?;
             }
         }
     }
     for clients in [1, CROWD] {
-        compare_locks(options, &server.address, clients)?;
+        compare_locks(options, &server, clients)?;
     }
     Ok(())
+}
+
+/// A server for the run, ended and removed when it is dropped.
+fn start(options: &Compare) -> Result<Ensemble> {
+    let binary = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => std::env::current_exe()?.with_file_name("ringkeeper"),
+    };
+    let work_dir = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let (program, folder) = (Program::ringkeeper(&binary, &[])?, WorkFolder::new("client-bench", &work_dir)?);
+    Ensemble::start(&program, Seat::on_own_addresses(1), "maxClientCnxns=0", folder, START_MAX)
 }
 
 fn compare_requests(

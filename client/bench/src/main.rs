@@ -8,7 +8,6 @@
 mod compare;
 mod locks;
 mod requests;
-mod server;
 mod tally;
 
 use std::path::PathBuf;
@@ -42,9 +41,6 @@ struct Compare {
     /// A running server instead, `host:port`
     #[arg(long, conflicts_with = "binary")]
     server: Option<String>,
-    /// The port of the server [default: any that is free]
-    #[arg(long)]
-    port: Option<u16>,
     /// Where the server's folder is made [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,

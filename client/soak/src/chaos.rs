@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use ringkeeper_client::{Client, Result, Wait, path};
+use ringkeeper_testkit::{Cut, Network, Place};
 
-use crate::network::{Cut, Network, Place};
 use crate::soak::Soak;
 use crate::{elections, locks};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(soak: &Soak, deadline: Instant, fault_every: Duration, seed: u
             (75..88, _) => push_out(soak, &mut rng),
             _ => end_session(soak, &mut rng),
         }
-        for server in soak.servers.servers().filter(|server| soak.servers.has_died(*server)) {
+        for server in soak.servers.servers().filter(|server| soak.servers.server(*server).ended().is_some()) {
             let logs = soak.servers.log_tails();
             soak.verdict.violation(format!("server {server} has ended by itself:\n{logs}"));
         }
@@ -42,7 +42,8 @@ fn victims(soak: &Soak, rng: &mut StdRng) -> Vec<usize> {
     let mut servers: Vec<_> = soak.servers.servers().collect();
     servers.shuffle(rng);
     if rng.random_bool(0.5)
-        && let Some(leader) = servers.iter().position(|server| soak.servers.leads(*server))
+        && let Some(leader) =
+            servers.iter().position(|server| soak.servers.server(*server).mode().as_deref() == Some("leader"))
     {
         servers.swap(0, leader);
     }
@@ -58,12 +59,12 @@ fn victims(soak: &Soak, rng: &mut StdRng) -> Vec<usize> {
 fn kill(soak: &Soak, rng: &mut StdRng) {
     let victims = victims(soak, rng);
     for server in &victims {
-        soak.servers.kill(*server);
+        soak.servers.server(*server).kill();
         soak.verdict.count("kill -9 of a server");
     }
     thread::sleep(Duration::from_millis(rng.random_range(0..2500)));
     for server in victims {
-        if let Err(error) = soak.servers.launch(server) {
+        if let Err(error) = soak.servers.server(server).launch() {
             soak.verdict.violation(format!("server {server} does not start again: {error}"));
         }
     }
@@ -72,12 +73,13 @@ fn kill(soak: &Soak, rng: &mut StdRng) {
 fn suspend(soak: &Soak, rng: &mut StdRng) {
     let victims = victims(soak, rng);
     for server in &victims {
-        soak.servers.suspend(*server);
+        // One that has ended by itself is found out below.
+        let _ = soak.servers.server(*server).pause();
         soak.verdict.count("suspensions of a server");
     }
     thread::sleep(outage(rng));
     for server in victims {
-        soak.servers.resume(server);
+        let _ = soak.servers.server(server).resume();
     }
 }
 

@@ -22,13 +22,10 @@ mod chaos;
 mod configurations;
 mod counters;
 mod elections;
-mod ensemble;
 mod fence;
 mod groups;
-mod interrupt;
 mod locks;
 mod meetings;
-mod network;
 mod queues;
 mod soak;
 mod verdict;
@@ -36,12 +33,20 @@ mod watches;
 mod worker;
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use ringkeeper_testkit::{Ensemble, Network, Program, Seat, WorkFolder, interrupt};
+
+/// How long servers may take to find a leader in the beginning.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// Short ticks: sessions of a few seconds, and a leader that is given up after as many.
+const SETTINGS: &str = "tickTime=1000\ninitLimit=10\nsyncLimit=4\nmaxClientCnxns=0\n\
+                        autopurge.purgeInterval=1\n4lw.commands.whitelist=*\n";
 
 /// Seventy clients with every recipe, every call and every kind of watch on an ensemble whose servers are killed
 /// and partitioned every few seconds.
@@ -93,27 +98,29 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> anyhow::Result<bool> {
     let program = match (&options.zookeeper, &options.binary) {
-        (Some(jars), _) => ensemble::Program::ZooKeeper(jars.clone()),
-        (None, Some(binary)) => ensemble::Program::Ringkeeper(binary.clone()),
+        (Some(jars), _) => Program::zookeeper(jars, &["-Xmx512m", "-XX:+UseSerialGC"])?,
+        (None, Some(binary)) => Program::ringkeeper(binary, &[])?,
         (None, None) => {
             let own = std::env::current_exe().context("where this program is")?;
-            ensemble::Program::Ringkeeper(own.with_file_name("ringkeeper"))
+            Program::ringkeeper(&own.with_file_name("ringkeeper"), &[])?
         }
     };
     let work_dir = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     interrupt::install()?;
     let count = usize::from(options.servers);
     if let Some((name, words)) = options.command.split_first() {
-        let servers = ensemble::Ensemble::start(&program, count, &work_dir, None)?;
+        let servers = start(&program, Seat::on_own_addresses(count), &work_dir)?;
         return run_command(name, words, &servers.connect_string());
     }
-    let network = network::Network::make(count);
+    let network = Network::make(count);
     if let Err(reason) = &network {
         eprintln!(
             "no partitions in this run, which goes on without: {reason:#}. They need root and iproute2"
         );
     }
-    let servers = ensemble::Ensemble::start(&program, count, &work_dir, network.ok())?;
+    let network = network.ok();
+    let seats = network.as_ref().map_or_else(|| Seat::on_own_addresses(count), Network::seats);
+    let servers = start(&program, seats, &work_dir)?.with_network(network);
     let plan = soak::Plan {
         duration: Duration::from_secs(options.seconds.unwrap_or(options.minutes * 60)),
         fault_every: Duration::from_millis(options.fault_every),
@@ -121,6 +128,11 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         seed: options.seed.unwrap_or_else(any_seed),
     };
     soak::run(servers, &plan)
+}
+
+/// Starts servers and waits until they serve.
+fn start(program: &Program, seats: Vec<Seat>, work_dir: &Path) -> anyhow::Result<Ensemble> {
+    Ensemble::start(program, seats, SETTINGS, WorkFolder::new("soak", work_dir)?, START_MAX)
 }
 
 /// Whether a command succeeds beside running servers.

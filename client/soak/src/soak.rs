@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringkeeper_client::{Client, Wait, path};
+use ringkeeper_testkit::{Ensemble, interrupt};
 
 use crate::board::Board;
 use crate::counters::Tally;
-use crate::ensemble::Ensemble;
 use crate::fence::Fence;
 use crate::queues::Ledger;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 use crate::{
-    barriers, calls, chaos, configurations, counters, elections, groups, interrupt, locks, meetings, queues,
-    watches,
+    barriers, calls, chaos, configurations, counters, elections, groups, locks, meetings, queues, watches,
 };
 
 /// How often the watchdog looks.
@@ -124,7 +123,7 @@ pub(crate) fn run(servers: Ensemble, plan: &Plan) -> Result<bool> {
         move || {
             chaos::run(&soak, deadline, plan.fault_every, plan.seed.wrapping_mul(31));
             // The workers are told to finish when everything runs again.
-            if let Err(error) = soak.servers.wait_until_all_serve(HEAL_MAX)
+            if let Err(error) = soak.servers.wait_until_serving(HEAL_MAX)
                 && interrupt::check().is_ok()
             {
                 soak.verdict.violation(error.to_string());
@@ -190,7 +189,7 @@ fn watch_over(soak: &Soak, plan: &Plan) -> bool {
 fn diagnosis(soak: &Soak) -> String {
     let mut text = format!("what everyone is doing:\n{}", soak.board.lines());
     for server in soak.servers.servers() {
-        let answer = soak.servers.ask(server, "srvr").unwrap_or_else(|error| error.to_string());
+        let answer = soak.servers.server(server).ask("srvr").unwrap_or_else(|error| error.to_string());
         let _ = writeln!(text, "server {server}:\n{answer}");
     }
     let described = async {

@@ -8,33 +8,22 @@
 
 pub(crate) mod proxy;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::time::Duration;
 
 use ringkeeper_client::{Builder, Client, CreateMode, Wait};
+use ringkeeper_testkit::{Ensemble, Program, Seat, WorkFolder, metric, ringkeeper_binary};
+
+/// How long a server may take to serve.
+const START_MAX: Duration = Duration::from_secs(60);
 
 /// The servers of one test, and a subtree of its own on them.
 pub(crate) struct Servers {
     addresses: String,
     root: String,
     /// Ours to stop.
-    _started: Option<Started>,
-}
-
-struct Started {
-    child: Child,
-    _data_dir: tempfile::TempDir,
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    _started: Option<Ensemble>,
 }
 
 /// Servers for a test; `None`, with a word on stderr, if there are none.
@@ -42,12 +31,8 @@ pub(crate) fn servers() -> Option<Servers> {
     let (addresses, started) = match std::env::var("RINGKEEPER_TEST_SERVERS") {
         Ok(addresses) => (addresses, None),
         Err(_) => {
-            let Some(binary) = binary() else {
-                eprintln!("skipped: set RINGKEEPER_TEST_SERVERS, or build the ringkeeper binary");
-                return None;
-            };
-            let (address, started) = start(&binary);
-            (address, Some(started))
+            let started = start(&ringkeeper_binary()?);
+            (started.connect_string(), Some(started))
         }
     };
     let root = format!("/client-test-{}", uuid::Uuid::new_v4().simple());
@@ -74,14 +59,7 @@ impl Servers {
 
     /// A number that `mntr` tells, summed over all servers; `None` if one does not tell it.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let of = |address: &str| {
-            let mut stream = TcpStream::connect(address).expect("the server is there");
-            stream.write_all(b"mntr").expect("asked");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("answered");
-            let value = |line: &str| line.strip_prefix(name)?.strip_prefix('\t')?.trim().parse::<f64>().ok();
-            answer.lines().find_map(value)
-        };
+        let of = |server: &str| metric(server.to_socket_addrs().ok()?.next()?, name);
         self.addresses.split(',').map(of).sum()
     }
 
@@ -101,27 +79,9 @@ impl Servers {
     }
 }
 
-fn binary() -> Option<PathBuf> {
-    if let Some(binary) = std::env::var_os("RINGKEEPER_BIN") {
-        return Some(binary.into());
-    }
-    // target/<profile>/deps/<test binary>
-    let test = std::env::current_exe().ok()?;
-    let binary = test.parent()?.parent()?.join("ringkeeper");
-    binary.is_file().then_some(binary)
-}
-
-fn start(binary: &std::path::Path) -> (String, Started) {
-    let data_dir = tempfile::tempdir().expect("a temporary directory");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-    let child = Command::new(binary)
-        .arg("server")
-        .arg("--data-dir")
-        .arg(data_dir.path())
-        .arg("--client-port")
-        .arg(port.to_string())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the server starts");
-    (format!("127.0.0.1:{port}"), Started { child, _data_dir: data_dir })
+fn start(binary: &Path) -> Ensemble {
+    let folder = WorkFolder::new("client-test", &std::env::temp_dir()).expect("a temporary folder");
+    let program = Program::ringkeeper(binary, &[]).expect("it is there");
+    let started = Ensemble::start(&program, Seat::on_own_addresses(1), "", folder, START_MAX);
+    started.expect("the server serves")
 }

@@ -2,8 +2,6 @@
 //! stands hostile ones.
 #![forbid(unsafe_code)]
 
-mod client;
-mod connection;
 mod crash;
 mod differential;
 mod hostile;

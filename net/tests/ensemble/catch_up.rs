@@ -13,7 +13,7 @@ const LONG: &str = "RINGKEEPER_LONG_TESTS";
 const OUTSTANDING: usize = 500;
 
 fn comes_back_after(txns: usize) {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let away = ensemble.others(ensemble.leader())[0];
     let mut client = ensemble.connect(ensemble.leader());
     (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
@@ -42,7 +42,7 @@ fn write(client: &mut Client, txns: usize) -> i64 {
             sent += 1;
         }
         let reply = client.reply().expect("a reply");
-        assert_eq!(reply.error, 0);
+        assert_eq!(reply.err, 0);
         zxid = reply.zxid;
     }
     zxid
@@ -132,7 +132,7 @@ fn a_follower_killed_while_a_snapshot_comes_in_is_sent_it_anew() {
 #[test]
 fn a_follower_whose_transfer_broke_off_is_sent_the_rest() {
     // 8 MB at 2 MiB/s: time enough for a part of it, and for it to break off.
-    let mut ensemble = Ensemble::start_with(&format!("{SMALL}\nringkeeper.snapshotKbPerSecond=2048"));
+    let ensemble = Ensemble::start_with(&format!("{SMALL}\nringkeeper.snapshotKbPerSecond=2048"));
     let leader = ensemble.leader();
     let away = ensemble.others(leader)[0];
     let mut client = ensemble.connect(leader);
@@ -157,7 +157,7 @@ fn a_follower_whose_transfer_broke_off_is_sent_the_rest() {
 
 #[test]
 fn a_leader_killed_while_it_sends_a_snapshot_leaves_the_sending_to_the_next() {
-    let mut ensemble = Ensemble::start_with(SMALL);
+    let ensemble = Ensemble::start_with(SMALL);
     let leader = ensemble.leader();
     let away = ensemble.others(leader)[0];
     let mut client = ensemble.connect(leader);

@@ -91,7 +91,7 @@ fn write(client: &mut Client, txns: usize, outstanding: usize) -> i64 {
             sent += 1;
         }
         let reply = client.reply().expect("a reply");
-        assert_eq!(reply.error, 0);
+        assert_eq!(reply.err, 0);
         zxid = reply.zxid;
     }
     zxid
@@ -126,7 +126,7 @@ fn count(ensemble: &Ensemble, server: usize, texts: &[&str]) -> usize {
 
 #[test]
 fn a_flipped_bit_in_any_block_of_a_stopped_server_is_repaired_when_it_starts() {
-    let mut ensemble = Ensemble::start_with(SMALL);
+    let ensemble = Ensemble::start_with(SMALL);
     prepare(&ensemble);
     let kinds = ["log.", "snapshot.0", "meta"];
     let all = blocks(&ensemble.data(0), &kinds).len();
@@ -191,7 +191,7 @@ fn tool(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 /// say that the folder is a member's. A and C are a quorum, and must not go on without what only B has now.
 #[test]
 fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_without_what_was_cut() {
-    let mut ensemble = Ensemble::start_with("preAllocSize=64");
+    let ensemble = Ensemble::start_with("preAllocSize=64");
     let mut client = ensemble.connect(ensemble.leader());
     (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
     let absent = ensemble.others(ensemble.leader())[0];
@@ -219,7 +219,7 @@ fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_wit
             .then_some(())
     });
     for _ in 0..30 {
-        assert_eq!([damaged, absent].map(|server| ensemble.mode(server)), [None, None]);
+        assert_eq!([damaged, absent].map(|server| ensemble.server(server).mode()), [None, None]);
         std::thread::sleep(Duration::from_millis(100));
     }
     ensemble.run(whole);
@@ -235,7 +235,7 @@ fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_wit
 
 #[test]
 fn a_member_whose_log_is_gone_has_it_from_the_others_and_keeps_what_is_left_aside() {
-    let mut ensemble = Ensemble::start_with(SMALL);
+    let ensemble = Ensemble::start_with(SMALL);
     prepare(&ensemble);
     for server in ensemble.servers() {
         ensemble.stop(server);
@@ -258,7 +258,7 @@ const SCRUBBED: &str =
     "snapCount=2000\npreAllocSize=64\nringkeeper.scrubIntervalSeconds=1\nringkeeper.scrubKbPerSecond=65536";
 
 fn metric(ensemble: &Ensemble, server: usize, name: &str) -> Option<f64> {
-    let answer = ensemble.ask(server, "mntr").ok()?;
+    let answer = ensemble.server(server).ask("mntr").ok()?;
     let value = answer.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")).map(str::to_owned));
     value?.trim().parse().ok()
 }
@@ -274,7 +274,7 @@ fn wait_for_a_sound_pass(ensemble: &Ensemble, server: usize) {
 
 #[test]
 fn a_flipped_bit_in_the_files_of_a_running_server_is_found_by_the_scrub_and_repaired() {
-    let mut ensemble = Ensemble::start_with(SCRUBBED);
+    let ensemble = Ensemble::start_with(SCRUBBED);
     prepare(&ensemble);
     let mut client = ensemble.connect(ensemble.leader());
     for (round, kind) in ["log.", "snapshot.0", "log.", "snapshot.0", "log.", "log."].into_iter().enumerate()

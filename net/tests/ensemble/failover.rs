@@ -11,7 +11,7 @@ use crate::support::{Client, wait_for};
 
 #[test]
 fn a_killed_leader_is_replaced_and_every_acknowledged_write_is_kept() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let load = Load::start(&ensemble, &ensemble.addresses());
     for _ in 0..3 {
         load.wait_for_writes(100);
@@ -26,7 +26,7 @@ fn a_killed_leader_is_replaced_and_every_acknowledged_write_is_kept() {
 
 #[test]
 fn no_client_of_another_server_notices_that_a_follower_is_killed() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let follower = ensemble.others(ensemble.leader())[0];
     let others: Vec<_> =
         ensemble.others(follower).into_iter().map(|server| ensemble.address(server)).collect();
@@ -62,7 +62,7 @@ fn a_follower_that_stands_still_for_a_moment_keeps_its_leader_and_its_clients() 
 
 #[test]
 fn all_killed_at_once_come_back_with_every_acknowledged_write_and_the_ephemerals_of_live_sessions() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let mut owner = ensemble.connect(1);
     owner.create("/alive", b"", CreateMode::Ephemeral);
     let load = Load::start(&ensemble, &ensemble.addresses());
@@ -76,7 +76,7 @@ fn all_killed_at_once_come_back_with_every_acknowledged_write_and_the_ephemerals
     let acknowledged = load.stop();
     assert!(ensemble.connect(2).exists("/alive", false), "its session has not expired");
     let mut owner =
-        Client::resume(ensemble.address(0), SESSION_MS, owner.credentials).expect("the session lives");
+        Client::resume(ensemble.address(0), SESSION_MS, owner.session).expect("the session lives");
     owner.delete("/alive");
     assert_nothing_lost(&ensemble, &acknowledged);
 }
@@ -101,7 +101,7 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
     let late = client.reply();
     assert!(late.is_err(), "the old leader answered {late:?}");
     ensemble.leader();
-    assert_eq!(ensemble.mode(old).as_deref(), Some("follower"));
+    assert_eq!(ensemble.server(old).mode().as_deref(), Some("follower"));
     let mut client = ensemble.connect(old);
     client.sync();
     assert!(client.exists("/meanwhile", false));
@@ -112,14 +112,14 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
 
 #[test]
 fn without_a_quorum_nothing_is_acknowledged_and_nothing_is_lost() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let load = Load::start(&ensemble, &ensemble.addresses());
     load.wait_for_writes(100);
     let left = ensemble.leader();
     let others = ensemble.others(left);
     others.iter().for_each(|&server| ensemble.kill(server));
     wait_for("the last server to give up", || {
-        let answer = ensemble.ask(left, "srvr").ok()?;
+        let answer = ensemble.server(left).ask("srvr").ok()?;
         answer.contains("not currently serving requests").then_some(())
     });
     let before = load.acknowledged();

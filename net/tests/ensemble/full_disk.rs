@@ -13,7 +13,7 @@ const SMALL: &str = "snapCount=2000\npreAllocSize=64";
 
 /// Three servers, each with a file system of its own. They have to be dropped after it.
 fn start() -> Option<(Vec<SmallDisk>, Ensemble)> {
-    let mut ensemble = Ensemble::prepare(3, SMALL);
+    let ensemble = Ensemble::prepare(3, SMALL);
     let mut disks = Vec::new();
     for server in ensemble.servers() {
         let id = fs::read(ensemble.data(server).join("myid")).expect("read");
@@ -26,7 +26,7 @@ fn start() -> Option<(Vec<SmallDisk>, Ensemble)> {
 }
 
 fn is_full(ensemble: &Ensemble, server: usize) -> bool {
-    ensemble.ask(server, "mntr").is_ok_and(|said| said.contains("zk_disk_full\t1"))
+    ensemble.server(server).ask("mntr").is_ok_and(|said| said.contains("zk_disk_full\t1"))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_leader_with_a_full_disk_makes_way_for_one_that_has_room() {
     load.wait_for_writes(100);
     disks[full].fill();
     wait_for("another leader", || {
-        others.iter().any(|&other| ensemble.mode(other).as_deref() == Some("leader")).then_some(())
+        others.iter().any(|&other| ensemble.server(other).mode().as_deref() == Some("leader")).then_some(())
     });
     load.wait_for_writes(300);
     assert!(ensemble.count_in_log(full, "the disk is full, and a quorum of others has room") > 0);
@@ -78,11 +78,11 @@ fn without_room_anywhere_writes_are_refused_reads_go_on_and_room_is_all_that_it_
     let full = wait_for("a refusal", || {
         let full = ensemble.servers().find(|&server| is_full(&ensemble, server))?;
         let Ok(reply) = clients[full].try_call(&write) else {
-            let known = Some(clients[full].credentials);
+            let known = Some(clients[full].session);
             clients[full] = Client::try_attach(ensemble.address(full), SESSION_MS, known, 0).ok()??;
             return None;
         };
-        (reply.error == ErrorCode::NotReadOnly.to_wire()).then_some(full)
+        (reply.err == ErrorCode::NotReadOnly.to_wire()).then_some(full)
     });
     assert!(clients[full].exists("/load", false), "reads go on");
     disks.iter().for_each(SmallDisk::make_room);

@@ -44,7 +44,7 @@ fn introduce(address: SocketAddr, from: u64, to: u64) -> TcpStream {
 
 /// Two of three servers run, so that nobody else is server 3.
 fn two_of_three() -> Ensemble {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     ensemble.kill(2);
     ensemble.leader();
     ensemble
@@ -111,7 +111,7 @@ fn garbage_and_oversize_frames_of_an_introduced_peer_end_its_connection_alone() 
 
 #[test]
 fn a_flood_of_strangers_does_not_keep_a_peer_out() {
-    let mut ensemble = two_of_three();
+    let ensemble = two_of_three();
     let strangers: Vec<_> = (0..200).map(|_| connect(ensemble.quorum_address(0))).collect();
     ensemble.run(2);
     ensemble.leader();
@@ -121,7 +121,7 @@ fn a_flood_of_strangers_does_not_keep_a_peer_out() {
 
 #[test]
 fn a_server_with_another_secret_is_kept_out_and_told_why() {
-    let mut ensemble = Ensemble::prepare(3, "");
+    let ensemble = Ensemble::prepare(3, "");
     let secret = ensemble.file("secret", "what all servers know");
     for server in ensemble.servers() {
         ensemble.configure(server, &format!("ringkeeper.peerSecretFile={}", secret.display()));
@@ -132,8 +132,8 @@ fn a_server_with_another_secret_is_kept_out_and_told_why() {
     let wrong = ensemble.file("wrong", "what nobody knows");
     ensemble.reconfigure(2, &secret.display().to_string(), &wrong.display().to_string());
     ensemble.run(2);
-    wait_for("the refusal", || ensemble.log(2).contains("do not share a secret").then_some(()));
+    wait_for("the refusal", || ensemble.server(2).log().contains("do not share a secret").then_some(()));
     ensemble.leader_among(&[0, 1]);
-    assert_eq!(ensemble.mode(2), None);
+    assert_eq!(ensemble.server(2).mode(), None);
     assert_serves(&ensemble);
 }

@@ -1,17 +1,17 @@
 //! Clients that write all the time, go from server to server when they have to, and remember what was acknowledged.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
+use ringkeeper_testkit::OPEN_ACL;
 use ringkeeper_wire::{CreateMode, CreateRequest, ErrorCode, Request};
 
 use crate::cluster::{Ensemble, SESSION_MS};
-use crate::support::{Client, anybody, wait_for};
+use crate::support::{Client, wait_for};
 
 const WRITERS: usize = 3;
 
@@ -90,8 +90,7 @@ impl Shared {
         }
     }
 
-    fn write_on(&self, mut client: Client, writer: usize, number: &mut u64) -> io::Result<()> {
-        let acl = anybody();
+    fn write_on(&self, mut client: Client, writer: usize, number: &mut u64) -> anyhow::Result<()> {
         while !self.stop.load(Ordering::SeqCst) {
             // Never the same name again: whether an unanswered write was done stays open.
             *number += 1;
@@ -99,16 +98,16 @@ impl Shared {
             let create = CreateRequest {
                 path: format!("/load/{name}").into(),
                 data: Some(&[b'x'; 2000]),
-                acl: Some(acl[..].into()),
+                acl: Some(OPEN_ACL.as_slice().into()),
                 flags: CreateMode::Persistent.to_wire(),
             };
             let reply = client.try_call(&Request::Create(create))?;
-            if reply.error == ErrorCode::NotReadOnly.to_wire() {
+            if reply.err == ErrorCode::NotReadOnly.to_wire() {
                 // Its disk is full: on to another.
                 sleep(Duration::from_millis(5));
                 return Ok(());
             }
-            assert_eq!(reply.error, ErrorCode::Ok.to_wire(), "create {name}");
+            assert_eq!(reply.err, ErrorCode::Ok.to_wire(), "create {name}");
             self.acknowledged.lock().expect("no writer failed").insert(name);
         }
         Ok(())

@@ -28,7 +28,7 @@ fn writes_of_one_client_are_pipelined_through_a_follower_in_order() {
         .collect();
     let answered: Vec<_> = sent.iter().map(|_| client.reply().expect("a reply")).collect();
     assert_eq!(answered.iter().map(|reply| reply.xid).collect::<Vec<_>>(), sent);
-    assert!(answered.iter().all(|reply| reply.error == 0));
+    assert!(answered.iter().all(|reply| reply.err == 0));
     assert!(answered.is_sorted_by_key(|reply| reply.zxid), "zxids never go back");
 }
 
@@ -37,7 +37,7 @@ fn every_server_shows_the_ensemble_in_zookeeper_config() {
     let ensemble = Ensemble::start();
     let mut expected = String::new();
     for server in ensemble.servers() {
-        expected += &format!("server.{}={}:26388:participant\n", server + 1, ensemble.quorum_address(server));
+        expected += &format!("server.{}={}:3888:participant\n", server + 1, ensemble.quorum_address(server));
     }
     expected += "version=0";
     for server in ensemble.servers() {
@@ -53,10 +53,10 @@ fn every_server_tells_what_it_is() {
     let ensemble = Ensemble::start();
     let leader = ensemble.leader();
     for server in ensemble.servers() {
-        let mntr = ensemble.ask(server, "mntr").expect("an answer");
+        let mntr = ensemble.server(server).ask("mntr").expect("an answer");
         let state = if server == leader { "leader" } else { "follower" };
         assert!(mntr.contains(&format!("zk_server_state\t{state}\n")), "{mntr}");
         assert_eq!(mntr.contains("zk_synced_followers\t2\n"), server == leader, "{mntr}");
-        assert_eq!(ensemble.ask(server, "isro").expect("an answer"), "rw");
+        assert_eq!(ensemble.server(server).ask("isro").expect("an answer"), "rw");
     }
 }

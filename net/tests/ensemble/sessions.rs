@@ -12,7 +12,7 @@ fn a_session_moves_to_another_server_with_its_ephemerals_and_its_old_connection_
     old.create("/mine", b"", CreateMode::Ephemeral);
     for to in [1, 2, 0] {
         let mut new =
-            Client::resume(ensemble.address(to), SESSION_MS, old.credentials).expect("the session lives");
+            Client::resume(ensemble.address(to), SESSION_MS, old.session).expect("the session lives");
         assert!(is_closed(old.stream()), "the session is elsewhere");
         new.sync();
         assert!(new.exists("/mine", false));
@@ -27,15 +27,15 @@ fn a_session_moves_to_another_server_with_its_ephemerals_and_its_old_connection_
 
 #[test]
 fn a_session_survives_its_server_and_the_leader() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let leader = ensemble.leader();
     let mut client = ensemble.connect(leader);
     client.create("/mine", b"", CreateMode::Ephemeral);
     ensemble.kill(leader);
     let others = ensemble.others(leader);
     ensemble.leader_among(&others);
-    let mut client = Client::resume(ensemble.address(others[0]), SESSION_MS, client.credentials)
-        .expect("the session lives");
+    let mut client =
+        Client::resume(ensemble.address(others[0]), SESSION_MS, client.session).expect("the session lives");
     client.sync();
     assert!(client.exists("/mine", false));
     client.set("/mine", b"still mine");
@@ -54,7 +54,7 @@ fn a_session_that_nobody_hears_of_expires_on_all_servers() {
             (!witness.exists("/silent", false)).then_some(())
         });
     }
-    let back = Client::try_attach(ensemble.address(1), 500, Some(silent.credentials), 0).expect("an answer");
+    let back = Client::try_attach(ensemble.address(1), 500, Some(silent.session), 0).expect("an answer");
     assert!(back.is_none(), "the session has expired");
     assert!(is_closed(silent.stream()));
 }
@@ -81,24 +81,24 @@ fn a_client_that_has_seen_more_than_a_server_is_sent_away() {
     let client = ensemble.connect(0);
     for server in ensemble.servers() {
         let refused =
-            Client::try_attach(ensemble.address(server), SESSION_MS, Some(client.credentials), i64::MAX);
+            Client::try_attach(ensemble.address(server), SESSION_MS, Some(client.session), i64::MAX);
         assert!(refused.is_err(), "server {} knows less", server + 1);
     }
     let seen =
-        Client::try_attach(ensemble.address(1), SESSION_MS, Some(client.credentials), 1).expect("an answer");
+        Client::try_attach(ensemble.address(1), SESSION_MS, Some(client.session), 1).expect("an answer");
     assert!(seen.is_some(), "the session goes on where its client can see on");
 }
 
 #[test]
 fn a_server_that_loses_its_leader_closes_its_clients_and_keeps_their_sessions() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     let leader = ensemble.leader();
     let follower = ensemble.others(leader)[0];
     let mut client = ensemble.connect(follower);
     ensemble.kill(leader);
     assert!(is_closed(client.stream()));
     let back = wait_for("a new leader", || {
-        Client::try_attach(ensemble.address(follower), SESSION_MS, Some(client.credentials), 0).ok()
+        Client::try_attach(ensemble.address(follower), SESSION_MS, Some(client.session), 0).ok()
     });
     assert!(back.is_some(), "the session lives");
 }

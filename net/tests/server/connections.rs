@@ -3,14 +3,12 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use ringkeeper_wire::{
-    CreateMode, ErrorCode, PASSWORD_LEN, PathWatchRequest, Record, Request, RequestHeader, SessionId, Xid,
-};
+use ringkeeper_testkit::connect_frame;
+use ringkeeper_wire::{CreateMode, ErrorCode, PathWatchRequest, Record, Request, RequestHeader, Xid};
 
-use crate::support::{Client, Credentials, Server, is_closed, request_frame};
+use crate::support::{Client, Server, Session, is_closed, request_frame};
 
 const TIMEOUT_MS: i32 = 40_000;
-const NOBODY: Credentials = Credentials { session: SessionId(0), password: [0; PASSWORD_LEN] };
 
 /// The longest frame that a server with defaults takes, bytes.
 const FRAME_LEN_MAX: usize = 0xf_ffff;
@@ -36,7 +34,7 @@ fn a_client_that_does_not_read_costs_no_memory_and_gets_every_reply_in_the_end()
 
     for xid in xids {
         let reply = lazy.reply().expect("a reply");
-        assert_eq!((reply.xid, reply.error), (xid, ErrorCode::Ok.to_wire()));
+        assert_eq!((reply.xid, reply.err), (xid, ErrorCode::Ok.to_wire()));
         assert!(reply.body.len() > data.len());
     }
     assert_eq!(server.metric("zk_output_queue_bytes"), 0.0);
@@ -46,7 +44,7 @@ fn a_client_that_does_not_read_costs_no_memory_and_gets_every_reply_in_the_end()
 fn half_a_frame_holds_up_nobody_but_its_sender() {
     let server = Server::start();
     let mut other = Client::connect(server.address(), TIMEOUT_MS);
-    let frame = Client::connect_frame(TIMEOUT_MS, NOBODY);
+    let frame = connect_frame(&Session::default().connect_request(TIMEOUT_MS, 0));
     let (first, second) = frame.split_at(frame.len() / 2);
     let mut slow = TcpStream::connect(server.address()).expect("connected");
     slow.write_all(first).expect("sent");
@@ -60,7 +58,7 @@ fn half_a_frame_holds_up_nobody_but_its_sender() {
         slow.stream().write_all(&[*byte]).expect("sent");
         assert!(other.exists("/a", false));
     }
-    assert_eq!(slow.reply().expect("a reply").error, ErrorCode::Ok.to_wire());
+    assert_eq!(slow.reply().expect("a reply").err, ErrorCode::Ok.to_wire());
 }
 
 #[test]
@@ -69,7 +67,9 @@ fn clients_that_vanish_in_the_middle_of_a_frame_leave_nothing_behind() {
     let mut other = Client::connect(server.address(), TIMEOUT_MS);
     for cut in [1, 3, 4, 5, 20, 44] {
         let mut stream = TcpStream::connect(server.address()).expect("connected");
-        stream.write_all(&Client::connect_frame(TIMEOUT_MS, NOBODY)[..cut]).expect("sent");
+        stream
+            .write_all(&connect_frame(&Session::default().connect_request(TIMEOUT_MS, 0))[..cut])
+            .expect("sent");
         drop(stream);
         assert!(other.exists("/", false));
     }
@@ -113,7 +113,7 @@ fn an_unknown_opcode_is_answered_with_unimplemented_and_closed() {
     RequestHeader { xid: Xid(5), op: 9999 }.encode(&mut frame);
     client.stream().write_all(&frame).expect("sent");
     let reply = client.reply().expect("a reply");
-    assert_eq!((reply.xid, reply.error), (Xid(5), ErrorCode::Unimplemented.to_wire()));
+    assert_eq!((reply.xid, reply.err), (Xid(5), ErrorCode::Unimplemented.to_wire()));
     assert!(is_closed(client.stream()));
 }
 

@@ -15,14 +15,14 @@ fn create_until(client: &mut Client, sent: usize, enough: usize) -> Vec<String> 
         paths.iter().map(|path| client.send_create(path, b"data", CreateMode::Persistent)).collect();
     for &xid in &xids[..enough] {
         let reply = client.reply().expect("a reply");
-        assert_eq!((reply.xid, reply.error), (xid, ErrorCode::Ok.to_wire()));
+        assert_eq!((reply.xid, reply.err), (xid, ErrorCode::Ok.to_wire()));
     }
     paths[..enough].to_vec()
 }
 
 #[test]
 fn acknowledged_writes_survive_kill_9() {
-    let mut server = Server::start();
+    let server = Server::start();
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     client.create("/n", b"", CreateMode::Persistent);
     let acknowledged = create_until(&mut client, 2000, 700);
@@ -47,8 +47,8 @@ fn a_live_session_resumes_after_kill_9_and_finds_its_ephemerals() {
     for _ in 0..2 {
         server.kill();
         server = server.restart();
-        let resumed = Client::resume(server.address(), TIMEOUT_MS, client.credentials).expect("still alive");
-        assert_eq!(resumed.credentials, client.credentials);
+        let resumed = Client::resume(server.address(), TIMEOUT_MS, client.session).expect("still alive");
+        assert_eq!(resumed.session, client.session);
         client = resumed;
         assert_eq!((client.exists("/mine", false), client.exists("/theirs", false)), (true, false));
     }
@@ -61,7 +61,7 @@ fn a_live_session_resumes_after_kill_9_and_finds_its_ephemerals() {
 fn a_session_is_resumed_with_its_password_alone() {
     let server = Server::start();
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
-    let mut wrong = client.credentials;
+    let mut wrong = client.session;
     wrong.password[0] ^= 1;
     assert!(Client::resume(server.address(), TIMEOUT_MS, wrong).is_none());
     assert!(client.exists("/", false), "the session itself goes on");
@@ -69,7 +69,7 @@ fn a_session_is_resumed_with_its_password_alone() {
 
 #[test]
 fn sigterm_ends_with_exit_code_0_and_keeps_what_was_acknowledged() {
-    let mut server = Server::start();
+    let server = Server::start();
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     client.create("/n", b"", CreateMode::Persistent);
     let acknowledged = create_until(&mut client, 300, 300);
@@ -82,7 +82,7 @@ fn sigterm_ends_with_exit_code_0_and_keeps_what_was_acknowledged() {
 
 #[test]
 fn a_stopping_server_closes_its_connections_and_its_port() {
-    let mut server = Server::start();
+    let server = Server::start();
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(server.address(), TIMEOUT_MS)).collect();
     server.terminate();
     assert!(clients.iter_mut().all(|client| is_closed(client.stream())));
@@ -93,7 +93,7 @@ fn a_stopping_server_closes_its_connections_and_its_port() {
 
 #[test]
 fn a_stopping_server_acknowledges_nothing_that_it_has_not_written() {
-    let mut server = Server::start();
+    let server = Server::start();
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     client.create("/n", b"", CreateMode::Persistent);
     create_until(&mut client, 2000, 100);
@@ -101,7 +101,7 @@ fn a_stopping_server_acknowledges_nothing_that_it_has_not_written() {
     // Whatever still comes is an acknowledgement; the rest is the end of the connection.
     let mut acknowledged = 100;
     while let Ok(reply) = client.reply() {
-        assert_eq!(reply.error, ErrorCode::Ok.to_wire());
+        assert_eq!(reply.err, ErrorCode::Ok.to_wire());
         acknowledged += 1;
     }
     client.stream().set_read_timeout(Some(PATIENCE)).expect("a timeout");

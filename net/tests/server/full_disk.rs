@@ -43,7 +43,7 @@ fn write_until_full(server: &Server, client: &mut Client) -> (u64, u64) {
         if full {
             return (sent, acknowledged);
         }
-        assert_eq!(client.reply().expect("a reply").error, 0);
+        assert_eq!(client.reply().expect("a reply").err, 0);
         acknowledged = sent;
     }
 }
@@ -52,7 +52,7 @@ fn write_until_full(server: &Server, client: &mut Client) -> (u64, u64) {
 fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(disk) = SmallDisk::mount(folder.path()) else { return };
-    let mut server = start(&disk.path().join("data"));
+    let server = start(&disk.path().join("data"));
     let mut writer = Client::connect(server.address(), TIMEOUT_MS);
     let mut other = Client::connect(server.address(), TIMEOUT_MS);
     writer.create("/n", b"", CreateMode::Persistent);
@@ -61,12 +61,12 @@ fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
     assert_eq!(sent, acknowledged + 1, "one is on its way");
     let refused =
         other.call(&Request::SetData(SetDataRequest { path: "/n".into(), data: Some(b"x"), version: -1 }));
-    assert_eq!(refused.error, ErrorCode::NotReadOnly.to_wire());
+    assert_eq!(refused.err, ErrorCode::NotReadOnly.to_wire());
     assert_eq!(other.get("/n", false), Some(if acknowledged == 0 { Vec::new() } else { set(acknowledged) }));
     assert!(server.log().contains("the disk is full"), "{}", server.log());
 
     disk.make_room();
-    assert_eq!(writer.reply().expect("a reply").error, 0, "what was on its way arrives");
+    assert_eq!(writer.reply().expect("a reply").err, 0, "what was on its way arrives");
     wait_for("writes", || (server.metric("zk_disk_full") == 0.0).then_some(()));
     other.create("/after", b"", CreateMode::Persistent);
     server.kill();
@@ -80,7 +80,7 @@ fn a_full_disk_refuses_writes_keeps_reads_and_goes_on_when_there_is_room() {
 fn a_server_with_a_full_disk_stops_cleanly_and_has_what_it_acknowledged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(disk) = SmallDisk::mount(folder.path()) else { return };
-    let mut server = start(&disk.path().join("data"));
+    let server = start(&disk.path().join("data"));
     let mut writer = Client::connect(server.address(), TIMEOUT_MS);
     writer.create("/n", b"", CreateMode::Persistent);
     disk.fill();

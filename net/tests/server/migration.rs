@@ -9,7 +9,7 @@ use ringkeeper_apache::{Folder, Loaded, load, session_password};
 use ringkeeper_wire::{CreateMode, ErrorCode, PathRequest, Request, SessionId};
 use tempfile::TempDir;
 
-use crate::support::{Client, Credentials, Server};
+use crate::support::{Client, Server, Session};
 
 const TIMEOUT_MS: i32 = 30_000;
 
@@ -73,10 +73,10 @@ fn loaded(folder: &Path) -> Loaded {
     load(&Folder::open(folder, None).expect("a data folder")).expect("sound")
 }
 
-fn credentials(loaded: &Loaded, session: i64) -> Credentials {
+fn credentials(loaded: &Loaded, session: i64) -> Session {
     assert!(loaded.sessions.contains_key(&session));
     let session = SessionId(session);
-    Credentials { session, password: session_password(session) }
+    Session { id: session, password: session_password(session) }
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn an_imported_folder_is_served_and_its_sessions_go_on() {
     let path = client.create("/queue/item-", b"", CreateMode::PersistentSequential);
     assert_eq!(path, "/queue/item-0000000010");
     let reply = client.call(&Request::GetAcl(PathRequest { path: "/secret".into() }));
-    assert_eq!(reply.error, ErrorCode::NoAuth.to_wire(), "its ACL came along");
+    assert_eq!(reply.err, ErrorCode::NoAuth.to_wire(), "its ACL came along");
     assert!(reply.zxid > source.zxid);
     client.close();
     let mut other = Client::connect(server.address(), TIMEOUT_MS);
@@ -113,7 +113,7 @@ fn logs_may_have_folders_of_their_own_on_both_sides() {
     let from = ["import", "--from", "apache", "--from-log", "apache-log"];
     apache.run_ok(&[&from[..], &["--to", "new", "--to-log", "new-log", "--myid", "1"]].concat());
     let folders = [apache.text("new"), apache.text("new-log")];
-    let mut server = Server::start_with(&["--data-dir", &folders[0], "--data-log-dir", &folders[1]]);
+    let server = Server::start_with(&["--data-dir", &folders[0], "--data-log-dir", &folders[1]]);
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     assert!(client.exists("/app/last", false));
     server.kill();
@@ -127,11 +127,11 @@ fn logs_may_have_folders_of_their_own_on_both_sides() {
 fn an_exported_folder_has_everything_that_the_server_had() {
     let apache = Apache::unpack();
     apache.run_ok(&["import", "--from", "apache", "--to", "new"]);
-    let mut server = Server::start_with(&["--data-dir", &apache.text("new")]);
+    let server = Server::start_with(&["--data-dir", &apache.text("new")]);
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     client.create("/ours", b"made here", CreateMode::Persistent);
     client.create("/ours/mine", b"", CreateMode::Ephemeral);
-    let session = client.credentials.session.0;
+    let session = client.session.id.0;
     apache.refuses(&["export", "--zookeeper", "--from", "new", "--to", "back"], "in use by another server");
     server.kill();
     apache.run_ok(&["export", "--zookeeper", "--from", "new", "--to", "back"]);

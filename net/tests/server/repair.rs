@@ -123,7 +123,7 @@ fn a_damaged_log_is_refused_by_its_place_and_the_command_that_is_named_repairs_i
     assert_eq!(fs::read(&aside).expect("set aside"), damaged);
     assert_eq!(says(&folder, "ringkeeper log verify").0, 0);
 
-    let mut server = server.restart();
+    let server = server.restart();
     let expected: Vec<_> = (0..25).map(|number| format!("{number:03}")).collect();
     assert_eq!(children(&server), expected, "everything before the damage");
     Client::connect(server.address(), TIMEOUT_MS).create("/n/new", b"", CreateMode::Persistent);
@@ -337,7 +337,7 @@ fn a_running_server_takes_a_snapshot_by_command() {
 
 #[test]
 fn a_snapshot_is_listed_checked_inspected_and_exported() {
-    let mut server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=20"]);
+    let server = Server::start_with(&[SMALL[0], SMALL[1], "-o", "snapCount=20"]);
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     client.create("/mine", &[0xff, 0xfe], CreateMode::Ephemeral);
     fill(&server, 30);

@@ -27,7 +27,7 @@ fn an_expired_session_loses_its_ephemerals_and_watchers_are_told() {
     }
     assert_eq!(watcher.children("/group", false), Vec::<String>::new());
     assert!(is_closed(silent.stream()));
-    assert!(Client::resume(server.address(), SHORT_MS, silent.credentials).is_none(), "the session is gone");
+    assert!(Client::resume(server.address(), SHORT_MS, silent.session).is_none(), "the session is gone");
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn a_session_that_comes_back_on_another_connection_evicts_the_first() {
         let server = Server::start_with(&["--shards", shards]);
         let mut first = Client::connect(server.address(), 30_000);
         first.create("/mine", b"", CreateMode::Ephemeral);
-        let mut second = Client::resume(server.address(), 30_000, first.credentials).expect("still alive");
-        assert_eq!(second.credentials, first.credentials);
+        let mut second = Client::resume(server.address(), 30_000, first.session).expect("still alive");
+        assert_eq!(second.session, first.session);
         assert!(is_closed(first.stream()));
         assert!(second.exists("/mine", false));
         second.set("/mine", b"still mine");

@@ -71,7 +71,7 @@ fn writes_of_many_connections_have_one_order_and_each_its_own() {
         let mut last = 0;
         for _ in 0..WRITES {
             let reply = client.reply().expect("a reply");
-            assert_eq!(reply.error, ErrorCode::Ok.to_wire());
+            assert_eq!(reply.err, ErrorCode::Ok.to_wire());
             assert!(reply.zxid > last, "{} after {last}", reply.zxid);
             last = reply.zxid;
             zxids.push(Zxid::from_wire(reply.zxid));

@@ -58,7 +58,7 @@ fn a_znode_is_created_read_changed_and_deleted() {
 
 #[test]
 fn exit_codes_tell_a_refusal_from_wrong_usage_and_from_no_connection() {
-    let mut server = Server::start();
+    let server = Server::start();
     let (code, text) = failure(&server, &["get", "/none"]);
     assert_eq!((code, text.as_str()), (Some(1), "get /none: no such znode\n"));
     let (code, text) = failure(&server, &["creat", "/a"]);

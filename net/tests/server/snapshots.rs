@@ -48,7 +48,7 @@ fn write_much(server: &Server, client: &mut Client) {
 }
 
 fn assert_all_there(server: &Server, client: &Client) {
-    let mut client = Client::resume(server.address(), TIMEOUT_MS, client.credentials).expect("still alive");
+    let mut client = Client::resume(server.address(), TIMEOUT_MS, client.session).expect("still alive");
     let names: BTreeSet<_> = client.children("/n", false).into_iter().collect();
     assert_eq!(names, ["container", "data", "mine"].map(str::to_owned).into());
     assert_eq!(client.get("/n/data", false).as_deref(), Some(&b"the last"[..]));
@@ -82,7 +82,7 @@ fn compressed_snapshots_are_shorter_and_read_whatever_the_setting_says_then() {
     let sizes = ["none", "lz4"].map(|compression| {
         let setting = format!("ringkeeper.snapshotCompression={compression}");
         let options = [&SMALL[..], &["-o", &setting]].concat();
-        let mut server = Server::start_with(&options);
+        let server = Server::start_with(&options);
         let mut client = Client::connect(server.address(), TIMEOUT_MS);
         for index in 0..100 {
             client.create(&format!("/n{index}"), &[7; 1000], CreateMode::Persistent);
@@ -96,7 +96,7 @@ fn compressed_snapshots_are_shorter_and_read_whatever_the_setting_says_then() {
         client.set("/n0", b"the last");
         server.kill();
         let server = server.restart();
-        let mut client = Client::resume(server.address(), TIMEOUT_MS, client.credentials).expect("alive");
+        let mut client = Client::resume(server.address(), TIMEOUT_MS, client.session).expect("alive");
         assert_eq!(client.get("/n99", false).as_deref(), Some(&[7; 1000][..]));
         assert_eq!(client.get("/n0", false).as_deref(), Some(&b"the last"[..]));
         size
@@ -154,7 +154,7 @@ fn a_damaged_snapshot_is_told_of_and_the_one_before_it_does() {
 
 #[test]
 fn without_any_sound_snapshot_a_purged_log_is_refused_with_the_reason() {
-    let mut server = Server::start_with(&SMALL);
+    let server = Server::start_with(&SMALL);
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     write_much(&server, &mut client);
     server.kill();

@@ -155,14 +155,14 @@ fn ctrl_c_ends_a_command_that_waits_for_the_server() {
     let mut terminal = Terminal::open(&server);
     terminal.type_in("version\n");
     terminal.expect("ringkeeper shell");
-    server.suspend();
+    server.pause().expect("it runs");
     terminal.type_in("get /zookeeper\n");
     // Pressed before the command runs, it does nothing.
     wait_for("the end of the command", || {
         terminal.press_ctrl_c();
         terminal.find("interrupted")
     });
-    server.resume();
+    server.resume().expect("it runs");
     terminal.type_in("ls /\n");
     terminal.expect("[zookeeper]");
 }

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use ringkeeper_wire::CreateMode;
 
-use crate::support::{Client, Server, four_letter_word, is_closed};
+use crate::support::{Client, Server, is_closed};
+use ringkeeper_testkit::ask;
 
 const ALL: &[&str] = &["-o", "4lw.commands.whitelist=*", "--shards", "3"];
 
@@ -65,7 +66,7 @@ fn srvr_and_stat_tell_the_servers_numbers() {
 #[test]
 fn cons_dump_and_the_watch_words_name_the_session() {
     let (server, client) = server_and_client();
-    let session = client.credentials.session.to_string();
+    let session = client.session.id.to_string();
     let cons = server.word("cons");
     assert!(cons.contains(&format!(",sid={session},lop=EXIS,")), "{cons}");
     assert!(cons.ends_with(")\n\n"), "{cons:?}");
@@ -181,7 +182,7 @@ fn the_trace_mask_that_is_set_is_shown() {
     let server = Server::start_with(ALL);
     assert_eq!(server.word("gtmk"), "306");
     let command = [&b"stmk"[..], &77_i64.to_be_bytes()].concat();
-    assert_eq!(four_letter_word(server.address(), &command), "77");
+    assert_eq!(ask(server.address(), &command).expect("an answer"), "77");
     assert_eq!(server.word("gtmk"), "77");
 }
 

@@ -1,11 +1,13 @@
-//! A server as a process of its own, and a client that speaks to it byte for byte and waits for nothing unasked.
+//! A server as a process of its own, and a client that speaks to it byte for byte: the test kit's, for tests in which
+//! whatever fails ends the test.
 
 mod client;
 mod process;
 mod small_disk;
 
-pub(crate) use client::{Client, Credentials, Event, Reply, anybody, is_closed, request_frame};
-pub(crate) use process::{Server, ServerSpec, four_letter_word, own_address, run_to_end, wait_for};
+pub(crate) use client::{Client, is_closed, request_frame};
+pub(crate) use process::{Server, ServerSpec, run_to_end, wait_for};
+pub(crate) use ringkeeper_testkit::{Event, Reply, Session};
 pub(crate) use small_disk::SmallDisk;
 
 use std::time::Duration;

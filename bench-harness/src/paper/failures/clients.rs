@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use ringkeeper_testkit::interrupt;
 
 use super::super::bench::{PAYLOAD_LEN, Saturation};
 use super::super::layout;
 use crate::driver::{Schedule, Tally, drive_into};
 use crate::fault::Fault;
-use crate::interrupt;
 use crate::measure::fresh_root;
 use crate::mix::Mix;
 use crate::request;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ringkeeper_testkit::{Ensemble, Server, wait_for};
 
 use self::clients::Clients;
 use super::bench::{Bench, Place, SERVER_CPU, Turn};
@@ -13,10 +14,9 @@ use super::chart::{Chart, Series, Stroke};
 use super::experiment::{Experiment, Plan};
 use super::record::{EVENT, Point, Record};
 use super::scale::{Axis, Scale};
-use crate::ensemble::Ensemble;
 use crate::machine::{Machine, Servers};
 use crate::measure::as_f64;
-use crate::server_cpu;
+use crate::server_cpu::{self, ServerProcesses};
 use crate::timeline::Timeline;
 use crate::window::{Meter, Spectator, Surroundings};
 
@@ -30,6 +30,9 @@ const LEAST: &str = "least throughput in 300 ms";
 
 /// Replies are counted in slots of this length, from which times without any are read.
 const SLOT: Duration = Duration::from_millis(20);
+
+/// How long the others may take to find a leader.
+const LEADER_MAX: Duration = Duration::from_secs(120);
 
 /// Slots that make one point of the picture: 300 ms, in which the paper counts.
 const SLOTS_A_POINT: usize = 15;
@@ -74,14 +77,9 @@ impl Experiment for Failures {
                     moments. Clients whose server is gone go to the next one. In the tables, events are numbered as in the pictures. The paper: \
                     no sample fell to zero, and electing a leader took less than 200 ms.",
             x: Axis { label: "event", scale: Scale::Whole },
-            views: Vec::new(),
             figures: vec![GAP, LEAST, SERVER_CPU],
-            published: Vec::new(),
-            over_servers: false,
             own_servers: true,
-            etcd: false,
-            floor: false,
-            many_generators: false,
+            ..Plan::default()
         }
     }
 
@@ -155,7 +153,7 @@ fn one_run(turn: &mut Turn<'_, '_>, length: Duration) -> Result<()> {
 
 /// CPU time of all servers so far, those that were killed included.
 fn cpu_of(ensemble: &Ensemble) -> Result<Duration> {
-    Ok(ensemble.processes()?.cpu_time()? + server_cpu::of_ended_children()?)
+    Ok(ServerProcesses::of(ensemble)?.cpu_time()? + server_cpu::of_ended_children()?)
 }
 
 /// An event and when it came about.
@@ -163,7 +161,7 @@ type Happened = (Duration, &'static str);
 
 /// Carries the events out on this thread, to which the servers it starts are tied.
 fn play(
-    ensemble: &mut Ensemble,
+    ensemble: &Ensemble,
     from: Instant,
     length: Duration,
     meter: &mut Meter<'_>,
@@ -174,22 +172,31 @@ fn play(
         meter.watch_until(from + length.mul_f64(share), || false)?;
         if act == Act::Recover {
             happened.push((from.elapsed(), what));
-            failed.drain(..).try_for_each(|server| ensemble.restart(server))?;
+            failed.drain(..).try_for_each(|server| ensemble.server(server).launch())?;
             continue;
         }
-        let leader = ensemble.leader()?;
+        let leader = leading(ensemble)?;
         let running = (0..SERVERS).filter(|server| *server != leader && !failed.contains(server));
         let victim = match act {
             Act::FailLeader => leader,
             Act::FailFollower => running.min().context("a follower runs")?,
             _ => running.max().context("a follower runs")?,
         };
-        let killed = ensemble.kill(victim)?;
+        let killed = Instant::now();
+        ensemble.server(victim).kill();
         happened.push((killed.saturating_duration_since(from), what));
         failed.push(victim);
     }
     meter.watch_until(from + length, || false)?;
     Ok(happened)
+}
+
+/// Waits until a server says that it leads, whether or not others follow yet; which one.
+fn leading(ensemble: &Ensemble) -> Result<usize> {
+    wait_for("a server that leads", LEADER_MAX, || {
+        let leads = |server: &Server| server.is_started() && server.mode().as_deref() == Some("leader");
+        Ok(ensemble.iter().position(leads))
+    })
 }
 
 fn record(turn: &mut Turn<'_, '_>, slots: &[u64], events: &[Happened], objections: &[String]) {

@@ -19,8 +19,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use self::writer::{SEQUENTIAL, Writer};
-use crate::client::Client;
-use crate::server::{Ports, Program, Server, Settings};
+use crate::server::{self, START_LIMIT, Settings};
+use ringkeeper_testkit::{Client, Program, Server};
 
 /// How to crash what.
 #[derive(Debug, clap::Args)]
@@ -46,9 +46,6 @@ pub(crate) struct Options {
     /// The seed of the moments and of the writes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// First of the TCP ports that the server may use
-    #[arg(long, default_value_t = 22_300)]
-    port_base: u16,
 }
 
 /// Timeout of the sessions that resume after every crash, in milliseconds.
@@ -65,18 +62,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("seed {}", options.seed);
     let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
     let program = match (&options.binary, &options.zookeeper) {
-        (Some(binary), _) => Program::Ringkeeper(binary.clone()),
-        (None, Some(jars)) => Program::ZooKeeper(jars.clone()),
+        (Some(binary), _) => Program::ringkeeper(binary, &[])?,
+        (None, Some(jars)) => server::zookeeper(jars)?,
         (None, None) => unreachable!("clap requires one of them"),
     };
     let settings = Settings { enforce_quota: false, force_sync: true, session_timeout_min_ms: 4_000 };
-    let mut server = Server::start(program, settings, &mut Ports::new(options.port_base, 100))?;
-    let result = crash_again_and_again(options, &mut server, &mut rng);
-    result.map_err(|error| error.context(format!("the server's last words:\n{}", server.log_tail())))
+    let started = server::start(&program, settings)?;
+    let result = crash_again_and_again(options, started.server(0), &mut rng);
+    result.map_err(|error| error.context(format!("the server's last words:\n{}", started.log_tails())))
 }
 
-fn crash_again_and_again(options: &Options, server: &mut Server, rng: &mut ChaCha8Rng) -> Result<()> {
-    let mut writers = prepare(options, server.address, rng)?;
+fn crash_again_and_again(options: &Options, server: &Server, rng: &mut ChaCha8Rng) -> Result<()> {
+    let mut writers = prepare(options, server.address(), rng)?;
     let mut names = HashSet::new();
     let mut acknowledged = 0;
     for round in 0..options.rounds {
@@ -84,17 +81,18 @@ fn crash_again_and_again(options: &Options, server: &mut Server, rng: &mut ChaCh
         write_until_crash(&mut writers, server, crash_after)?;
         let restarted = Instant::now();
         server.launch()?;
+        server.wait_until_serving(START_LIMIT)?;
         let recovery = restarted.elapsed();
         for writer in &mut writers {
-            let verified = writer.verify(server.address, &mut names);
+            let verified = writer.verify(server.address(), &mut names);
             acknowledged += verified.with_context(|| format!("round {round}, writer {}", writer.index))?;
         }
-        clear_sequential(server.address)?;
+        clear_sequential(server.address())?;
         println!(
             "round {round}: killed after {crash_after:?}, back in {recovery:?}, {acknowledged} acknowledged so far"
         );
     }
-    expect_abandoned_gone(server.address)?;
+    expect_abandoned_gone(server.address())?;
     println!("{} crashes, {acknowledged} acknowledged writes, none lost", options.rounds);
     Ok(())
 }
@@ -110,7 +108,7 @@ fn prepare(options: &Options, server: SocketAddr, rng: &mut ChaCha8Rng) -> Resul
 }
 
 /// Lets every writer write until the server is killed under it.
-fn write_until_crash(writers: &mut [Writer], server: &mut Server, crash_after: Duration) -> Result<()> {
+fn write_until_crash(writers: &mut [Writer], server: &Server, crash_after: Duration) -> Result<()> {
     thread::scope(|scope| {
         let running: Vec<_> =
             writers.iter_mut().map(|writer| scope.spawn(|| writer.write_until_closed())).collect();
@@ -124,7 +122,7 @@ fn write_until_crash(writers: &mut [Writer], server: &mut Server, crash_after: D
 /// meanwhile and must not expire.
 fn clear_sequential(server: SocketAddr) -> Result<()> {
     let mut client = Client::connect(server, LIVE_TIMEOUT_MS)?;
-    let names = client.children(SEQUENTIAL)?;
+    let names = client.children(SEQUENTIAL, false)?;
     let paths: Vec<String> = names.iter().map(|name| format!("{SEQUENTIAL}/{name}")).collect();
     client.delete_all(&paths)?;
     client.close()
@@ -134,7 +132,7 @@ fn clear_sequential(server: SocketAddr) -> Result<()> {
 fn expect_abandoned_gone(server: SocketAddr) -> Result<()> {
     let mut client = Client::connect(server, LIVE_TIMEOUT_MS)?;
     let deadline = Instant::now() + Duration::from_secs(30);
-    while client.get(ABANDONED)?.is_some() {
+    while client.get(ABANDONED, false)?.is_some() {
         ensure!(Instant::now() < deadline, "the ephemeral of an expired session is still there");
         thread::sleep(Duration::from_millis(200));
     }

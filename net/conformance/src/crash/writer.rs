@@ -9,8 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use ringkeeper_wire::{MultiHeader, OpCode, Record, Response, end_multi};
 
 use super::model::{self, KEYS, PAIR, State, Write, durable_prefix};
-use crate::client::{Client, create_body, delete_body, parse_reply, set_data_body};
-use crate::connection::{Received, request_frame};
+use ringkeeper_testkit::{
+    Client, Received, create_body, delete_body, parse_reply, request_frame, set_data_body,
+};
 
 /// The directory in which all writers make sequential znodes.
 pub(super) const SEQUENTIAL: &str = "/sequential";
@@ -93,10 +94,11 @@ impl Writer {
     }
 
     fn acknowledge(&mut self, received: &Received) -> Result<()> {
-        let Some((xid, reply)) = parse_reply(received)? else { return Ok(()) };
+        let Some(reply) = parse_reply(received)? else { return Ok(()) };
         ensure!(
-            usize::try_from(xid) == Ok(self.acknowledged),
-            "reply {xid} in place of {}",
+            usize::try_from(reply.xid.0) == Ok(self.acknowledged),
+            "reply {} in place of {}",
+            reply.xid.0,
             self.acknowledged
         );
         let write = &self.writes[self.acknowledged];
@@ -172,8 +174,9 @@ impl Writer {
     /// Resumes the session and checks what the crash has left. Returns how many writes were acknowledged.
     pub(super) fn verify(&mut self, server: SocketAddr, used_names: &mut HashSet<String>) -> Result<usize> {
         let session = self.client.session;
-        self.client =
-            Client::resume(server, self.timeout_ms, &session, self.last_zxid).context("resuming")?;
+        self.client = Client::resume(server, self.timeout_ms, &session, self.last_zxid)
+            .context("resuming")?
+            .context("the session is gone")?;
         let found = self.read_back()?;
         let durable = durable_prefix(&self.before, &self.writes, self.acknowledged, &found)?;
         self.check_names(used_names)?;
@@ -189,7 +192,7 @@ impl Writer {
     fn read_back(&mut self) -> Result<State> {
         let directory = directory(self.index);
         let mut state = State::default();
-        let names = self.client.children(&directory)?;
+        let names = self.client.children(&directory, false)?;
         let paths: Vec<String> = names.iter().map(|name| format!("{directory}/{name}")).collect();
         for (name, node) in names.into_iter().zip(self.client.get_all(&paths)?) {
             let (data, stat) = node.context("a child is gone")?;
@@ -197,8 +200,7 @@ impl Writer {
             ensure!(stat.ephemeral_owner == owner, "{name} belongs to {:#x}", stat.ephemeral_owner);
             state.nodes.insert(name, data);
         }
-        let mut names = self.client.children(SEQUENTIAL)?;
-        names.sort_unstable();
+        let names = self.client.children(SEQUENTIAL, false)?;
         let paths: Vec<String> = names.iter().map(|name| format!("{SEQUENTIAL}/{name}")).collect();
         let prefix = format!("{}:", self.index);
         for node in self.client.get_all(&paths)? {

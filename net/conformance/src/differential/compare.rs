@@ -11,7 +11,7 @@ use ringkeeper_wire::{
 
 use super::mapping::{HeaderZxid, Mapping};
 use super::request::abbreviate;
-use crate::connection::Received;
+use ringkeeper_testkit::Received;
 
 /// One field that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,10 +18,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use ringkeeper_testkit::Program;
 
 use self::accepted::Accepted;
 use self::run::{Coverage, Outcome, Reasons, Run};
-use crate::server::{Ports, Program, Server, Settings};
+use crate::server::{self, Settings};
 
 /// What to compare, and how long.
 #[derive(Debug, clap::Args)]
@@ -50,9 +51,6 @@ pub(crate) struct Options {
     /// The list of accepted differences
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/differences.toml"))]
     accepted: PathBuf,
-    /// First of the TCP ports that started servers may use
-    #[arg(long, default_value_t = 22_100)]
-    port_base: u16,
     /// Print what was covered: how often each kind of request got each kind of answer
     #[arg(long)]
     coverage: bool,
@@ -134,16 +132,16 @@ fn run_seed(options: &Options, seed: u64, accepted: &Accepted) -> Result<Outcome
         return Run::new(seed, reference, subject, settings.enforce_quota, options.verbose)?
             .play(options.operations, accepted);
     };
-    let mut ports = Ports::new(options.port_base, 100);
-    let reference = Server::start(Program::ZooKeeper(jars.clone()), settings, &mut ports)?;
-    let program = options
-        .start_ringkeeper
-        .as_ref()
-        .map_or_else(|| Program::ZooKeeper(jars.clone()), |binary| Program::Ringkeeper(binary.clone()));
-    let subject = Server::start(program, settings, &mut ports)?;
-    let run = Run::new(seed, reference.address, subject.address, settings.enforce_quota, options.verbose)?;
+    let zookeeper = server::zookeeper(jars)?;
+    let program = match &options.start_ringkeeper {
+        Some(binary) => Program::ringkeeper(binary, &[])?,
+        None => zookeeper.clone(),
+    };
+    let (reference, subject) = (server::start(&zookeeper, settings)?, server::start(&program, settings)?);
+    let [r, s] = [&reference, &subject].map(|started| started.server(0).address());
+    let run = Run::new(seed, r, s, settings.enforce_quota, options.verbose)?;
     let outcome = run.play(options.operations, accepted);
     outcome.map_err(|error| {
-        error.context(format!("reference:\n{}\nsubject:\n{}", reference.log_tail(), subject.log_tail()))
+        error.context(format!("reference:\n{}\nsubject:\n{}", reference.log_tails(), subject.log_tails()))
     })
 }

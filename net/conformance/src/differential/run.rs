@@ -18,7 +18,7 @@ use super::compare::{Comparison, Difference, describe};
 use super::mapping::{HeaderZxid, Mapping};
 use super::request::{Outgoing, RequestMaker, SymbolicZxid, abbreviate};
 use super::side::{Side, barrier_frame, barrier_request, is_event, unknown_session};
-use crate::connection::{Connection, Received, Session, connect_frame, frame};
+use ringkeeper_testkit::{Connection, Received, Session, connect_frame, frame};
 
 /// How a seed ended.
 pub(super) struct Outcome {
@@ -625,7 +625,7 @@ fn kind_of_answer(received: &Received) -> String {
 }
 
 fn is_refusal(answer: &Received) -> bool {
-    matches!(answer, Received::Frame(frame) if crate::connection::granted_session(frame).is_none())
+    matches!(answer, Received::Frame(frame) if ringkeeper_testkit::granted_session(frame).is_none())
 }
 
 fn resolve(mapping: &Mapping, zxid: SymbolicZxid) -> (i64, i64) {

@@ -7,7 +7,7 @@ use ringkeeper_wire::jute::{self, Reader};
 use ringkeeper_wire::{OpCode, Record, ReplyHeader, SessionId, xid};
 
 use super::request::{Outgoing, SymbolicZxid};
-use crate::connection::{Connection, Received, Session, granted_session, request_frame};
+use ringkeeper_testkit::{Connection, Received, Session, granted_session, request_frame};
 
 /// A place for a session; the n-th slot plays the same role on both sides.
 #[derive(Default)]
@@ -93,7 +93,7 @@ impl Side {
             _ => None,
         };
         let earlier = slot.connection.take();
-        if let Some(session) = granted {
+        if let Some((session, _)) = granted {
             slot.session = session;
             slot.connection = Some(connection);
             return Ok((answer, earlier));

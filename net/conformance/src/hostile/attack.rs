@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use ringkeeper_wire::{MultiHeader, OpCode, Record, SessionId, end_multi, jute};
+use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
 
 use super::Target;
-use crate::client::{Client, create_body, delete_body, parse_reply, path_watch_body};
-use crate::connection::{Connection, Received, connect_frame, frame, request_frame};
+use ringkeeper_testkit::{
+    Client, Connection, Received, Session, connect_frame, create_body, delete_body, frame, parse_reply,
+    path_watch_body, request_frame,
+};
 
 /// An attack; the number is the server's resident memory before it, in bytes.
 pub(super) type Attack = fn(&mut Target<'_>, u64) -> Result<()>;
@@ -82,7 +84,7 @@ fn one_byte_over_the_frame_limit(target: &mut Target<'_>, _: u64) -> Result<()> 
     let over = create_body("/limit", &vec![b'x'; limit - overhead + 1], 0);
     client.connection.send(&request_frame(1_000, OpCode::Create.to_wire(), &over))?;
     expect_closed(&mut client.connection, "a frame over the limit")?;
-    ensure!(session(target.server)?.get("/limit")?.is_none(), "a frame over the limit was executed");
+    ensure!(session(target.server)?.get("/limit", false)?.is_none(), "a frame over the limit was executed");
     Ok(())
 }
 
@@ -230,14 +232,7 @@ fn connections_that_come_and_go(target: &mut Target<'_>, _: u64) -> Result<()> {
     for _ in 0..3_000 {
         Connection::open(target.server)?;
     }
-    let handshake = connect_frame(&ringkeeper_wire::ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: 0,
-        timeout_ms: TIMEOUT_MS,
-        session_id: SessionId(0),
-        password: Some(&[0; 16]),
-        read_only: Some(false),
-    });
+    let handshake = connect_frame(&Session::default().connect_request(TIMEOUT_MS, 0));
     for _ in 0..1_000 {
         Connection::open(target.server)?.send(&handshake)?;
     }
@@ -325,7 +320,7 @@ fn a_directory_listed_by_a_slow_client(target: &mut Target<'_>, _: u64) -> Resul
     for _ in 0..3 {
         let received = slow.connection.receive().context("a listing")?;
         let reply = parse_reply(&received)?;
-        ensure!(reply.is_some_and(|(_, reply)| reply.err == 0), "the listing is refused");
+        ensure!(reply.is_some_and(|reply| reply.err == 0), "the listing is refused");
         thread::sleep(Duration::from_secs(1));
         target.expect_served().context("beside a slow client")?;
         target.expect_memory_bounded(before)?;

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::attack::ATTACKS;
-use crate::client::Client;
-use crate::server::{Ports, Program, Server, Settings};
+use crate::server::{self, Settings};
+use ringkeeper_testkit::{Client, Program};
 
 /// Whom to attack, and how hard.
 #[derive(Debug, clap::Args)]
@@ -48,9 +48,6 @@ pub(crate) struct Options {
     /// The seed of the random bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// First of the TCP ports that a started server may use
-    #[arg(long, default_value_t = 22_400)]
-    port_base: u16,
 }
 
 /// What an attack works with.
@@ -73,13 +70,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(binary) => {
             let settings =
                 Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 4_000 };
-            let program = Program::Ringkeeper(binary.clone());
-            Some(Server::start(program, settings, &mut Ports::new(options.port_base, 100))?)
+            Some(server::start(&Program::ringkeeper(binary, &[])?, settings)?)
         }
         None => None,
     };
-    let server = started.as_ref().map(|server| server.address).or(options.server).context("no server")?;
-    let pid = options.pid.or_else(|| started.as_ref().and_then(Server::pid));
+    let server = started
+        .as_ref()
+        .map(|started| started.server(0).address())
+        .or(options.server)
+        .context("no server")?;
+    let pid = options.pid.or_else(|| started.as_ref()?.server(0).pid());
     let mut failed = Vec::new();
     for (name, attack) in ATTACKS.iter().filter(|(name, _)| name.contains(&options.only)) {
         let began = Instant::now();
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     if let (false, Some(server)) = (failed.is_empty(), &started) {
-        println!("the server's last words:\n{}", server.log_tail());
+        println!("the server's last words:\n{}", server.log_tails());
     }
     ensure!(failed.is_empty(), "the server did not stand: {failed:?}");
     Ok(())
@@ -116,7 +116,7 @@ impl Target<'_> {
         let began = Instant::now();
         let mut client = Client::connect(self.server, 30_000).context("a new session")?;
         let path = client.create("/witness-", b"here", 3).context("create")?;
-        let data = client.get(&path).context("get")?.context("the znode just created is missing")?.0;
+        let data = client.get(&path, false).context("get")?.context("the znode just created is missing")?.0;
         ensure!(data == b"here", "other data than written");
         client.delete(&path).context("delete")?;
         client.close().context("close")?;

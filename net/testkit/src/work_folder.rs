@@ -1,5 +1,5 @@
-//! Folders in which servers keep their data while they are measured. They go with what uses them; where the harness was
-//! killed before that, the next one removes them.
+//! Folders in which servers keep their data while they are tested or measured. They go with what uses them; where a
+//! program was killed before that, the next one removes them.
 //!
 //! A folder is in use as long as somebody holds the lock on a file inside it, which the kernel lets go with the process.
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 /// What the names of all such folders begin with.
-const PREFIX: &str = "bench-harness-";
+const PREFIX: &str = "ringkeeper-";
 
 const LOCK_NAME: &str = "in-use";
 
@@ -19,7 +19,7 @@ const LOCK_NAME: &str = "in-use";
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 
 /// A folder that is removed when it is dropped.
-pub(crate) struct WorkFolder {
+pub struct WorkFolder {
     folder: TempDir,
     _lock: File,
 }
@@ -29,7 +29,7 @@ impl WorkFolder {
     ///
     /// # Errors
     /// Nothing can be written into `work_dir`.
-    pub(crate) fn new(kind: &str, work_dir: &Path) -> Result<Self> {
+    pub fn new(kind: &str, work_dir: &Path) -> Result<Self> {
         remove_left(work_dir);
         let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{kind}-")).tempdir_in(work_dir);
         let folder =
@@ -39,7 +39,9 @@ impl WorkFolder {
         Ok(Self { folder, _lock: lock })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_a_harness_that_was_killed_are_removed_and_those_in_use_stay() {
+    fn folders_of_a_program_that_was_killed_are_removed_and_those_in_use_stay() {
         let work_dir = tempfile::tempdir().unwrap();
         let folder = |name: &str, made: SystemTime| {
             let folder = work_dir.path().join(name);
@@ -77,9 +79,9 @@ mod tests {
             (folder, lock)
         };
         let long_ago = SystemTime::now() - LEFT_AFTER * 2;
-        let (left, _) = folder("bench-harness-ensemble-1", long_ago);
-        let (used, lock) = folder("bench-harness-ensemble-2", long_ago);
-        let (new, _) = folder("bench-harness-ensemble-3", SystemTime::now());
+        let (left, _) = folder("ringkeeper-ensemble-1", long_ago);
+        let (used, lock) = folder("ringkeeper-ensemble-2", long_ago);
+        let (new, _) = folder("ringkeeper-ensemble-3", SystemTime::now());
         let (foreign, _) = folder("photographs", long_ago);
         lock.try_lock().unwrap();
         let own = WorkFolder::new("ensemble", work_dir.path()).unwrap();

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use ringkeeper_testkit::interrupt;
 use rustix::fs::OFlags;
 
+use super::super::bench::Figure;
 use super::host::Host;
-use super::{LONG_LOG, NO_SNAPSHOTS, SHORT_LOG, StorageArgs};
-use crate::compare::{Metric, System};
-use crate::interrupt;
+use super::{LONG_LOG, NO_SNAPSHOTS, Shape};
 use crate::measure::as_f64;
 use crate::progress::Progress;
 use crate::window::Rate;
@@ -39,22 +39,22 @@ const MB: f64 = 1e6;
 
 /// One pass without a limit over the folder with the longest log, then the same files read one after the other past the
 /// page cache. Nothing where the system has no scrub.
-pub(super) fn scrub(host: &mut Host, args: &StorageArgs, progress: &Progress) -> Result<Vec<Metric>> {
-    if !matches!(host.system(), System::Ringkeeper { .. }) {
+pub(super) fn scrub(host: &Host, _: Shape, progress: &Progress) -> Result<Vec<Figure<'static>>> {
+    if !host.system().is_ringkeeper() {
         return Ok(Vec::new());
     }
-    host.restore(if args.replay_txns > args.log_txns { LONG_LOG } else { SHORT_LOG })?;
+    host.restore(LONG_LOG)?;
     host.cool_down()?;
     let pass = pass(host, &mut Rate::new(Some(progress), "bytes"))?;
-    host.kill()?;
+    host.kill();
     host.cool_down()?;
     let disk = read_folder(&host.data(), &mut Rate::new(Some(progress), "bytes"))?;
     Ok(vec![
-        Metric::higher("scrub without a limit", "MB/s", pass.read.rate()),
-        Metric::context("the same files read by 8 MiB past the page cache", "MB/s", disk.rate()),
-        Metric::higher("scrub / such reads", "", pass.read.rate() / disk.rate()),
-        Metric::lower("CPU time of a scrub", "s/GB", pass.cpu.as_secs_f64() * 1e3 / pass.read.megabytes()),
-        Metric::context("read by a scrub", "MB", pass.read.megabytes()),
+        ("scrub without a limit", "MB/s", pass.read.rate()),
+        ("the same files read by 8 MiB past the page cache", "MB/s", disk.rate()),
+        ("scrub / such reads", "", pass.read.rate() / disk.rate()),
+        ("CPU time of a scrub", "s/GB", pass.cpu.as_secs_f64() * 1e3 / pass.read.megabytes()),
+        ("read by a scrub", "MB", pass.read.megabytes()),
     ])
 }
 
@@ -81,17 +81,17 @@ struct Pass {
 }
 
 /// The server's first pass, from the first look that finds it going on to the first that finds it over.
-fn pass(host: &mut Host, rate: &mut Rate<'_>) -> Result<Pass> {
-    let settings = [
-        ("ringkeeper.scrubKbPerSecond", KB_PER_SECOND.to_string()),
-        ("ringkeeper.scrubIntervalSeconds", AFTER.as_secs().to_string()),
-    ];
+fn pass(host: &Host, rate: &mut Rate<'_>) -> Result<Pass> {
+    let settings = format!(
+        "ringkeeper.scrubKbPerSecond={KB_PER_SECOND}\nringkeeper.scrubIntervalSeconds={}\n",
+        AFTER.as_secs()
+    );
     drop(host.start_with(NO_SNAPSHOTS, &settings)?);
     let deadline = Instant::now() + PASS_MAX;
     let look = || -> Result<(Instant, f64)> {
         interrupt::sleep_until(Instant::now() + LOOK_EVERY, || false)?;
         ensure!(Instant::now() < deadline, "no pass of the scrub within {} s", PASS_MAX.as_secs());
-        Ok((Instant::now(), host.metric("scrubbed_bytes")?))
+        Ok((Instant::now(), host.metric("zk_scrubbed_bytes")?))
     };
     let (began, already) = loop {
         let seen = look()?;
@@ -99,13 +99,16 @@ fn pass(host: &mut Host, rate: &mut Rate<'_>) -> Result<Pass> {
             break seen;
         }
     };
-    ensure!(host.metric("scrub_passes")? < 1.0, "the pass was over at the first look: give it more --znodes");
+    ensure!(
+        host.metric("zk_scrub_passes")? < 1.0,
+        "the pass was over at the first look: give it more --znodes"
+    );
     let processes = host.processes()?;
     let cpu_before = processes.cpu_time()?;
-    while host.metric("scrub_passes")? < 1.0 {
+    while host.metric("zk_scrub_passes")? < 1.0 {
         rate.look(whole(look()?.1));
     }
-    let (elapsed, bytes) = (began.elapsed(), host.metric("scrubbed_bytes")? - already);
+    let (elapsed, bytes) = (began.elapsed(), host.metric("zk_scrubbed_bytes")? - already);
     Ok(Pass { read: Reading { bytes, elapsed }, cpu: processes.cpu_time()?.saturating_sub(cpu_before) })
 }
 

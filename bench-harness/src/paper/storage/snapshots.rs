@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use ringkeeper_testkit::interrupt;
 
+use super::super::bench::Figure;
 use super::host::Host;
 use super::tree::Tree;
-use super::{NO_SNAPSHOTS, SETTLED, StorageArgs};
-use crate::compare::Metric;
+use super::{NO_SNAPSHOTS, SETTLED, Shape};
 use crate::driver::{Schedule, Tally};
-use crate::interrupt;
 use crate::measure::as_f64;
 use crate::progress::Progress;
 use crate::server_cpu::ServerProcesses;
@@ -29,12 +29,19 @@ const WHOLE_AFTER: Duration = Duration::from_secs(3);
 const SNAPSHOT_MAX: Duration = Duration::from_secs(300);
 
 /// What `mntr` calls the milliseconds that the server has spent on snapshots.
-const TIME_IN_SNAPSHOTS_MS: &str = "sum_snapshottime";
+const TIME_IN_SNAPSHOTS_MS: &str = "zk_sum_snapshottime";
+
+/// Names of the latencies without snapshots, with them, and of their ratio.
+const LATENCIES: [(f64, [&str; 3]); 3] = [
+    (50.0, ["latency p50 without", "latency p50 with", "latency p50, with / without"]),
+    (99.0, ["latency p99 without", "latency p99 with", "latency p99, with / without"]),
+    (99.9, ["latency p99.9 without", "latency p99.9 with", "latency p99.9, with / without"]),
+];
 
 const SAMPLED_EVERY: Duration = Duration::from_millis(50);
 
 /// Has the server take snapshots of the whole tree until there are as many as it keeps.
-pub(super) fn settle(host: &mut Host, tree: Tree, progress: &Progress) -> Result<()> {
+pub(super) fn settle(host: &Host, tree: Tree, progress: &Progress) -> Result<()> {
     drop(host.start(SETTLING_SNAP_COUNT)?);
     let mut seen = host.snapshots()?;
     for round in 0..SNAPSHOTS {
@@ -55,29 +62,28 @@ pub(super) fn settle(host: &mut Host, tree: Tree, progress: &Progress) -> Result
 }
 
 /// The same load twice on the same folder: no snapshot is taken, and one after the other.
-pub(super) fn beside_load(host: &mut Host, args: &StorageArgs, progress: &Progress) -> Result<Vec<Metric>> {
-    let without = window(host, args, NO_SNAPSHOTS, progress)?;
-    host.kill()?;
-    let with = window(host, args, args.snap_count, progress)?;
-    ensure!(with.taking > 0.0, "no snapshot ended in the window: lower --snap-count or raise --seconds");
+pub(super) fn beside_load(host: &Host, shape: Shape, progress: &Progress) -> Result<Vec<Figure<'static>>> {
+    let without = window(host, shape, NO_SNAPSHOTS, progress)?;
+    host.kill();
+    let with = window(host, shape, shape.snap_count, progress)?;
+    ensure!(with.taking > 0.0, "no snapshot ended in the window: raise --seconds");
     let latency =
         |window: &Window, percent| as_f64(window.tally.latencies_ns.value_at_percentile(percent)) / 1e3;
-    let rate = |window: &Window| as_f64(window.tally.operations) / args.seconds.as_secs_f64();
-    let mut metrics = vec![
-        Metric::higher("throughput without", "operations/s", rate(&without)),
-        Metric::higher("throughput with", "operations/s", rate(&with)),
+    let rate = |window: &Window| as_f64(window.tally.operations) / shape.window.as_secs_f64();
+    let mut figures = vec![
+        ("throughput without", "operations/s", rate(&without)),
+        ("throughput with", "operations/s", rate(&with)),
     ];
-    for percent in [50.0, 99.0, 99.9] {
+    for (percent, names) in LATENCIES {
         let (without, with) = (latency(&without, percent), latency(&with, percent));
-        metrics.push(Metric::lower(format!("latency p{percent} without"), "us", without));
-        metrics.push(Metric::lower(format!("latency p{percent} with"), "us", with));
-        metrics.push(Metric::lower(format!("latency p{percent}, with / without"), "", with / without));
+        let values = [(without, "us"), (with, "us"), (with / without, "")];
+        figures.extend(names.into_iter().zip(values).map(|(name, (value, unit))| (name, unit, value)));
     }
     let more = as_f64(with.resident_max) / as_f64(without.resident_max) - 1.0;
-    metrics.push(Metric::lower("resident memory added", "%", more * 100.0));
-    let share = with.taking / args.seconds.as_secs_f64() / 10.0;
-    metrics.push(Metric::context("snapshots took of the window", "%", share));
-    Ok(metrics)
+    figures.push(("resident memory added", "%", more * 100.0));
+    let share = with.taking / shape.window.as_secs_f64() / 10.0;
+    figures.push(("snapshots took of the window", "%", share));
+    Ok(figures)
 }
 
 struct Window {
@@ -87,19 +93,19 @@ struct Window {
     taking: f64,
 }
 
-fn window(host: &mut Host, args: &StorageArgs, snap_count: u32, progress: &Progress) -> Result<Window> {
+fn window(host: &Host, shape: Shape, snap_count: u32, progress: &Progress) -> Result<Window> {
     host.restore(SETTLED)?;
     drop(host.start(snap_count)?);
-    let from = Instant::now() + args.warmup;
-    let schedule = Schedule { outstanding: args.outstanding, from, to: from + args.seconds, arrivals: None };
-    let (host, over) = (&*host, AtomicBool::new(false));
+    let from = Instant::now() + shape.warmup;
+    let schedule = Schedule { outstanding: 1, from, to: from + shape.window, arrivals: None };
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let sampler = scope.spawn(|| sample(host, schedule, || over.load(Ordering::Relaxed)));
         // On this thread: whoever watches is told from here.
         let around = Surroundings::spectator(progress);
-        let loaded = args
-            .tree()
-            .mix(host.address(), args.sessions, args.reads_percent, schedule, around)
+        let loaded = shape
+            .tree
+            .mix(host.address(), shape.sessions, shape.reads_percent, schedule, around)
             .context("load");
         over.store(true, Ordering::Relaxed);
         let sampled = sampler.join().map_err(|_| anyhow!("sampling panicked"))?;

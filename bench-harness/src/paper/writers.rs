@@ -7,9 +7,9 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use ringkeeper_testkit::interrupt;
 
 use crate::fault::Fault;
-use crate::interrupt;
 use crate::request;
 use crate::session::Session;
 

@@ -1,4 +1,4 @@
-//! Sessions that open, close, and open again: the handshake and closeSession, nothing between them.
+//! Session churn: sessions that open, close, and open again: the handshake and closeSession, nothing between them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,14 +8,19 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token};
+use ringkeeper_testkit::interrupt;
 use ringkeeper_wire::{ConnectResponse, Record};
 
+use super::bench::{Bench, GENERATOR_CPU, Pace, Place, SERVER_CPU};
+use super::experiment::{Experiment, Plan, View};
+use super::scale::{Axis, Scale};
 use crate::connection::{self, Connection};
 use crate::driver::{latency_histogram, record_latency, thread_cpu};
 use crate::fault::Fault;
+use crate::measure::as_f64;
 use crate::server_cpu::ServerProcesses;
 use crate::session::SESSION_TIMEOUT_MS;
-use crate::{interrupt, reply, request};
+use crate::{reply, request};
 
 /// How often an idle loop looks at the clock.
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -23,22 +28,80 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Silence after which a server counts as hanging.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// Sessions that are opened and closed at a time.
+const CONCURRENT: [usize; 3] = [1, 16, 64];
+
+const RATE: &str = "opened and closed";
+const P50: &str = "handshake p50";
+const P99: &str = "handshake p99";
+
+/// Session churn.
+pub(crate) struct SessionChurn;
+
+impl Experiment for SessionChurn {
+    fn plan(&self) -> Plan {
+        Plan {
+            id: "churn",
+            title: "Session churn: sessions opened and closed, n at a time",
+            about: "n connections, each of which opens a session, closes it, and is made anew. Both are transactions, durable on a \
+                    quorum. The handshake is from the start of connecting to the session's answer.",
+            x: Axis { label: "sessions at a time", scale: Scale::Log },
+            views: vec![View {
+                figure: RATE,
+                suffix: "",
+                y: Axis { label: "sessions/s", scale: Scale::Log },
+            }],
+            figures: vec![RATE, P50, P99, SERVER_CPU, GENERATOR_CPU],
+            floor: true,
+            ..Plan::default()
+        }
+    }
+
+    fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
+        let size = bench.first_size();
+        bench.turns(&[size], |turn| {
+            let Pace { warmup, window, .. } = turn.pace();
+            for concurrent in CONCURRENT {
+                turn.at(&format!("{concurrent} at a time"));
+                let processes = turn.processes();
+                let (churned, around) =
+                    turn.around(|servers| churn(servers, processes, concurrent, warmup, window))?;
+                let (sessions, seconds) = (as_f64(churned.sessions), window.as_secs_f64());
+                let us = |percent| as_f64(churned.handshakes_ns.value_at_percentile(percent)) / 1e3;
+                let mut figures = vec![
+                    (RATE, "sessions/s", sessions / seconds),
+                    (P50, "us", us(50.0)),
+                    (P99, "us", us(99.0)),
+                    (GENERATOR_CPU, "% of a core", churned.generator_cpu.as_secs_f64() * 1e2 / seconds),
+                ];
+                if let Some(cpu) = churned.server_cpu {
+                    let for_a_million = cpu.as_secs_f64() * 1e6 / sessions.max(1.0);
+                    figures.push((SERVER_CPU, "s per million sessions", for_a_million));
+                }
+                let place = Place { series: "", x: as_f64(concurrent as u64) };
+                turn.record(place, &figures, &around.objections());
+            }
+            Ok(())
+        })
+    }
+}
+
 /// What a window has shown.
-pub(crate) struct Churned {
+struct Churned {
     /// Sessions opened and closed.
-    pub(crate) sessions: u64,
+    sessions: u64,
     /// From the start of connecting to the answer of the handshake, in nanoseconds.
-    pub(crate) handshakes_ns: Histogram<u64>,
-    /// CPU time of the servers.
-    pub(crate) server_cpu: Duration,
+    handshakes_ns: Histogram<u64>,
+    /// CPU time of the servers, where it can be seen.
+    server_cpu: Option<Duration>,
     /// CPU time of the generator, which is one thread.
-    pub(crate) generator_cpu: Duration,
+    generator_cpu: Duration,
 }
 
 /// Opens and closes sessions on `servers`, `concurrent` at a time, for a warm-up and a window.
-pub(crate) fn churn(
+fn churn(
     servers: &[SocketAddr],
-    processes: &ServerProcesses,
+    processes: Option<&ServerProcesses>,
     concurrent: usize,
     warmup: Duration,
     window: Duration,
@@ -57,9 +120,10 @@ pub(crate) fn churn(
         poll,
     };
     churn.run_until(now + warmup)?;
-    let (cpu_before, own_before) = (processes.cpu_time()?, thread_cpu());
+    let cpu_time = || processes.map(ServerProcesses::cpu_time).transpose();
+    let (cpu_before, own_before) = (cpu_time()?, thread_cpu());
     churn.run_until(now + warmup + window)?;
-    let server_cpu = processes.cpu_time()?.saturating_sub(cpu_before);
+    let server_cpu = cpu_time()?.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
     let generator_cpu = thread_cpu().saturating_sub(own_before);
     // Dropping the rest closes their connections half-way; the server, at its end too, ends the sessions.
     Ok(Churned { sessions: churn.sessions, handshakes_ns: churn.handshakes_ns, server_cpu, generator_cpu })
@@ -192,7 +256,7 @@ mod tests {
 
     fn churn_for(window: Duration, server: SocketAddr) -> Result<Churned> {
         let own = ServerProcesses::of_pids(&[i32::try_from(std::process::id()).unwrap()]).unwrap();
-        churn(&[server], &own, 4, Duration::ZERO, window)
+        churn(&[server], Some(&own), 4, Duration::ZERO, window)
     }
 
     #[test]

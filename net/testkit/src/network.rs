@@ -1,11 +1,14 @@
 //! A network that can come apart: each server in a network namespace of its own, all on one bridge, and the
 //! clients at the bridge itself. Needs root and iproute2.
 
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
+
+use crate::Seat;
 
 /// 198.18.0.0/15 is set aside for tests of networks: so many of 256 addresses.
 const SUBNETS: u32 = 512;
@@ -14,7 +17,7 @@ const CLIENTS_HOST: u8 = 254;
 
 /// Someone on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// A server, counted from 0.
     Server(usize),
     /// All clients.
@@ -23,7 +26,7 @@ pub(crate) enum Place {
 
 /// A loss of packets, until it is healed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// What a server sends to someone is lost.
     Route(usize, Place),
     /// A server's cable is pulled: whatever it sends and whatever is sent to it is lost.
@@ -31,7 +34,7 @@ pub(crate) enum Cut {
 }
 
 /// Namespaces joined by a bridge. Dropped, they are removed, after the servers have ended.
-pub(crate) struct Network {
+pub struct Network {
     name: String,
     /// The first three bytes of all addresses.
     subnet: [u8; 3],
@@ -41,7 +44,10 @@ pub(crate) struct Network {
 
 impl Network {
     /// A network for so many servers, or why there is none.
-    pub(crate) fn make(servers: usize) -> Result<Self> {
+    ///
+    /// # Errors
+    /// This user may not, or there is no iproute2.
+    pub fn make(servers: usize) -> Result<Self> {
         let first = std::process::id() % SUBNETS;
         let free = (first..SUBNETS).chain(0..first).find_map(Self::begin);
         let (name, subnet) = free.context("no bridge can be made")?;
@@ -65,13 +71,17 @@ impl Network {
     fn begin(number: u32) -> Option<(String, [u8; 3])> {
         let [_, _, high, low] = number.to_be_bytes();
         let subnet @ [a, b, c] = [198, 18 + high, low];
-        let name = format!("soak{number}");
+        let name = format!("rk{number}");
         let routes = ip(&format!("-4 route show exact {a}.{b}.{c}.0/24")).ok()?;
         (routes.is_empty() && ip(&format!("link add {name} type bridge")).is_ok()).then_some((name, subnet))
     }
 
     /// Where someone is.
-    pub(crate) fn address(&self, place: Place) -> Ipv4Addr {
+    ///
+    /// # Panics
+    /// A server's number is above 250.
+    #[must_use]
+    pub fn address(&self, place: Place) -> Ipv4Addr {
         let [a, b, c] = self.subnet;
         let host = match place {
             Place::Server(server) => 1 + u8::try_from(server).expect("few servers"),
@@ -80,27 +90,37 @@ impl Network {
         Ipv4Addr::new(a, b, c, host)
     }
 
-    /// What is put before a server's command. The process that runs in the end is the server's own.
-    pub(crate) fn within(&self, server: usize) -> Vec<String> {
-        ["ip", "netns", "exec", &self.namespace(server)].map(str::to_owned).to_vec()
+    /// Seats on the network, as many as it was made for. What is put before a server's command gives way to the server:
+    /// the process that runs in the end is the server's own.
+    #[must_use]
+    pub fn seats(&self) -> Vec<Seat> {
+        let within = |server| ["ip", "netns", "exec", &self.namespace(server)].map(OsString::from).to_vec();
+        let seat = |server| Seat::new(server + 1, self.address(Place::Server(server)).into(), within(server));
+        (0..self.servers).map(seat).collect()
     }
 
     /// Packets are lost from now on.
-    pub(crate) fn cut(&self, cut: Cut) -> Result<()> {
+    ///
+    /// # Errors
+    /// iproute2 fails.
+    pub fn cut(&self, cut: Cut) -> Result<()> {
         ip(&self.change(cut, "add", "down"))?;
         self.cuts().push(cut);
         Ok(())
     }
 
     /// Nothing is lost any more.
-    pub(crate) fn heal(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// iproute2 fails.
+    pub fn heal(&self) -> Result<()> {
         let cuts = std::mem::take(&mut *self.cuts());
         // All of them, whatever becomes of one.
         cuts.into_iter().map(|cut| ip(&self.change(cut, "del", "up")).map(drop)).fold(Ok(()), Result::and)
     }
 
     /// Removes namespaces and bridge.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         // What was not made, or is removed already, cannot be removed.
         for server in 0..self.servers {
             let _ = ip(&format!("link del {}", self.cable(server)));

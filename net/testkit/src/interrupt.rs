@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{io, process, thread};
+use std::{fs, io, process, thread};
 
 use anyhow::{Result, bail};
-use procfs::process::Process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Exit status after a second Ctrl-C: 128 and the number of SIGINT, as shells have it.
@@ -24,8 +24,11 @@ const NAP_MAX: Duration = Duration::from_millis(50);
 
 /// Turns the first SIGINT, SIGTERM or SIGHUP into an error from [`check`]; one that comes later ends the process at once.
 /// Those that whoever started the process has it ignore (nohup does that with SIGHUP) are ignored still.
-pub(crate) fn install() -> io::Result<()> {
-    let ignored = Process::myself().and_then(|own| own.status()).map_or(0, |status| status.sigign);
+///
+/// # Errors
+/// The handlers cannot be installed.
+pub fn install() -> io::Result<()> {
+    let ignored = ignored_signals();
     let heeded = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
     let mut signals = Signals::new(heeded)?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -37,12 +40,25 @@ pub(crate) fn install() -> io::Result<()> {
             }
         }
     })?;
+    INSTALLED.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// A bit for each signal that this process was started to ignore.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Whether signals are handled here, so that servers must not get those of the terminal.
+pub(crate) fn is_installed() -> bool {
+    INSTALLED.load(Ordering::Relaxed)
 }
 
 /// # Errors
 /// The user has asked to stop.
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
         bail!("interrupted");
     }
@@ -53,13 +69,13 @@ pub(crate) fn check() -> Result<()> {
 ///
 /// # Errors
 /// The user has asked to stop.
-pub(crate) fn sleep_until(deadline: Instant, ended: impl Fn() -> bool) -> Result<()> {
+pub fn sleep_until(deadline: Instant, ended: impl Fn() -> bool) -> Result<()> {
     loop {
         check()?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || ended() {
             return Ok(());
         }
-        std::thread::sleep(left.min(NAP_MAX));
+        thread::sleep(left.min(NAP_MAX));
     }
 }
