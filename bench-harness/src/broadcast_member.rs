@@ -1,5 +1,5 @@
-//! A member of the broadcast alone, a process that `paper` starts for figure 7: no clients, no tree; the leader's own
-//! process generates the proposals.
+//! A member of the broadcast alone, a process that `paper` starts for figure 7: no clients, no tree; the
+//! leader's own process generates the proposals.
 //!
 //! Commands come on the standard input, one a line, and each is answered with one line:
 //!

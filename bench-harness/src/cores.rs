@@ -1,5 +1,5 @@
-//! Which cores generate load and which serve: apart where the machine has enough of them, so that neither waits for the
-//! other; shared, and said so, where it has not.
+//! Which cores generate load and which serve: apart where the machine has enough of them, so that neither
+//! waits for the other; shared, and said so, where it has not.
 
 use std::sync::OnceLock;
 
@@ -24,8 +24,8 @@ pub(crate) enum Division {
 }
 
 impl Division {
-    /// Divides the cores that this process may run on: one for each of `threads`, if at least half are left for the
-    /// servers.
+    /// Divides the cores that this process may run on: one for each of `threads`, if at least half are left
+    /// for the servers.
     pub(crate) fn of_this_machine(threads: usize) -> Result<Self> {
         Ok(Self::of(&allowed()?, threads))
     }
@@ -62,12 +62,14 @@ impl std::fmt::Display for Division {
     }
 }
 
-/// Has the calling thread, number `thread` of those that generate load, run on a core of its own, if it has one.
+/// Has the calling thread, number `thread` of those that generate load, run on a core of its own, if it has
+/// one.
 pub(crate) fn take(thread: usize) {
     if let Some(Division::Apart { generator, .. }) = DIVISION.get()
         && let Some(core) = generator.get(thread)
     {
-        // It may run there: `install` has put the whole process there. Elsewhere it would be slower, not wrong.
+        // It may run there: `install` has put the whole process there. Elsewhere it would be slower, not
+        // wrong.
         let _ = keep_to(&[*core]);
     }
 }

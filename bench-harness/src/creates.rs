@@ -1,5 +1,5 @@
-//! Creates of new znodes, one after the other, under one parent for each session; each deleted again behind the
-//! session's back if that is wanted, as in the paper's section 5.2.
+//! Creates of new znodes, one after the other, under one parent for each session; each deleted again behind
+//! the session's back if that is wanted, as in the paper's section 5.2.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -106,8 +106,8 @@ pub(crate) struct CreateLoad<'s> {
     pub(crate) window: Duration,
 }
 
-/// `clients` sessions, each creating under a parent of its own with one create outstanding; `source` makes the creates
-/// under a given parent.
+/// `clients` sessions, each creating under a parent of its own with one create outstanding; `source` makes
+/// the creates under a given parent.
 pub(crate) fn create_synchronously(
     load: &CreateLoad<'_>,
     clients: usize,

@@ -1,13 +1,13 @@
-//! Double barriers as in section 2.4 of the paper: each client in turn enters barrier after barrier, then leaves them in
-//! the same order.
+//! Double barriers as in section 2.4 of the paper: each client in turn enters barrier after barrier, then
+//! leaves them in the same order.
 //!
 //! ```text
 //! enter: exists b/ready, with a watch;  create b/me;  children of b: if all are there, create b/ready;  await b/ready
 //! leave: delete b/me;  children of b: while one is left, await its end and look again
 //! ```
 //!
-//! One thread drives all clients; each has one request outstanding at most. It knows who has arrived and who has left,
-//! so a client that gets through a barrier too early is found out.
+//! One thread drives all clients; each has one request outstanding at most. It knows who has arrived and who
+//! has left, so a client that gets through a barrier too early is found out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ pub(crate) struct Crossed {
     pub(crate) requests: u64,
 }
 
-/// Has `clients` enter and leave `barriers` barriers, the znodes `<root>/n0000000` and so on, which are there and empty.
-/// `rate` is told of requests.
+/// Has `clients` enter and leave `barriers` barriers, the znodes `<root>/n0000000` and so on, which are there
+/// and empty. `rate` is told of requests.
 pub(crate) fn cross(
     servers: &[SocketAddr],
     root: &str,

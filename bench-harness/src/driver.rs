@@ -38,7 +38,8 @@ pub(crate) struct Schedule {
     pub(crate) from: Instant,
     /// Replies count, and requests are issued, until here.
     pub(crate) to: Instant,
-    /// Issue requests when they are due and not when replies come: open loop. `outstanding` means nothing then.
+    /// Issue requests when they are due and not when replies come: open loop. `outstanding` means nothing
+    /// then.
     pub(crate) arrivals: Option<Arrivals>,
 }
 
@@ -119,8 +120,8 @@ pub(crate) fn record_latency(histogram: &mut Histogram<u64>, latency: Duration) 
     histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Puts `sessions` under load, each from its own source, and gives them back with nothing outstanding. `replies` tells
-/// others how many have come so far, inside the window or not.
+/// Puts `sessions` under load, each from its own source, and gives them back with nothing outstanding.
+/// `replies` tells others how many have come so far, inside the window or not.
 ///
 /// # Errors
 /// A reply is wrong, out of order or missing, a connection fails, or the user interrupts.
@@ -224,7 +225,8 @@ impl<'t, S: Source> Driver<'t, S> {
         lanes[index].receive(scratch, to_end, |at, latency| {
             *last_progress = at;
             came += 1;
-            // An open loop counts what was due in the window, however late the reply: else the slowest would be missing.
+            // An open loop counts what was due in the window, however late the reply: else the slowest would
+            // be missing.
             let counted_at = if schedule.arrivals.is_some() { at - latency } else { at };
             if counted_at >= schedule.from && counted_at < schedule.to {
                 tally.record(at, latency);
@@ -243,8 +245,8 @@ impl<'t, S: Source> Driver<'t, S> {
         lane.flush()
     }
 
-    /// In an open loop: issues what is due by now, on the sessions in turn, and sets the alarm for what is due next. The
-    /// first request is due at once.
+    /// In an open loop: issues what is due by now, on the sessions in turn, and sets the alarm for what is
+    /// due next. The first request is due at once.
     fn issue_due(&mut self) -> Result<()> {
         let Self { agenda: Some(agenda), lanes, schedule, tally, last_progress, .. } = self else {
             return Ok(());
@@ -272,8 +274,8 @@ impl<'t, S: Source> Driver<'t, S> {
         if issued > 0 { agenda.set_alarm() } else { Ok(()) }
     }
 
-    /// Pings the sessions that have nothing to do: in a slow open loop each has its turn rarely, and sources come to an end
-    /// at different times.
+    /// Pings the sessions that have nothing to do: in a slow open loop each has its turn rarely, and sources
+    /// come to an end at different times.
     fn keep_alive(&mut self, now: Instant) -> Result<()> {
         if now.saturating_duration_since(self.looked_for_idle) < LOOK_FOR_IDLE_EVERY {
             return Ok(());

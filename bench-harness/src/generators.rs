@@ -1,6 +1,6 @@
-//! Several generators of load, on a machine each, that measure the same windows of the same service. The service itself
-//! brings them together: a double barrier (section 2.4 of the ZooKeeper paper) around every window, and a znode for what
-//! each has counted.
+//! Several generators of load, on a machine each, that measure the same windows of the same service. The
+//! service itself brings them together: a double barrier (section 2.4 of the ZooKeeper paper) around every
+//! window, and a znode for what each has counted.
 //!
 //! ```text
 //! /bench-generators/first              ephemeral: what is to be measured, and the root of this run
@@ -9,9 +9,9 @@
 //! /bench-generators/<run>/00007-leave/<name>  what was counted, .../ready
 //! ```
 //!
-//! The first has the command line; the others read from its znode what it says. Each of them adds up what all have
-//! counted, so that decisions that follow from figures are the same everywhere; the first keeps the results. When one
-//! ends, its ephemeral znode goes, and the others end too: half of a load is another load.
+//! The first has the command line; the others read from its znode what it says. Each of them adds up what all
+//! have counted, so that decisions that follow from figures are the same everywhere; the first keeps the
+//! results. When one ends, its ephemeral znode goes, and the others end too: half of a load is another load.
 
 mod report;
 
@@ -41,8 +41,8 @@ pub(crate) const FIRST_NAME: &str = "first";
 /// Says that all are there, in a barrier.
 const READY: &str = "ready";
 
-/// How often it is looked for an interrupt and for others that are gone, while they are waited for. Also what keeps the
-/// session alive meanwhile.
+/// How often it is looked for an interrupt and for others that are gone, while they are waited for. Also what
+/// keeps the session alive meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a report may be missing whose generator has passed the barrier behind it.
@@ -81,15 +81,16 @@ pub(crate) struct Generators {
     /// Barriers so far.
     passed: Cell<u32>,
     calls: RefCell<Session>,
-    /// Has nothing outstanding but watches, whose notifications would come between the replies of the other one.
+    /// Has nothing outstanding but watches, whose notifications would come between the replies of the other
+    /// one.
     watches: RefCell<Session>,
     /// When both were kept alive last.
     pinged: Cell<Instant>,
 }
 
 impl Generators {
-    /// As the first one: says what is to be measured, and waits until all others have joined. `waiting` is told for how
-    /// many.
+    /// As the first one: says what is to be measured, and waits until all others have joined. `waiting` is
+    /// told for how many.
     pub(crate) fn invite(
         servers: &[SocketAddr],
         invitation: &Invitation,
@@ -158,7 +159,8 @@ impl Generators {
         })
     }
 
-    /// A number of this one's own, the same in every run of this name: not all of them are to send at the same moments.
+    /// A number of this one's own, the same in every run of this name: not all of them are to send at the
+    /// same moments.
     pub(crate) fn seed(&self) -> u64 {
         if self.is_first() { 0 } else { BuildHasherDefault::<DefaultHasher>::default().hash_one(&self.name) }
     }
@@ -213,8 +215,8 @@ impl Generators {
         [&self.calls, &self.watches].into_iter().try_for_each(ping)
     }
 
-    /// The first half of the double barrier: returns when all are here, on all of them within a notification's time.
-    /// `meanwhile` is called now and then while others are waited for.
+    /// The first half of the double barrier: returns when all are here, on all of them within a
+    /// notification's time. `meanwhile` is called now and then while others are waited for.
     pub(crate) fn begin_together(&self, meanwhile: impl FnMut() -> Result<()>) -> Result<()> {
         self.passed.set(self.passed.get() + 1);
         self.meet("enter", b"", meanwhile).map(drop)

@@ -133,8 +133,8 @@ impl<S: Source> Lane<S> {
         Ok(self.connection.flush()?)
     }
 
-    /// Takes all replies that are there, calling `completed` for each that counts with its time and latency. `to_end`
-    /// as in [`Connection::receive`].
+    /// Takes all replies that are there, calling `completed` for each that counts with its time and latency.
+    /// `to_end` as in [`Connection::receive`].
     pub(crate) fn receive(
         &mut self,
         scratch: &mut [u8],

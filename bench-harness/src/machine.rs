@@ -1,5 +1,5 @@
-//! What the machine itself did during a window: a figure is none if it swapped, was throttled, or had its processors
-//! taken away by the host or by processes that are not measured.
+//! What the machine itself did during a window: a figure is none if it swapped, was throttled, or had its
+//! processors taken away by the host or by processes that are not measured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,16 @@ use crate::server_cpu::ServerProcesses;
 /// Share of processor time that a host may take before a window counts for nothing.
 const STOLEN_MAX: f64 = 0.10;
 
-/// Time that all processors may stand still at once before the far percentiles of an open loop count for nothing: in its
-/// windows of 3 s, a pause of 5 ms makes more than one request in a thousand late, from any server.
+/// Time that all processors may stand still at once before the far percentiles of an open loop count for
+/// nothing: in its windows of 3 s, a pause of 5 ms makes more than one request in a thousand late, from any
+/// server.
 const STOOD_STILL_MAX: Duration = Duration::from_millis(5);
 
 /// Time that a load thread spends on the CPU, as a share of the window, from which on it may be the limit.
 const THREAD_FULL: f64 = 0.95;
 
-/// Share of the servers' cores' time that nobody wanted; above it, a full load thread was the limit and not the machine.
+/// Share of the servers' cores' time that nobody wanted; above it, a full load thread was the limit and not
+/// the machine.
 const IDLE_WHILE_FULL: f64 = 0.10;
 
 /// Where control groups are, if there are any.
@@ -66,7 +68,8 @@ pub(crate) struct MachineUse {
 }
 
 impl Machine {
-    /// The counters now; what this machine does not count stays 0. `servers`: those that the harness has not started.
+    /// The counters now; what this machine does not count stays 0. `servers`: those that the harness has not
+    /// started.
     pub(crate) fn now(servers: Option<&ServerProcesses>) -> Self {
         let all = KernelStats::current().map(|stats| stats.cpu_time).unwrap_or_default();
         let cores = all.iter().enumerate().filter(|(core, _)| cores::serves(*core));
@@ -117,8 +120,8 @@ impl MachineUse {
         stood_still: None,
     };
 
-    /// Why a window with this use counts for nothing; empty if it counts. `busiest_thread` is the CPU time of the load
-    /// thread that has used most, as a share of the window.
+    /// Why a window with this use counts for nothing; empty if it counts. `busiest_thread` is the CPU time of
+    /// the load thread that has used most, as a share of the window.
     pub(crate) fn objections(&self, busiest_thread: f64, servers: Servers) -> Vec<String> {
         let mut objections = self.disturbances();
         let full = busiest_thread * 100.0;
@@ -131,8 +134,8 @@ impl MachineUse {
             }
             // Whether they had time left cannot be seen from here.
             Servers::Elsewhere if busiest_thread >= THREAD_FULL => objections.push(format!(
-                "the load generator may have been the limit: a thread of it {full:.0} % busy, the servers elsewhere; \
-                 take more --threads or --generators"
+                "the load generator may have been the limit: a thread of it {full:.0} % busy, the servers \
+                 elsewhere; take more --threads or --generators"
             )),
             _ => {}
         }
@@ -188,8 +191,8 @@ fn throttled_periods() -> u64 {
     cpu_groups(&own).iter().filter_map(count).sum()
 }
 
-/// The folders of the control groups that limit a process whose `/proc/self/cgroup` says this: of the one hierarchy
-/// (version 2), or of that of the processors (version 1).
+/// The folders of the control groups that limit a process whose `/proc/self/cgroup` says this: of the one
+/// hierarchy (version 2), or of that of the processors (version 1).
 fn cpu_groups(own: &str) -> Vec<PathBuf> {
     let mut groups = Vec::new();
     for line in own.lines() {

@@ -201,7 +201,8 @@ pub(crate) fn fresh_root() -> String {
     format!("/bench-{:x}-{:x}", since_epoch.as_micros(), run_id())
 }
 
-/// A number that no other run has: generators on several machines, in containers too, may well have the same process id.
+/// A number that no other run has: generators on several machines, in containers too, may well have the same
+/// process id.
 pub(crate) fn run_id() -> u64 {
     static ID: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
     *ID

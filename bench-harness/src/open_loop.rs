@@ -1,6 +1,6 @@
-//! Open-loop load: requests leave when they are due, whether or not earlier ones are answered, as the requests of many
-//! independent clients do. Latency counts from when a request was due, so time that a server keeps everybody waiting
-//! counts for everyone who would have come meanwhile (no coordinated omission).
+//! Open-loop load: requests leave when they are due, whether or not earlier ones are answered, as the
+//! requests of many independent clients do. Latency counts from when a request was due, so time that a server
+//! keeps everybody waiting counts for everyone who would have come meanwhile (no coordinated omission).
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What processes other than the servers and the harness take of the machine: a window that shared it with a compiler or a
-//! backup measures those too.
+//! What processes other than the servers and the harness take of the machine: a window that shared it with a
+//! compiler or a backup measures those too.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -8,8 +8,8 @@ use procfs::process::{StatFlags, all_processes};
 
 use crate::server_cpu::ServerProcesses;
 
-/// Share of processor time, in percent, that others may take before a window counts for nothing, if nobody says
-/// otherwise.
+/// Share of processor time, in percent, that others may take before a window counts for nothing, if nobody
+/// says otherwise.
 pub(crate) const PERCENT_MAX: u8 = 10;
 
 static SHARE_MAX: OnceLock<f64> = OnceLock::new();
@@ -30,8 +30,8 @@ fn share(percent: u8) -> f64 {
 
 /// CPU time of every process at one moment, in ticks; kernel threads are left out.
 ///
-/// A process counts with the children that it has waited for, so that time is not lost with a process that ends: it goes
-/// over to whoever started it, and the sum of all stays what it is.
+/// A process counts with the children that it has waited for, so that time is not lost with a process that
+/// ends: it goes over to whoever started it, and the sum of all stays what it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Processes(BTreeMap<i32, Process>);
 
@@ -53,8 +53,8 @@ pub(crate) struct Others {
 }
 
 impl Processes {
-    /// Those that run now. What the harness or one of `servers` has started belongs to it; other generators on this
-    /// machine run the harness's own program.
+    /// Those that run now. What the harness or one of `servers` has started belongs to it; other generators
+    /// on this machine run the harness's own program.
     pub(crate) fn now(servers: Option<&ServerProcesses>) -> Self {
         let mut processes = BTreeMap::new();
         for process in all_processes().into_iter().flatten().flatten() {

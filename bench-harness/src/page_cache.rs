@@ -1,5 +1,5 @@
-//! Starts are compared from a cold page cache: files that were written or copied just before lie in memory, where a
-//! system that reads through the cache finds them and one that reads past it does not.
+//! Starts are compared from a cold page cache: files that were written or copied just before lie in memory,
+//! where a system that reads through the cache finds them and one that reads past it does not.
 
 use std::fmt;
 use std::fs;

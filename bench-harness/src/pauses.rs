@@ -1,9 +1,10 @@
-//! When the machine stood still: a host that runs many virtual machines stops one of them now and then, all its processors
-//! at once, for milliseconds. Nothing inside runs meanwhile, and nobody is told; what was due comes late from any server.
+//! When the machine stood still: a host that runs many virtual machines stops one of them now and then, all
+//! its processors at once, for milliseconds. Nothing inside runs meanwhile, and nobody is told; what was due
+//! comes late from any server.
 //!
-//! On each core a thread that comes before everything else there (`SCHED_FIFO`) sleeps and looks how late it wakes. Late
-//! on one core says little: the kernel may have been busy on it, for a server even. Late on all of them at the same time
-//! is nobody's doing in here.
+//! On each core a thread that comes before everything else there (`SCHED_FIFO`) sleeps and looks how late it
+//! wakes. Late on one core says little: the kernel may have been busy on it, for a server even. Late on all
+//! of them at the same time is nobody's doing in here.
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

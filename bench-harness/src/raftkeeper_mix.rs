@@ -1,5 +1,5 @@
-//! The mixed workload of RaftKeeper's published benchmark: of a hundred requests, 1 creates, 8 set, 45 get, 45 list and 1
-//! deletes, on 100 children of 50 B.
+//! The mixed workload of RaftKeeper's published benchmark: of a hundred requests, 1 creates, 8 set, 45 get,
+//! 45 list and 1 deletes, on 100 children of 50 B.
 
 use rand::Rng;
 

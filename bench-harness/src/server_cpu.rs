@@ -66,8 +66,8 @@ impl ServerProcesses {
     }
 }
 
-/// User and system time of everything that this process has started and that has ended: servers that it killed are among
-/// them.
+/// User and system time of everything that this process has started and that has ended: servers that it
+/// killed are among them.
 pub(crate) fn of_ended_children() -> Result<Duration> {
     let stat = Process::myself()?.stat()?;
     Ok(duration_of(u64::try_from(stat.cutime + stat.cstime)?))

@@ -19,7 +19,8 @@ use crate::{reply, request};
 /// Session timeout asked for, in milliseconds. ZooKeeper grants at most 20 ticks, 40 s by default.
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
 
-/// How long a session that waits for others, or for its next request, goes without a ping: a quarter of its time-out.
+/// How long a session that waits for others, or for its next request, goes without a ping: a quarter of its
+/// time-out.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a server may take to accept a connection, and to answer outside a measurement.

@@ -30,8 +30,8 @@ pub(crate) struct SuperviseArgs {
     command: Vec<OsString>,
 }
 
-/// What is put before the command of a server, so that it runs under supervision of this process. Start it from the main
-/// thread: to the kernel, the parent is the thread that started the child.
+/// What is put before the command of a server, so that it runs under supervision of this process. Start it
+/// from the main thread: to the kernel, the parent is the thread that started the child.
 pub(crate) fn prefix() -> Vec<OsString> {
     let parent = std::process::id().to_string();
     let mut prefix = [OWN_PROGRAM, "supervise", "--parent", &parent].map(OsString::from).to_vec();

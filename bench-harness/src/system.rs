@@ -1,4 +1,5 @@
-//! The systems that are measured: whose servers, with what settings. Writes are forced, as is the default of all.
+//! The systems that are measured: whose servers, with what settings. Writes are forced, as is the default of
+//! all.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,24 +19,25 @@ use crate::supervise;
 pub(crate) struct System {
     /// As tables name it.
     name: &'static str,
-    /// Whose servers; none are those of the bare responder of [`crate::floor`]: what the machine, the kernel and the
-    /// generator leave possible.
+    /// Whose servers; none are those of the bare responder of [`crate::floor`]: what the machine, the kernel
+    /// and the generator leave possible.
     program: Option<Program>,
 }
 
-/// Requests that servers have in process at most, as in the ZooKeeper paper (section 5.1): `globalOutstandingLimit`, which
-/// both systems count for a whole ensemble. Above it they stop reading from clients.
+/// Requests that servers have in process at most, as in the ZooKeeper paper (section 5.1):
+/// `globalOutstandingLimit`, which both systems count for a whole ensemble. Above it they stop reading from
+/// clients.
 pub(crate) const IN_PROCESS_MAX: usize = 2000;
 
-/// Settings of ringkeeper and ZooKeeper where their defaults would not do: no limit of connections from one host, and the
-/// paper's limit of requests.
+/// Settings of ringkeeper and ZooKeeper where their defaults would not do: no limit of connections from one
+/// host, and the paper's limit of requests.
 const SETTINGS: [&str; 3] = ["tickTime=2000", "maxClientCnxns=0", "globalOutstandingLimit=2000"];
 
 /// What servers of ensembles need besides.
 const ENSEMBLE_SETTINGS: [&str; 2] = ["initLimit=10", "syncLimit=5"];
 
-/// etcd's setting where its default would not do: it refuses writes once 2 GB of history are there, and the windows of
-/// one experiment write more.
+/// etcd's setting where its default would not do: it refuses writes once 2 GB of history are there, and the
+/// windows of one experiment write more.
 const ETCD_SETTINGS: &str = "quota-backend-bytes: 8589934592\n";
 
 impl System {
@@ -133,7 +135,8 @@ impl System {
         Ok(())
     }
 
-    /// An ensemble of so many servers, or a server alone, none of which runs yet, in a folder inside `work_dir`.
+    /// An ensemble of so many servers, or a server alone, none of which runs yet, in a folder inside
+    /// `work_dir`.
     pub(crate) fn ensemble(&self, servers: usize, work_dir: &Path, port: Option<u16>) -> Result<Ensemble> {
         let folder = WorkFolder::new("bench", work_dir)?;
         match &self.program {
@@ -150,7 +153,8 @@ impl System {
         program.configure(folder, own, all, &self.settings(all.len(), more))
     }
 
-    /// The command that runs a Java program, given as source, with ZooKeeper's classes and the configuration in `folder`.
+    /// The command that runs a Java program, given as source, with ZooKeeper's classes and the configuration
+    /// in `folder`.
     pub(crate) fn java_command(&self, folder: &Path, source: &Path) -> Result<Vec<OsString>> {
         match &self.program {
             Some(program @ Program::ZooKeeper { .. }) => Ok(program.java_command(folder, source)),
@@ -168,8 +172,8 @@ impl System {
     }
 }
 
-/// Seats for servers that end with this process: on three ports each from `port` on or, without one, on addresses that
-/// nobody else has.
+/// Seats for servers that end with this process: on three ports each from `port` on or, without one, on
+/// addresses that nobody else has.
 pub(crate) fn seats(servers: usize, port: Option<u16>) -> Result<Vec<Seat>> {
     let mut seats = match port {
         Some(port) => Seat::on_ports(servers, port)?,

@@ -108,8 +108,8 @@ pub(crate) struct Seen {
     pub(crate) machine: MachineUse,
 }
 
-/// Runs every piece of `work` on a thread of its own, on a core of its own where there are enough of them. Each adds to
-/// the counter that it is given how many replies have come.
+/// Runs every piece of `work` on a thread of its own, on a core of its own where there are enough of them.
+/// Each adds to the counter that it is given how many replies have come.
 pub(crate) fn on_threads<T: Send, W: FnOnce(&AtomicU64) -> Result<T> + Send>(
     work: Vec<W>,
     schedule: Schedule,

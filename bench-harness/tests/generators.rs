@@ -1,7 +1,7 @@
 //! Several generators of load on one service: processes here, machines elsewhere.
 //!
-//! The `ringkeeper` binary of this workspace serves, if it is built (or named by `RINGKEEPER_BIN`); without it the tests
-//! say so, and do nothing.
+//! The `ringkeeper` binary of this workspace serves, if it is built (or named by `RINGKEEPER_BIN`); without
+//! it the tests say so, and do nothing.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -69,7 +69,8 @@ fn two_generators_measure_the_same_windows_and_the_first_one_keeps_the_sum() {
     let Some(binary) = ringkeeper_binary() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (_server, servers) = serve(&binary);
-    // Twice: the first run must leave nothing that the second one trips over. Nor does it matter who comes first.
+    // Twice: the first run must leave nothing that the second one trips over. Nor does it matter who comes
+    // first.
     for first_begins in [true, false] {
         let join = || Started(generator(&servers, &["--join", "b"]).spawn().unwrap());
         let (one, other) = if first_begins {
@@ -154,7 +155,8 @@ fn a_window_without_the_report_of_one_generator_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, servers) = serve(&binary);
     let one = first(&servers, folder.path(), "1");
-    // The other one comes and goes as generators do, but says that a window is over without what it has counted.
+    // The other one comes and goes as generators do, but says that a window is over without what it has
+    // counted.
     let mut other = Shell::open(&binary, &servers);
     let run = other.child_of("/bench-generators", |name| name != "first");
     let root = format!("/bench-generators/{run}");

@@ -67,8 +67,8 @@ fn members_on(folder: &Path) -> usize {
     processes_on(folder).iter().filter(|pid| is_member(pid)).count()
 }
 
-/// Three members that measure for longer than any test takes. The harness heeds all signals, also where whoever started the tests has some ignored, as a shell does for what runs in the
-/// background.
+/// Three members that measure for longer than any test takes. The harness heeds all signals, also where
+/// whoever started the tests has some ignored, as a shell does for what runs in the background.
 fn endless(folder: &Path) -> Child {
     let arguments = ["--only", "fig7", "--ringkeeper", HARNESS, "--sizes", "3", "--runs", "1000"];
     let harness = paper(folder, &arguments);

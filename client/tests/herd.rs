@@ -1,4 +1,5 @@
-//! A thousand waiters on one lock: whoever gives it up, or gives up waiting, wakes one. Counted at the server.
+//! A thousand waiters on one lock: whoever gives it up, or gives up waiting, wakes one. Counted at the
+//! server.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! A message from one task to another and an answer back, through the rings that connect the server's executors.
+//! A message from one task to another and an answer back, through the rings that connect the server's
+//! executors.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};

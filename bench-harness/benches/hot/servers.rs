@@ -1,7 +1,9 @@
-//! Batches of writes through the leader core of two servers: from the requests to the published state, log and network left out.
+//! Batches of writes through the leader core of two servers: from the requests to the published state, log
+//! and network left out.
 //!
-//! A thousand clients create znodes of 100 B, each under a parent of its own, or set such znodes. After every batch the
-//! state is published, so that the next batch has to copy what it changes, as it is where replies leave batch by batch.
+//! A thousand clients create znodes of 100 B, each under a parent of its own, or set such znodes. After every
+//! batch the state is published, so that the next batch has to copy what it changes, as it is where replies
+//! leave batch by batch.
 
 use std::borrow::Cow;
 use std::sync::Arc;

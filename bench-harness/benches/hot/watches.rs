@@ -1,5 +1,5 @@
-//! A change of a watched znode on its way through a shard: from the published transaction to the notifications in the
-//! watchers' outputs.
+//! A change of a watched znode on its way through a shard: from the published transaction to the
+//! notifications in the watchers' outputs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

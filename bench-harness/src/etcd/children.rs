@@ -1,13 +1,13 @@
-//! RaftKeeper's mixed workload: each connection has keys of its own below a prefix; a list is a range over the prefix,
-//! keys only.
+//! RaftKeeper's mixed workload: each connection has keys of its own below a prefix; a list is a range over
+//! the prefix, keys only.
 //!
-//! etcd answers requests of one connection in any order, so what an answer must say is known only from revisions: every
-//! answer tells of which revision of the store it is, and every put and delete at which it took place. A list of revision
-//! r must have exactly the keys that were put up to r and not deleted up to r; where a put or a delete is not answered
-//! yet, both are right.
+//! etcd answers requests of one connection in any order, so what an answer must say is known only from
+//! revisions: every answer tells of which revision of the store it is, and every put and delete at which it
+//! took place. A list of revision r must have exactly the keys that were put up to r and not deleted up to r;
+//! where a put or a delete is not answered yet, both are right.
 //!
-//! A set must not bring back a key that is being deleted, so the oldest key without a set under way is deleted, and no
-//! set begins on it any more.
+//! A set must not bring back a key that is being deleted, so the oldest key without a set under way is
+//! deleted, and no set begins on it any more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

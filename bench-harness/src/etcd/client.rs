@@ -1,6 +1,6 @@
-//! A client of etcd's gRPC API, as thin as it can be: HTTP/2 by `h2`, messages by `prost`, and between them gRPC's five
-//! bytes in front of a message and its status behind it (gRPC over HTTP2, PROTOCOL-HTTP2.md). Whatever the generator
-//! spends on a request is taken from the machine that it measures.
+//! A client of etcd's gRPC API, as thin as it can be: HTTP/2 by `h2`, messages by `prost`, and between them
+//! gRPC's five bytes in front of a message and its status behind it (gRPC over HTTP2, PROTOCOL-HTTP2.md).
+//! Whatever the generator spends on a request is taken from the machine that it measures.
 
 use std::net::SocketAddr;
 

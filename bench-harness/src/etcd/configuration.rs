@@ -1,5 +1,5 @@
-//! Changing a configuration behind a ready key (section 2.3 of the ZooKeeper paper): a writer at the first member, and at
-//! the last one a reader that watches ready.
+//! Changing a configuration behind a ready key (section 2.3 of the ZooKeeper paper): a writer at the first
+//! member, and at the last one a reader that watches ready.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -63,8 +63,8 @@ impl Configuration {
         Ok(Self { runtime, keys, ready, payload_len, sequence: 0, writer, reader, watch })
     }
 
-    /// Deletes ready, puts every key with so many puts outstanding, and puts ready again; the time of the writer's part.
-    /// `rate` is told of the puts.
+    /// Deletes ready, puts every key with so many puts outstanding, and puts ready again; the time of the
+    /// writer's part. `rate` is told of the puts.
     pub(crate) fn change(&mut self, outstanding: usize, rate: &mut Rate<'_>) -> Result<Duration> {
         self.sequence += 1;
         let Self { runtime, keys, ready, payload_len, sequence, writer, reader, watch } = self;

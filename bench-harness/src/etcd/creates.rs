@@ -13,8 +13,8 @@ use crate::measure::{Measurement, fresh_root};
 use crate::payload;
 use crate::window::Surroundings;
 
-/// `clients` connections, each putting new keys one after the other; if `delete`, each is deleted while the next one is
-/// put. Only the puts count.
+/// `clients` connections, each putting new keys one after the other; if `delete`, each is deleted while the
+/// next one is put. Only the puts count.
 pub(crate) fn create(
     members: &[SocketAddr],
     around: Surroundings<'_>,

@@ -1,4 +1,5 @@
-//! Connections under load: all are made, each with what it needs laid out through it, before the window begins.
+//! Connections under load: all are made, each with what it needs laid out through it, before the window
+//! begins.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -32,7 +33,8 @@ const LAYOUT_OUTSTANDING: usize = 500;
 
 /// What a connection is used for.
 pub(super) trait User: Send {
-    /// Keys and values that must be there before it begins; at least one, so that the connection is known to serve.
+    /// Keys and values that must be there before it begins; at least one, so that the connection is known to
+    /// serve.
     fn layout(&self) -> Vec<(Bytes, Bytes)>;
 
     /// They are there, each since its revision.

@@ -10,8 +10,8 @@ use crate::driver::SILENCE_MAX;
 use crate::fault::Fault;
 use crate::window::Rate;
 
-/// Sends `requests`, so many outstanding at most, and awaits every answer; in whatever order the answers come. `rate` is told
-/// of them.
+/// Sends `requests`, so many outstanding at most, and awaits every answer; in whatever order the answers
+/// come. `rate` is told of them.
 ///
 /// # Errors
 /// A request fails, nothing is answered for long, or the user interrupts.

@@ -1,5 +1,5 @@
-//! The mix of reads and writes of whole values, in a given proportion: puts and ranges, each connection with a key of its
-//! own.
+//! The mix of reads and writes of whole values, in a given proportion: puts and ranges, each connection with
+//! a key of its own.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! What one generator has counted in a window, as the others read it: a line of JSON, then the latencies as HdrHistogram
-//! writes them (V2, deflated).
+//! What one generator has counted in a window, as the others read it: a line of JSON, then the latencies as
+//! HdrHistogram writes them (V2, deflated).
 
 use std::io::Cursor;
 use std::time::Duration;

@@ -29,10 +29,11 @@ impl Experiment for Barriers {
         Plan {
             id: "table3",
             title: "Double barriers",
-            about: "Each client enters one barrier after the other, then leaves them in the same order (section 2.4 of the paper: \
-                    a ready znode lets clients in, watches on one another let them out). That nobody got through too early is \
-                    checked. The paper: 1,950 to 3,100 barrier operations a second, 10,700 to 17,000 requests; it does not say on how \
-                    many servers.",
+            about: "Each client enters one barrier after the other, then leaves them in the same order \
+                    (section 2.4 of the paper: a ready znode lets clients in, watches on one another let \
+                    them out). That nobody got through too early is checked. The paper: 1,950 to 3,100 \
+                    barrier operations a second, 10,700 to 17,000 requests; it does not say on how many \
+                    servers.",
             x: Axis { label: "barriers", scale: Scale::Log },
             views: vec![
                 View {

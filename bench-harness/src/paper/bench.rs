@@ -1,4 +1,5 @@
-//! What an experiment measures with: systems in turn, runs repeated, every figure recorded with its objections.
+//! What an experiment measures with: systems in turn, runs repeated, every figure recorded with its
+//! objections.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -196,8 +197,8 @@ impl<'s> Bench<'s> {
 
     /// Has `each` measure every system on fresh ensembles of these sizes, as often as there are runs.
     ///
-    /// The systems take turns, so that whatever else the machine does falls on both alike. At the quick pace the runs
-    /// of a system follow each other on the same servers.
+    /// The systems take turns, so that whatever else the machine does falls on both alike. At the quick pace
+    /// the runs of a system follow each other on the same servers.
     pub(crate) fn turns(
         &mut self,
         sizes: &[usize],
@@ -214,6 +215,28 @@ impl<'s> Bench<'s> {
                     let first_run = start * runs_a_start + 1;
                     let runs = first_run..first_run + runs_a_start;
                     self.on_fresh_servers(subject, *size, runs, &mut each)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `measure` look at each of `subjects` so many times, in turns. It starts what it needs itself;
+    /// `describe` gives the system's name, how many servers it has, and what is measured.
+    pub(crate) fn alternate<T>(
+        &mut self,
+        runs: usize,
+        subjects: &[T],
+        describe: impl Fn(&T) -> (&'static str, usize, String),
+        mut measure: impl FnMut(&mut Self, &T, Origin<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for run in 1..=runs {
+            for subject in subjects {
+                let (system, servers, what) = describe(subject);
+                self.progress.at(&format!("run {run}/{runs}, {system}, {what}"));
+                if let Err(error) = measure(self, subject, Origin { system, servers, run }) {
+                    interrupt::check()?;
+                    self.fail(system, servers, run, &error, None);
                 }
             }
         }
@@ -420,13 +443,14 @@ impl Turn<'_, '_> {
 
     /// Runs `load` against these of the servers once, through the system's own API.
     pub(crate) fn measure(&self, servers: &[SocketAddr], load: &Load) -> Result<Measurement> {
-        // Every run comes at other moments, and reads and writes in another order; those of all systems do alike.
+        // Every run comes at other moments, and reads and writes in another order; those of all systems do
+        // alike.
         let load = Load { seed: load.seed.wrapping_add(self.run as u64), ..load.clone() };
         self.undisturbed(|| self.service.measure(servers, self.surroundings(), &load))
     }
 
-    /// Measures again, some times at most, where something else than the load disturbed it. Several generators do so
-    /// together: what disturbed one of them, all of them know of.
+    /// Measures again, some times at most, where something else than the load disturbed it. Several
+    /// generators do so together: what disturbed one of them, all of them know of.
     pub(crate) fn undisturbed(&self, measure: impl Fn() -> Result<Measurement>) -> Result<Measurement> {
         let mut measured = measure()?;
         for _ in 0..self.pace().pick(1, 2) {

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 const NAME: &str = "ringkeeper";
 
-/// The server beside this program, built anew so that it is of the same sources; as it is where there is no cargo.
+/// The server beside this program, built anew so that it is of the same sources; as it is where there is no
+/// cargo.
 pub(crate) fn beside_this_program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("the harness's own path")?;
     let folder = own.parent().context("the harness is in no folder")?;

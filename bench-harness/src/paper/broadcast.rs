@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ringkeeper_testkit::interrupt;
 
 use super::bench::{Bench, LATENCY_P50, LATENCY_P99, Origin, Place, SERVER_CPU, THROUGHPUT};
 use super::experiment::{Experiment, Plan, View};
@@ -23,11 +22,13 @@ impl Experiment for BroadcastAlone {
         Plan {
             id: "fig7",
             title: "The atomic broadcast alone",
-            about: "Proposals of 1 KiB, generated inside the leader's process, without clients and sessions; 2,000 are outstanding, as \
-                    many as the servers of the other experiments take at once. Each carries its number, and every member must hear \
-                    of all of them in order. The CPU time is that of all members, the generator included. ringkeeper's broadcast is \
-                    the library, without a tree. Apache ZooKeeper's is not to be had without its server: transactions enter it \
-                    behind the preparation of requests, and what commits sets the data of one znode.",
+            about: "Proposals of 1 KiB, generated inside the leader's process, without clients and sessions; \
+                    2,000 are outstanding, as many as the servers of the other experiments take at once. \
+                    Each carries its number, and every member must hear of all of them in order. The CPU \
+                    time is that of all members, the generator included. ringkeeper's broadcast is the \
+                    library, without a tree. Apache ZooKeeper's is not to be had without its server: \
+                    transactions enter it behind the preparation of requests, and what commits sets the data \
+                    of one znode.",
             x: Axis { label: "servers", scale: Scale::Whole },
             views: vec![View {
                 figure: THROUGHPUT,
@@ -46,23 +47,18 @@ impl Experiment for BroadcastAlone {
         let kinds: Vec<Kind> =
             settings.subjects.iter().filter_map(Subject::system).filter_map(Kind::of).collect();
         let sizes = bench.sizes();
-        for run in 1..=settings.pace.runs {
-            for kind in &kinds {
-                for size in &sizes {
-                    let (runs, name) = (settings.pace.runs, kind.name());
-                    bench.progress.at(&format!("run {run}/{runs}, {name}, {size} servers"));
-                    if let Err(error) = measure(bench, kind, *size, run) {
-                        interrupt::check()?;
-                        bench.fail(name, *size, run, &error, None);
-                    }
-                }
-            }
-        }
-        Ok(())
+        let subjects: Vec<(&Kind, usize)> =
+            kinds.iter().flat_map(|kind| sizes.iter().map(move |size| (kind, *size))).collect();
+        bench.alternate(
+            settings.pace.runs,
+            &subjects,
+            |(kind, size)| (kind.name(), *size, format!("{size} servers")),
+            |bench, (kind, size), origin| measure(bench, kind, *size, origin),
+        )
     }
 }
 
-fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, run: usize) -> Result<()> {
+fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, origin: Origin<'_>) -> Result<()> {
     let settings = bench.settings;
     let mut members = Members::start(kind, size, &settings.work_dir, settings.port)?;
     let processes = members.processes()?;
@@ -86,6 +82,6 @@ fn measure(bench: &mut Bench<'_>, kind: &Kind, size: usize, run: usize) -> Resul
     // The generator is inside the leader: what it takes is the leader's.
     let invalid = after.1.since(&before.1).disturbances().join("; ");
     let place = Place { series: "", x: as_f64(size as u64) };
-    bench.push(Origin { system: kind.name(), servers: size, run }, place, &figures, &invalid);
+    bench.push(origin, place, &figures, &invalid);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Session churn: sessions that open, close, and open again: the handshake and closeSession, nothing between them.
+//! Session churn: sessions that open, close, and open again: the handshake and closeSession, nothing between
+//! them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -43,8 +44,9 @@ impl Experiment for SessionChurn {
         Plan {
             id: "churn",
             title: "Session churn: sessions opened and closed, n at a time",
-            about: "n connections, each of which opens a session, closes it, and is made anew. Both are transactions, durable on a \
-                    quorum. The handshake is from the start of connecting to the session's answer.",
+            about: "n connections, each of which opens a session, closes it, and is made anew. Both are \
+                    transactions, durable on a quorum. The handshake is from the start of connecting to the \
+                    session's answer.",
             x: Axis { label: "sessions at a time", scale: Scale::Log },
             views: vec![View {
                 figure: RATE,

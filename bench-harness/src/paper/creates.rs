@@ -25,8 +25,9 @@ impl Experiment for PaperCreates {
         Plan {
             id: "table2",
             title: "Creates by 1, 10 and 20 workers",
-            about: "Each worker creates a znode of 1 KiB, waits, asks for its deletion without waiting, and goes on. Only the \
-                    creates count. The paper has each worker do 50,000; here they do what they can in the window.",
+            about: "Each worker creates a znode of 1 KiB, waits, asks for its deletion without waiting, and \
+                    goes on. Only the creates count. The paper has each worker do 50,000; here they do what \
+                    they can in the window.",
             x: Axis { label: "workers", scale: Scale::Log },
             views: vec![
                 THROUGHPUT_VIEW,

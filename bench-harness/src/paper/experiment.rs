@@ -84,8 +84,8 @@ impl Plan {
         if self.over_servers { record.over_servers() } else { record.clone() }
     }
 
-    /// What was published of a figure for a size and series that were measured here, with a curve that it belongs beside.
-    /// The others would have nothing beside them.
+    /// What was published of a figure for a size and series that were measured here, with a curve that it
+    /// belongs beside. The others would have nothing beside them.
     fn published_beside<'c>(&self, figure: &str, curves: &'c [Curve]) -> Vec<(&Published, &'c Curve)> {
         let of_figure = self.published.iter().filter(|published| published.figure == figure);
         let beside = |published: &Published| {
@@ -127,7 +127,8 @@ impl Plan {
     }
 }
 
-/// Colours tell sizes and series apart, strokes systems; with one size and series only, colours tell systems apart.
+/// Colours tell sizes and series apart, strokes systems; with one size and series only, colours tell systems
+/// apart.
 struct Palette<'c> {
     curves: &'c [Curve],
     kinds: Vec<(usize, &'c str)>,

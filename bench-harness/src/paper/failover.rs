@@ -34,9 +34,10 @@ impl Experiment for Failover {
         Plan {
             id: "failover",
             title: "Time without writes after kill -9 of the leader",
-            about: "A writer for each server, one setData after the other; when its connection ends it goes to the next server. After \
-                    each kill of the leader, the longest gap between two acknowledged writes of all writers together. The killed \
-                    server comes back and follows before the next kill. The paper: elections took less than 200 ms.",
+            about: "A writer for each server, one setData after the other; when its connection ends it goes \
+                    to the next server. After each kill of the leader, the longest gap between two \
+                    acknowledged writes of all writers together. The killed server comes back and follows \
+                    before the next kill. The paper: elections took less than 200 ms.",
             x: Axis { label: "kill", scale: Scale::Whole },
             views: vec![View {
                 figure: TIME,

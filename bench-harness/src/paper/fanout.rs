@@ -40,8 +40,8 @@ impl Experiment for WatchFanout {
         Plan {
             id: "fanout",
             title: "Watch fan-out: one change, n watchers",
-            about: "n sessions, spread over the servers, watch one znode; a client sets its data. From sending the change until the last \
-                    session has its notification.",
+            about: "n sessions, spread over the servers, watch one znode; a client sets its data. From \
+                    sending the change until the last session has its notification.",
             x: Axis { label: "watchers", scale: Scale::Log },
             views: vec![View {
                 figure: P50,

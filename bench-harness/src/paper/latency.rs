@@ -15,8 +15,8 @@ use crate::window::Surroundings;
 /// Sessions over which the requests are spread.
 const SESSIONS: usize = 64;
 
-/// Shares of what the slowest system reaches when it is saturated, which every system gets; and of its own saturation,
-/// which a system gets that reaches much more.
+/// Shares of what the slowest system reaches when it is saturated, which every system gets; and of its own
+/// saturation, which a system gets that reaches much more.
 const SHARES_OF_SLOWEST: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
 const SHARES_OF_OWN: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
 const QUICK_OF_SLOWEST: [f64; 3] = [0.2, 0.5, 0.8];
@@ -38,8 +38,8 @@ const SENT_LATE: &str = "sent more than 1 ms late";
 const STOOD_STILL: &str = "longest pause of the machine";
 
 /// What is different where etcd is measured.
-const ON_ETCD: &str = "etcd: it gets those of the common loads that it can take (nine tenths of its own saturation at most), and shares of its own \
-    saturation where it cannot take all of them.";
+const ON_ETCD: &str = "etcd: it gets those of the common loads that it can take (nine tenths of its own \
+    saturation at most), and shares of its own saturation where it cannot take all of them.";
 
 /// Latency under load.
 pub(crate) struct LatencyUnderLoad;
@@ -50,13 +50,15 @@ impl Experiment for LatencyUnderLoad {
         Plan {
             id: "latency",
             title: "Latency against load, open loop",
-            about: "getData and setData of 1 KiB that come at random at a given average rate, as from many independent clients, over \
-                    64 sessions. Latency counts from when a request was due, so nobody's waiting is left out. The loads are shares of what \
-                    the slowest system reaches when it is saturated (of those with ZooKeeper's protocol), so that all have the same ones, and \
-                    beyond them shares of a faster system's own saturation. The bare responder (floor) shows how much of the far \
-                    percentiles is the machine's and the generator's. A window in which all processors stood still for more \
-                    than 5 ms at once, seen by threads that come before all others, does not count: then every request is late, whoever \
-                    answers it.",
+            about: "getData and setData of 1 KiB that come at random at a given average rate, as from many \
+                    independent clients, over 64 sessions. Latency counts from when a request was due, so \
+                    nobody's waiting is left out. The loads are shares of what the slowest system reaches \
+                    when it is saturated (of those with ZooKeeper's protocol), so that all have the same \
+                    ones, and beyond them shares of a faster system's own saturation. The bare responder \
+                    (floor) shows how much of the far percentiles is the machine's and the generator's. A \
+                    window in which all processors stood still for more than 5 ms at once, seen by threads \
+                    that come before all others, does not count: then every request is late, whoever answers \
+                    it.",
             x: Axis { label: "load, requests/s", scale: Scale::Log },
             views: vec![
                 view(LATENCY_P99, "", "p99 latency, us"),
@@ -97,8 +99,8 @@ impl Experiment for LatencyUnderLoad {
     }
 }
 
-/// What a system reaches with each kind of requests, the median of as many windows as there are runs: a JVM that has just
-/// started reaches half as much in its first ones.
+/// What a system reaches with each kind of requests, the median of as many windows as there are runs: a JVM
+/// that has just started reaches half as much in its first ones.
 struct Saturation {
     system: &'static str,
     is_etcd: bool,
@@ -136,9 +138,9 @@ fn saturations(bench: &mut Bench<'_>, size: usize) -> Result<Saturations> {
     Ok(found)
 }
 
-/// The loads of one system. All have those in common that are shares of the slowest one's saturation; etcd, which may be
-/// slower, does not lower them for the others, but has those that it can take, and shares of its own. The bare responder has
-/// the common ones and no others.
+/// The loads of one system. All have those in common that are shares of the slowest one's saturation; etcd,
+/// which may be slower, does not lower them for the others, but has those that it can take, and shares of its
+/// own. The bare responder has the common ones and no others.
 fn rates(turn: &Turn<'_, '_>, kind: usize, saturations: &Saturations) -> Vec<f64> {
     let reached = |system: &Saturation| system.reached[kind];
     let own = saturations.iter().find(|other| other.system == turn.system()).map(reached);

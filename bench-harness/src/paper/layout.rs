@@ -23,7 +23,8 @@ const OUTSTANDING: usize = 500;
 /// An end that no layout should come near.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// All that `source` has, on one session with many outstanding; the time from the first request to the last reply.
+/// All that `source` has, on one session with many outstanding; the time from the first request to the last
+/// reply.
 pub(crate) fn pipeline<S: Source>(
     session: Session,
     source: S,

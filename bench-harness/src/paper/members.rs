@@ -1,5 +1,5 @@
-//! The members of figure 7 as processes: of ringkeeper's broadcast, or Apache ZooKeeper's servers with a leader that
-//! generates transactions. Both take the same commands on their standard input.
+//! The members of figure 7 as processes: of ringkeeper's broadcast, or Apache ZooKeeper's servers with a
+//! leader that generates transactions. Both take the same commands on their standard input.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -108,8 +108,8 @@ struct Member {
 }
 
 impl Members {
-    /// Starts `size` members in folders of their own inside `work_dir`, on three ports each from `port` on or, without
-    /// one, on any that are free.
+    /// Starts `size` members in folders of their own inside `work_dir`, on three ports each from `port` on
+    /// or, without one, on any that are free.
     pub(crate) fn start(kind: &Kind, size: usize, work_dir: &Path, port: Option<u16>) -> Result<Self> {
         let folder = WorkFolder::new("broadcast", work_dir)?;
         let seats = seats(size, port)?;
@@ -145,8 +145,8 @@ impl Members {
         }
     }
 
-    /// Has the leader propose for this long, as many as `outstanding` at a time, and waits until all are delivered there.
-    /// `rate` is told of deliveries.
+    /// Has the leader propose for this long, as many as `outstanding` at a time, and waits until all are
+    /// delivered there. `rate` is told of deliveries.
     pub(crate) fn generate(
         &mut self,
         leader: usize,

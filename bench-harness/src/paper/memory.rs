@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ringkeeper_testkit::interrupt;
 
-use super::bench::{Bench, Figure, Origin, Place};
+use super::bench::{Bench, Figure, Place};
 use super::experiment::{Experiment, Plan, View};
 use super::scale::{Axis, Scale};
 use super::service::{Service, Subject};
@@ -51,9 +51,10 @@ impl Experiment for Memory {
         Plan {
             id: "memory",
             title: "Memory for each znode of 100 B",
-            about: "A server alone, on which znodes of 100 B are created under 64 parents: growth of its resident memory, divided by the \
-                    number of znodes, payload included. For a JVM also the growth of what is left on the heap after a collection (with \
-                    the JDK's jcmd): its resident memory is mostly a matter of the heap it is given.",
+            about: "A server alone, on which znodes of 100 B are created under 64 parents: growth of its \
+                    resident memory, divided by the number of znodes, payload included. For a JVM also the \
+                    growth of what is left on the heap after a collection (with the JDK's jcmd): its \
+                    resident memory is mostly a matter of the heap it is given.",
             x: Axis { label: "znodes", scale: Scale::Log },
             views: vec![View {
                 figure: GROWTH,
@@ -70,33 +71,26 @@ impl Experiment for Memory {
         let settings = bench.settings;
         let counts =
             settings.znodes.map_or_else(|| bench.pace().pick(QUICK, FULL).to_vec(), |count| vec![count]);
-        for run in 1..=bench.pace().runs {
-            for system in bench.subjects().filter_map(Subject::system) {
-                for znodes in counts.iter().copied() {
-                    let at = format!("run {run}/{}, {}, {znodes} znodes", settings.pace.runs, system.name());
-                    bench.progress.at(&at);
-                    let before = Machine::now(None);
-                    let grown = grow(bench, system, znodes);
-                    let invalid = Machine::now(None).since(&before).disturbances().join("; ");
-                    match grown {
-                        Ok(figures) => {
-                            let origin = Origin { system: system.name(), servers: 1, run };
-                            let place = Place { series: "", x: f64::from(znodes) };
-                            bench.push(origin, place, &figures, &invalid);
-                        }
-                        Err(error) => {
-                            interrupt::check()?;
-                            bench.fail(system.name(), 1, run, &error, None);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
+        let systems = bench.subjects().filter_map(Subject::system);
+        let subjects: Vec<(&System, u32)> =
+            systems.flat_map(|system| counts.iter().map(move |znodes| (system, *znodes))).collect();
+        bench.alternate(
+            settings.pace.runs,
+            &subjects,
+            |(system, znodes)| (system.name(), 1, format!("{znodes} znodes")),
+            |bench, (system, znodes), origin| {
+                let before = Machine::now(None);
+                let figures = grow(bench, system, *znodes)?;
+                let invalid = Machine::now(None).since(&before).disturbances().join("; ");
+                bench.push(origin, Place { series: "", x: f64::from(*znodes) }, &figures, &invalid);
+                Ok(())
+            },
+        )
     }
 }
 
-/// Creates `znodes` (rounded down to a multiple of the sessions) on a server alone, and reads its memory before and after.
+/// Creates `znodes` (rounded down to a multiple of the sessions) on a server alone, and reads its memory
+/// before and after.
 fn grow(bench: &Bench<'_>, system: &System, znodes: u32) -> Result<Vec<Figure<'static>>> {
     let service = Service::start(system, 1, &bench.settings.work_dir, bench.settings.port)?;
     let each = znodes / SESSIONS;

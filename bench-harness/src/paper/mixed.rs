@@ -19,13 +19,15 @@ use crate::session::{self, Session};
 use crate::window::Surroundings;
 use crate::{etcd, payload, request};
 
-/// Few, so that the layout is short; with what each has outstanding, servers have more than they take all the same.
+/// Few, so that the layout is short; with what each has outstanding, servers have more than they take all the
+/// same.
 const SESSIONS_MAX: usize = 40;
 
 /// What is different where etcd is measured.
-const ON_ETCD: &str = "etcd: a list is a serializable range over the parent's prefix, keys only, in the order of names. A request's \
-    answer may overtake another's, so the list that is right follows from the revision that an answer tells: it must have exactly the keys \
-    that were put and not deleted up to then. The oldest key that is not just being set is the one to be deleted.";
+const ON_ETCD: &str = "etcd: a list is a serializable range over the parent's prefix, keys only, in the \
+    order of names. A request's answer may overtake another's, so the list that is right follows from the \
+    revision that an answer tells: it must have exactly the keys that were put and not deleted up to then. \
+    The oldest key that is not just being set is the one to be deleted.";
 
 /// The mixed workload.
 pub(crate) struct Mixed;
@@ -35,9 +37,10 @@ impl Experiment for Mixed {
         Plan {
             id: "mixed",
             title: "Mixed: create 1, set 8, get 45, list 45, delete 1",
-            about: "The workload of RaftKeeper's published benchmark: of a hundred requests, 1 creates, 8 set, 45 get, 45 list and 1 \
-                    deletes, on 100 children of 50 B. Each session has a parent of its own, knows what is below it, and checks every \
-                    value and every list. Closed loop, saturated.",
+            about: "The workload of RaftKeeper's published benchmark: of a hundred requests, 1 creates, 8 \
+                    set, 45 get, 45 list and 1 deletes, on 100 children of 50 B. Each session has a parent \
+                    of its own, knows what is below it, and checks every value and every list. Closed loop, \
+                    saturated.",
             x: Axis { label: "servers", scale: Scale::Whole },
             views: vec![View {
                 figure: THROUGHPUT,
@@ -92,8 +95,8 @@ fn measure(turn: &Turn<'_, '_>) -> Result<Measurement> {
     under_load(sessions, sources, saturation.threads, schedule, around)?.finish(schedule, around)
 }
 
-/// One session's requests to the children of its parent, which nobody else touches. The oldest child is the one to be
-/// deleted, so those that there are have consecutive numbers.
+/// One session's requests to the children of its parent, which nobody else touches. The oldest child is the
+/// one to be deleted, so those that there are have consecutive numbers.
 struct Children {
     parent: String,
     /// Those from here on are there.
@@ -195,7 +198,8 @@ fn right(is_right: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if is_right { Ok(()) } else { Err(why()) }
 }
 
-/// Whether the names are those from `oldest` up to `next`, each once: names are distinct, so their number and range decide.
+/// Whether the names are those from `oldest` up to `next`, each once: names are distinct, so their number and
+/// range decide.
 fn check_list(body: &[u8], oldest: u32, next: u32) -> Result<(), String> {
     let children = GetChildrenResponse::from_bytes(body).map_err(|error| error.to_string())?.children;
     let expected = usize::try_from(next - oldest).expect("a count of znodes");

@@ -1,8 +1,9 @@
-//! `bench-harness paper`: the experiments of the ZooKeeper paper (USENIX ATC 2010) and more, on ensembles that it starts
-//! and ends itself, ringkeeper beside Apache ZooKeeper in one run, or on a service that runs already.
+//! `bench-harness paper`: the experiments of the ZooKeeper paper (USENIX ATC 2010) and more, on ensembles
+//! that it starts and ends itself, ringkeeper beside Apache ZooKeeper in one run, or on a service that runs
+//! already.
 //!
-//! An experiment yields a record: every figure of every run, with the machine and the settings. Tables, pictures and the
-//! index are made from records alone, and can be made again with `--draw`.
+//! An experiment yields a record: every figure of every run, with the machine and the settings. Tables,
+//! pictures and the index are made from records alone, and can be made again with `--draw`.
 
 mod barriers;
 mod bench;
@@ -137,7 +138,8 @@ pub(crate) struct PaperArgs {
     /// etcd's server binary, to measure it too where its API has what compares with what is measured
     #[arg(long)]
     etcd: Option<PathBuf>,
-    /// Measure the bare responder too where it can take part: what machine, kernel and generator leave possible
+    /// Measure the bare responder too where it can take part: what machine, kernel and generator leave
+    /// possible
     #[arg(long)]
     floor: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
@@ -146,10 +148,12 @@ pub(crate) struct PaperArgs {
     /// Generators of load in all, this one included: the others join with --join, on machines of their own
     #[arg(long, default_value = "1", value_parser = args::count, requires = "servers")]
     generators: usize,
-    /// Join the run of another generator on the same servers, under this name; what to measure, and where results go, is the other's to say
+    /// Join the run of another generator on the same servers, under this name; what to measure, and where
+    /// results go, is the other's to say
     #[arg(long, value_name = "NAME", requires = "servers", conflicts_with_all = JOINED_HAVE_NOT)]
     join: Option<String>,
-    /// Sizes of ensembles, of which 1 is a server alone [default: 3,5,7,9,13, as far as there are three servers a core at most]
+    /// Sizes of ensembles, of which 1 is a server alone [default: 3,5,7,9,13, as far as there are three
+    /// servers a core at most]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=13))]
     sizes: Vec<u8>,
     /// Runs of everything
@@ -161,7 +165,8 @@ pub(crate) struct PaperArgs {
     /// Load before each window, in seconds [default: 3, or 0.5 with --quick]
     #[arg(long, value_parser = args::seconds, conflicts_with = "generators")]
     warmup: Option<Duration>,
-    /// Mixed load on fresh servers, in seconds: a JVM compiles its code meanwhile [default: 5, or 2 with --quick]
+    /// Mixed load on fresh servers, in seconds: a JVM compiles its code meanwhile [default: 5, or 2 with
+    /// --quick]
     #[arg(long, value_parser = args::seconds, conflicts_with = "generators")]
     conditioning: Option<Duration>,
     /// Sessions of the saturating load
@@ -170,28 +175,34 @@ pub(crate) struct PaperArgs {
     /// Requests outstanding on each of them
     #[arg(long, default_value = "100", value_parser = args::count)]
     outstanding: usize,
-    /// Requests outstanding in all, at most [default: no such limit; servers that are started have one of 2,000 in process]
+    /// Requests outstanding in all, at most [default: no such limit; servers that are started have one of
+    /// 2,000 in process]
     #[arg(long, value_parser = args::count)]
     outstanding_total: Option<usize>,
-    /// Shares of reads in percent, separated by commas, where they are the question (fig5, fig6) [default: theirs]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=100), conflicts_with = "generators")]
+    /// Shares of reads in percent, separated by commas, where they are the question (fig5, fig6) [default:
+    /// theirs]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(conflicts_with = "generators")]
     reads: Vec<u8>,
     /// Size of every value of the saturating load, in bytes [default: 1024]
     #[arg(long, value_parser = args::payload_len, conflicts_with = "generators")]
     payload: Option<usize>,
-    /// Znodes: of the saturating load [default: one for each session], and of the trees whose memory, restart and storage are measured [default: theirs]
+    /// Znodes: of the saturating load [default: one for each session], and of the trees whose memory, restart
+    /// and storage are measured [default: theirs]
     #[arg(long, value_parser = clap::value_parser!(u32).range(64..), conflicts_with = "generators")]
     znodes: Option<u32>,
     /// Seed of the order of reads and writes [default: 1]
     #[arg(long, conflicts_with = "generators")]
     seed: Option<u64>,
-    /// Processes of the servers that run, whose CPU time counts [default: those that listen on their ports, on loopback]
+    /// Processes of the servers that run, whose CPU time counts [default: those that listen on their ports,
+    /// on loopback]
     #[arg(long, value_delimiter = ',', requires = "servers")]
     server_pid: Vec<i32>,
     /// Load-generating threads [default: half of the cores]
     #[arg(long, value_parser = args::count)]
     threads: Option<usize>,
-    /// Percent of this machine's processor time that other processes may take before a window counts for nothing
+    /// Percent of this machine's processor time that other processes may take before a window counts for
+    /// nothing
     #[arg(long, default_value_t = others::PERCENT_MAX, value_parser = clap::value_parser!(u8).range(0..=100))]
     others_max: u8,
     /// Folder in which the servers keep their data [default: the system's temporary folder]

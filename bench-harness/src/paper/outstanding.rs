@@ -1,5 +1,5 @@
-//! Throughput by the number of requests outstanding on each session: from clients that wait for every reply to those of
-//! the paper, which have a hundred under way.
+//! Throughput by the number of requests outstanding on each session: from clients that wait for every reply
+//! to those of the paper, which have a hundred under way.
 
 use anyhow::Result;
 
@@ -14,7 +14,8 @@ const QUICK: [u8; 3] = [1, 8, 100];
 const FULL: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
 
 /// What is different where etcd is measured.
-const ON_ETCD: &str = "etcd: it gets no more than 2,000 requests at once in all, for it has no limit of its own at which it would stop reading.";
+const ON_ETCD: &str = "etcd: it gets no more than 2,000 requests at once in all, for it has no limit of its \
+                       own at which it would stop reading.";
 
 /// Reads alone, and writes alone.
 const KINDS: [(&str, u8); 2] = [("reads", 100), ("writes", 0)];
@@ -28,10 +29,11 @@ impl Experiment for Depths {
         Plan {
             id: "outstanding",
             title: "Throughput by requests outstanding on each session",
-            about: "The saturating load with fewer requests outstanding: getData, and setData, of 1 KiB, closed loop, sessions spread \
-                    evenly over all servers. At 1, every client waits for each reply, as most programs do; at 100, it is the load of \
-                    fig5, of which servers batch what they can, and above 2,000 in process they stop reading \
-                    (globalOutstandingLimit), so that most of the latency there is waiting to be read.",
+            about: "The saturating load with fewer requests outstanding: getData, and setData, of 1 KiB, \
+                    closed loop, sessions spread evenly over all servers. At 1, every client waits for each \
+                    reply, as most programs do; at 100, it is the load of fig5, of which servers batch what \
+                    they can, and above 2,000 in process they stop reading (globalOutstandingLimit), so that \
+                    most of the latency there is waiting to be read.",
             x: Axis { label: "requests outstanding on each session", scale: Scale::Log },
             views: vec![
                 view(THROUGHPUT, "", "throughput, operations/s"),

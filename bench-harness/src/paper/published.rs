@@ -1,5 +1,5 @@
-//! Figures that were published: ZooKeeper: Wait-free coordination for Internet-scale systems (USENIX ATC 2010),
-//! measured on dual-core 2.1 GHz Xeons with 4 GB, gigabit Ethernet, and a disk of its own for the log.
+//! Figures that were published: ZooKeeper: Wait-free coordination for Internet-scale systems (USENIX ATC
+//! 2010), measured on dual-core 2.1 GHz Xeons with 4 GB, gigabit Ethernet, and a disk of its own for the log.
 
 /// A curve that others have measured elsewhere.
 #[derive(Clone, Debug)]

@@ -34,10 +34,11 @@ impl Experiment for Ratios {
             (
                 "fig5",
                 "Throughput by the share of reads",
-                "getData and setData of 1 KiB in a given proportion, closed loop, sessions spread evenly over all servers, \
-                 each with a znode of its own, so that every read's exact value is known and checked. As in the paper, 250 \
-                 clients have 100 outstanding each, and the servers stop reading above 2,000 in process \
-                 (globalOutstandingLimit); there they were on 35 machines. Its table 1 has the two ends.",
+                "getData and setData of 1 KiB in a given proportion, closed loop, sessions spread evenly \
+                 over all servers, each with a znode of its own, so that every read's exact value is known \
+                 and checked. As in the paper, 250 clients have 100 outstanding each, and the servers stop \
+                 reading above 2,000 in process (globalOutstandingLimit); there they were on 35 machines. \
+                 Its table 1 has the two ends.",
             )
         };
         let published = if self.at_leader { Vec::new() } else { published::table1() };

@@ -31,8 +31,9 @@ const OUTSTANDING: usize = 1000;
 const NO_NODE: i32 = -101;
 
 /// What is different where etcd is measured.
-const ON_ETCD: &str = "etcd: the reader has a watch of the ready key at another member, and reads with serializable ranges at that member; its \
-    watch goes on by itself, where ZooKeeper's is left anew by the exists that finds ready gone.";
+const ON_ETCD: &str = "etcd: the reader has a watch of the ready key at another member, and reads with \
+    serializable ranges at that member; its watch goes on by itself, where ZooKeeper's is left anew by the \
+    exists that finds ready gone.";
 
 /// Section 2.3.
 pub(crate) struct Reconfigure;
@@ -42,10 +43,11 @@ impl Experiment for Reconfigure {
         Plan {
             id: "sec2.3",
             title: "Changing a configuration behind a ready znode",
-            about: "A client deletes the ready znode, sets the data of all configuration znodes (1 KiB each), one after the other or \
-                    with 1,000 outstanding, and creates ready again. A second client, at another server, watches ready; when it is \
-                    there again, it reads every znode and must find the new value. The paper expects about 10 s for 5,000 changes one \
-                    after the other, at 2 ms each, and less than a second when they are pipelined.",
+            about: "A client deletes the ready znode, sets the data of all configuration znodes (1 KiB \
+                    each), one after the other or with 1,000 outstanding, and creates ready again. A second \
+                    client, at another server, watches ready; when it is there again, it reads every znode \
+                    and must find the new value. The paper expects about 10 s for 5,000 changes one after \
+                    the other, at 2 ms each, and less than a second when they are pipelined.",
             x: Axis { label: "configuration znodes", scale: Scale::Log },
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } }],
             figures: vec![TIME, "server CPU"],

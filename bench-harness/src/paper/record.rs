@@ -1,5 +1,5 @@
-//! What an experiment has yielded: every figure of every run, with the machine and the settings, as one CSV file.
-//! Pictures, tables and the index are made from it, and can be made again later.
+//! What an experiment has yielded: every figure of every run, with the machine and the settings, as one CSV
+//! file. Pictures, tables and the index are made from it, and can be made again later.
 
 use std::fs;
 use std::path::Path;

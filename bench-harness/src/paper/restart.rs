@@ -37,10 +37,11 @@ impl Experiment for Restart {
         Plan {
             id: "restart",
             title: "Restart of all servers, by the number of znodes",
-            about: "Znodes of 100 B are created, every server is killed (SIGKILL), and all are started again: from starting the first \
-                    until every server has opened a session and answered a read of the znode created last. The page cache is dropped \
-                    between the two where that is permitted. What the servers read is their logs and whatever snapshots they \
-                    have taken by their own rules.",
+            about: "Znodes of 100 B are created, every server is killed (SIGKILL), and all are started \
+                    again: from starting the first until every server has opened a session and answered a \
+                    read of the znode created last. The page cache is dropped between the two where that is \
+                    permitted. What the servers read is their logs and whatever snapshots they have taken by \
+                    their own rules.",
             x: Axis { label: "znodes", scale: Scale::Log },
             views: vec![
                 View { figure: TIME, suffix: "", y: Axis { label: "time, s", scale: Scale::Log } },

@@ -22,8 +22,9 @@ impl Experiment for SessionStorm {
         Plan {
             id: "storm",
             title: "Session storm: n clients connect at once",
-            about: "n connections are made and n sessions asked for before the first answer is read; from the first connection until \
-                    the last session is open. Opening a session is a transaction: durable on a quorum.",
+            about: "n connections are made and n sessions asked for before the first answer is read; from \
+                    the first connection until the last session is open. Opening a session is a transaction: \
+                    durable on a quorum.",
             x: Axis { label: "sessions", scale: Scale::Log },
             views: vec![View { figure: TIME, suffix: "", y: Axis { label: "time, ms", scale: Scale::Log } }],
             figures: vec![TIME, SERVER_CPU],

@@ -13,8 +13,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// One figure of a record: a row for each place on the axis, a column for each curve, for the ratio of the first
-    /// two systems, and for each published curve.
+    /// One figure of a record: a row for each place on the axis, a column for each curve, for the ratio of
+    /// the first two systems, and for each published curve.
     pub(crate) fn of(record: &Record, axis: &str, figure: &str, published: &[&Published]) -> Self {
         let unit = record.samples.iter().find(|sample| sample.figure == figure);
         let unit = unit.map_or("", |sample| sample.unit.as_str());
@@ -38,8 +38,8 @@ impl Table {
         }
     }
 
-    /// All figures of a record of one place: a row for each, a column for each curve, and for the ratio of the first two
-    /// systems.
+    /// All figures of a record of one place: a row for each, a column for each curve, and for the ratio of
+    /// the first two systems.
     pub(crate) fn of_figures(record: &Record) -> Self {
         let mut figures: Vec<(&str, &str)> = Vec::new();
         for sample in record.samples.iter().filter(|sample| sample.figure != ERROR) {

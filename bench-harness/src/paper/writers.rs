@@ -13,8 +13,8 @@ use crate::fault::Fault;
 use crate::request;
 use crate::session::Session;
 
-/// Between two attempts to open a session, so that clients of a server that has gone do not take the CPU time that
-/// the others need to elect a leader.
+/// Between two attempts to open a session, so that clients of a server that has gone do not take the CPU time
+/// that the others need to elect a leader.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Size of a value, in bytes.
@@ -64,8 +64,8 @@ impl Writers {
         }
     }
 
-    /// The longest time between two acknowledged writes of all writers together, from the last before `from` to the
-    /// first that is not before `to`.
+    /// The longest time between two acknowledged writes of all writers together, from the last before `from`
+    /// to the first that is not before `to`.
     pub(super) fn longest_gap(&self, from: Instant, to: Instant) -> Duration {
         let mut all: Vec<_> =
             self.shared.acknowledged.iter().flat_map(|writer| lock(writer).clone()).collect();

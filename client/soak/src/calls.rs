@@ -1,5 +1,5 @@
-//! Every call, by a worker that has a subtree of its own and so knows what is in it. What the error says of a write
-//! must be true: executed once, or not at all, and where nobody knows, one of the two.
+//! Every call, by a worker that has a subtree of its own and so knows what is in it. What the error says of a
+//! write must be true: executed once, or not at all, and where nobody knows, one of the two.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What goes wrong: servers are killed and suspended, the network comes apart, holders are pushed out, sessions are
-//! ended.
+//! What goes wrong: servers are killed and suspended, the network comes apart, holders are pushed out,
+//! sessions are ended.
 
 use std::thread;
 use std::time::{Duration, Instant};

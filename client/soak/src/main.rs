@@ -1,5 +1,6 @@
 //! Seventy clients with every recipe, every call and every kind of watch on three servers that are killed,
-//! suspended, partitioned and restarted every few seconds. Ends with status 0 if every promise of the recipes was kept.
+//! suspended, partitioned and restarted every few seconds. Ends with status 0 if every promise of the recipes
+//! was kept.
 //!
 //! | team | promise | how it is seen to be kept |
 //! | --- | --- | --- |
@@ -48,8 +49,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 const SETTINGS: &str = "tickTime=1000\ninitLimit=10\nsyncLimit=4\nmaxClientCnxns=0\n\
                         autopurge.purgeInterval=1\n4lw.commands.whitelist=*\n";
 
-/// Seventy clients with every recipe, every call and every kind of watch on an ensemble whose servers are killed
-/// and partitioned every few seconds.
+/// Seventy clients with every recipe, every call and every kind of watch on an ensemble whose servers are
+/// killed and partitioned every few seconds.
 #[derive(Debug, Parser)]
 #[command(name = "soak", version)]
 struct Options {
@@ -80,7 +81,8 @@ struct Options {
     /// Where the servers' folders are made [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
-    /// Instead of a soak, run this with the servers' addresses in RINGKEEPER_TEST_SERVERS, and let nothing go wrong
+    /// Instead of a soak, run this with the servers' addresses in RINGKEEPER_TEST_SERVERS, and let nothing go
+    /// wrong
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

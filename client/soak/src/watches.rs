@@ -4,8 +4,8 @@
 //! its change. So whoever reads something newer than what it has watched, and has no event by then, never
 //! gets one in time; and the events of a persistent watch up to a read are exactly the changes up to it.
 //!
-//! No watch may hide that another was lost: a session has one kind of watch on a znode at a time, since the client
-//! gives an event to all who wait for it, whichever watch the server has sent it for.
+//! No watch may hide that another was lost: a session has one kind of watch on a znode at a time, since the
+//! client gives an event to all who wait for it, whichever watch the server has sent it for.
 
 mod one_shot;
 mod stream;

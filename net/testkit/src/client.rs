@@ -1,4 +1,5 @@
-//! A client that does what it is told and no more: it never pings, and reads only when it waits for something.
+//! A client that does what it is told and no more: it never pings, and reads only when it waits for
+//! something.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -63,7 +64,8 @@ impl Client {
         client.with_context(|| format!("{server} opens no session"))
     }
 
-    /// Comes back to a session, having seen `last_zxid_seen`. `None` if the server says that the session has expired.
+    /// Comes back to a session, having seen `last_zxid_seen`. `None` if the server says that the session has
+    /// expired.
     ///
     /// # Errors
     /// The server cannot be reached, or closes the connection.
@@ -78,7 +80,8 @@ impl Client {
         Self::accepted(connection)
     }
 
-    /// Takes over a connection that has asked for a session. `None` if the server says that the session has expired.
+    /// Takes over a connection that has asked for a session. `None` if the server says that the session has
+    /// expired.
     ///
     /// # Errors
     /// The server closes the connection, or is silent.

@@ -14,7 +14,8 @@ use ringkeeper_wire::{
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
 
-/// How long a server may stay silent before it counts as silent, unless [`Connection::set_patience`] says otherwise.
+/// How long a server may stay silent before it counts as silent, unless [`Connection::set_patience`] says
+/// otherwise.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// How much is read at once, in bytes.

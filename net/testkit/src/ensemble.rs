@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::{Network, Program, Seat, Server, WorkFolder, wait_for};
 
@@ -135,16 +135,22 @@ impl Ensemble {
         self.servers.iter().try_for_each(|server| server.wait_until_serving(limit))
     }
 
-    /// Waits until one of `servers` leads and the others follow; which one leads. A server alone is its own leader.
+    /// Waits until one of `servers` leads and the others follow; which one leads. A server alone is its own
+    /// leader.
     ///
     /// # Errors
-    /// It does not come to that within `limit`.
+    /// It does not come to that within `limit`, or one of them ends by itself.
     pub fn leader_among(&self, servers: &[usize], limit: Duration) -> Result<usize> {
         if let ([alone], 1) = (servers, self.servers.len()) {
             self.servers[*alone].wait_until_serving(limit)?;
             return Ok(*alone);
         }
         let leader = wait_for("a leader with all followers", limit, || {
+            for server in servers.iter().map(|server| &self.servers[*server]) {
+                if let Some(status) = server.ended() {
+                    bail!("the server {} has ended by itself, with {status}", server.address());
+                }
+            }
             let modes: Option<Vec<_>> = servers.iter().map(|server| self.servers[*server].mode()).collect();
             let Some(modes) = modes else { return Ok(None) };
             let followers = modes.iter().filter(|mode| *mode == "follower").count();

@@ -1,5 +1,5 @@
-//! Ctrl-C, and other ways of being asked to end: every loop looks here, so that an interrupted run still ends its servers
-//! and removes its files.
+//! Ctrl-C, and other ways of being asked to end: every loop looks here, so that an interrupted run still ends
+//! its servers and removes its files.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,15 +15,16 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Exit status after a second Ctrl-C: 128 and the number of SIGINT, as shells have it.
 const INTERRUPTED_STATUS: i32 = 130;
 
-/// A signal that follows the first one so closely is no second wish: `timeout` sends one to the process and one to its
-/// group, and a terminal that is closed may send several.
+/// A signal that follows the first one so closely is no second wish: `timeout` sends one to the process and
+/// one to its group, and a terminal that is closed may send several.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// Longest nap between two looks at the flag.
 const NAP_MAX: Duration = Duration::from_millis(50);
 
-/// Turns the first SIGINT, SIGTERM or SIGHUP into an error from [`check`]; one that comes later ends the process at once.
-/// Those that whoever started the process has it ignore (nohup does that with SIGHUP) are ignored still.
+/// Turns the first SIGINT, SIGTERM or SIGHUP into an error from [`check`]; one that comes later ends the
+/// process at once. Those that whoever started the process has it ignore (nohup does that with SIGHUP) are
+/// ignored still.
 ///
 /// # Errors
 /// The handlers cannot be installed.

@@ -1,5 +1,5 @@
-//! What tests and measurements share: a client that speaks ZooKeeper's protocol byte for byte, and a launcher of
-//! servers of ringkeeper, Apache ZooKeeper and etcd, alone and in ensembles.
+//! What tests and measurements share: a client that speaks ZooKeeper's protocol byte for byte, and a launcher
+//! of servers of ringkeeper, Apache ZooKeeper and etcd, alone and in ensembles.
 //!
 //! Everything blocks, and everything that waits ends early when the program is [interrupted](interrupt).
 #![forbid(unsafe_code)]
@@ -42,7 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Waits until `look` finds something.
 ///
 /// # Errors
-/// `look` fails, it finds nothing within `limit`, or the program is interrupted. `what` names what was waited for.
+/// `look` fails, it finds nothing within `limit`, or the program is interrupted. `what` names what was waited
+/// for.
 pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -57,8 +58,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// The server's binary: the one that `RINGKEEPER_BIN` names, or the one that was built beside this program or this test.
-/// `None`, with a note on stderr, if there is none.
+/// The server's binary: the one that `RINGKEEPER_BIN` names, or the one that was built beside this program or
+/// this test. `None`, with a note on stderr, if there is none.
 #[must_use]
 pub fn ringkeeper_binary() -> Option<PathBuf> {
     let named = std::env::var_os("RINGKEEPER_BIN").map(PathBuf::from);

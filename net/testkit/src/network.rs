@@ -90,8 +90,8 @@ impl Network {
         Ipv4Addr::new(a, b, c, host)
     }
 
-    /// Seats on the network, as many as it was made for. What is put before a server's command gives way to the server:
-    /// the process that runs in the end is the server's own.
+    /// Seats on the network, as many as it was made for. What is put before a server's command gives way to
+    /// the server: the process that runs in the end is the server's own.
     #[must_use]
     pub fn seats(&self) -> Vec<Seat> {
         let within = |server| ["ip", "netns", "exec", &self.namespace(server)].map(OsString::from).to_vec();

@@ -86,8 +86,8 @@ impl Program {
         }
     }
 
-    /// The server in the seat `own` of an ensemble, configured in `folder` and not running yet. `settings`: more lines of
-    /// its configuration.
+    /// The server in the seat `own` of an ensemble, configured in `folder` and not running yet. `settings`:
+    /// more lines of its configuration.
     ///
     /// # Errors
     /// The configuration cannot be written.
@@ -113,8 +113,8 @@ impl Program {
         Ok(Server::new(own.client(), folder, command, mode_of))
     }
 
-    /// The command that runs a Java program with ZooKeeper's classes and the configuration in `folder`: a class, or a
-    /// file with its source. Empty for other programs.
+    /// The command that runs a Java program with ZooKeeper's classes and the configuration in `folder`: a
+    /// class, or a file with its source. Empty for other programs.
     #[must_use]
     pub fn java_command(&self, folder: &Path, program: impl AsRef<OsStr>) -> Vec<OsString> {
         let Self::ZooKeeper { jars, java } = self else { return Vec::new() };

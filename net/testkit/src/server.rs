@@ -32,8 +32,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that serves clients at `address` when `command` is run in `folder`. Most tell what they are by
-    /// [`crate::mode`].
+    /// A server that serves clients at `address` when `command` is run in `folder`. Most tell what they are
+    /// by [`crate::mode`].
     #[must_use]
     pub fn new(address: SocketAddr, folder: PathBuf, command: Vec<OsString>, mode_of: ModeOf) -> Self {
         Self { address, folder, command, mode_of, child: Mutex::default() }

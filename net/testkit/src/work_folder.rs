@@ -1,7 +1,8 @@
-//! Folders in which servers keep their data while they are tested or measured. They go with what uses them; where a
-//! program was killed before that, the next one removes them.
+//! Folders in which servers keep their data while they are tested or measured. They go with what uses them;
+//! where a program was killed before that, the next one removes them.
 //!
-//! A folder is in use as long as somebody holds the lock on a file inside it, which the kernel lets go with the process.
+//! A folder is in use as long as somebody holds the lock on a file inside it, which the kernel lets go with
+//! the process.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -143,22 +143,12 @@ impl Ensemble {
 
     /// Waits until all servers that run serve, one of them leading; which one.
     pub(crate) fn leader(&self) -> usize {
-        let leader = self.0.leader(PATIENCE).expect("a leader and its followers");
-        self.assert_all_live();
-        leader
+        self.0.leader(PATIENCE).expect("a leader and its followers")
     }
 
     /// Waits until these servers serve, one of them leading; which one.
     pub(crate) fn leader_among(&self, servers: &[usize]) -> usize {
-        let leader = self.0.leader_among(servers, PATIENCE).expect("a leader and its followers");
-        self.assert_all_live();
-        leader
-    }
-
-    fn assert_all_live(&self) {
-        for server in self.iter() {
-            assert_eq!(server.ended(), None, "the server {} has ended by itself", server.address());
-        }
+        self.0.leader_among(servers, PATIENCE).expect("a leader and its followers")
     }
 
     /// A client of one server, with a new session.
@@ -166,7 +156,8 @@ impl Ensemble {
         wait_for("a session", || Client::try_attach(self.address(server), SESSION_MS, None, 0).ok()?)
     }
 
-    /// All servers have the same tree at the newest zxid whose digest all of them keep, one not before `zxid`.
+    /// All servers have the same tree at the newest zxid whose digest all of them keep, one not before
+    /// `zxid`.
     pub(crate) fn assert_equal_trees(&self, zxid: i64) {
         // Every 128th zxid has a digest: the next one has to be written.
         let mut client = self.connect(self.leader());

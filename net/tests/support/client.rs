@@ -54,8 +54,8 @@ impl Client {
         Self::try_attach(address, timeout_ms, Some(session), 0).expect("an answer to the ConnectRequest")
     }
 
-    /// A client of a server that may not be there, or not let it in: a new session, or one that comes back having
-    /// seen `last_zxid_seen`. `None` if the server says that the session has expired.
+    /// A client of a server that may not be there, or not let it in: a new session, or one that comes back
+    /// having seen `last_zxid_seen`. `None` if the server says that the session has expired.
     ///
     /// # Errors
     /// The server cannot be reached, or closes the connection.

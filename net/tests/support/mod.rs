@@ -1,5 +1,5 @@
-//! A server as a process of its own, and a client that speaks to it byte for byte: the test kit's, for tests in which
-//! whatever fails ends the test.
+//! A server as a process of its own, and a client that speaks to it byte for byte: the test kit's, for tests
+//! in which whatever fails ends the test.
 
 mod client;
 mod process;

@@ -104,8 +104,8 @@ impl Clients {
         Ok(sessions)
     }
 
-    /// The requests of a group's sessions. Which writes were carried out before a connection was lost nobody knows, so
-    /// values are checked to be whole and of their znode, not which one they are.
+    /// The requests of a group's sessions. Which writes were carried out before a connection was lost nobody
+    /// knows, so values are checked to be whole and of their znode, not which one they are.
     fn sources(&self, group: usize, reads_percent: u8) -> impl Iterator<Item = Mix> {
         let first = group * self.sessions_each;
         (first..first + self.sessions_each).map(move |znode| {

@@ -73,9 +73,10 @@ impl Experiment for Failures {
         Plan {
             id: "fig8",
             title: "Throughput while servers fail and recover",
-            about: "Five servers, saturated with 30 % writes of 1 KiB; servers are killed (SIGKILL) and started again at the paper's \
-                    moments. Clients whose server is gone go to the next one. In the tables, events are numbered as in the pictures. The paper: \
-                    no sample fell to zero, and electing a leader took less than 200 ms.",
+            about: "Five servers, saturated with 30 % writes of 1 KiB; servers are killed (SIGKILL) and \
+                    started again at the paper's moments. Clients whose server is gone go to the next one. \
+                    In the tables, events are numbered as in the pictures. The paper: no sample fell to \
+                    zero, and electing a leader took less than 200 ms.",
             x: Axis { label: "event", scale: Scale::Whole },
             figures: vec![GAP, LEAST, SERVER_CPU],
             own_servers: true,

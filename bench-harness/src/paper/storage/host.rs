@@ -47,15 +47,16 @@ impl Host {
         self.server().address()
     }
 
-    /// Starts the server with a snapshot every `snap_count` transactions or so, and waits for a session. The time
-    /// that took, and the session.
+    /// Starts the server with a snapshot every `snap_count` transactions or so, and waits for a session. The
+    /// time that took, and the session.
     pub(super) fn start(&self, snap_count: u32) -> Result<(Duration, Session)> {
         self.start_with(snap_count, "")
     }
 
     /// The same with more lines of `zoo.cfg`.
     pub(super) fn start_with(&self, snap_count: u32, more: &str) -> Result<(Duration, Session)> {
-        // However long the last snapshot is, the count decides; ZooKeeper knows no such setting, and takes no notice.
+        // However long the last snapshot is, the count decides; ZooKeeper knows no such setting, and takes no
+        // notice.
         let settings = format!(
             "snapCount={snap_count}\nringkeeper.snapshotLogPercent=0\n4lw.commands.whitelist=mntr\n{more}"
         );

@@ -1,8 +1,9 @@
-//! Storage: how long a start takes, how fast a scrub reads, what a snapshot costs the clients, what the tree takes of
-//! memory.
+//! Storage: how long a start takes, how fast a scrub reads, what a snapshot costs the clients, what the tree
+//! takes of memory.
 //!
-//! For each system the tree is filled once, brought to a snapshot, and put aside with a short and a long log behind
-//! the snapshot. Then the systems take turns (A B A B A B): each turn takes the folder back and starts on it.
+//! For each system the tree is filled once, brought to a snapshot, and put aside with a short and a long log
+//! behind the snapshot. Then the systems take turns (A B A B A B): each turn takes the folder back and starts
+//! on it.
 //!
 //! ```text
 //! fill ─ snapshots ─┬─ + short log ─ kill -9 ─▶ saved: restart ─▶ first reply
@@ -11,8 +12,8 @@
 //!                   └─────────────────────────▶ saved: load without, then with snapshots being taken
 //! ```
 //!
-//! Files are copied just before a start, so the page cache is dropped between the two, for both systems alike (see
-//! [`crate::page_cache`]).
+//! Files are copied just before a start, so the page cache is dropped between the two, for both systems alike
+//! (see [`crate::page_cache`]).
 
 mod host;
 mod restart;
@@ -23,11 +24,10 @@ mod tree;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ringkeeper_testkit::interrupt;
 
 use self::host::Host;
 use self::tree::Tree;
-use super::bench::{Bench, Figure, Origin, Place};
+use super::bench::{Bench, Figure, Place};
 use super::experiment::{Experiment, Plan};
 use super::record::Record;
 use super::scale::{Axis, Scale};
@@ -79,12 +79,13 @@ impl Experiment for Storage {
         Plan {
             id: "storage",
             title: "Starts, scrub, snapshots and memory of a server with a big tree",
-            about: "A server alone with znodes of 100 B under 64 parents. A start is from the process to the reply that has the last \
-                    value written, with snapshots and a log of a tenth as many transactions as znodes behind them; the replay is the \
-                    difference to a start with a log of eleven times that. The page cache is dropped before each where that is \
-                    permitted. A scrub reads all files again without a limit, beside plain reads of the same files past the page \
-                    cache. Snapshots are taken one after the other beside 16 synchronous clients, half of whose requests are reads, \
-                    and beside the same load without.",
+            about: "A server alone with znodes of 100 B under 64 parents. A start is from the process to the \
+                    reply that has the last value written, with snapshots and a log of a tenth as many \
+                    transactions as znodes behind them; the replay is the difference to a start with a log \
+                    of eleven times that. The page cache is dropped before each where that is permitted. A \
+                    scrub reads all files again without a limit, beside plain reads of the same files past \
+                    the page cache. Snapshots are taken one after the other beside 16 synchronous clients, \
+                    half of whose requests are reads, and beside the same load without.",
             x: Axis { label: "znodes", scale: Scale::Log },
             own_servers: true,
             ..Plan::default()
@@ -109,11 +110,11 @@ impl Experiment for Storage {
         let systems = bench.subjects().filter_map(Subject::system);
         let hosts: Vec<Host> =
             systems.map(|system| Host::new(system, settings, page_cache)).collect::<Result<_>>()?;
-        turns(bench, &hosts, shape, 1, prepare)?;
-        turns(bench, &hosts, shape, runs, restart::restart)?;
-        turns(bench, &hosts, shape, runs, restart::replay)?;
-        turns(bench, &hosts, shape, runs, scrub::scrub)?;
-        turns(bench, &hosts, shape, runs, snapshots::beside_load)
+        turns(bench, &hosts, shape, ("filling and settling", 1), prepare)?;
+        turns(bench, &hosts, shape, ("restart", runs), restart::restart)?;
+        turns(bench, &hosts, shape, ("replay", runs), restart::replay)?;
+        turns(bench, &hosts, shape, ("scrub", runs), scrub::scrub)?;
+        turns(bench, &hosts, shape, ("snapshots", runs), snapshots::beside_load)
     }
 
     /// One, with a row for each figure.
@@ -127,30 +128,24 @@ fn turns(
     bench: &mut Bench<'_>,
     hosts: &[Host],
     shape: Shape,
-    runs: usize,
+    (what, runs): (&str, usize),
     measure: impl Fn(&Host, Shape, &Progress) -> Result<Vec<Figure<'static>>>,
 ) -> Result<()> {
-    for run in 1..=runs {
-        for host in hosts {
-            let system = host.system().name();
-            bench.progress.at(&format!("run {run}/{runs}, {system}"));
+    bench.alternate(
+        runs,
+        hosts,
+        |host| (host.system().name(), 1, what.to_owned()),
+        |bench, host, origin| {
             let before = Machine::now(None);
             let measured = measure(host, shape, bench.progress);
-            let invalid = Machine::now(None).since(&before).disturbances().join("; ");
-            match measured {
-                Ok(figures) => {
-                    let place = Place { series: "", x: f64::from(shape.tree.znodes()) };
-                    bench.push(Origin { system, servers: 1, run }, place, &figures, &invalid);
-                }
-                Err(error) => {
-                    interrupt::check()?;
-                    bench.fail(system, 1, run, &error, Some(&host.log_tail()));
-                }
-            }
             host.kill();
-        }
-    }
-    Ok(())
+            let figures = measured.with_context(|| format!("its output ends with:\n{}", host.log_tail()))?;
+            let invalid = Machine::now(None).since(&before).disturbances().join("; ");
+            let place = Place { series: "", x: f64::from(shape.tree.znodes()) };
+            bench.push(origin, place, &figures, &invalid);
+            Ok(())
+        },
+    )
 }
 
 /// Fills the tree, and puts the folders aside that the other measurements begin with.

@@ -1,4 +1,5 @@
-//! How fast a server reads its files again to find damage, beside what the disk gives a plain reader of the same files.
+//! How fast a server reads its files again to find damage, beside what the disk gives a plain reader of the
+//! same files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -28,8 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 const PASS_MAX: Duration = Duration::from_secs(600);
 
-/// What is read from the disk at once, as `dd iflag=direct bs=8M` does: enough for the kernel to have many requests under
-/// way, which is what a disk is fast with.
+/// What is read from the disk at once, as `dd iflag=direct bs=8M` does: enough for the kernel to have many
+/// requests under way, which is what a disk is fast with.
 const READ_LEN: usize = 8 << 20;
 
 /// Where reads past the page cache may begin, in memory and in a file.
@@ -37,8 +38,8 @@ const ALIGNMENT: usize = 4096;
 
 const MB: f64 = 1e6;
 
-/// One pass without a limit over the folder with the longest log, then the same files read one after the other past the
-/// page cache. Nothing where the system has no scrub.
+/// One pass without a limit over the folder with the longest log, then the same files read one after the
+/// other past the page cache. Nothing where the system has no scrub.
 pub(super) fn scrub(host: &Host, _: Shape, progress: &Progress) -> Result<Vec<Figure<'static>>> {
     if !host.system().is_ringkeeper() {
         return Ok(Vec::new());

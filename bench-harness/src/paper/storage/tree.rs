@@ -97,7 +97,8 @@ impl Tree {
         session::close_all(sessions)
     }
 
-    /// A mix of reads and writes from `sessions` sessions, one after the other on each or `outstanding` at a time.
+    /// A mix of reads and writes from `sessions` sessions, one after the other on each or `outstanding` at a
+    /// time.
     pub(super) fn mix(
         &self,
         server: SocketAddr,

@@ -1,5 +1,5 @@
-//! Persistent watches: between two looks without a change of servers there is an event for each change, and for
-//! nothing else.
+//! Persistent watches: between two looks without a change of servers there is an event for each change, and
+//! for nothing else.
 
 use std::time::Duration;
 
@@ -162,8 +162,8 @@ mod tests {
         }
     }
 
-    /// What happens to a plot and below it, as each kind of watch tells it. In between the plot is deleted and
-    /// created anew.
+    /// What happens to a plot and below it, as each kind of watch tells it. In between the plot is deleted
+    /// and created anew.
     fn histories() -> [(AddWatchMode, Vec<WatchEvent>); 2] {
         let event = |zxid, kind, path: &str| WatchEvent {
             kind,

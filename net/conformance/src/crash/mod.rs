@@ -118,8 +118,8 @@ fn write_until_crash(writers: &mut [Writer], server: &Server, crash_after: Durat
     })
 }
 
-/// Keeps the shared directory small; its names stay used. In a pipeline, for the writers' sessions hear nothing
-/// meanwhile and must not expire.
+/// Keeps the shared directory small; its names stay used. In a pipeline, for the writers' sessions hear
+/// nothing meanwhile and must not expire.
 fn clear_sequential(server: SocketAddr) -> Result<()> {
     let mut client = Client::connect(server, LIVE_TIMEOUT_MS)?;
     let names = client.children(SEQUENTIAL, false)?;
@@ -128,7 +128,8 @@ fn clear_sequential(server: SocketAddr) -> Result<()> {
     client.close()
 }
 
-/// The session that never came back must be gone with its ephemeral, though the server was restarted ever so often.
+/// The session that never came back must be gone with its ephemeral, though the server was restarted ever so
+/// often.
 fn expect_abandoned_gone(server: SocketAddr) -> Result<()> {
     let mut client = Client::connect(server, LIVE_TIMEOUT_MS)?;
     let deadline = Instant::now() + Duration::from_secs(30);

@@ -334,8 +334,8 @@ impl RequestMaker<'_> {
             let len = *[0, 0, 1, 2, 3].choose(self.rng).expect("not empty");
             jute::put_i32(&mut body, len);
             for _ in 0..len {
-                // The reference takes "" for the root, which has its own place among the accepted differences,
-                // where it costs a single answer and not a number of events.
+                // The reference takes "" for the root, which has its own place among the accepted
+                // differences, where it costs a single answer and not a number of events.
                 let path = Some(self.path()).filter(|path| !path.is_empty()).unwrap_or_else(|| b"/".to_vec());
                 jute::put_buffer(&mut body, Some(&path));
             }
