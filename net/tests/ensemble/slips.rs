@@ -12,7 +12,7 @@ fn alone_on(ensemble: &Ensemble, server: usize) -> ServerSpec {
 
 #[test]
 fn a_member_started_alone_by_mistake_is_refused_and_loses_no_acknowledged_write() {
-    let mut ensemble = Ensemble::start();
+    let ensemble = Ensemble::start();
     ensemble.connect(0).create("/before", b"", CreateMode::Persistent);
     ensemble.stop(0);
     ensemble.leader();
