@@ -14,7 +14,8 @@ use crate::connection::{
     Connection, OPEN_ACL, Received, Session, append_request, connect_frame, granted_session, request_frame,
 };
 
-/// A session and its connection.
+/// A session and its connection. Every call fails if the connection ends, if nothing comes, or if something
+/// else comes than the reply; those that are named after an operation fail if the server refuses it, too.
 pub struct Client {
     /// What bytes can be sent on, and frames received from, past the client.
     pub connection: Connection,
@@ -168,9 +169,6 @@ impl Client {
     }
 
     /// As [`Self::call`], with a body that may be anything.
-    ///
-    /// # Errors
-    /// As those of [`Self::call`].
     pub fn request(&mut self, op: OpCode, body: &[u8]) -> Result<Reply> {
         let xid = self.next_xid();
         self.connection.send(&request_frame(xid.0, op.to_wire(), body))?;
@@ -186,27 +184,18 @@ impl Client {
     }
 
     /// Creates a znode that everybody may use. Returns its path.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn create(&mut self, path: &str, data: &[u8], flags: i32) -> Result<String> {
         let body = self.call_ok(&create_request(path, data, flags))?;
         Ok(ringkeeper_wire::CreateResponse::from_bytes(&body)?.path.into_owned())
     }
 
     /// Data and Stat of a znode, `None` if it does not exist.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn get(&mut self, path: &str, watch: bool) -> Result<Option<Node>> {
         let reply = self.call(&Request::GetData(PathWatchRequest { path: path.into(), watch }))?;
         decode_node(reply, path)
     }
 
     /// The same for many znodes.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn get_all(&mut self, paths: &[String]) -> Result<Vec<Option<Node>>> {
         let replies = self
             .call_all(paths, |path| Request::GetData(PathWatchRequest { path: path.into(), watch: false }))?;
@@ -233,18 +222,12 @@ impl Client {
     }
 
     /// Replaces a znode's data, whatever its version.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn set(&mut self, path: &str, data: &[u8]) -> Result<()> {
         let request = SetDataRequest { path: path.into(), data: Some(data), version: -1 };
         self.call_ok(&Request::SetData(request)).map(drop)
     }
 
     /// Whether the znode exists.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn exists(&mut self, path: &str, watch: bool) -> Result<bool> {
         let reply = self.call(&Request::Exists(PathWatchRequest { path: path.into(), watch }))?;
         if reply.err == ErrorCode::NoNode.to_wire() {
@@ -254,9 +237,6 @@ impl Client {
     }
 
     /// Names of the children, sorted.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn children(&mut self, path: &str, watch: bool) -> Result<Vec<String>> {
         let body = self.call_ok(&Request::GetChildren(PathWatchRequest { path: path.into(), watch }))?;
         let response = GetChildrenResponse::from_bytes(&body)?;
@@ -266,26 +246,17 @@ impl Client {
     }
 
     /// Deletes a znode of any version.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn delete(&mut self, path: &str) -> Result<()> {
         self.call_ok(&delete_request(path)).map(drop)
     }
 
     /// The same for many znodes.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn delete_all(&mut self, paths: &[String]) -> Result<()> {
         let replies = self.call_all(paths, delete_request)?;
         replies.into_iter().zip(paths).try_for_each(|(reply, path)| reply.ok(path).map(drop))
     }
 
     /// Ends the session.
-    ///
-    /// # Errors
-    /// As those of [`Self::call_ok`].
     pub fn close(mut self) -> Result<()> {
         self.call_ok(&Request::CloseSession).map(drop)
     }
