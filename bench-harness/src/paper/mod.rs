@@ -557,8 +557,8 @@ mod tests {
         for argument in others {
             let option = format!("--{}", argument.get_long().unwrap());
             let mut line = vec!["paper", "--servers", "127.0.0.1:2181", "--join", "b", &option];
-            // A value that all options take that take one.
-            line.extend(argument.get_action().takes_values().then_some("3"));
+            let value = if matches!(argument.get_id().as_str(), "payload" | "znodes") { "1000" } else { "3" };
+            line.extend(argument.get_action().takes_values().then_some(value));
             let error = Cli::try_parse_from(line).map(|cli| cli.args).unwrap_err();
             assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{option}");
             assert!(error.to_string().contains(&option), "{option}: {error}");
