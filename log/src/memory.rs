@@ -136,6 +136,12 @@ impl MemoryDisk {
         self.disk.borrow().held()
     }
 
+    /// Those that were begun since the last call, oldest first, whether or not they wait still.
+    #[must_use]
+    pub fn take_newly_held(&self) -> Vec<(OpId, OpKind)> {
+        self.disk.borrow_mut().take_newly_held()
+    }
+
     /// Lets one held operation finish.
     pub fn release(&self, id: OpId) {
         let waker = self.disk.borrow_mut().release(id);

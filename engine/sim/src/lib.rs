@@ -13,6 +13,7 @@
 pub mod checker;
 mod disk;
 pub mod ensemble;
+mod env;
 pub mod faults;
 mod network;
 mod node;

@@ -277,6 +277,7 @@ pub(super) struct Disk {
     pub(super) struck: u64,
     pub(super) capacity: Option<u64>,
     held: BTreeMap<OpId, Held>,
+    newly_held: Vec<(OpId, OpKind)>,
     pub(super) nodes: BTreeMap<u64, Node>,
     names: Names,
     pub(super) durable_names: Names,
@@ -316,6 +317,7 @@ impl Disk {
         }
         if self.hold {
             self.held.insert(id, Held { kind, waker: None });
+            self.newly_held.push((id, kind));
         }
         Ok(id)
     }
@@ -348,11 +350,16 @@ impl Disk {
         self.held.iter().map(|(id, held)| (*id, held.kind)).collect()
     }
 
+    pub(super) fn take_newly_held(&mut self) -> Vec<(OpId, OpKind)> {
+        std::mem::take(&mut self.newly_held)
+    }
+
     pub(super) fn release(&mut self, id: OpId) -> Option<Waker> {
         self.held.remove(&id).and_then(|held| held.waker)
     }
 
     pub(super) fn release_all(&mut self) -> Vec<Waker> {
+        self.newly_held.clear();
         std::mem::take(&mut self.held).into_values().filter_map(|held| held.waker).collect()
     }
 

@@ -1,0 +1,193 @@
+//! The simulated machines that the shipped host runs on: [`Env`] with time, disks and a network from one seed.
+//!
+//! ```text
+//! host, application ── SimEnv ──┬── executor: order of turns, virtual time, timers
+//!  (a process, which is paused  ├── machine: clocks that are wrong, a disk whose operations take their time
+//!   or ends at any await point) └── network: ordered bytes that are late, stall, come in pieces, break
+//! ```
+
+mod executor;
+mod machine;
+mod network;
+mod stream;
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ringkeeper_engine::replica::Now;
+use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Task};
+use ringkeeper_log::memory::MemoryStorage;
+
+pub(crate) use executor::{Executor, Process, SimTask};
+pub(crate) use machine::{Hardware, Machine};
+pub(crate) use network::{Network, Quality, SimListener};
+pub(crate) use stream::SimStream;
+
+use crate::random::Random;
+
+/// Background tasks have their turns so many times later than others, at most.
+const BACKGROUND_SLOWNESS: u64 = 20;
+
+/// All machines of a run, and the network between them. Machine `n` has the name `machine-n`.
+pub(crate) struct Machines {
+    executor: Executor,
+    network: Network,
+    machines: Vec<Rc<Machine>>,
+}
+
+impl Machines {
+    pub(crate) fn new(executor: &Executor, quality: Quality, hardware: &[Hardware]) -> Self {
+        let machine = |(number, hardware)| Machine::new(executor, number, hardware);
+        Self {
+            executor: executor.clone(),
+            network: Network::new(executor, quality),
+            machines: hardware.iter().copied().enumerate().map(machine).collect(),
+        }
+    }
+
+    pub(crate) const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    pub(crate) fn machine(&self, number: usize) -> &Rc<Machine> {
+        &self.machines[number]
+    }
+
+    /// The name by which a machine is dialed.
+    pub(crate) fn name(number: usize) -> String {
+        format!("machine-{number}")
+    }
+
+    /// Begins a process on a machine, and has it listen on a port.
+    pub(crate) fn begin(&self, number: usize, port: u16) -> (SimEnv, SimListener) {
+        let machine = Rc::clone(&self.machines[number]);
+        let process = machine.begin();
+        let listener = self.network.listen(number, &process, port);
+        let (network, machines) = (self.network.clone(), self.machines.len());
+        (SimEnv { machine, process, network, machines }, listener)
+    }
+
+    /// Stops the process on a machine where it is, until then.
+    pub(crate) fn pause(&self, number: usize, until_us: u64) {
+        if let Some(process) = self.machines[number].process() {
+            self.executor.pause(&process, until_us);
+        }
+    }
+
+    /// Ends the process on a machine wherever its tasks are. What becomes of its disk is for the caller to say; the other
+    /// ends of its connections hear of it after `silence_us`.
+    pub(crate) fn end(&self, number: usize, silence_us: u64) {
+        let machine = &self.machines[number];
+        if let Some(process) = machine.process() {
+            self.network.reset(&process, silence_us);
+            machine.end();
+        }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        // What is on its way holds the network, and the network what is on its way.
+        self.executor.clear();
+        self.network.clear();
+        self.machines.iter().for_each(|machine| drop(machine.end()));
+    }
+}
+
+/// A machine, as the process on it sees it.
+#[derive(Clone)]
+pub(crate) struct SimEnv {
+    machine: Rc<Machine>,
+    process: Rc<Process>,
+    network: Network,
+    machines: usize,
+}
+
+impl SimEnv {
+    /// The folder of this process.
+    pub(crate) fn storage(&self) -> MemoryStorage {
+        self.machine.disk().storage()
+    }
+
+    fn executor(&self) -> &Executor {
+        &self.machine.executor
+    }
+
+    fn resolve(&self, host: &str) -> io::Result<usize> {
+        (0..self.machines)
+            .find(|number| Machines::name(*number) == host)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the name {host} has no address")))
+    }
+}
+
+impl Env for SimEnv {
+    type Storage = MemoryStorage;
+    type Stream = SimStream;
+    type Task = SimTask;
+
+    fn now(&self) -> Now {
+        self.machine.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.machine.elapsed_us())
+    }
+
+    fn random(&self) -> u64 {
+        self.executor().draw(Random::next)
+    }
+
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> + 'static {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.executor().sleep_us(self.machine.real_us(us))
+    }
+
+    fn yield_now(&self) -> impl Future<Output = ()> + 'static {
+        self.executor().sleep_behind_ready()
+    }
+
+    fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static {
+        let needed = self.executor().draw(|random| random.chance(100));
+        let sleep = needed.then(|| self.executor().sleep_behind_ready());
+        async move {
+            if let Some(sleep) = sleep {
+                sleep.await;
+            }
+        }
+    }
+
+    fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> SimTask {
+        let slowness = if class == Class::Background { BACKGROUND_SLOWNESS } else { 1 };
+        self.executor().spawn(&self.process, slowness, task)
+    }
+
+    async fn dial(&self, peer: &PeerAddress, patience: Duration) -> io::Result<SimStream> {
+        let to = self.resolve(&peer.host)?;
+        let us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
+        let patience_us = self.machine.real_us(us);
+        self.network.dial(self.machine.number, &self.process, (to, peer.port), patience_us).await
+    }
+}
+
+impl Task for SimTask {
+    fn detach(self) {
+        Self::detach(self);
+    }
+
+    async fn cancel(self) {
+        drop(self);
+    }
+}
+
+impl Listener for SimListener {
+    type Stream = SimStream;
+
+    async fn accept(&self) -> io::Result<(SimStream, String)> {
+        Ok(self.next().await)
+    }
+}
+
+#[cfg(test)]
+mod tests;

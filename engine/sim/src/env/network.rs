@@ -1,0 +1,452 @@
+//! The network between machines: connections of ordered bytes, which take their time, stall and break.
+//!
+//! It behaves as TCP does for those who use it. What is lost is sent again, so it comes late, and what follows waits for
+//! it. A partition stalls what is on its way in one direction or both, and says nothing to either end. A reader that does
+//! not read stops the writer. The end of a process resets its connections, which its peers hear of later.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+
+use super::executor::{Executor, Process};
+use super::stream::SimStream;
+
+/// A lost packet is sent again after this long, then after twice as long, and so on.
+const RETRANSMIT_US: u64 = 20_000;
+/// A connection breaks when one packet was lost so many times.
+const LOST_MAX: u32 = 5;
+
+/// How good all connections are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quality {
+    /// The longest time that a packet takes.
+    pub(crate) latency_us: u64,
+    /// Packets that are lost, per mille.
+    pub(crate) loss: u64,
+    /// Bytes of one direction of a connection that nobody has read, at most.
+    pub(crate) window_bytes: usize,
+    /// What a connection carries in a millisecond.
+    pub(crate) bytes_per_ms: u64,
+    /// Reads and writes take any part of what there is.
+    pub(crate) pieces: bool,
+}
+
+/// A number of a machine.
+type Place = usize;
+
+/// The network of a run. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Network(Rc<Inner>);
+
+struct Inner {
+    executor: Executor,
+    quality: Cell<Quality>,
+    /// Directions in which nothing passes, and the ends whose packets wait there.
+    blocked: RefCell<BTreeMap<(Place, Place), Vec<End>>>,
+    listeners: RefCell<BTreeMap<(Place, u16), Rc<Backlog>>>,
+    connections: RefCell<Vec<Weak<RefCell<Connection>>>>,
+    lost: Cell<u64>,
+}
+
+/// Connections that nobody has accepted.
+struct Backlog {
+    process: Rc<Process>,
+    waiting: RefCell<VecDeque<(SimStream, String)>>,
+    accepting: Cell<Option<Waker>>,
+}
+
+/// Two ends that send each other bytes.
+pub(super) struct Connection {
+    ends: [Side; 2],
+}
+
+/// What one end of a connection has received and will receive.
+struct Side {
+    place: Place,
+    process: u64,
+    on_the_way: VecDeque<Packet>,
+    received: VecDeque<u8>,
+    /// Of `on_the_way` and `received`.
+    bytes: usize,
+    /// When the last packet on the way arrives.
+    arrives_us: u64,
+    /// The other end sends no more.
+    ended: bool,
+    /// This end sends no more.
+    closed: bool,
+    /// This end reads no more.
+    deaf: bool,
+    broken: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+struct Packet {
+    at_us: u64,
+    content: Content,
+}
+
+enum Content {
+    Bytes(Vec<u8>),
+    /// Nothing follows.
+    End,
+    Reset,
+}
+
+impl Side {
+    fn new(place: Place, process: &Process) -> Self {
+        Self {
+            place,
+            process: process.id(),
+            on_the_way: VecDeque::new(),
+            received: VecDeque::new(),
+            bytes: 0,
+            arrives_us: 0,
+            ended: false,
+            closed: false,
+            deaf: false,
+            broken: false,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    fn wake(&mut self) {
+        [self.reader.take(), self.writer.take()].into_iter().flatten().for_each(Waker::wake);
+    }
+
+    fn break_off(&mut self) {
+        self.broken = true;
+        self.received.clear();
+        self.wake();
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone)]
+pub(super) struct End {
+    network: Network,
+    connection: Rc<RefCell<Connection>>,
+    index: usize,
+}
+
+impl Network {
+    pub(crate) fn new(executor: &Executor, quality: Quality) -> Self {
+        Self(Rc::new(Inner {
+            executor: executor.clone(),
+            quality: Cell::new(quality),
+            blocked: RefCell::default(),
+            listeners: RefCell::default(),
+            connections: RefCell::default(),
+            lost: Cell::new(0),
+        }))
+    }
+
+    /// From now on connections are so good.
+    pub(crate) fn set_quality(&self, quality: Quality) {
+        self.0.quality.set(quality);
+    }
+
+    /// How many packets were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.0.lost.get()
+    }
+
+    /// Nothing passes from one machine to the other until it is unblocked.
+    pub(crate) fn block(&self, from: Place, to: Place) {
+        self.0.blocked.borrow_mut().entry((from, to)).or_default();
+    }
+
+    pub(crate) fn unblock(&self, from: Place, to: Place) {
+        let waiting = self.0.blocked.borrow_mut().remove(&(from, to)).unwrap_or_default();
+        for end in waiting {
+            let delay_us = self.0.executor.draw(|random| random.below(RETRANSMIT_US));
+            self.0.executor.call_after(delay_us, move || end.arrive());
+        }
+    }
+
+    fn is_blocked(&self, from: Place, to: Place) -> bool {
+        self.0.blocked.borrow().contains_key(&(from, to))
+    }
+
+    /// Breaks all connections between two machines, which both ends hear at once.
+    pub(crate) fn break_between(&self, a: Place, b: Place) {
+        for connection in self.connections() {
+            let [first, second] = &mut connection.borrow_mut().ends;
+            if (first.place, second.place) == (a, b) || (first.place, second.place) == (b, a) {
+                first.break_off();
+                second.break_off();
+            }
+        }
+    }
+
+    /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the earliest.
+    pub(super) fn reset(&self, process: &Process, silence_us: u64) {
+        self.0.listeners.borrow_mut().retain(|_, backlog| backlog.process.id() != process.id());
+        for connection in self.connections() {
+            for index in 0..2 {
+                let end = End { network: self.clone(), connection: Rc::clone(&connection), index };
+                if connection.borrow().ends[index].process == process.id() {
+                    end.reset(silence_us);
+                }
+            }
+        }
+    }
+
+    fn connections(&self) -> Vec<Rc<RefCell<Connection>>> {
+        let mut connections = self.0.connections.borrow_mut();
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Forgets everything that is on its way.
+    pub(super) fn clear(&self) {
+        let (waiting, listeners) = (self.0.blocked.take(), self.0.listeners.take());
+        drop((waiting, listeners));
+    }
+
+    /// Listens on a port of a machine.
+    pub(super) fn listen(&self, place: Place, process: &Rc<Process>, port: u16) -> SimListener {
+        let backlog = Rc::new(Backlog {
+            process: Rc::clone(process),
+            waiting: RefCell::default(),
+            accepting: Cell::new(None),
+        });
+        self.0.listeners.borrow_mut().insert((place, port), Rc::clone(&backlog));
+        SimListener { network: self.clone(), address: (place, port), backlog }
+    }
+
+    /// Connects one machine with another.
+    pub(super) async fn dial(
+        &self,
+        from: Place,
+        process: &Rc<Process>,
+        to: (Place, u16),
+        patience_us: u64,
+    ) -> io::Result<SimStream> {
+        let executor = &self.0.executor;
+        let deadline_us = executor.now_us() + patience_us;
+        while self.is_blocked(from, to.0) || self.is_blocked(to.0, from) {
+            if executor.now_us() >= deadline_us {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            executor.sleep_us(RETRANSMIT_US.min(patience_us)).await;
+        }
+        executor.sleep_us(self.latency_us()).await;
+        let dialed = self.connect(from, process, to);
+        executor.sleep_us(self.latency_us()).await;
+        dialed
+    }
+
+    fn connect(&self, from: Place, process: &Process, to: (Place, u16)) -> io::Result<SimStream> {
+        let backlog = self.0.listeners.borrow().get(&to).map(Rc::clone);
+        let backlog = backlog.ok_or(io::ErrorKind::ConnectionRefused)?;
+        let ends = [Side::new(from, process), Side::new(to.0, &backlog.process)];
+        let connection = Rc::new(RefCell::new(Connection { ends }));
+        self.0.connections.borrow_mut().push(Rc::downgrade(&connection));
+        let end = |index| End { network: self.clone(), connection: Rc::clone(&connection), index };
+        let accepted = (SimStream::new(end(1)), format!("machine {from}"));
+        backlog.waiting.borrow_mut().push_back(accepted);
+        if let Some(waker) = backlog.accepting.take() {
+            waker.wake();
+        }
+        Ok(SimStream::new(end(0)))
+    }
+
+    fn latency_us(&self) -> u64 {
+        let max = self.0.quality.get().latency_us;
+        self.0.executor.draw(|random| random.between(max / 10, max))
+    }
+
+    /// Packets that are lost until the next one that is not.
+    fn lose(&self) -> u32 {
+        let loss = self.0.quality.get().loss;
+        let lost = self.0.executor.draw(|random| (0..=LOST_MAX).take_while(|_| random.chance(loss)).count());
+        self.0.lost.set(self.0.lost.get() + lost as u64);
+        u32::try_from(lost).unwrap_or(LOST_MAX)
+    }
+}
+
+impl End {
+    /// Reads what has come in; `None` if the other end has ended.
+    pub(super) fn poll_read(&self, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        let mut connection = self.connection.borrow_mut();
+        let side = &mut connection.ends[self.index];
+        if side.broken {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let len = self.part(buffer.len().min(side.received.len()));
+        if len == 0 && !side.ended && !buffer.is_empty() {
+            side.reader = Some(waker.clone());
+            return Poll::Pending;
+        }
+        for (to, from) in buffer.iter_mut().zip(side.received.drain(..len)) {
+            *to = from;
+        }
+        side.bytes -= len;
+        let writer = connection.ends[1 - self.index].writer.take();
+        drop(connection);
+        writer.into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(len))
+    }
+
+    /// Sends as much as the other end has room for.
+    pub(super) fn poll_write(&self, bytes: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        let mut connection = self.connection.borrow_mut();
+        let unread = connection.ends[1 - self.index].bytes;
+        let side = &mut connection.ends[self.index];
+        if side.broken || side.closed {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let room = self.network.0.quality.get().window_bytes.saturating_sub(unread);
+        let len = self.part(room.min(bytes.len()));
+        if len == 0 && !bytes.is_empty() {
+            side.writer = Some(waker.clone());
+            return Poll::Pending;
+        }
+        drop(connection);
+        self.send(Content::Bytes(bytes[..len].to_vec()), 0);
+        Poll::Ready(Ok(len))
+    }
+
+    /// How much of so much is read or written at once.
+    fn part(&self, len: usize) -> usize {
+        if len == 0 || !self.network.0.quality.get().pieces {
+            return len;
+        }
+        1 + self.network.0.executor.draw(|random| random.index(len))
+    }
+
+    /// Sends no more.
+    pub(super) fn close(&self) {
+        let closed = {
+            let side = &mut self.connection.borrow_mut().ends[self.index];
+            std::mem::replace(&mut side.closed, true) || side.broken
+        };
+        if !closed {
+            self.send(Content::End, 0);
+        }
+    }
+
+    /// Sends no more, and reads the end from now on.
+    pub(super) fn shut_down(&self) {
+        self.close();
+        let side = &mut self.connection.borrow_mut().ends[self.index];
+        side.deaf = true;
+        side.ended = true;
+        side.bytes -= side.received.len();
+        side.received.clear();
+        side.wake();
+    }
+
+    /// Reads no more. What comes in for it is answered with a reset.
+    pub(super) fn turn_away(&self) {
+        let unread = {
+            let side = &mut self.connection.borrow_mut().ends[self.index];
+            side.deaf = true;
+            !side.received.is_empty()
+        };
+        if unread {
+            self.reset(0);
+        }
+    }
+
+    /// This end is no more; the other one hears of it.
+    fn reset(&self, silence_us: u64) {
+        let gone = {
+            let side = &mut self.connection.borrow_mut().ends[self.index];
+            let gone = side.broken;
+            side.break_off();
+            gone
+        };
+        if !gone {
+            self.send(Content::Reset, silence_us);
+        }
+    }
+
+    fn send(&self, content: Content, silence_us: u64) {
+        let network = &self.network;
+        let lost = network.lose();
+        if lost > LOST_MAX {
+            let [first, second] = &mut self.connection.borrow_mut().ends;
+            first.break_off();
+            return second.break_off();
+        }
+        let len = if let Content::Bytes(bytes) = &content { bytes.len() } else { 0 };
+        let resent_us = (0..lost).map(|times| RETRANSMIT_US << times).sum::<u64>();
+        let carried_us = len as u64 * 1000 / network.0.quality.get().bytes_per_ms.max(1);
+        let now_us = network.0.executor.now_us();
+        let at_us = now_us + silence_us + network.latency_us() + resent_us;
+        let other = Self { index: 1 - self.index, ..self.clone() };
+        {
+            let side = &mut self.connection.borrow_mut().ends[other.index];
+            side.bytes += len;
+            side.arrives_us = side.arrives_us.max(at_us) + carried_us;
+            side.on_the_way.push_back(Packet { at_us: side.arrives_us, content });
+        }
+        let delay_us = self.connection.borrow().ends[other.index].arrives_us - now_us;
+        network.0.executor.call_after(delay_us, move || other.arrive());
+    }
+
+    /// What is due comes in here, unless the way is blocked.
+    fn arrive(&self) {
+        let way = {
+            let ends = &self.connection.borrow().ends;
+            (ends[1 - self.index].place, ends[self.index].place)
+        };
+        if let Some(waiting) = self.network.0.blocked.borrow_mut().get_mut(&way) {
+            return waiting.push(self.clone());
+        }
+        let now_us = self.network.0.executor.now_us();
+        let refused = {
+            let side = &mut self.connection.borrow_mut().ends[self.index];
+            let mut refused = false;
+            while let Some(packet) = side.on_the_way.pop_front_if(|packet| packet.at_us <= now_us) {
+                match packet.content {
+                    Content::Bytes(_) if side.broken => {}
+                    Content::Bytes(_) if side.deaf => refused = true,
+                    Content::Bytes(bytes) => side.received.extend(bytes),
+                    Content::End => side.ended = true,
+                    Content::Reset => side.break_off(),
+                }
+            }
+            side.reader.take().into_iter().for_each(Waker::wake);
+            refused
+        };
+        if refused {
+            self.reset(0);
+        }
+    }
+}
+
+/// A port where connections come in.
+pub(crate) struct SimListener {
+    network: Network,
+    address: (Place, u16),
+    backlog: Rc<Backlog>,
+}
+
+impl SimListener {
+    pub(super) async fn next(&self) -> (SimStream, String) {
+        poll_fn(|cx| {
+            if let Some(accepted) = self.backlog.waiting.borrow_mut().pop_front() {
+                return Poll::Ready(accepted);
+            }
+            self.backlog.accepting.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        let mut listeners = self.network.0.listeners.borrow_mut();
+        if listeners.get(&self.address).is_some_and(|backlog| Rc::ptr_eq(backlog, &self.backlog)) {
+            listeners.remove(&self.address);
+        }
+    }
+}
