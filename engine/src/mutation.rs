@@ -64,18 +64,12 @@ pub enum Mutation {
     /// The state is not rebuilt when transactions were cut off that it holds.
     #[cfg(feature = "mutations")]
     KeepCutState,
-    /// [`crate::zab::Mutation::DamagedServerVotes`], which only a log that rots can show.
-    #[cfg(feature = "mutations")]
-    DamagedServerVotes,
-    /// [`crate::zab::Mutation::FullLeaderStays`], which only a disk that runs full can show.
-    #[cfg(feature = "mutations")]
-    FullLeaderStays,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 18] = [
         Self::ReorderReplies,
         Self::DropFences,
         Self::ForgetMissedEvents,
@@ -94,8 +88,6 @@ impl Mutation {
         Self::TimeRunsBackwards,
         Self::ForwardTwice,
         Self::KeepCutState,
-        Self::DamagedServerVotes,
-        Self::FullLeaderStays,
     ];
 }
 

@@ -19,12 +19,12 @@ mod disk;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 pub use crash_states::CRASH_STATES_MAX;
-use disk::{Change, Disk};
+use disk::{Change, Disk, index};
 pub use disk::{CrashMode, Effect, Fault, OpId, OpKind, Unit};
 
 use crate::storage::{BLOCK, Storage, StorageFile, WriteMode};
@@ -192,6 +192,33 @@ impl MemoryDisk {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.disk.borrow().names()
+    }
+
+    /// What a power loss right now leaves for certain: files, by the numbers that [`Unit`] gives them, and their bytes.
+    /// From now on, [`Self::take_newly_durable`] tells what becomes durable.
+    #[must_use]
+    pub fn durable_files(&self) -> Vec<(u64, Rc<Vec<u8>>)> {
+        let mut disk = self.disk.borrow_mut();
+        disk.newly_durable = Some(Vec::new());
+        disk.durable_files()
+    }
+
+    /// Hands each piece of a file that a write or a sync has made durable since the last call to `each`: the file's
+    /// number, all its durable bytes, and which of them are new.
+    pub fn take_newly_durable(&self, mut each: impl FnMut(u64, &[u8], Range<usize>)) {
+        let mut disk = self.disk.borrow_mut();
+        let places = disk.newly_durable.as_mut().map(std::mem::take).unwrap_or_default();
+        for (file, place) in places {
+            if let Some(bytes) = disk.durable(file) {
+                each(file, &bytes, index(place.start)..index(place.end).min(bytes.len()));
+            }
+        }
+    }
+
+    /// Whether a power loss right now leaves the file with a name.
+    #[must_use]
+    pub fn has_durable_name(&self, file: u64) -> bool {
+        self.disk.borrow().has_durable_name(file)
     }
 
     /// The bytes of a file as they are seen now.

@@ -1,23 +1,14 @@
 //! Deterministic simulation: ensembles on simulated networks, disks and clocks, in one thread, from one seed.
 //!
-//! [`run`] draws a fault mix from its seed (swarm testing: each run has faults of few kinds, so that they
-//! meet in many combinations), lets the ensemble suffer for a while, heals everything and expects progress.
-//! The [`checker`] watches every step. A run that fails says what broke; the same seed breaks again.
+//! A run draws a fault mix from its seed (swarm testing: each run has faults of few kinds, so that they meet in many
+//! combinations), lets an [`ensemble`] with clients suffer for a while, heals everything and expects progress. Oracles
+//! watch every step. A run that fails says which promise was broken; the same seed breaks it again.
 //!
-//! Two worlds: the broadcast alone ([`run`]), and whole servers with clients ([`ensemble`]).
-//!
-//! To add a fault: give it a rate in [`faults::Faults`], draw it there, and let `World` carry it out. To see
-//! that the checker can fail, plant a [`Mutation`](ringkeeper_engine::zab::Mutation).
+//! To add a fault: give it a rate in [`ensemble::FaultMix`], draw it there, and carry it out in `ensemble/chaos.rs`. To see
+//! that the oracles can fail, plant one of [`ensemble::Planted`].
 #![forbid(unsafe_code)]
 
-pub mod checker;
-mod disk;
 pub mod ensemble;
+#[allow(dead_code, reason = "the ensemble moves onto it with the host")]
 mod env;
-pub mod faults;
-mod network;
-mod node;
 mod random;
-mod world;
-
-pub use world::{Outcome, run, trace};

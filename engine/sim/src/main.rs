@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as Arguments, Parser, Subcommand};
 use ringkeeper_client::mutation::Mutation as ClientMutation;
-use ringkeeper_engine::mutation::Mutation;
-use ringkeeper_sim::ensemble::{self, Report, Violation};
+use ringkeeper_sim::ensemble::{self, Planted as Fault, Report, Violation};
 
 /// Seeds between two lines of progress.
 const PROGRESS_SEEDS: u64 = 1000;
@@ -46,9 +45,8 @@ enum Command {
         /// Goes on after a failure, and lists all that fail.
         #[arg(long)]
         keep_going: bool,
-        /// With the client library: locks, elections, queues, counters, barriers and watches.
-        #[arg(long)]
-        recipes: bool,
+        #[command(flatten)]
+        planted: Planted,
     },
     /// Runs one seed.
     Seed {
@@ -66,8 +64,8 @@ enum Command {
 #[derive(Clone, Copy, Arguments)]
 struct Planted {
     /// Plants a fault in the servers, by its name.
-    #[arg(long, value_parser = parse_mutation, default_value = "None", conflicts_with = "recipes")]
-    mutation: Mutation,
+    #[arg(long, value_parser = parse_fault, default_value = "None", conflicts_with = "recipes")]
+    mutation: Fault,
     /// With the client library: locks, elections, queues, counters, barriers and watches.
     #[arg(long)]
     recipes: bool,
@@ -77,10 +75,6 @@ struct Planted {
 }
 
 impl Planted {
-    const fn nothing(recipes: bool) -> Self {
-        Self { mutation: Mutation::None, recipes, client_mutation: ClientMutation::None }
-    }
-
     fn run(self, seed: u64, trace: bool) -> Result<Report, Violation> {
         match (self.recipes, trace) {
             (false, false) => ensemble::run(seed, self.mutation),
@@ -92,8 +86,14 @@ impl Planted {
 
     /// The arguments that replay a seed.
     fn replay(self, seed: u64) -> String {
-        let recipes = if self.recipes { " --recipes" } else { "" };
-        format!("ringkeeper-sim seed {seed}{recipes} --trace")
+        let mut planted = if self.recipes { " --recipes".to_owned() } else { String::new() };
+        if self.mutation != Fault::Nothing {
+            planted += &format!(" --mutation {}", self.mutation);
+        }
+        if self.client_mutation != ClientMutation::None {
+            planted += &format!(" --client-mutation {:?}", self.client_mutation);
+        }
+        format!("ringkeeper-sim seed {seed}{planted} --trace")
     }
 }
 
@@ -103,10 +103,12 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
     Ok(number(from)?..number(to)?)
 }
 
-fn parse_mutation(text: &str) -> Result<Mutation, String> {
-    let all = || Mutation::ALL.into_iter().chain([Mutation::None]);
-    let named = all().find(|mutation| format!("{mutation:?}") == text);
-    named.ok_or_else(|| format!("none of {:?}", all().collect::<Vec<_>>()))
+fn parse_fault(text: &str) -> Result<Fault, String> {
+    let all = || Fault::all().chain([Fault::Nothing]);
+    let named = all().find(|fault| fault.to_string() == text);
+    named.ok_or_else(|| {
+        format!("none of {}", all().map(|fault| fault.to_string()).collect::<Vec<_>>().join(", "))
+    })
 }
 
 fn parse_client_mutation(text: &str) -> Result<ClientMutation, String> {
@@ -131,9 +133,9 @@ fn main() -> ExitCode {
         default(info);
     }));
     match Args::parse().command {
-        Command::Run { seeds, threads, minutes, keep_going, recipes } => {
+        Command::Run { seeds, threads, minutes, keep_going, planted } => {
             let limit = Duration::from_secs(60 * minutes);
-            run(seeds, threads, limit, keep_going, Planted::nothing(recipes))
+            run(seeds, threads, limit, keep_going, planted)
         }
         Command::Seed { seed, trace, planted } => {
             println!("seed {seed}");

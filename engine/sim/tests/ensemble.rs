@@ -5,8 +5,7 @@
 
 mod support;
 
-use ringkeeper_engine::mutation::Mutation;
-use ringkeeper_sim::ensemble::run;
+use ringkeeper_sim::ensemble::{Planted, run};
 use support::{env, first_caught};
 
 #[test]
@@ -14,7 +13,7 @@ fn ensembles_keep_their_promises_whatever_fails() {
     let from = env("SIM_ENSEMBLE_FROM", 0);
     let seeds = from..from + env("SIM_ENSEMBLE_SEEDS", 1600);
     println!("seeds {seeds:?}");
-    let (report, caught) = first_caught(seeds, |seed| run(seed, Mutation::None));
+    let (report, caught) = first_caught(seeds, |seed| run(seed, Planted::Nothing));
     println!("{report}");
     if let Some((seed, violation)) = caught {
         panic!("seed {seed}: {violation}\nreplay: cargo run -p ringkeeper-sim -- seed {seed} --trace");
@@ -24,7 +23,7 @@ fn ensembles_keep_their_promises_whatever_fails() {
 #[test]
 fn a_seed_decides_the_whole_run() {
     for seed in [2, 7, 31] {
-        assert_eq!(run(seed, Mutation::None), run(seed, Mutation::None), "seed {seed}");
+        assert_eq!(run(seed, Planted::Nothing), run(seed, Planted::Nothing), "seed {seed}");
     }
 }
 
@@ -32,13 +31,13 @@ fn a_seed_decides_the_whole_run() {
 fn every_planted_fault_is_caught() {
     const SEEDS: u64 = 4000;
     let mut survivors = Vec::new();
-    for mutation in Mutation::ALL {
-        match first_caught(0..SEEDS, |seed| run(seed, mutation)).1 {
+    for planted in Planted::all() {
+        match first_caught(0..SEEDS, |seed| run(seed, planted)).1 {
             Some((seed, violation)) => {
                 let line: String = violation.chars().take(160).collect();
-                println!("{mutation:?}: seed {seed}: {line}");
+                println!("{planted}: seed {seed}: {line}");
             }
-            None => survivors.push(mutation),
+            None => survivors.push(planted),
         }
     }
     assert!(survivors.is_empty(), "not caught in {SEEDS} seeds: {survivors:?}");

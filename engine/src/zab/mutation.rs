@@ -37,7 +37,7 @@ pub enum Mutation {
     /// A leader reuses the epoch it has promised already.
     #[cfg(feature = "mutations")]
     ReuseEpoch,
-    /// A learner appends whatever proposal comes.
+    /// A learner appends whatever proposal comes. Not one of [`Self::ALL`]: a link that keeps its order never shows it.
     #[cfg(feature = "mutations")]
     SkipContiguityCheck,
     /// A server promises itself to older epochs too.
@@ -58,8 +58,7 @@ pub enum Mutation {
     /// The leader commits with acks of servers that have not adopted its epoch.
     #[cfg(feature = "mutations")]
     CountAcksBeforeAdoption,
-    /// A leader without room on its disk stays, whoever could do better. Not one of [`Self::ALL`]: whole servers show it,
-    /// see [`crate::mutation::Mutation::FullLeaderStays`].
+    /// A leader without room on its disk stays, whoever could do better.
     #[cfg(feature = "mutations")]
     FullLeaderStays,
     /// An uncommitted proposal is delivered by a follower when it arrives.
@@ -69,7 +68,7 @@ pub enum Mutation {
 
 #[cfg(feature = "mutations")]
 impl Mutation {
-    /// Every fault that the broadcast shows on its own.
+    /// Every fault that an ensemble shows.
     pub const ALL: [Self; 17] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
@@ -80,7 +79,6 @@ impl Mutation {
         Self::CompareWithoutEpoch,
         Self::DeliverUncommitted,
         Self::ReuseEpoch,
-        Self::SkipContiguityCheck,
         Self::PromiseOlderEpoch,
         Self::IgnoreHistory,
         Self::WipedServerVotes,
@@ -88,6 +86,7 @@ impl Mutation {
         Self::ConfirmWithoutQuorum,
         Self::CountAcksBeforeAdoption,
         Self::DeliverOnAppend,
+        Self::FullLeaderStays,
     ];
 }
 

@@ -49,7 +49,12 @@ struct Server {
 impl Server {
     /// Server `id` of three voters, connected to the two others.
     fn start(id: u64, durable: Durable) -> Self {
+        Self::start_planted(id, durable, Mutation::None)
+    }
+
+    fn start_planted(id: u64, durable: Durable, mutation: Mutation) -> Self {
         let config = Config::new(ServerId(id), (1..=3).map(ServerId).collect(), ServerSet::EMPTY);
+        let config = Config { mutation, ..config };
         let mut server = Self { zab: Zab::new(config, durable, 1), now_ms: 0 };
         server.input(Input::Start);
         for peer in (1..=3).filter(|peer| *peer != id) {
@@ -93,13 +98,17 @@ impl Server {
     /// Server 1 with this log, which has promised itself to epoch `epoch` of leader 3 and asked for
     /// synchronization; returns what it asked.
     fn learner(durable: Durable, epoch: u32) -> (Self, AckEpoch) {
-        let mut server = Self::start(1, durable);
+        Self::start(1, durable).promise_to_learn(epoch)
+    }
+
+    fn promise_to_learn(mut self, epoch: u32) -> (Self, AckEpoch) {
+        let server = &mut self;
         server.hear(3, Self::notification(3, PeerState::Leading, 3, epoch - 1, Zxid::ZERO));
         let promised = server.hear(3, Message::NewEpoch(Epoch(epoch)));
         assert!(asked(&promised).is_none(), "the promise is not durable yet");
         assert!(matches!(promised[..], [Effect::PersistEpochs(_)]));
         let ask = asked(&server.input(Input::EpochsDurable)).unwrap();
-        (server, ask)
+        (self, ask)
     }
 
     /// The same, told to stream after its own end, with the leader's initial history ending at `history`.
@@ -382,6 +391,18 @@ fn a_gap_is_not_appended_but_asked_for() {
     let effects = server.propose(2, mark(1, 5), Zxid::ZERO, batch(1, 6));
     assert!(appended(&effects).is_empty());
     assert_eq!(asked(&effects).unwrap().log.last(), zxid(1, 4));
+}
+
+/// The simulator's connections are ordered, so no gap ever comes to a learner there: the check is proved to matter here.
+#[cfg(feature = "mutations")]
+#[test]
+fn without_the_contiguity_check_a_gap_is_appended() {
+    let durable = remembers(1, &[(1, 4)]);
+    let server = Server::start_planted(1, durable, Mutation::SkipContiguityCheck);
+    let (mut server, ask) = server.promise_to_learn(2);
+    server.sync(&ask, SyncPlan::Diff, zxid(1, 4));
+    let effects = server.propose(2, mark(1, 5), Zxid::ZERO, batch(1, 6));
+    assert_eq!(appended(&effects), [zxid(1, 6)]);
 }
 
 #[test]

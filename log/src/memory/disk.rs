@@ -278,6 +278,8 @@ pub(super) struct Disk {
     pub(super) capacity: Option<u64>,
     held: BTreeMap<OpId, Held>,
     newly_held: Vec<(OpId, OpKind)>,
+    /// Files and where in them something has become durable by a write or a sync, if anybody wants to know.
+    pub(super) newly_durable: Option<Vec<(u64, Range<u64>)>>,
     pub(super) nodes: BTreeMap<u64, Node>,
     names: Names,
     pub(super) durable_names: Names,
@@ -464,6 +466,9 @@ impl Disk {
         let Some(node) = self.nodes.get_mut(&inode) else { return };
         for newer in node.take(changes) {
             newer.change.apply(Rc::make_mut(&mut node.durable));
+            if let (Some(places), Change::Write { offset, .. }) = (&mut self.newly_durable, &newer.change) {
+                places.push((inode, *offset..newer.change.end()));
+            }
             // What was written there before cannot come back over it.
             let older = std::mem::take(&mut node.pending);
             node.pending = older.into_iter().flat_map(|older| older.without(&newer)).collect();
@@ -533,6 +538,20 @@ impl Disk {
     pub(super) fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let inode = self.names.get(name)?;
         self.nodes.get(inode).map(|node| Vec::clone(&node.seen))
+    }
+
+    /// What is durable of each file that has a durable name.
+    pub(super) fn durable_files(&self) -> Vec<(u64, Rc<Vec<u8>>)> {
+        let files = self.durable_names.values().filter_map(|file| Some((*file, self.durable(*file)?)));
+        files.collect()
+    }
+
+    pub(super) fn durable(&self, file: u64) -> Option<Rc<Vec<u8>>> {
+        self.nodes.get(&file).map(|node| Rc::clone(&node.durable))
+    }
+
+    pub(super) fn has_durable_name(&self, file: u64) -> bool {
+        self.durable_names.values().any(|named| *named == file)
     }
 
     // Power loss.

@@ -107,6 +107,7 @@ impl World {
             self.servers[index].disk = MemoryDisk::new();
             self.servers[index].struck = 0;
             self.servers[index].remembers = false;
+            self.judge.wiped(self.servers[index].id);
         }
         let segment_size_bytes = self.faults.segment_size_bytes;
         if self.random.chance(self.faults.rot)
@@ -178,8 +179,7 @@ impl World {
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
         let left: ServerSet =
             others.filter(|(_, server)| remembers(server)).map(|(_, server)| server.id).collect();
-        let all: ServerSet = self.servers.iter().map(|server| server.id).collect();
-        Majority::new(all).is_quorum(&left)
+        Majority::new(self.voters).is_quorum(&left)
     }
 
     /// Blocks some directions for a while: one server off, two halves, one way only, or halves with a bridge.

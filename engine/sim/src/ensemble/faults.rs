@@ -2,13 +2,16 @@
 
 use ringkeeper_log::storage::WriteMode;
 
+use super::founding::Founding;
 use crate::random::Random;
 
 /// The setting of one run. Rates are per mille of the fault steps, of which there is one each 10 ms.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct FaultMix {
-    pub servers: u64,
+    pub voters: u64,
+    pub observers: u64,
+    pub founding: Founding,
     pub clients: u64,
     /// Among them, so many that do not write: what they ask waits for no write of their own.
     pub readers: u64,
@@ -80,14 +83,25 @@ pub struct FaultMix {
 impl FaultMix {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };
-        let (crash, pause, disconnect, partition) = (rate(25), rate(15), rate(30), rate(25));
+        let (mut crash, pause, disconnect, mut partition) = (rate(25), rate(15), rate(30), rate(25));
         let (clock_jump, drift, loss) = (rate(10), rate(200), rate(300));
         let (client_break, client_silence, client_move, impostor) = (rate(40), rate(15), rate(25), rate(100));
         let (snapshot, crash_in_recovery) = (rate(150), rate(500));
         let (sync_error, disk_full) = (rate(6), rate(20));
         let write_modes = [WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive];
+        let founding = match random.below(20) {
+            0..=2 => Founding::Forked,
+            3..=7 => Founding::KnownNew,
+            _ => Founding::Blank,
+        };
+        let forked = founding == Founding::Forked;
+        if forked {
+            (crash, partition) = (crash.max(15), partition.max(15));
+        }
         Self {
-            servers: [1, 3, 3, 3, 3, 5][random.index(6)],
+            founding,
+            voters: if forked { 3 } else { [1, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5][random.index(12)] },
+            observers: if !forked && random.chance(200) { random.between(1, 2) } else { 0 },
             clients: random.between(2, 4),
             readers: [0, 0, 1, 2][random.index(4)],
             crash,

@@ -60,6 +60,10 @@ pub(crate) struct Judge {
     /// Which servers have a batch on their disks.
     durable: BTreeMap<(Zxid, u32), ServerSet>,
     leaders: HashMap<Epoch, (ServerId, u64)>,
+    /// The last promise of each server: to which leader, in which of its lives.
+    promises: HashMap<ServerId, (Epoch, ServerId, u64)>,
+    /// Ends of the committed batches.
+    committed: Vec<LogPosition>,
     requests: HashMap<(i64, i32), Sent>,
     /// How many writes of a connection are committed.
     committed_of_link: HashMap<u64, u64>,
@@ -82,6 +86,8 @@ impl Judge {
             digests: BTreeMap::new(),
             durable: BTreeMap::new(),
             leaders: HashMap::new(),
+            promises: HashMap::new(),
+            committed: Vec::new(),
             requests: HashMap::new(),
             committed_of_link: HashMap::new(),
             was_full: false,
@@ -222,11 +228,48 @@ impl Judge {
         self.cut(server, &batches[kept..])
     }
 
-    pub(crate) fn leads(&mut self, server: ServerId, life: u64, epoch: Epoch) -> Result<(), Violation> {
+    /// A server begins to lead, with all of this in its log and state: nothing committed may be missing.
+    pub(crate) fn leads(
+        &mut self,
+        server: ServerId,
+        life: u64,
+        epoch: Epoch,
+        last: Zxid,
+        log: &[Batch],
+    ) -> Result<(), Violation> {
         let leader = *self.leaders.entry(epoch).or_insert((server, life));
         Oracle::OneLeader.check(leader == (server, life), || {
             format!("epoch {} has the leaders {} and {server}", epoch.0, leader.0)
-        })
+        })?;
+        // One that hears late of its election need not have what a newer leader has committed since.
+        let older = self.committed.partition_point(|mark| mark.zxid.epoch() < epoch);
+        let Some(newest) = older.checked_sub(1).map(|index| self.committed[index]) else { return Ok(()) };
+        let found = log.get(log.partition_point(|batch| batch.last() < newest.zxid)).map(Batch::end);
+        let has = match found {
+            Some(end) if log[0].first() <= newest.zxid => end == newest,
+            _ => last >= newest.zxid,
+        };
+        Oracle::Durable
+            .check(has, || format!("server {server} leads epoch {} without {newest:?}: {log:?}", epoch.0))
+    }
+
+    /// A server promises an epoch to a leader.
+    pub(crate) fn promises(
+        &mut self,
+        server: ServerId,
+        life: u64,
+        to: ServerId,
+        epoch: Epoch,
+    ) -> Result<(), Violation> {
+        let promise = (epoch, to, life);
+        let before = self.promises.insert(server, promise);
+        let kept = before.is_none_or(|before| before == promise || before.0 < epoch);
+        Oracle::Promise.check(kept, || format!("server {server} promises {promise:?} after {before:?}"))
+    }
+
+    /// A server has lost its disk, and its promises with it.
+    pub(crate) fn wiped(&mut self, server: ServerId) {
+        self.promises.remove(&server);
     }
 
     /// A server begins to serve from `state`, whose transactions are in `log`. Returns how many are committed there.
@@ -334,14 +377,16 @@ impl Judge {
         Ok(())
     }
 
-    fn check_durable(&self, server: ServerId, zxid: Zxid, log: &[Batch]) -> Result<(), Violation> {
+    fn check_durable(&mut self, server: ServerId, zxid: Zxid, log: &[Batch]) -> Result<(), Violation> {
         let batch = log.get(log.partition_point(|batch| batch.last() < zxid));
         let mark = batch.filter(|batch| batch.first() <= zxid).map(Batch::end);
         let holders = mark.and_then(|mark| self.durable.get(&(mark.zxid, mark.checksum.0)));
         let holders = holders.copied().unwrap_or_default();
         Oracle::Durable.check(self.quorum.is_quorum(&holders), || {
             format!("server {server} counts {zxid} as committed, durable only on {holders:?}")
-        })
+        })?;
+        self.committed.extend(mark.filter(|mark| self.committed.last() != Some(mark)));
+        Ok(())
     }
 
     fn apply(&mut self, tree: &mut Tree, txn: &Txn) -> Result<Vec<Change>, Violation> {

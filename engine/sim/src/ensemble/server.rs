@@ -12,12 +12,14 @@ use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::shard::{self, AfterWrite, Shard};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{self, Batch, Input};
+use ringkeeper_engine::zab::{self, Batch, Input, Message};
 use ringkeeper_log::memory::MemoryDisk;
-use ringkeeper_wire::{ServerId, Zxid};
+use ringkeeper_log::meta::Promises;
+use ringkeeper_wire::{Epoch, ServerId};
 
 use super::judge::Judge;
 use super::log::{Answer, Command, Log};
+use super::medium::Medium;
 use super::violation::{Oracle, Violation};
 
 /// Messages of the core handled before sockets have their turn again, as in the shell.
@@ -48,8 +50,9 @@ pub(crate) struct Process {
     pub(crate) log: Log,
     /// The log as the server sees it, durable or not.
     pub(crate) batches: Vec<Batch>,
-    /// How many of `batches` are durable.
+    /// How many of `batches` are known to be durable.
     durable: usize,
+    medium: Medium,
     /// Snapshots that were received and put in the place of everything.
     pub(crate) installs: u64,
     /// What its shards serve from, once everything said to them has arrived.
@@ -84,7 +87,7 @@ struct Socket {
 pub(crate) enum Outward {
     Send {
         to: ServerId,
-        message: zab::Message,
+        message: Message,
     },
     Disconnect(ServerId),
     /// Bytes for a client; then the end of the connection, if it ends.
@@ -116,16 +119,12 @@ impl Server {
 
 impl Process {
     pub(crate) fn new(
-        server: ServerId,
         node: Node,
         shards: Vec<(Shard, u64)>,
         log: Log,
         batches: Vec<Batch>,
-        judge: &mut Judge,
+        medium: Medium,
     ) -> Self {
-        for batch in &batches {
-            judge.durable(server, batch.end());
-        }
         let hosts = shards.into_iter().map(|(shard, first_conn)| ShardHost {
             shard,
             inbox: VecDeque::new(),
@@ -139,7 +138,8 @@ impl Process {
             node,
             shards: hosts.collect(),
             log,
-            durable: batches.len(),
+            durable: 0,
+            medium,
             installs: 0,
             batches,
             position: 0,
@@ -171,9 +171,6 @@ impl Process {
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => {
-                    if let Input::Durable { upto } = &input {
-                        self.note_durable(server, *upto, judge);
-                    }
                     let ready = matches!(input, Input::SnapshotReady { .. });
                     self.node.input(now, input);
                     if ready {
@@ -232,11 +229,46 @@ impl Process {
         }
     }
 
-    fn note_durable(&mut self, server: ServerId, upto: Zxid, judge: &mut Judge) {
-        while let Some(batch) = self.batches.get(self.durable).filter(|batch| batch.last() <= upto) {
+    /// Looks which batches have become durable.
+    fn look_for_durable(&mut self, server: ServerId, judge: &mut Judge) {
+        while let Some(batch) = self.batches.get(self.durable).filter(|batch| self.medium.has(batch.end())) {
             judge.durable(server, batch.end());
             self.durable += 1;
         }
+    }
+
+    /// The server says something to another one.
+    pub(crate) fn says(
+        &mut self,
+        (server, life): (ServerId, u64),
+        to: ServerId,
+        message: &Message,
+        judge: &mut Judge,
+    ) -> Result<(), Violation> {
+        let (accepted, ack) = match message {
+            Message::AckEpoch(ack) => (ack.epoch, None),
+            Message::Ack(ack) => (ack.epoch, Some(ack)),
+            Message::Pong(pong) => (pong.ack.epoch, Some(&pong.ack)),
+            _ => return Ok(()),
+        };
+        let adopted = ack.filter(|ack| ack.adopted).map_or(Epoch(0), |ack| ack.epoch);
+        let enough =
+            |promises: &Promises| promises.accepted_epoch >= accepted && promises.current_epoch >= adopted;
+        let promises = self.medium.promises(enough);
+        Oracle::Said.check(enough(&promises), || {
+            format!("server {server} says {message:?} to {to}, and its disk has {promises:?}")
+        })?;
+        if let Message::AckEpoch(ack) = message
+            && ack.promise
+        {
+            judge.promises(server, life, to, ack.epoch)?;
+        }
+        let Some(ack) = ack else { return Ok(()) };
+        self.look_for_durable(server, judge);
+        let missing = self.batches.get(self.durable).filter(|batch| batch.last() <= ack.upto);
+        Oracle::Said.check(missing.is_none(), || {
+            format!("server {server} says {message:?} to {to}, and its disk has no {missing:?}")
+        })
     }
 
     fn carry_out(
@@ -270,10 +302,11 @@ impl Process {
 
     /// A leader is about to append: except for the newest batch, which may have been proposed because nothing waited, what
     /// waits is within its bound.
-    fn check_backlog(&self, server: ServerId) -> Result<(), Violation> {
+    fn check_backlog(&mut self, server: ServerId, judge: &mut Judge) -> Result<(), Violation> {
         if !matches!(self.node.status(), zab::Status::Leading { .. }) {
             return Ok(());
         }
+        self.look_for_durable(server, judge);
         let waiting = &self.batches[self.durable..];
         let older = &waiting[..waiting.len().saturating_sub(1)];
         let bytes: usize = older.iter().map(|batch| batch.bytes().len()).sum();
@@ -294,7 +327,7 @@ impl Process {
         match effect {
             zab::Effect::Send { to, message } => out.push(Outward::Send { to, message }),
             zab::Effect::Append(batch) => {
-                self.check_backlog(server)?;
+                self.check_backlog(server, judge)?;
                 self.batches.push(batch.clone());
                 self.log.push(Command::Append(batch));
             }
@@ -310,7 +343,9 @@ impl Process {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             zab::Effect::Disconnect { peer } => out.push(Outward::Disconnect(peer)),
-            zab::Effect::Status(zab::Status::Leading { epoch }) => judge.leads(server, life, epoch)?,
+            zab::Effect::Status(zab::Status::Leading { epoch }) => {
+                judge.leads(server, life, epoch, self.node.last_executed(), &self.batches)?;
+            }
             zab::Effect::Reset => self.log.snapshots.cancel_all(),
             zab::Effect::SendSnapshot { to } => self.log.snapshots.send(to),
             zab::Effect::InstallSnapshot { from, last } => self.log.snapshots.begin(from, last),
@@ -330,6 +365,7 @@ impl Process {
         message: &ToShard,
         judge: &mut Judge,
     ) -> Result<(), Violation> {
+        self.look_for_durable(server, judge);
         match message {
             ToShard::View(view) => self.view = Arc::clone(view),
             ToShard::Serving(Serving::Yes) => {

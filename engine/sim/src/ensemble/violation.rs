@@ -22,6 +22,12 @@ pub enum Oracle {
     /// Nothing is published or served before it is durable on a quorum, and nothing committed is cut off.
     #[error("committed means durable on a quorum")]
     Durable,
+    /// What a server says of its own disk to others is on it.
+    #[error("what is acknowledged and promised is durable")]
+    Said,
+    /// A server promises each epoch to one leader, and no older one afterwards.
+    #[error("promises are kept")]
+    Promise,
     /// Servers at the same zxid have the same tree, and it is the model's.
     #[error("equal trees at equal zxids")]
     Tree,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::message::{ConnId, ShardId};
-use ringkeeper_engine::mutation::Mutation;
 use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
@@ -19,14 +18,17 @@ use ringkeeper_wire::ServerId;
 
 use super::client::Client;
 use super::faults::FaultMix;
+use super::founding::Founding;
 use super::judge::Judge;
 use super::links::Link;
 use super::log::{How, Log};
+use super::medium::Medium;
+use super::network::Network;
+use super::planted::Planted;
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
 use super::workers::{self, Examiner, Stage, Worker};
-use crate::network::Network;
 use crate::random::Random;
 
 pub(super) const TICK_US: u64 = 20_000;
@@ -39,12 +41,12 @@ const SHARDS: u16 = 2;
 /// Without an append for this long, the log is sealed.
 const SEAL_AFTER_US: u64 = 200_000;
 
-/// Runs one seed with `mutation` planted.
+/// Runs one seed with a fault planted.
 ///
 /// # Errors
 /// The first promise that was broken.
-pub fn run(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
-    World::new(seed, mutation, None).run()
+pub fn run(seed: u64, planted: Planted) -> Result<Report, Violation> {
+    World::new(seed, planted, None).run()
 }
 
 /// Runs one seed with workers, which have the client library and do ordinary recipes, and `mutation` planted in it.
@@ -52,15 +54,15 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
 /// # Errors
 /// The first promise that was broken.
 pub fn run_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violation> {
-    World::new(seed, Mutation::None, Some(mutation)).run()
+    World::new(seed, Planted::Nothing, Some(mutation)).run()
 }
 
 /// Runs one seed like [`run`] and prints what happens.
 ///
 /// # Errors
 /// Like [`run`].
-pub fn trace(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
-    World::new(seed, mutation, None).run_tracing()
+pub fn trace(seed: u64, planted: Planted) -> Result<Report, Violation> {
+    World::new(seed, planted, None).run_tracing()
 }
 
 /// Runs one seed like [`run_recipes`] and prints what happens.
@@ -68,7 +70,7 @@ pub fn trace(seed: u64, mutation: Mutation) -> Result<Report, Violation> {
 /// # Errors
 /// Like [`run_recipes`].
 pub fn trace_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Violation> {
-    World::new(seed, Mutation::None, Some(mutation)).run_tracing()
+    World::new(seed, Planted::Nothing, Some(mutation)).run_tracing()
 }
 
 #[derive(Debug)]
@@ -187,8 +189,9 @@ pub(super) struct World {
     pub(super) now_us: u64,
     pub(super) random: Random,
     pub(super) faults: FaultMix,
-    mutation: Mutation,
-    voters: ServerSet,
+    planted: Planted,
+    pub(super) voters: ServerSet,
+    observers: ServerSet,
     pub(super) servers: Vec<Server>,
     pub(super) network: Network,
     pub(super) clients: Vec<Client>,
@@ -223,14 +226,16 @@ pub(super) enum Outlasting {
 
 impl World {
     /// `recipes`: workers come on, with this fault planted in their library.
-    fn new(seed: u64, mutation: Mutation, recipes: Option<ClientMutation>) -> Self {
+    fn new(seed: u64, planted: Planted, recipes: Option<ClientMutation>) -> Self {
         let mut random = Random::new(seed);
         let faults = match recipes {
             None => FaultMix::draw(&mut random),
             Some(_) => FaultMix::draw_with_workers(&mut random),
         };
-        let voters: ServerSet = (1..=faults.servers).map(ServerId).collect();
-        let servers: Vec<Server> = (1..=faults.servers)
+        let voters: ServerSet = (1..=faults.voters).map(ServerId).collect();
+        let all = faults.voters + faults.observers;
+        let observers: ServerSet = (faults.voters + 1..=all).map(ServerId).collect();
+        let servers: Vec<Server> = (1..=all)
             .map(|id| Server {
                 id: ServerId(id),
                 disk: MemoryDisk::new(),
@@ -251,8 +256,9 @@ impl World {
         let workers = recipes.map_or_else(Vec::new, cast);
         Self {
             now_us: 0,
-            mutation,
+            planted,
             voters,
+            observers,
             network: Network::new(servers.len()),
             servers,
             finished: vec![None; clients.len()],
@@ -269,7 +275,7 @@ impl World {
             report: Report { seeds: 1, ..Report::default() },
             tracing: false,
             healed: false,
-            outlasting: if faults.full_leader && faults.servers > 2 {
+            outlasting: if faults.full_leader && faults.voters > 2 {
                 Outlasting::Due
             } else {
                 Outlasting::Over
@@ -280,12 +286,19 @@ impl World {
     }
 
     fn run(mut self) -> Result<Report, Violation> {
+        let folders: Vec<_> = self.servers.iter().map(|server| (server.id, server.disk.clone())).collect();
+        self.faults.founding.prepare(&folders, self.faults.segment_size_bytes, &mut self.random);
+        // What a fork does wrong is healed by the first proposal that comes through: give it time.
+        let (starts_us, clients_us) = match self.faults.founding {
+            Founding::Forked => (1_000_000, 1_500_000),
+            _ => (50_000, 50_000),
+        };
         for server in 0..self.servers.len() {
-            let at = self.random.below(50_000);
+            let at = self.random.below(starts_us);
             self.at(at, Event::Start { server });
         }
         for client in 0..self.clients.len() {
-            let at = self.random.between(50_000, 150_000);
+            let at = self.random.between(clients_us, clients_us + 100_000);
             self.at(at, Event::Act { client });
         }
         for worker in 0..self.workers.len() {
@@ -418,7 +431,7 @@ impl World {
             write_mode: self.faults.write_mode,
             segment_size_bytes: self.faults.segment_size_bytes,
             snapshots_kept: self.faults.snapshots_kept,
-            has_peers: self.servers.len() > 1,
+            has_peers: self.voters.iter().any(|voter| voter != id),
             seed,
         };
         let disk = self.servers[index].disk.clone();
@@ -464,7 +477,7 @@ impl World {
             (shard, self.random.next() >> 1)
         });
         let shards: Vec<(Shard, u64)> = shards.collect();
-        let process = Process::new(id, node, shards, recovered.log, recovered.batches, &mut self.judge);
+        let process = Process::new(node, shards, recovered.log, recovered.batches, Medium::new(&disk));
         self.servers[index].process = Some(process);
         self.peer_input(index, Input::Start);
         self.run_log(index)?;
@@ -478,7 +491,7 @@ impl World {
     }
 
     fn rules(&self) -> Settings {
-        Settings { mutation: self.mutation, ..Settings::default() }
+        Settings { mutation: self.planted.service(), ..Settings::default() }
     }
 
     fn shard_settings(&self) -> shard::Settings {
@@ -494,7 +507,7 @@ impl World {
     }
 
     fn config(&self, id: ServerId) -> Config {
-        let mut config = Config::new(id, self.voters, ServerSet::EMPTY);
+        let mut config = Config::new(id, self.voters, self.observers);
         config.peer_timeout_ms = 100;
         config.finalize_wait_ms = 20;
         config.init_limit_ms = 1000;
@@ -508,12 +521,7 @@ impl World {
         if self.faults.short_epochs {
             config.epoch_txns_max = 40;
         }
-        if self.mutation == Mutation::DamagedServerVotes {
-            config.mutation = ringkeeper_engine::zab::Mutation::DamagedServerVotes;
-        }
-        if self.mutation == Mutation::FullLeaderStays {
-            config.mutation = ringkeeper_engine::zab::Mutation::FullLeaderStays;
-        }
+        config.mutation = self.planted.broadcast();
         config
     }
 
@@ -585,7 +593,7 @@ impl World {
         if self.tracing && became != status {
             self.say(&format!("server {id} is {became:?}"));
         }
-        self.carry_out(index, out);
+        self.carry_out(index, out)?;
         self.run_log(index)
     }
 
@@ -595,20 +603,26 @@ impl World {
         process.shards[shard].pump_due = false;
         let mut out = Vec::new();
         process.pump_shard(id, now.monotonic_ms, shard, &mut out)?;
-        self.carry_out(index, out);
-        Ok(())
+        self.carry_out(index, out)
     }
 
-    fn carry_out(&mut self, index: usize, out: Vec<Outward>) {
+    fn carry_out(&mut self, index: usize, out: Vec<Outward>) -> Result<(), Violation> {
         for outward in out {
             match outward {
-                Outward::Send { to, message } => self.send(index, index_of(to), message),
+                Outward::Send { to, message } => {
+                    let server = &mut self.servers[index];
+                    if let Some(process) = &mut server.process {
+                        process.says((server.id, server.life), to, &message, &mut self.judge)?;
+                    }
+                    self.send(index, index_of(to), message);
+                }
                 Outward::Disconnect(peer) => self.break_peers(index, index_of(peer)),
                 Outward::Write { link, bytes, close } => self.write_to_client(link, bytes, close),
                 Outward::WakeShard(shard) => self.wake_shard(index, shard),
                 Outward::WakeCore => self.wake(index),
             }
         }
+        Ok(())
     }
 
     /// Lets the log's task go on, and decides when what it has begun is done.
