@@ -54,6 +54,7 @@ pub mod folder;
 mod group;
 pub mod memory;
 pub mod meta;
+pub mod mutation;
 mod read_ahead;
 mod reader;
 mod recover;

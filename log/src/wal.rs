@@ -13,6 +13,7 @@ use crate::error::{AppendError, FatalError, OpenError, ReadError, ReplayError, S
 use crate::frame::LogPosition;
 use crate::frame::{self, Checksum, Frame};
 use crate::group::{GroupHeader, Tip, padded};
+use crate::mutation::planted;
 use crate::reader::Reader;
 use crate::recover::{self, Recovered};
 use crate::segment::{Identity, SegmentHeader, file_name};
@@ -245,7 +246,11 @@ impl<S: Storage> Wal<S> {
             return Ok(self.last());
         }
         let plan = self.plan(frames);
-        let spares = self.reserve(plan.iter().filter_map(|part| part.rolls)).await?;
+        let spares = self.reserve(plan.iter().filter_map(|part| part.rolls)).await;
+        if planted!(FullDiskSucceeds) && matches!(spares, Err(SegmentError::NoSpace { .. })) {
+            return Ok(self.last());
+        }
+        let spares = spares?;
         self.state = State::Busy;
         let result = self.write(frames, &plan, spares).await;
         self.settle_state(&result);
@@ -350,6 +355,7 @@ impl<S: Storage> Wal<S> {
     /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their files are
     /// reused or removed by [`Upkeep::run`]. Returns how many they are.
     pub fn purge_before(&mut self, zxid: Zxid) -> usize {
+        let zxid = if planted!(PurgeEverything) { self.tip().zxid } else { zxid };
         let mut purged = 0;
         while self.segments.get(1).is_some_and(|next| next.header.after_zxid <= zxid && next.header_written) {
             if let Some(segment) = self.segments.pop_front() {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ringkeeper_engine::{mutation, zab};
+use ringkeeper_log::mutation as log;
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,17 +15,24 @@ pub enum Planted {
     Service(mutation::Mutation),
     /// In the broadcast.
     Broadcast(zab::Mutation),
+    /// In the log and the snapshots.
+    Log(log::Mutation),
 }
 
 impl Planted {
     /// Every fault there is.
     pub fn all() -> impl Iterator<Item = Self> {
         let service = mutation::Mutation::ALL.into_iter().map(Self::Service);
-        service.chain(zab::Mutation::ALL.into_iter().map(Self::Broadcast))
+        let broadcast = zab::Mutation::ALL.into_iter().map(Self::Broadcast);
+        service.chain(broadcast).chain(log::Mutation::ALL.into_iter().map(Self::Log))
     }
 
     pub(crate) const fn service(self) -> mutation::Mutation {
         if let Self::Service(mutation) = self { mutation } else { mutation::Mutation::None }
+    }
+
+    pub(crate) const fn log(self) -> log::Mutation {
+        if let Self::Log(mutation) = self { mutation } else { log::Mutation::None }
     }
 
     pub(crate) const fn broadcast(self) -> zab::Mutation {
@@ -38,6 +46,7 @@ impl fmt::Display for Planted {
             Self::Nothing => f.write_str("None"),
             Self::Service(mutation) => write!(f, "{mutation:?}"),
             Self::Broadcast(mutation) => write!(f, "{mutation:?}"),
+            Self::Log(mutation) => write!(f, "{mutation:?}"),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::MetaStore;
+use ringkeeper_log::mutation::Mutation;
 use ringkeeper_log::salvage;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN, Storage};
 use ringkeeper_log::wal::{Options, Wal};
@@ -27,6 +28,14 @@ enum Damage {
 
 /// Damages a server's log or snapshots; what was done, if anything that a start will find.
 pub(super) fn spoil(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
+    // What a start finds is for the real log to say.
+    let planted = Mutation::None.plant();
+    let damage = damage(disk, segment_size_bytes, random);
+    planted.plant();
+    damage
+}
+
+fn damage(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
     let options = options_of(disk, segment_size_bytes)?;
     if !is_sound(disk, &options) {
         return None;

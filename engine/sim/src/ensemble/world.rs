@@ -285,7 +285,14 @@ impl World {
         }
     }
 
-    fn run(mut self) -> Result<Report, Violation> {
+    fn run(self) -> Result<Report, Violation> {
+        let before = self.planted.log().plant();
+        let report = self.run_planted();
+        before.plant();
+        report
+    }
+
+    fn run_planted(mut self) -> Result<Report, Violation> {
         let folders: Vec<_> = self.servers.iter().map(|server| (server.id, server.disk.clone())).collect();
         self.faults.founding.prepare(&folders, self.faults.segment_size_bytes, &mut self.random);
         // What a fork does wrong is healed by the first proposal that comes through: give it time.

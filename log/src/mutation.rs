@@ -1,0 +1,74 @@
+//! Faults of the log that can be planted, one at a time, so that the simulator proves that it would see them.
+//!
+//! Without the feature `mutations` the checks compile to nothing. With it, a fault is planted for everything that the
+//! thread does with a log, since files are reached through many types, none of which production gives settings for this.
+
+/// A planted fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mutation {
+    /// The real log.
+    #[default]
+    None,
+    /// An append is said to be durable without a sync.
+    #[cfg(feature = "mutations")]
+    AppendUnsynced,
+    /// Recovery does not read the newest segment.
+    #[cfg(feature = "mutations")]
+    SkipNewestSegment,
+    /// Recovery takes damage to what was durable for a crash in the middle of an append.
+    #[cfg(feature = "mutations")]
+    TakeDamageForTear,
+    /// The log lets go of every segment but the newest, whether or not a snapshot replaces it.
+    #[cfg(feature = "mutations")]
+    PurgeEverything,
+    /// Promised epochs are not written: the file stays as it was.
+    #[cfg(feature = "mutations")]
+    StaleEpochs,
+    /// An append that finds the disk full is said to have succeeded.
+    #[cfg(feature = "mutations")]
+    FullDiskSucceeds,
+    /// A cut of the log is said to be done, and is on the medium with the next append only.
+    #[cfg(feature = "mutations")]
+    CutUnwritten,
+    /// A snapshot has its name before its contents are durable.
+    #[cfg(feature = "mutations")]
+    SnapshotUnsynced,
+}
+
+#[cfg(feature = "mutations")]
+impl Mutation {
+    /// Every fault there is.
+    pub const ALL: [Self; 8] = [
+        Self::AppendUnsynced,
+        Self::SkipNewestSegment,
+        Self::TakeDamageForTear,
+        Self::PurgeEverything,
+        Self::StaleEpochs,
+        Self::FullDiskSucceeds,
+        Self::CutUnwritten,
+        Self::SnapshotUnsynced,
+    ];
+
+    /// Plants this in all logs of this thread; what was planted before.
+    pub fn plant(self) -> Self {
+        PLANTED.replace(self)
+    }
+}
+
+#[cfg(feature = "mutations")]
+thread_local! {
+    pub(crate) static PLANTED: std::cell::Cell<Mutation> = const { std::cell::Cell::new(Mutation::None) };
+}
+
+/// Whether the fault `$name` is planted; plain `false` in production builds.
+macro_rules! planted {
+    ($name:ident) => {{
+        #[cfg(feature = "mutations")]
+        let planted = $crate::mutation::PLANTED.get() == $crate::mutation::Mutation::$name;
+        #[cfg(not(feature = "mutations"))]
+        let planted = false;
+        planted
+    }};
+}
+pub(crate) use planted;
