@@ -1,5 +1,7 @@
 //! Applying transactions: the same on the leader, on followers and at recovery.
 
+use std::sync::Arc;
+
 use ringkeeper_wire::{ErrorCode, SessionId, Zxid};
 
 use crate::anticipate::ANTICIPATED;
@@ -51,7 +53,14 @@ impl State {
                 self.sessions.open(txn.session, *session);
                 Outcome::SessionCreated
             }
-            TxnOp::CloseSession(ephemerals) => self.close_session(stamp, txn.session, ephemerals),
+            TxnOp::CloseSession => {
+                let ephemerals = self.sessions.ephemerals(txn.session).map(Arc::clone).collect();
+                self.close_session(stamp, txn.session, ephemerals)
+            }
+            TxnOp::CloseSessionListed(ephemerals) => {
+                let ephemerals = ephemerals.iter().map(|path| Arc::from(&**path)).collect();
+                self.close_session(stamp, txn.session, ephemerals)
+            }
         }
     }
 
@@ -72,15 +81,14 @@ impl State {
         effect.unwrap_or(Effect::Missed(ErrorCode::NoNode))
     }
 
-    fn close_session(&mut self, stamp: Stamp, session: SessionId, ephemerals: &[Box<str>]) -> Outcome {
-        let missed = Effect::Missed(ErrorCode::NoNode);
-        let effects = ephemerals
-            .iter()
-            .map(|path| self.delete(stamp, path).unwrap_or_else(|| missed.clone()))
-            .collect();
-        debug_assert_eq!(self.ephemerals(session).next(), None, "the transaction lists every ephemeral");
+    fn close_session(&mut self, stamp: Stamp, session: SessionId, ephemerals: Vec<Arc<str>>) -> Outcome {
+        let delete = |path: Arc<str>| {
+            let effect = self.delete(stamp, &path).unwrap_or(Effect::Missed(ErrorCode::NoNode));
+            (path, effect)
+        };
+        let gone = ephemerals.into_iter().map(delete).collect();
         self.sessions.close(session);
-        Outcome::SessionClosed(effects)
+        Outcome::SessionClosed(gone)
     }
 
     fn create(&mut self, stamp: Stamp, create: &Create) -> Option<Effect> {

@@ -8,6 +8,7 @@ pub mod acl;
 mod anticipate;
 mod apply;
 pub mod fourletter;
+pub mod limits;
 pub mod message;
 pub mod mutation;
 pub mod node;

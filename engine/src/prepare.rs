@@ -47,6 +47,9 @@ impl<'a> Context<'a> {
 /// replica.
 #[must_use]
 pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> TxnOp {
+    if let Some(limit) = context.settings.limits.exceeded_by(request, context.identities) {
+        return TxnOp::Error(limit.code());
+    }
     match request {
         Request::Multi(ops) => {
             let zxid = Zxid(head.last_zxid().0.saturating_add(1));
@@ -76,14 +79,18 @@ pub fn execute(
 ) -> (Txn, Outcome) {
     assert!(zxid > head.last_zxid(), "{zxid} comes after {}", head.last_zxid());
     let txn = |op| Txn { zxid, session: context.session, xid, time_ms: context.time_ms, op };
-    let Request::Multi(ops) = request else {
-        let txn = txn(prepare(head, context, request));
-        let outcome = head.apply(&txn);
-        return (txn, outcome);
+    let within_limits = || context.settings.limits.exceeded_by(request, context.identities).is_none();
+    let ops = match request {
+        Request::Multi(ops) if within_limits() => *ops,
+        _ => {
+            let txn = txn(prepare(head, context, request));
+            let outcome = head.apply(&txn);
+            return (txn, outcome);
+        }
     };
     let stamp = Stamp { zxid, time_ms: context.time_ms };
     let before = head.clone();
-    let (op, outcome) = match run_multi(head, stamp, context, *ops) {
+    let (op, outcome) = match run_multi(head, stamp, context, ops) {
         Ok((updates, effects)) => (TxnOp::Multi(updates), Outcome::Multi(effects.into())),
         Err(failed) => {
             *head = before;
@@ -100,7 +107,7 @@ pub fn prepare_close_session(head: &State, session: SessionId) -> TxnOp {
     if head.session(session).is_none() {
         return TxnOp::Error(ErrorCode::SessionExpired);
     }
-    TxnOp::CloseSession(head.ephemerals(session).map(Into::into).collect())
+    TxnOp::CloseSession
 }
 
 /// The transaction that deletes a container or TTL znode whose time has come; `None` if it is another kind by now,

@@ -1,5 +1,6 @@
 //! What the operator chose about requests.
 
+use crate::limits::Limits;
 use crate::mutation::Mutation;
 
 /// Settings that decide what a request may do. They must be the same on all servers of an ensemble: whoever leads
@@ -18,6 +19,8 @@ pub struct Settings {
     pub super_digest: Option<String>,
     /// Whether the ensemble may be reconfigured by clients (`reconfigEnabled`).
     pub reconfig_enabled: bool,
+    /// How much a client may ask for and have kept.
+    pub limits: Limits,
     /// Planted fault for the simulator's canary runs; never set in production.
     pub mutation: Mutation,
 }
@@ -30,6 +33,7 @@ impl Default for Settings {
             enforce_quota: false,
             super_digest: None,
             reconfig_enabled: false,
+            limits: Limits::default(),
             mutation: Mutation::None,
         }
     }

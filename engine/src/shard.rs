@@ -45,6 +45,7 @@ pub(crate) use self::connection::Slot;
 use self::connection::{Connection, Connections, Phase};
 use self::inbox::Inbox;
 use crate::fourletter::Command;
+use crate::limits::Limit;
 use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::state::State;
 use crate::watch::WatchTable;
@@ -61,7 +62,15 @@ pub enum AfterWrite {
     Continue,
     /// Closes the socket, and calls [`Shard::disconnected`].
     Close,
+    /// The same at once: drops what it has taken and not yet written.
+    Abort,
 }
+
+/// How long a connection that ends may take to take its last bytes, milliseconds.
+const LAST_BYTES_TIMEOUT_MS: u64 = 5_000;
+
+/// Watches of ended connections that are removed at once; the next ones after everybody else had their turn.
+const REMOVED_WATCHES_MAX: usize = 2_000;
 
 /// One shard of a server.
 #[derive(Debug)]
@@ -92,10 +101,18 @@ pub struct Shard {
     resumed: Option<Slot>,
     /// Connections with reads to run at the end of the current step.
     to_drain: Vec<Slot>,
+    /// Connections that end once their output is written, oldest first, and since when, milliseconds.
+    ending: VecDeque<(u64, ConnId)>,
+    /// Slots of connections that are gone, with watches left to be removed.
+    departed: VecDeque<Slot>,
+    /// Time of the last tick, milliseconds.
+    ticked_ms: u64,
     /// Connections that may still be without a session, oldest first.
     sessionless: VecDeque<ConnId>,
     /// Requests taken and not yet answered.
     outstanding: usize,
+    /// Bytes of the writes among them.
+    outstanding_bytes: usize,
     /// Output in bytes that sockets have not yet taken.
     output_bytes: usize,
     counters: Counters,
@@ -128,8 +145,12 @@ impl Shard {
             stalled: VecDeque::new(),
             resumed: None,
             to_drain: Vec::new(),
+            ending: VecDeque::new(),
+            departed: VecDeque::new(),
+            ticked_ms: 0,
             sessionless: VecDeque::new(),
             outstanding: 0,
+            outstanding_bytes: 0,
             output_bytes: 0,
             counters: Counters::default(),
             notification: Vec::new(),
@@ -171,8 +192,11 @@ impl Shard {
     /// The socket took `bytes` of what [`Self::take_output`] gave.
     pub fn written(&mut self, now_ms: u64, conn: ConnId, bytes: usize) {
         let Some(slot) = self.connections.slot(conn) else { return };
-        self.output_bytes = self.output_bytes.saturating_sub(bytes);
-        self.connection(slot).outbox.written(bytes);
+        let outbox = &mut self.connection(slot).outbox;
+        let before = outbox.len();
+        outbox.written(bytes);
+        let taken = before - outbox.len();
+        self.output_bytes -= taken;
         self.drain(now_ms, slot);
         self.resume_stalled(now_ms);
     }
@@ -180,8 +204,9 @@ impl Shard {
     /// The connection is gone, whoever closed it.
     pub fn disconnected(&mut self, now_ms: u64, conn: ConnId) {
         let Some((slot, connection)) = self.connections.remove(conn) else { return };
-        self.watches.remove_connection(slot);
+        self.departed.push_back(slot);
         self.outstanding -= connection.backlog.len();
+        self.outstanding_bytes -= connection.backlog.write_bytes();
         self.output_bytes -= connection.outbox.len();
         if connection.attached {
             if connection.touched {
@@ -190,7 +215,23 @@ impl Shard {
             }
             self.submit(conn, connection.session, Submitted::Detach);
         }
+        self.forget_departed();
         self.resume_stalled(now_ms);
+    }
+
+    /// Goes on with what ended connections have left behind. Whether more is left; to be called again after everybody
+    /// else had their turn, since a connection may have left a million watches.
+    pub fn forget_departed(&mut self) -> bool {
+        let mut left = REMOVED_WATCHES_MAX;
+        while let Some(&slot) = self.departed.front() {
+            left -= self.watches.remove_some(slot, left);
+            if left == 0 {
+                return true;
+            }
+            self.departed.pop_front();
+            self.connections.free(slot);
+        }
+        false
     }
 
     /// The core said something. Messages must be delivered in the order in which it said them.
@@ -217,7 +258,9 @@ impl Shard {
 
     /// Time passed; to be called a few times a second.
     pub fn tick(&mut self, now_ms: u64) {
+        self.ticked_ms = now_ms;
         self.close_sessionless(now_ms);
+        self.abort_lingering(now_ms);
         if now_ms.saturating_sub(self.touches_reported_ms) >= self.settings.touch_interval_ms {
             self.touches_reported_ms = now_ms;
             self.report_touches();
@@ -252,7 +295,20 @@ impl Shard {
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
         let outbox = &mut self.connection(slot).outbox;
         outbox.take(buffer);
-        if outbox.closes() { AfterWrite::Close } else { AfterWrite::Continue }
+        if outbox.is_aborted() {
+            AfterWrite::Abort
+        } else if outbox.closes() {
+            AfterWrite::Close
+        } else {
+            AfterWrite::Continue
+        }
+    }
+
+    /// Whether the connection is over: to be asked before what was taken is written.
+    #[must_use]
+    pub fn is_aborted(&self, conn: ConnId) -> bool {
+        let connection = self.connections.slot(conn).and_then(|slot| self.connections.get(slot));
+        connection.is_none_or(|connection| connection.outbox.is_aborted())
     }
 
     /// Whether the socket is to be read; to be asked after [`Self::received`]. When it turns from no to yes later,
@@ -274,6 +330,7 @@ impl Shard {
         !(self.turn.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()
+            && self.departed.is_empty()
             && self.readable.is_empty())
     }
 
@@ -357,31 +414,46 @@ impl Shard {
         connection.phase = Phase::Closed;
         connection.input = Inbox::default();
         connection.outbox.close_after_flush();
-        let unanswered = std::mem::take(&mut connection.backlog).len();
-        self.outstanding -= unanswered;
-        self.watches.remove_connection(slot);
+        let conn = connection.id;
+        self.ending.push_back((self.ticked_ms, conn));
+        self.drop_backlog(slot);
         self.mark_dirty(slot);
+    }
+
+    fn drop_backlog(&mut self, slot: Slot) {
+        let backlog = std::mem::take(&mut self.connection(slot).backlog);
+        self.outstanding -= backlog.len();
+        self.outstanding_bytes -= backlog.write_bytes();
     }
 
     /// Closes the connection without another word.
     fn abort(&mut self, slot: Slot, reason: Option<CloseReason>) {
-        let connection = self.connection(slot);
-        if connection.phase == Phase::Closed {
-            return;
+        if self.connection(slot).phase != Phase::Closed {
+            self.reset(slot, reason);
         }
+    }
+
+    /// The same, also for a connection that has last words to write.
+    fn reset(&mut self, slot: Slot, reason: Option<CloseReason>) {
+        let connection = self.connection(slot);
         let conn = connection.id;
-        let dropped = connection.outbox.bytes.len();
+        let dropped = connection.outbox.len();
         connection.phase = Phase::Closed;
         connection.input = Inbox::default();
         connection.outbox.abort();
-        let unanswered = std::mem::take(&mut connection.backlog).len();
-        self.outstanding -= unanswered;
         self.output_bytes -= dropped;
-        self.watches.remove_connection(slot);
+        self.drop_backlog(slot);
         self.mark_dirty(slot);
         if let Some(reason) = reason {
             self.note_close(conn, reason);
         }
+    }
+
+    /// A request goes beyond a bound.
+    fn note_limit(&mut self, slot: Slot, limit: Limit) {
+        self.counters.limits.count(limit);
+        let conn = self.connection(slot).id;
+        self.effects.push_back(Effect::Limited { conn, limit });
     }
 
     fn note_close(&mut self, conn: ConnId, reason: CloseReason) {
@@ -389,9 +461,10 @@ impl Shard {
             CloseReason::Frame(_) | CloseReason::MalformedConnect | CloseReason::MalformedHeader => {
                 self.counters.malformed += 1;
             }
-            CloseReason::SlowReader(_) => self.counters.slow_readers += 1,
+            CloseReason::SlowReader(_) | CloseReason::Lingering => self.counters.slow_readers += 1,
             CloseReason::Sessionless => self.counters.sessionless_expired += 1,
             CloseReason::AuthFailed => self.counters.auth_failed += 1,
+            CloseReason::Limit(limit) => self.counters.limits.count(limit),
             CloseReason::ClientAhead { .. } | CloseReason::NotServing | CloseReason::ReadOnlyRefused => {
                 self.counters.connections_rejected += 1;
             }
@@ -497,7 +570,9 @@ impl Shard {
         let output_room = self.output_bytes < settings.output_total_max_bytes;
         // Those that have waited come first: else whoever was answered last would take the place again, and for ever.
         let others_turn = output_room && !self.stalled.is_empty() && self.resumed != Some(slot);
-        let place = self.outstanding < settings.outstanding_max && !others_turn;
+        let place = self.outstanding < settings.outstanding_max
+            && self.outstanding_bytes < settings.outstanding_max_bytes
+            && !others_turn;
         let shared_room =
             (output_room || connection.outbox.is_empty()) && (place || connection.backlog.is_empty());
         connection.waits = !(own_room && shared_room);
@@ -511,6 +586,7 @@ impl Shard {
     fn resume_stalled(&mut self, now_ms: u64) {
         for _ in 0..self.stalled.len() {
             let over = self.outstanding >= self.settings.outstanding_max
+                || self.outstanding_bytes >= self.settings.outstanding_max_bytes
                 || self.output_bytes >= self.settings.output_total_max_bytes;
             if over {
                 return;
@@ -522,6 +598,17 @@ impl Shard {
                 self.resumed = Some(slot);
                 self.pump(now_ms, slot);
                 self.resumed = None;
+            }
+        }
+    }
+
+    /// A client that does not take its last bytes keeps its connection no longer for that.
+    fn abort_lingering(&mut self, now_ms: u64) {
+        while let Some((_, conn)) =
+            self.ending.pop_front_if(|(since, _)| now_ms.saturating_sub(*since) >= LAST_BYTES_TIMEOUT_MS)
+        {
+            if let Some(slot) = self.connections.slot(conn) {
+                self.reset(slot, Some(CloseReason::Lingering));
             }
         }
     }

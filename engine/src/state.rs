@@ -111,7 +111,7 @@ impl State {
 
     /// A session's ephemeral znodes, in the order of their paths.
     pub fn ephemerals(&self, session: SessionId) -> impl Iterator<Item = &str> {
-        self.sessions.ephemerals(session)
+        self.sessions.ephemerals(session).map(|path| &**path)
     }
 
     /// Number of ephemeral znodes of all sessions.

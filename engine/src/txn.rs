@@ -54,10 +54,14 @@ pub enum TxnOp {
     Error(#[rkyv(with = Number)] ErrorCode),
     /// The session [`Txn::session`] begins.
     CreateSession(Session),
-    /// The session [`Txn::session`] ends, and these paths, its ephemeral znodes, with it.
-    CloseSession(Vec<Box<str>>),
+    /// The session [`Txn::session`] ends, and these paths with it. Logs before [`Self::CloseSession`] have it; it is no
+    /// longer made, since the list grows with what the session owns.
+    CloseSessionListed(Vec<Box<str>>),
     /// The ensemble's configuration changes: a [`SetData`] of [`crate::path::CONFIG`].
     Reconfig(Update),
+    /// The session [`Txn::session`] ends, and its ephemeral znodes with it: those that the state knows, which is the
+    /// same on all servers. So the transaction has the same length whatever the session owns.
+    CloseSession,
 }
 
 impl TxnOp {
@@ -67,7 +71,23 @@ impl TxnOp {
         match self {
             Self::Update(update) | Self::Reconfig(update) => slice::from_ref(update),
             Self::Multi(updates) => updates,
-            Self::FailedMulti(_) | Self::Error(_) | Self::CreateSession(_) | Self::CloseSession(_) => &[],
+            Self::FailedMulti(_)
+            | Self::Error(_)
+            | Self::CreateSession(_)
+            | Self::CloseSessionListed(_)
+            | Self::CloseSession => &[],
+        }
+    }
+}
+
+impl TxnOp {
+    /// What it takes in a batch, roughly, in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        let updates: usize = self.updates().iter().map(Update::len_bytes).sum();
+        match self {
+            Self::CloseSessionListed(paths) => paths.iter().map(|path| path.len()).sum(),
+            _ => updates,
         }
     }
 }
@@ -98,6 +118,20 @@ impl Update {
             | Self::SetAcl(SetAcl { path, .. })
             | Self::Check(path) => path,
         }
+    }
+}
+
+impl Update {
+    fn len_bytes(&self) -> usize {
+        let fixed = 64;
+        let data = |data: &Option<Box<[u8]>>| data.as_deref().map_or(0, <[u8]>::len);
+        let rest = match self {
+            Self::Create(create) => data(&create.data) + create.acl.len_bytes(),
+            Self::SetData(set) => data(&set.data),
+            Self::SetAcl(set) => set.acl.len_bytes(),
+            Self::Delete(_) | Self::Check(_) => 0,
+        };
+        fixed + self.path().len() + rest
     }
 }
 

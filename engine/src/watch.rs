@@ -4,9 +4,10 @@
 //! pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of its path (to
 //! fire) and that of its connection (to remove them all when the connection ends), so that setting, consuming and
 //! removing cost the same however many watchers a path has and however many paths a connection watches. Paths are
-//! held once. A watch takes 40 bytes, a path 40 and its characters.
+//! held once. A watch takes 48 bytes, a path 48 and its characters.
 //!
-//! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
+//! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up. Those of
+//! a path are in a list of their own, so that an event passes over the other watches of its ancestors.
 
 mod list;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use ringkeeper_wire::{AddWatchMode, WatcherType};
 use siphasher::sip::SipHasher13;
 use slab::Slab;
 
+use crate::limits::{Limit, Limits};
 use crate::shard::{Slot, WatchCounts};
 use list::{Ends, Links, NONE};
 
@@ -113,6 +115,8 @@ struct Watch {
     /// Invariant: never empty.
     modes: Modes,
     of_path: Links,
+    /// Linked only while the modes are recursive, too.
+    of_recursive: Links,
     of_connection: Links,
 }
 
@@ -122,6 +126,8 @@ struct Path {
     path: Box<str>,
     /// Watches on it, oldest first. Invariant: never empty.
     watches: Ends,
+    /// The recursive ones among them.
+    recursive: Ends,
     /// How many of them are in the data table, and in the child table.
     data: u32,
     child: u32,
@@ -131,6 +137,9 @@ struct Path {
 #[derive(Clone, Copy, Debug, Default)]
 struct Watcher {
     watches: Ends,
+    /// How many there are, and the bytes of their paths.
+    paths: usize,
+    path_bytes: usize,
     /// How many of them are in the data table.
     data: u32,
     /// The last event that it was collected for.
@@ -185,6 +194,26 @@ impl WatchTable {
         of_data.map(|(_, watch)| (&*self.paths[watch.path as usize].path, watch.connection))
     }
 
+    /// [`Self::add`], unless the connection would watch more than it may.
+    pub(crate) fn add_within(
+        &mut self,
+        limits: &Limits,
+        connection: Slot,
+        path: &str,
+        modes: Modes,
+    ) -> Result<(), Limit> {
+        let Watcher { paths, path_bytes, .. } =
+            self.watchers.get(connection.index()).copied().unwrap_or_default();
+        let exceeded = [(Limit::Watches, paths + 1), (Limit::WatchBytes, path_bytes + path.len())]
+            .into_iter()
+            .find(|(limit, amount)| !limits.allow(*limit, *amount));
+        if let Some((limit, _)) = exceeded.filter(|_| !self.contains(connection, path, Modes::ALL)) {
+            return Err(limit);
+        }
+        self.add(connection, path, modes);
+        Ok(())
+    }
+
     /// Leaves a watch; setting one twice is setting it once.
     pub(crate) fn add(&mut self, connection: Slot, path: &str, modes: Modes) {
         let path = self.intern(path);
@@ -208,13 +237,15 @@ impl WatchTable {
         before.intersects(modes)
     }
 
-    /// Forgets a connection, at the cost of its own watches.
-    pub(crate) fn remove_connection(&mut self, connection: Slot) {
-        while let Some(watcher) = self.watchers.get(connection.index())
-            && watcher.watches.first != NONE
-        {
-            self.change_modes(watcher.watches.first, Modes::default());
+    /// Forgets at most `max` watches of a connection; how many there were.
+    pub(crate) fn remove_some(&mut self, connection: Slot, max: usize) -> usize {
+        for removed in 0..max {
+            match self.watchers.get(connection.index()).map(|watcher| watcher.watches.first) {
+                None | Some(NONE) => return removed,
+                Some(first) => self.change_modes(first, Modes::default()),
+            }
         }
+        max
     }
 
     /// Begins an event: each connection is collected at most once until the next one begins.
@@ -270,14 +301,11 @@ impl WatchTable {
 
     fn collect_recursive(&mut self, hash: u64, ancestor: &str, watchers: &mut Vec<Slot>) {
         let Some(path) = self.find_hashed(hash, ancestor) else { return };
-        let mut next = self.paths[path as usize].watches.first;
+        let mut next = self.paths[path as usize].recursive.first;
         while next != NONE {
-            let watch = &self.watches[next as usize];
-            next = watch.of_path.next;
-            if watch.modes.intersects(Modes::RECURSIVE) {
-                let connection = watch.connection;
-                self.collect_once(connection, watchers);
-            }
+            let Watch { connection, of_recursive, .. } = self.watches[next as usize];
+            next = of_recursive.next;
+            self.collect_once(connection, watchers);
         }
     }
 
@@ -328,7 +356,8 @@ impl WatchTable {
         if let Some(known) = self.find_hashed(hash, path) {
             return known;
         }
-        let entry = Path { path: path.into(), watches: Ends::default(), data: 0, child: 0 };
+        let (watches, recursive) = Default::default();
+        let entry = Path { path: path.into(), watches, recursive, data: 0, child: 0 };
         let id = key(self.paths.insert(entry));
         let (paths, hasher) = (&self.paths, self.hasher);
         self.by_path.insert_unique(hash, id, |&other| {
@@ -349,11 +378,15 @@ impl WatchTable {
             connection,
             modes: Modes::default(),
             of_path: Links::default(),
+            of_recursive: Links::default(),
             of_connection: Links::default(),
         };
         let id = key(self.watches.insert(watch));
         self.paths[path as usize].watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
+        let path_bytes = self.paths[path as usize].path.len();
         let watcher = &mut self.watchers[connection.index()];
+        watcher.paths += 1;
+        watcher.path_bytes += path_bytes;
         watcher.watches.push(id, &mut self.watches, |watch| &mut watch.of_connection);
         let (watches, hasher) = (&self.watches, self.hasher);
         self.by_pair.insert_unique(Self::hash_pair(hasher, path, connection), id, |&other| {
@@ -400,8 +433,14 @@ impl WatchTable {
             _ => {}
         }
         match now_and_before(Modes::RECURSIVE) {
-            (true, false) => self.recursive += 1,
-            (false, true) => self.recursive -= 1,
+            (true, false) => {
+                self.recursive += 1;
+                path.recursive.push(id, &mut self.watches, |watch| &mut watch.of_recursive);
+            }
+            (false, true) => {
+                self.recursive -= 1;
+                path.recursive.remove(id, &mut self.watches, |watch| &mut watch.of_recursive);
+            }
             _ => {}
         }
     }
@@ -412,9 +451,11 @@ impl WatchTable {
         if let Ok(entry) = self.by_pair.find_entry(hash, |&other| other == id) {
             entry.remove();
         }
-        self.watchers[connection.index()]
-            .watches
-            .remove(id, &mut self.watches, |watch| &mut watch.of_connection);
+        let path_bytes = self.paths[path as usize].path.len();
+        let watcher = &mut self.watchers[connection.index()];
+        watcher.paths -= 1;
+        watcher.path_bytes -= path_bytes;
+        watcher.watches.remove(id, &mut self.watches, |watch| &mut watch.of_connection);
         let of_path = &mut self.paths[path as usize].watches;
         of_path.remove(id, &mut self.watches, |watch| &mut watch.of_path);
         let unwatched = of_path.first == NONE;

@@ -71,7 +71,8 @@ fn some_op() -> impl Strategy<Value = TxnOp> {
         1 => some_code().prop_map(TxnOp::Error),
         1 => (any::<u32>(), any::<[u8; 16]>())
             .prop_map(|(timeout_ms, password)| TxnOp::CreateSession(Session { timeout_ms, password })),
-        1 => prop::collection::vec(some_path(), 0..4).prop_map(TxnOp::CloseSession),
+        1 => prop::collection::vec(some_path(), 0..4).prop_map(TxnOp::CloseSessionListed),
+        1 => Just(TxnOp::CloseSession),
         1 => some_update().prop_map(TxnOp::Reconfig),
     ]
 }
@@ -125,8 +126,10 @@ proptest! {
 
 #[test]
 fn a_buffer_is_used_again() {
-    let batches =
-        [vec![txn(1, TxnOp::CloseSession(vec!["/long/path".into()]))], vec![txn(1, TxnOp::Multi(vec![]))]];
+    let batches = [
+        vec![txn(1, TxnOp::CloseSessionListed(vec!["/long/path".into()]))],
+        vec![txn(1, TxnOp::Multi(vec![]))],
+    ];
     let mut bytes = AlignedVec::new();
     for batch in &batches {
         encode_batch(batch, &mut bytes);
@@ -182,10 +185,21 @@ fn specimens() -> Vec<Txn> {
         TxnOp::FailedMulti(FailedMulti { ops: 3, failed: 1, code: ErrorCode::BadVersion }),
         TxnOp::Error(ErrorCode::NodeExists),
         TxnOp::CreateSession(Session { timeout_ms: 0x5152_5354, password: *b"sixteen byte pwd" }),
-        TxnOp::CloseSession(vec!["/ephemeral".into()]),
+        TxnOp::CloseSessionListed(vec!["/ephemeral".into()]),
         TxnOp::Reconfig(set_data),
     ];
     (1..).zip(ops).map(|(n, op)| txn(n, op)).collect()
+}
+
+#[test]
+fn a_closed_session_has_no_more_in_the_archive_than_its_number() {
+    let close = [txn(1, TxnOp::CloseSession)];
+    let encoded = encoded(&close);
+    let golden = include_bytes!("golden/close_session.bin");
+    let written = concat!(env!("CARGO_TARGET_TMPDIR"), "/close_session.bin");
+    std::fs::write(written, &encoded).expect("a folder for tests");
+    assert_eq!(decode_batch(golden).expect("well formed"), close);
+    assert!(&*encoded == golden, "the archive has changed: see {written}");
 }
 
 /// Logs written by this version must be read by all later ones: if this fails, the log's format version changes, and

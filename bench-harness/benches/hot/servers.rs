@@ -146,7 +146,7 @@ impl Servers {
         }
         let (conn, session) = self.leader.attached[client];
         let body = start..turn.bytes.len();
-        let what = Submitted::Write { xid: Xid(1), op, body, identities: [].into(), fence: false };
+        let what = Submitted::Write { xid: Xid(1), op, body, identities: Some([].into()), fence: false };
         turn.submissions.push(Submission { conn, session, what });
     }
 

@@ -21,7 +21,7 @@ pub fn fixup(list: Option<AclList<'_>>, identities: &[Identity]) -> Result<Acl, 
     if list.len() == 1 && list.iter().next().is_some_and(|entry| is_open(&entry)) {
         return Ok(Acl::OPEN);
     }
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut expanded) = (BTreeSet::new(), BTreeSet::new());
     let mut entries = Vec::new();
     for entry in list {
         if !seen.insert((entry.perms.0, entry.scheme.clone(), entry.id.clone())) {
@@ -29,7 +29,10 @@ pub fn fixup(list: Option<AclList<'_>>, identities: &[Identity]) -> Result<Acl, 
         }
         let entry = kept(entry)?;
         if entry.scheme == scheme::AUTH {
-            expand(&entry, identities, &mut entries)?;
+            // Whatever their ids are, entries with the same permissions stand for the same.
+            if expanded.insert(entry.perms.0) {
+                expand(&entry, identities, &mut entries)?;
+            }
         } else if scheme::is_valid(&entry.scheme, &entry.id) {
             entries.push(entry);
         } else {
@@ -101,6 +104,15 @@ mod tests {
     fn auth_expands_to_the_proved_identities() {
         let expected = vec![entry(7, "digest", "a:h"), entry(7, "digest", "b:h")];
         assert_eq!(fixed(&[entry(7, "auth", "ignored")], &identities()), Ok(expected));
+    }
+
+    #[test]
+    fn auth_expands_once_for_each_set_of_permissions() {
+        let asked =
+            [entry(7, "auth", "x"), entry(7, "auth", "y"), entry(1, "auth", "x"), entry(7, "auth", "z")];
+        let expected =
+            [(7, "a:h"), (7, "b:h"), (1, "a:h"), (1, "b:h")].map(|(perms, id)| entry(perms, "digest", id));
+        assert_eq!(fixed(&asked, &identities()), Ok(expected.to_vec()));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod authenticate;
 mod digest;
 mod fixup;
+mod index;
 mod scheme;
 
 pub use authenticate::{AuthFailed, authenticate};
@@ -16,6 +17,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
+use index::Index;
 use ringkeeper_wire::{AclEntry, Identity, Perms};
 
 /// `world:anyone` with all permissions.
@@ -27,7 +29,22 @@ static OPEN_ENTRIES: LazyLock<[AclEntry; 1]> = LazyLock::new(|| {
 ///
 /// Nearly all znodes are open to everybody; that list costs nothing to hold or to check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Acl(Option<Arc<[AclEntry]>>);
+pub struct Acl(Option<Arc<List>>);
+
+#[derive(Debug)]
+struct List {
+    /// Invariant: neither empty nor [`OPEN_ENTRIES`].
+    entries: Vec<AclEntry>,
+    index: Option<Index>,
+}
+
+impl PartialEq for List {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Eq for List {}
 
 impl Acl {
     /// Everybody may do everything.
@@ -37,14 +54,18 @@ impl Acl {
     /// which is what [`Self::OPEN`] does.
     #[must_use]
     pub fn new(entries: Vec<AclEntry>) -> Self {
-        if entries.is_empty() || entries == *OPEN_ENTRIES { Self::OPEN } else { Self(Some(entries.into())) }
+        if entries.is_empty() || entries == *OPEN_ENTRIES {
+            return Self::OPEN;
+        }
+        let index = Index::of(&entries);
+        Self(Some(Arc::new(List { entries, index })))
     }
 
     /// Everybody may read, and nobody but the superuser do more: the ensemble's configuration.
     #[must_use]
     pub fn read_only() -> Self {
         let anyone = AclEntry { perms: Perms::READ, ..OPEN_ENTRIES[0].clone() };
-        Self(Some([anyone].into()))
+        Self::new(vec![anyone])
     }
 
     /// Whether everybody may do everything.
@@ -56,10 +77,19 @@ impl Acl {
     /// Its entries; never empty.
     #[must_use]
     pub fn entries(&self) -> &[AclEntry] {
-        self.0.as_deref().unwrap_or_else(|| &*OPEN_ENTRIES)
+        self.0.as_ref().map_or(&*OPEN_ENTRIES, |list| &list.entries)
+    }
+
+    /// What its entries take in a batch, roughly, in bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        let entries = self.0.as_ref().map_or(&[][..], |list| &list.entries);
+        entries.iter().map(|entry| 24 + entry.scheme.len() + entry.id.len()).sum()
     }
 
     fn grants(&self, wanted: Perms, identities: &[Identity]) -> bool {
+        if let Some(List { entries, index: Some(index) }) = self.0.as_deref() {
+            return index.grants(entries, wanted, identities);
+        }
         self.entries()
             .iter()
             .filter(|entry| entry.perms.intersects(wanted))
@@ -80,6 +110,16 @@ impl PartialOrd for Acl {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+}
+
+/// Whether an entry of this scheme stands for all proved identities of whoever sets the list.
+pub(crate) fn stands_for_identities(scheme: &str) -> bool {
+    scheme == scheme::AUTH
+}
+
+/// Whether such an entry stands for this identity, too.
+pub(crate) fn is_proved(identity: &Identity) -> bool {
+    scheme::is_authenticated(&identity.scheme)
 }
 
 /// Whoever asks, for the checks.
@@ -163,6 +203,32 @@ mod tests {
         let acl = Acl::new(vec![entry(Perms::READ, "digest", "a:h"), entry(Perms::WRITE, "digest", "b:h")]);
         assert!(!may(&[identity("digest", "a:h")], Perms::WRITE, &acl));
         assert!(may(&[identity("digest", "a:h"), identity("digest", "b:h")], Perms::WRITE, &acl));
+    }
+
+    #[test]
+    fn a_long_list_grants_what_its_entries_grant_one_by_one() {
+        let texts = ["digest", "ip", "world", "sasl"];
+        let entries: Vec<_> = (0..200)
+            .map(|n| match texts[n % 4] {
+                "ip" => entry(Perms(1 << (n % 5)), "ip", &format!("10.{}.0.0/{}", n % 7, 8 + n % 20)),
+                "world" if n > 190 => entry(Perms::READ, "world", "anyone"),
+                "world" => entry(Perms::READ, "digest", &format!("w{}:h", n % 9)),
+                scheme => entry(Perms(1 << (n % 5)), scheme, &format!("user{}:h", n % 11)),
+            })
+            .collect();
+        let callers: Vec<_> = (0..12)
+            .map(|n| [identity("digest", &format!("user{n}:h")), identity("ip", &format!("10.{n}.0.9"))])
+            .collect();
+        for len in [17, 60, 199, 200] {
+            let long = Acl::new(entries[..len].to_vec());
+            for (caller, wanted) in
+                callers.iter().flat_map(|caller| (0..6).map(move |n| (caller, Perms(1 << n))))
+            {
+                let one_by_one =
+                    entries[..len].iter().any(|entry| may(caller, wanted, &Acl::new(vec![entry.clone()])));
+                assert_eq!(may(caller, wanted, &long), one_by_one, "{len} entries, {caller:?}, {wanted:?}");
+            }
+        }
     }
 
     #[test]

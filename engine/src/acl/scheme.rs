@@ -57,14 +57,15 @@ fn is_digest_id(id: &str) -> bool {
 }
 
 /// An address and how many of its leading bits count.
-struct Network {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Network {
     address: IpAddr,
     bits: u32,
 }
 
 impl Network {
     /// `address` or `address/bits`.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -78,7 +79,7 @@ impl Network {
         Some(Self { address, bits })
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
         let differing = match (self.address, address) {
             (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
             (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
@@ -89,7 +90,7 @@ impl Network {
 }
 
 /// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone.
-fn parse_address(text: &str) -> Option<IpAddr> {
+pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         if text.contains('.') { None } else { text.parse::<Ipv6Addr>().ok().map(IpAddr::V6) }
     } else {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::answer::counted_znodes;
 use super::report::{Mode, ServerReport};
+use crate::limits::Limit;
 
 pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Result {
     writeln!(out, "zk_version\t{}", report.version)?;
@@ -50,6 +51,9 @@ pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::
     ];
     for (name, value) in gauges {
         writeln!(out, "zk_{name}\t{value}")?;
+    }
+    for &limit in Limit::ALL {
+        writeln!(out, "zk_{}\t{}", limit.metric(), counters.limits.of(limit))?;
     }
     if let Some(sizes) = report.proposal_sizes {
         writeln!(out, "zk_last_proposal_size\t{}", sizes.last)?;

@@ -129,7 +129,8 @@ fn turn(session: SessionId, what: Submitted, bytes: &[u8]) -> Turn {
 fn write(session: SessionId) -> Turn {
     let body = [0; 20];
     let op = OpCode::Delete;
-    let what = Submitted::Write { xid: Xid(1), op, body: 0..body.len(), identities: [].into(), fence: false };
+    let what =
+        Submitted::Write { xid: Xid(1), op, body: 0..body.len(), identities: Some([].into()), fence: false };
     turn(session, what, &body)
 }
 

@@ -3,6 +3,7 @@
 use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
 use super::{Context, check_acl, check_quota, check_session, fixup};
+use crate::limits::Limit;
 use crate::mutation::planted;
 use crate::path;
 use crate::state::State;
@@ -91,6 +92,7 @@ pub(super) fn prepare(
     if matches!(parent.owner(), Owner::Session(_)) {
         return Err(ErrorCode::NoChildrenForEphemerals);
     }
+    check_owned(head, context, owner, &path)?;
     let bytes = creation.data.map_or(0, <[u8]>::len);
     check_quota(head, context, &path, 1, || i64::try_from(bytes).unwrap_or(i64::MAX))?;
     Ok(Update::Create(Create {
@@ -115,6 +117,21 @@ fn owner(context: &Context<'_>, mode: CreateMode, kind: CreateKind) -> Result<Ow
         CreateKind::Plain { .. } if mode.is_ephemeral() => Ok(Owner::Session(context.session)),
         CreateKind::Plain { .. } => Ok(Owner::None),
     }
+}
+
+/// Whether the session may own another ephemeral: it ends in one transaction, which deletes them all.
+fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) -> Result<(), ErrorCode> {
+    let Owner::Session(session) = owner else { return Ok(()) };
+    let limits = &context.settings.limits;
+    let owned = head.sessions.owned(session);
+    for (limit, amount) in
+        [(Limit::Ephemerals, owned.count + 1), (Limit::EphemeralBytes, owned.bytes + path.len())]
+    {
+        if !limits.allow(limit, amount) {
+            return Err(limit.code());
+        }
+    }
+    Ok(())
 }
 
 fn ttl(ttl_ms: i64) -> Option<Owner> {

@@ -44,10 +44,23 @@ struct ForwardedSubmission {
 
 #[derive(Archive, Serialize, Deserialize)]
 enum Forwarded {
-    Write { xid: i32, op: i32, start: u32, end: u32, identities: Vec<(String, String)>, fence: bool },
+    Write {
+        xid: i32,
+        op: i32,
+        start: u32,
+        end: u32,
+        /// `None`: those of the connection's last write that had some.
+        identities: Option<Vec<(String, String)>>,
+        fence: bool,
+    },
     Sync,
-    Open { timeout_ms: u32 },
-    Reattach { password: [u8; 16], timeout_ms: u32 },
+    Open {
+        timeout_ms: u32,
+    },
+    Reattach {
+        password: [u8; 16],
+        timeout_ms: u32,
+    },
     Detach,
 }
 
@@ -145,7 +158,9 @@ impl From<Submission> for ForwardedSubmission {
                 // A turn is far smaller than 4 GiB: every queue is bounded.
                 start: u32::try_from(body.start).unwrap_or(u32::MAX),
                 end: u32::try_from(body.end).unwrap_or(u32::MAX),
-                identities: identities.iter().map(|who| (who.scheme.clone(), who.id.clone())).collect(),
+                identities: identities.map(|identities| {
+                    identities.iter().map(|who| (who.scheme.clone(), who.id.clone())).collect()
+                }),
                 fence,
             },
             Submitted::Sync => Forwarded::Sync,
@@ -166,10 +181,9 @@ impl TryFrom<ForwardedSubmission> for Submission {
                 xid: Xid(xid),
                 op: OpCode::from_wire(op).ok_or(ForwardError::Opcode(op))?,
                 body: start as usize..end as usize,
-                identities: identities
-                    .into_iter()
-                    .map(|(scheme, id)| Identity { scheme, id })
-                    .collect::<Arc<[_]>>(),
+                identities: identities.map(|identities| {
+                    identities.into_iter().map(|(scheme, id)| Identity { scheme, id }).collect::<Arc<[_]>>()
+                }),
                 fence,
             },
             Forwarded::Sync => Submitted::Sync,
@@ -217,7 +231,13 @@ mod tests {
     fn a_turn_survives_the_way_to_the_leader() {
         let identities: Arc<[Identity]> =
             Arc::from(vec![Identity { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }]);
-        let what = Submitted::Write { xid: Xid(7), op: OpCode::SetData, body: 0..3, identities, fence: true };
+        let what = Submitted::Write {
+            xid: Xid(7),
+            op: OpCode::SetData,
+            body: 0..3,
+            identities: Some(identities),
+            fence: true,
+        };
         let submissions = vec![
             Submission { conn: ConnId(1), session: SessionId(2), what },
             Submission { conn: ConnId(3), session: SessionId(0), what: Submitted::Open { timeout_ms: 4000 } },

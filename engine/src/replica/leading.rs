@@ -1,16 +1,18 @@
 //! What only the leader does: order requests, own sessions, answer what needs no transaction, decide expiry.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use ringkeeper_wire::{Epoch, ErrorCode, Request, ServerId, SessionId, Xid, Zxid};
+use ringkeeper_wire::{Epoch, ErrorCode, Identity, Request, ServerId, SessionId, Xid, Zxid};
 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
 use crate::anticipate::ANTICIPATED;
+use crate::limits::Limit;
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::path;
@@ -27,6 +29,19 @@ const STALL_MS: u64 = 500;
 struct Client {
     server: ServerId,
     origin: Origin,
+}
+
+/// The connection that a session may write from, and who its client is, as far as its server has said.
+#[derive(Clone, Debug)]
+struct Ownership {
+    client: Client,
+    identities: Arc<[Identity]>,
+}
+
+impl From<Client> for Ownership {
+    fn from(client: Client) -> Self {
+        Self { client, identities: Arc::default() }
+    }
 }
 
 /// A createSession that is on its way.
@@ -71,7 +86,7 @@ pub(super) struct Leadership {
     last_tick_ms: u64,
     cleaner: Cleaner,
     /// The connection that a session may write from.
-    owners: BTreeMap<SessionId, Client>,
+    owners: BTreeMap<SessionId, Ownership>,
     opening: BTreeMap<SessionId, Opening>,
     unconfirmed: VecDeque<Unconfirmed>,
     /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the broadcast may
@@ -130,6 +145,15 @@ impl Leadership {
         self.opening.remove(&session);
     }
 
+    /// Who asks: those named with this write, or with the last one that named any.
+    fn identities(&mut self, session: SessionId, named: Option<Arc<[Identity]>>) -> Arc<[Identity]> {
+        let Some(owner) = self.owners.get_mut(&session) else { return named.unwrap_or_default() };
+        if let Some(identities) = named {
+            owner.identities = identities;
+        }
+        Arc::clone(&owner.identities)
+    }
+
     fn next_zxid(&mut self) -> Zxid {
         // The broadcast moves to a new epoch well before the counter ends, see `epoch_txns_max` of `zab::Config`.
         self.last_zxid = self.last_zxid.next().expect("an epoch ends before its counter does");
@@ -167,10 +191,8 @@ impl Replica {
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
         for session in expired {
             let mut op = prepare::prepare_close_session(self.pipeline.head(), session);
-            if planted!(self.settings.requests, KeepEphemerals)
-                && let TxnOp::CloseSession(ephemerals) = &mut op
-            {
-                ephemerals.clear();
+            if planted!(self.settings.requests, KeepEphemerals) && op == TxnOp::CloseSession {
+                op = TxnOp::CloseSessionListed(Vec::new());
             }
             self.order(now, session, Xid(0), op);
         }
@@ -196,7 +218,7 @@ impl Replica {
     /// whole timeout again, for they may count on that since they were last answered.
     pub fn server_left(&mut self, now: Now, server: ServerId) {
         let Role::Leading(leadership) = &mut self.role else { return };
-        let sessions = leadership.owners.iter().filter(|(_, client)| client.server == server);
+        let sessions = leadership.owners.iter().filter(|(_, owner)| owner.client.server == server);
         for (session, _) in sessions {
             leadership.expiry.touch(now.monotonic_ms, *session);
         }
@@ -252,11 +274,16 @@ impl Replica {
                 let origin = (client.server == self.settings.server).then_some(client.origin);
                 let Role::Leading(leadership) = &mut self.role else { return };
                 let (zxid, time_ms) = (leadership.next_zxid(), leadership.next_time(now));
+                let identities = match identities {
+                    Some(named) if origin.is_some() => named,
+                    named => leadership.identities(session, named),
+                };
                 let settings = &self.settings.requests;
                 let context = Context { session, identities: &identities, time_ms, settings };
                 let (txn, outcome) =
                     prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
-                self.pipeline.admit(txn, outcome, origin, body.len());
+                let size = txn.op.len_bytes().max(body.len());
+                self.pipeline.admit(txn, outcome, origin, size);
             }
         }
     }
@@ -275,15 +302,20 @@ impl Replica {
     fn order(&mut self, now: Now, session: SessionId, xid: Xid, op: TxnOp) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let txn = Txn { zxid: leadership.next_zxid(), session, xid, time_ms: leadership.next_time(now), op };
-        self.pipeline.execute(txn, None, 0);
+        let size = txn.op.len_bytes();
+        self.pipeline.execute(txn, None, size);
     }
 
     fn owns(&self, client: Client, session: SessionId) -> bool {
-        matches!(&self.role, Role::Leading(leadership) if leadership.owners.get(&session) == Some(&client))
+        matches!(&self.role, Role::Leading(leadership) if leadership.owners.get(&session).is_some_and(|owner| owner.client == client))
     }
 
     fn open_session(&mut self, now: Now, client: Client, timeout_ms: u32) {
         let Role::Leading(leadership) = &mut self.role else { return };
+        // Without a word, so that the client tries again later.
+        if !self.settings.requests.limits.allow(Limit::Sessions, self.pipeline.head().sessions().len() + 1) {
+            return self.direct(client, ToShard::Evict { conn: client.origin.conn });
+        }
         let session = leadership.next_session(client.server, self.pipeline.head());
         let mut password = [0; 16];
         leadership.random.fill_bytes(&mut password);
@@ -300,7 +332,7 @@ impl Replica {
             return;
         };
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
-        leadership.owners.insert(session, client);
+        leadership.owners.insert(session, client.into());
         let conn = client.origin.conn;
         self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
     }
@@ -322,7 +354,8 @@ impl Replica {
             return self.answer_when_confirmed(client, Answer::Rejected, self.pipeline.last_executed());
         }
         leadership.expiry.track(now.monotonic_ms, session, timeout_ms);
-        let previous = leadership.owners.insert(session, client).filter(|previous| *previous != client);
+        let previous = leadership.owners.insert(session, client.into());
+        let previous = previous.map(|owner| owner.client).filter(|previous| *previous != client);
         if let Some(previous) = previous
             && !planted!(self.settings.requests, EvictNobody)
         {
@@ -333,7 +366,7 @@ impl Replica {
 
     fn detach(&mut self, client: Client, session: SessionId) {
         let Role::Leading(leadership) = &mut self.role else { return };
-        if leadership.owners.get(&session) == Some(&client) {
+        if leadership.owners.get(&session).is_some_and(|owner| owner.client == client) {
             leadership.owners.remove(&session);
         }
     }

@@ -18,7 +18,7 @@ mod pipeline;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
+use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
 use crate::anticipate::ANTICIPATED;
@@ -42,6 +42,10 @@ pub struct Now {
     /// Milliseconds since the Unix epoch, for timestamps.
     pub wall_ms: i64,
 }
+
+/// A batch takes no further requests when it has this much: what shards hand over in one turn may be far more, and a batch is
+/// held in memory by everybody whom it passes.
+const SEALED_BYTES_MAX: usize = 16 << 20;
 
 /// What the buffer of archives keeps for the next ones: enough for the usual batch and turn.
 const ARCHIVE_BYTES_KEPT: usize = 4 << 20;
@@ -115,6 +119,24 @@ struct Attachment {
     origin: Origin,
     /// Writes passed to the leader and not yet appended, in order; true where reads wait in front.
     forwarded: VecDeque<(Xid, bool)>,
+    /// Who the client is, as the leader was told with the last write that said so.
+    identities: Option<Arc<[Identity]>>,
+}
+
+impl Attachment {
+    fn new(origin: Origin) -> Self {
+        Self { origin, forwarded: VecDeque::new(), identities: None }
+    }
+
+    /// Takes from a write what the leader was told with an earlier one.
+    fn name_once(&mut self, identities: &mut Option<Arc<[Identity]>>) {
+        let Some(new) = identities else { return };
+        if self.identities.as_ref().is_some_and(|told| Arc::ptr_eq(told, new)) {
+            *identities = None;
+        } else {
+            self.identities = Some(Arc::clone(new));
+        }
+    }
 }
 
 /// The leader core's logic.
@@ -210,8 +232,8 @@ impl Replica {
     }
 
     /// A shard's requests.
-    pub fn turn(&mut self, now: Now, shard: ShardId, turn: Turn) {
-        for submission in &turn.submissions {
+    pub fn turn(&mut self, now: Now, shard: ShardId, mut turn: Turn) {
+        for submission in &mut turn.submissions {
             self.note_local(shard, submission);
         }
         match &mut self.role {
@@ -284,7 +306,7 @@ impl Replica {
                 self.pipeline.execute(txn, origin, size);
             }
         }
-        self.pipeline.seal();
+        self.pipeline.seal(usize::MAX);
         if planted!(self.settings.requests, PublishOnAppend) {
             self.commit(Now::default(), self.pipeline.last_executed());
         }
@@ -299,7 +321,7 @@ impl Replica {
         for committed in published.steps.iter().flat_map(|step| &step.txns) {
             match &committed.txn.op {
                 TxnOp::CreateSession(_) => self.session_created(now, committed),
-                TxnOp::CloseSession(_) => self.session_closed(committed),
+                TxnOp::CloseSession | TxnOp::CloseSessionListed(_) => self.session_closed(committed),
                 _ => {}
             }
         }
@@ -313,7 +335,7 @@ impl Replica {
     /// The transactions executed since the last batch, when there are any and this server leads.
     pub fn seal(&mut self) -> Option<SealedBatch<'_>> {
         self.give_back_archive();
-        let txns = self.pipeline.seal()?;
+        let txns = self.pipeline.seal(SEALED_BYTES_MAX)?;
         let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
         txn::encode_batch(txns, &mut self.archive);
         if planted!(self.settings.requests, ReplyBeforeCommit) {
@@ -347,14 +369,15 @@ impl Replica {
     }
 
     /// Remembers which connection carries which session and what it waits for.
-    fn note_local(&mut self, shard: ShardId, submission: &Submission) {
+    fn note_local(&mut self, shard: ShardId, submission: &mut Submission) {
         let origin = Origin { shard, conn: submission.conn };
-        match &submission.what {
-            Submitted::Write { xid, fence, .. } if matches!(self.role, Role::Following) => {
+        match &mut submission.what {
+            Submitted::Write { xid, fence, identities, .. } if matches!(self.role, Role::Following) => {
                 if let Some(attachment) =
                     self.attached.get_mut(&submission.session).filter(|a| a.origin == origin)
                 {
                     attachment.forwarded.push_back((*xid, *fence));
+                    attachment.name_once(identities);
                 }
             }
             Submitted::Detach
@@ -391,7 +414,7 @@ impl Replica {
         match &message {
             ToShard::Attached { conn, session, .. } => {
                 let origin = Origin { shard, conn: *conn };
-                self.attached.insert(*session, Attachment { origin, forwarded: VecDeque::new() });
+                self.attached.insert(*session, Attachment::new(origin));
             }
             ToShard::Evict { conn } => {
                 let origin = Origin { shard, conn: *conn };

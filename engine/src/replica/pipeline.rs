@@ -21,14 +21,20 @@ use crate::message::{Committed, Origin, Published, Step};
 use crate::state::State;
 use crate::txn::{Outcome, Txn};
 
+/// A step ends when it has this much, so that a batch can end there.
+const STEP_BYTES_MAX: usize = 1 << 20;
+
 /// The outstanding part of the log, as states.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     head: State,
     committed: Arc<State>,
-    open: Vec<Step>,
+    /// Each with the size of its transactions, roughly, in bytes.
+    open: VecDeque<(Step, usize)>,
     /// Transactions after the last step of `open`.
     step: Vec<Committed>,
+    /// Their size.
+    step_bytes: usize,
     /// The local sessions that wrote in `step`: a fenced write of one of them ends the step.
     writers: BTreeSet<SessionId>,
     /// Encoded size of the open batch's transactions, roughly, in bytes.
@@ -49,8 +55,9 @@ impl Pipeline {
         Self {
             committed: Arc::new(state.clone()),
             head: state,
-            open: Vec::new(),
+            open: VecDeque::new(),
             step: Vec::new(),
+            step_bytes: 0,
             writers: BTreeSet::new(),
             open_bytes: 0,
             sealed: VecDeque::new(),
@@ -117,16 +124,27 @@ impl Pipeline {
             self.writers.insert(txn.session);
         }
         self.open_bytes += size;
+        self.step_bytes += size;
         self.digests.note(txn.zxid, self.head.digest());
         self.step.push(Committed { txn, outcome, origin });
+        if self.step_bytes >= STEP_BYTES_MAX {
+            self.end_step();
+        }
     }
 
-    /// Closes the open batch and gives its transactions in order, to be encoded; nothing if it is empty.
-    pub(crate) fn seal(&mut self) -> Option<Vec<&Txn>> {
+    /// Closes the open batch and gives its transactions in order, to be encoded; nothing if it is empty. What would make
+    /// it longer than `bytes_max` stays for the next one.
+    pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<Vec<&Txn>> {
         self.end_step();
-        let last = self.open.last()?.txns.last()?.zxid();
-        self.open_bytes = 0;
-        self.sealed.push_back(Sealed { last, steps: std::mem::take(&mut self.open) });
+        let (first, mut bytes) = self.open.pop_front()?;
+        let mut steps = vec![first];
+        while let Some((step, size)) = self.open.pop_front_if(|(_, size)| bytes + *size <= bytes_max) {
+            bytes += size;
+            steps.push(step);
+        }
+        self.open_bytes -= bytes;
+        let last = steps.last()?.txns.last()?.zxid();
+        self.sealed.push_back(Sealed { last, steps });
         let sealed = &self.sealed[self.sealed.len() - 1];
         Some(sealed.steps.iter().flat_map(|step| step.txns.iter().map(|committed| &committed.txn)).collect())
     }
@@ -145,6 +163,7 @@ impl Pipeline {
     pub(crate) fn abandon_unsealed(&mut self) {
         self.open.clear();
         self.step.clear();
+        self.step_bytes = 0;
         self.writers.clear();
         self.open_bytes = 0;
         let last = self
@@ -170,7 +189,8 @@ impl Pipeline {
         self.writers.clear();
         if !self.step.is_empty() {
             let txns = std::mem::take(&mut self.step);
-            self.open.push(Step { txns, view: Arc::new(self.head.clone()) });
+            let step = Step { txns, view: Arc::new(self.head.clone()) };
+            self.open.push_back((step, std::mem::take(&mut self.step_bytes)));
         }
     }
 }

@@ -57,7 +57,7 @@ fn set(path: &str, data: &[u8]) -> (OpCode, Vec<u8>) {
 }
 
 fn write(conn: u64, session: SessionId, xid: i32, (op, bytes): (OpCode, Vec<u8>), fence: bool) -> Turn {
-    let identities: Arc<[Identity]> = Arc::from([]);
+    let identities: Option<Arc<[Identity]>> = Some(Arc::from([]));
     let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence };
     Turn { bytes, submissions: vec![Submission { conn: ConnId(conn), session, what }], touched: Vec::new() }
 }
@@ -480,4 +480,74 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
     leader.forwarded(now(0), ServerId(3), &wrong).expect("a digest");
     let effects: Vec<_> = leader.take_effects().collect();
     assert!(matches!(effects[..], [Effect::TreesDiffer { peer: ServerId(3), zxid: at }] if at == zxid));
+}
+
+#[test]
+fn what_one_turn_asks_for_becomes_several_batches_if_it_is_too_much_for_one() {
+    let mut leader = leader();
+    let (session, _) = open(&mut leader, 1);
+    let mut turn = write(1, session, 1, create("/a", 0), false);
+    let (op, bytes) = set("/a", &[7; 1 << 20]);
+    for xid in 2..42 {
+        let start = turn.bytes.len();
+        turn.bytes.extend_from_slice(&bytes);
+        let body = start..turn.bytes.len();
+        let what = Submitted::Write { xid: Xid(xid), op, body, identities: Some([].into()), fence: false };
+        turn.submissions.push(Submission { conn: ConnId(1), session, what });
+    }
+    leader.turn(now(0), SHARD, turn);
+    let (mut next, mut batches) = (leader.committed().last_zxid().0 + 1, 0);
+    while let Some(batch) = leader.seal() {
+        assert_eq!(batch.first.0, next);
+        assert!(batch.payload.len() < SEALED_BYTES_MAX + (2 << 20), "{}", batch.payload.len());
+        (next, batches) = (batch.last.0 + 1, batches + 1);
+    }
+    assert_eq!((batches, next), (3, leader.last_executed().0 + 1));
+}
+
+#[test]
+fn a_follower_names_the_identities_of_a_connection_once() {
+    let mut leader = leader();
+    let mut follower = Replica::new(settings(2), State::new(2));
+    follower.follow();
+    let identities: Arc<[Identity]> =
+        Arc::new([Identity { scheme: "digest".into(), id: format!("{}:h", "long".repeat(10_000)) }]);
+    let acl = [AclEntry { perms: Perms::ALL, scheme: "auth".into(), id: String::new() }];
+    let mut bytes = Vec::new();
+    let acl = Some(AclList::from(&acl[..]));
+    CreateRequest { path: "/mine".into(), data: None, acl, flags: 0 }.encode(&mut bytes);
+    follower.turn(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    let session = pass_on(&mut leader, &mut follower).1.expect("attached");
+    for (xid, (op, bytes)) in (1..).zip([(OpCode::Create, bytes), set("/mine", b"1"), set("/mine", b"2")]) {
+        let identities = Some(Arc::clone(&identities));
+        let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence: false };
+        follower.turn(now(0), SHARD, Turn { bytes, ..ask(9, session, what) });
+        let (forwarded_bytes, _) = pass_on(&mut leader, &mut follower);
+        assert_eq!(forwarded_bytes > 40_000, xid == 1, "{forwarded_bytes} bytes for write {xid}");
+    }
+    assert_eq!(leader.committed().znode("/mine").and_then(|znode| znode.data()), Some(&b"2"[..]));
+}
+
+/// Carries what the follower has for the leader there and the answers back; how many bytes it was, and a session that
+/// was attached.
+fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Option<SessionId>) {
+    let Some(Effect::ToLeader(bytes)) = follower.take_effects().find(|it| matches!(it, Effect::ToLeader(_)))
+    else {
+        panic!("a turn to pass on")
+    };
+    leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
+    let (payload, last) = sealed(leader);
+    follower.append(&payload).expect("a batch");
+    follower.commit(now(0), last);
+    leader.commit(now(0), last);
+    for effect in leader.take_effects().collect::<Vec<_>>() {
+        if let Effect::ToLearner(_, bytes) = effect {
+            follower.directed(&bytes).expect("an answer");
+        }
+    }
+    let attached = told(follower).into_iter().find_map(|message| match message {
+        ToShard::Attached { session, .. } => Some(session),
+        _ => None,
+    });
+    (bytes.len(), attached)
 }

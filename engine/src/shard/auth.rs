@@ -8,9 +8,7 @@ use ringkeeper_wire::{AuthRequest, ErrorCode, Identity, OpCode, Record, SaslRequ
 
 use super::{CloseReason, Shard, Slot};
 use crate::acl::authenticate;
-
-/// More identities than any client has: every check of an ACL looks at all of them.
-const IDENTITIES_MAX: usize = 256;
+use crate::limits::Limit;
 
 /// Zxid of replies that look at no state.
 const NO_ZXID: i64 = 0;
@@ -24,10 +22,12 @@ impl Shard {
         let scheme = request.scheme.as_deref();
         let identities =
             scheme.and_then(|scheme| authenticate(scheme, request.auth, &self.settings.rules).ok());
-        if identities.is_some_and(|identities| self.add_identities(slot, identities)) {
-            self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {});
-        } else {
-            self.refuse(slot, xid, ErrorCode::AuthFailed, CloseReason::AuthFailed);
+        let Some(identities) = identities else {
+            return self.refuse(slot, xid, ErrorCode::AuthFailed, CloseReason::AuthFailed);
+        };
+        match self.add_identities(slot, identities) {
+            Ok(()) => self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {}),
+            Err(limit) => self.refuse(slot, xid, limit.code(), CloseReason::Limit(limit)),
         }
     }
 
@@ -63,16 +63,24 @@ impl Shard {
         self.end(slot);
     }
 
-    /// False if there would be too many.
-    fn add_identities(&mut self, slot: Slot, identities: Vec<Identity>) -> bool {
+    /// Every check of an ACL looks at all identities, and the leader keeps them, too.
+    fn add_identities(&mut self, slot: Slot, identities: Vec<Identity>) -> Result<(), Limit> {
+        let limits = self.settings.rules.limits.clone();
         let known = &mut self.connection(slot).identities;
         let new: Vec<Identity> =
             identities.into_iter().filter(|identity| !known.contains(identity)).collect();
-        let fits = known.len() + new.len() <= IDENTITIES_MAX;
-        if fits && !new.is_empty() {
-            *known = Arc::from_iter(known.iter().cloned().chain(new));
+        if new.is_empty() {
+            return Ok(());
         }
-        fits
+        if !limits.allow(Limit::Identities, known.len() + new.len()) {
+            return Err(Limit::Identities);
+        }
+        let bytes = known.iter().chain(&new).map(|identity| identity.scheme.len() + identity.id.len()).sum();
+        if !limits.allow(Limit::IdentityBytes, bytes) {
+            return Err(Limit::IdentityBytes);
+        }
+        *known = Arc::from_iter(known.iter().cloned().chain(new));
+        Ok(())
     }
 }
 

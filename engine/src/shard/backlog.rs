@@ -14,7 +14,7 @@ pub(super) struct Pending {
     pub(super) what: What,
     /// When it was received, milliseconds.
     pub(super) received_ms: u64,
-    /// Length of its body in [`Backlog::bodies`].
+    /// Length of its body, in bytes: in [`Backlog::bodies`], or that of a write, which the core has.
     body_len: u32,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum What {
         /// Which read; its body is the request's.
         op: OpCode,
         /// How many of the connection's identities it was sent under.
-        identities: u16,
+        identities: usize,
     },
     /// Only those before it: an answer that is known already.
     Fail {
@@ -57,8 +57,9 @@ pub(super) struct Backlog {
     reads_since_write: usize,
     /// Syncs whose word has not come.
     syncs: usize,
-    /// Writes not yet answered.
+    /// Writes not yet answered, and the bytes of their bodies.
     writes: usize,
+    write_bytes: usize,
 }
 
 /// A buffer that grew beyond this is given back when the backlog is empty.
@@ -88,18 +89,26 @@ impl Backlog {
         self.writes > 0
     }
 
+    /// Bytes of the writes not yet answered.
+    pub(super) fn write_bytes(&self) -> usize {
+        self.write_bytes
+    }
+
     pub(super) fn push(&mut self, now_ms: u64, xid: Xid, what: What, body: &[u8]) {
         match what {
             What::Write(_) => {
                 self.reads_since_write = 0;
                 self.writes += 1;
+                self.write_bytes += body.len();
             }
             What::Sync { .. } => self.syncs += 1,
             What::Read { op, .. } if reads_state(op) => self.reads_since_write += 1,
             What::Read { .. } | What::Fail { .. } => {}
         }
         let body_len = u32::try_from(body.len()).expect("a frame is shorter than 2^31 bytes");
-        self.bodies.extend_from_slice(body);
+        if !matches!(what, What::Write(_)) {
+            self.bodies.extend_from_slice(body);
+        }
         self.pending.push_back(Pending { xid, what, received_ms: now_ms, body_len });
     }
 
@@ -116,8 +125,13 @@ impl Backlog {
     /// Removes the oldest and its body.
     pub(super) fn pop(&mut self) -> Option<Pending> {
         let pending = self.pending.pop_front()?;
-        self.writes -= usize::from(matches!(pending.what, What::Write(_)));
-        self.bodies_start += pending.body_len as usize;
+        let body_len = pending.body_len as usize;
+        if matches!(pending.what, What::Write(_)) {
+            self.writes -= 1;
+            self.write_bytes -= body_len;
+        } else {
+            self.bodies_start += body_len;
+        }
         if self.pending.is_empty() {
             self.reset();
         } else if self.bodies_start >= IDLE_CAPACITY_MAX && self.bodies_start * 2 >= self.bodies.len() {

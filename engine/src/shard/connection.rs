@@ -159,10 +159,15 @@ impl Connections {
         slot
     }
 
+    /// The connection is gone; [`Self::free`] must follow once nothing of it is left under its slot.
     pub(super) fn remove(&mut self, id: ConnId) -> Option<(Slot, Connection)> {
         let slot = self.by_id.remove(&id)?;
-        self.free.push(slot);
         Some((slot, self.slots[slot.index()].take()?))
+    }
+
+    /// The slot of a connection that was removed may be used again.
+    pub(super) fn free(&mut self, slot: Slot) {
+        self.free.push(slot);
     }
 
     pub(super) fn slot(&self, id: ConnId) -> Option<Slot> {

@@ -3,6 +3,7 @@
 use ringkeeper_wire::frame::FrameError;
 
 use crate::fourletter::Command;
+use crate::limits::Limit;
 use crate::message::ConnId;
 
 /// Something for the shell to do, as plain data.
@@ -17,6 +18,13 @@ pub enum Effect {
         conn: ConnId,
         /// What it asked.
         command: Command,
+    },
+    /// A request went beyond a bound and was refused; worth a line in the log like [`Self::Closing`].
+    Limited {
+        /// The connection.
+        conn: ConnId,
+        /// The bound.
+        limit: Limit,
     },
     /// The connection is being closed for a reason worth a line in the log (the shell limits their rate). Ends that
     /// are in order have no such line.
@@ -67,12 +75,18 @@ pub enum CloseReason {
     /// Credentials refused.
     #[error("authentication failed")]
     AuthFailed,
+    /// The client wants more kept for it than the bound allows, and no reply could say so.
+    #[error("more than {} allows", .0.setting())]
+    Limit(Limit),
     /// Authentication is enforced and a request came first.
     #[error("authentication required")]
     AuthRequired,
     /// The client does not read, and output piled up beyond the bound.
     #[error("client does not read, {0} bytes waited for it")]
     SlowReader(usize),
+    /// The connection was at its end, and the client did not take its last bytes.
+    #[error("client does not take its last bytes")]
+    Lingering,
     /// A reply is longer than a frame can be.
     #[error("reply exceeds 2 GiB")]
     ReplyTooLong,

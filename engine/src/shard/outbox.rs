@@ -9,8 +9,18 @@ pub(super) struct Outbox {
     in_flight_bytes: usize,
     /// Notifications in bytes appended since the output was last empty.
     notification_bytes: usize,
-    /// Whether the connection ends once all output is written.
-    close: bool,
+    /// Whether the connection ends, and how.
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    No,
+    /// Once all output is written.
+    Flush,
+    /// At once.
+    Abort,
 }
 
 impl Outbox {
@@ -44,7 +54,6 @@ impl Outbox {
 
     /// The socket took this many bytes.
     pub(super) fn written(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.in_flight_bytes, "{bytes} written of {}", self.in_flight_bytes);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
         if self.is_empty() {
             self.notification_bytes = 0;
@@ -53,17 +62,23 @@ impl Outbox {
 
     /// Ends the connection once the output is written.
     pub(super) fn close_after_flush(&mut self) {
-        self.close = true;
+        if self.end == End::No {
+            self.end = End::Flush;
+        }
     }
 
-    /// Ends the connection without writing what waits.
+    /// Ends the connection without writing what waits, also what the shell has taken already.
     pub(super) fn abort(&mut self) {
-        self.bytes = Vec::new();
-        self.close = true;
+        *self = Self { end: End::Abort, ..Self::default() };
     }
 
     /// Whether the connection ends once the output is written.
     pub(super) fn closes(&self) -> bool {
-        self.close
+        self.end == End::Flush
+    }
+
+    /// Whether the connection ends at once.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.end == End::Abort
     }
 }

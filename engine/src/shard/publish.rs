@@ -66,8 +66,11 @@ impl Shard {
         let (What::Write(op), received_ms) = (front.what, front.received_ms) else {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
+        let before = connection.backlog.write_bytes();
         connection.backlog.pop();
+        let answered = before - connection.backlog.write_bytes();
         self.outstanding -= 1;
+        self.outstanding_bytes -= answered;
         // The client is not told that its session is elsewhere: it is to look for it.
         if committed.outcome == Outcome::Failed(ErrorCode::SessionMoved) {
             return self.abort(slot, Some(CloseReason::Evicted));

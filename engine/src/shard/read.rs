@@ -3,13 +3,14 @@
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
     AclList, AddWatchResponse, ClientInfo, ErrorCode, GetAllChildrenNumberResponse, GetDataResponse,
-    Identity, MultiEntry, MultiReadOp, MultiReadRequest, MultiResult, OpCode, PathWatchRequest, Record,
-    ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
+    Identity, MultiEntry, MultiHeader, MultiReadOp, MultiReadRequest, MultiResult, OpCode, PathWatchRequest,
+    Record, ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
 };
 
 use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::Caller;
+use crate::limits::Limit;
 use crate::mutation::planted;
 use crate::settings::Settings;
 use crate::state::State;
@@ -48,6 +49,7 @@ impl Shard {
             session: connection.session,
             caller: Caller { identities, skip_acl: self.settings.rules.skip_acl },
             rules: &self.settings.rules,
+            exceeded: None,
         };
         let out = &mut connection.outbox.bytes;
         let before = out.len();
@@ -55,7 +57,11 @@ impl Shard {
             Ok(request) => reader.answer(request, out),
             Err(_) => Err(ErrorCode::MarshallingError),
         });
+        let exceeded = reader.exceeded;
         self.wrote(slot, before);
+        if let Some(limit) = exceeded {
+            self.note_limit(slot, limit);
+        }
         match written {
             Some(len) => {
                 self.count_reply(now_ms, slot, reply_xid, read.op.to_wire(), read.received_ms);
@@ -133,6 +139,8 @@ struct Reader<'a> {
     session: SessionId,
     caller: Caller<'a>,
     rules: &'a Settings,
+    /// The bound that the answer would go beyond.
+    exceeded: Option<Limit>,
 }
 
 impl Reader<'_> {
@@ -158,10 +166,10 @@ impl Reader<'_> {
                 let total_number = self.view.get_all_children_number(&request.path, self.caller)?;
                 GetAllChildrenNumberResponse { total_number }.encode(out);
             }
-            Request::MultiRead(request) => self.multi_read(request, out),
+            Request::MultiRead(request) => self.multi_read(request, out)?,
             Request::WhoAmI => who_am_i(self.caller.identities, out),
             Request::AddWatch(request) => {
-                self.watches.add(self.slot, &request.path, request.mode.into());
+                self.leave_watch(&request.path, request.mode.into())?;
                 AddWatchResponse { err: 0 }.encode(out);
             }
             Request::CheckWatches(request) => {
@@ -181,7 +189,7 @@ impl Reader<'_> {
 
     fn get_data(&mut self, request: &PathWatchRequest<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
         let (data, stat) = self.view.get_data(&request.path, self.caller)?;
-        self.watch(request, Modes::DATA);
+        self.watch(request, Modes::DATA)?;
         GetDataResponse { data, stat }.encode(out);
         Ok(())
     }
@@ -193,32 +201,51 @@ impl Reader<'_> {
         let result = self.view.exists(&request.path, self.caller);
         let forgotten = planted!(self.rules, ForgetExistWatches) && result.is_err();
         if !matches!(result, Err(ErrorCode::NoAuth)) && !forgotten {
-            self.watch(request, Modes::DATA);
+            self.watch(request, Modes::DATA)?;
         }
         result
     }
 
     fn get_children(&mut self, request: &PathWatchRequest<'_>, out: &mut Vec<u8>) -> Result<Stat, ErrorCode> {
         let listing = self.view.get_children(&request.path, self.caller)?;
-        self.watch(request, Modes::CHILD);
+        self.watch(request, Modes::CHILD)?;
         jute::put_ustrings(out, listing.names());
         Ok(listing.stat())
     }
 
-    fn watch(&mut self, request: &PathWatchRequest<'_>, modes: Modes) {
-        if request.watch {
-            self.watches.add(self.slot, &request.path, modes);
-        }
+    fn watch(&mut self, request: &PathWatchRequest<'_>, modes: Modes) -> Result<(), ErrorCode> {
+        if request.watch { self.leave_watch(&request.path, modes) } else { Ok(()) }
     }
 
-    fn multi_read(&self, request: &MultiReadRequest<'_>, out: &mut Vec<u8>) {
+    fn leave_watch(&mut self, path: &str, modes: Modes) -> Result<(), ErrorCode> {
+        let left = self.watches.add_within(&self.rules.limits, self.slot, path, modes);
+        left.map_err(|limit| {
+            self.exceeded = Some(limit);
+            limit.code()
+        })
+    }
+
+    /// A few bytes ask for the same large znode again and again: so what is answered is bounded, too.
+    fn multi_read(&mut self, request: &MultiReadRequest<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
+        self.within(Limit::MultiOperations, request.len())?;
+        let start = out.len();
         for op in *request {
             match op {
                 MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out),
                 MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out),
             }
+            self.within(Limit::MultiReadBytes, out.len() - start)?;
         }
         end_multi(out);
+        Ok(())
+    }
+
+    fn within(&mut self, limit: Limit, amount: usize) -> Result<(), ErrorCode> {
+        if self.rules.limits.allow(limit, amount) {
+            return Ok(());
+        }
+        self.exceeded = Some(limit);
+        Err(limit.code())
     }
 
     fn multi_get_data(&self, path: &str, out: &mut Vec<u8>) {
@@ -231,8 +258,8 @@ impl Reader<'_> {
     fn multi_get_children(&self, path: &str, out: &mut Vec<u8>) {
         match self.view.get_children(path, self.caller) {
             Ok(listing) => {
-                let names: Vec<String> = listing.names().map(str::to_owned).collect();
-                MultiResult::Children((&*names).into()).encode_entry(out);
+                MultiHeader { op: OpCode::GetChildren.to_wire(), done: false, err: 0 }.encode(out);
+                jute::put_ustrings(out, listing.names());
             }
             Err(code) => MultiResult::Error(code.to_wire()).encode_entry(out),
         }

@@ -67,9 +67,9 @@ impl Shard {
 
     fn read(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
-        let identities = u16::try_from(connection.identities.len()).expect("IDENTITIES_MAX");
+        let identities = connection.identities.len();
         if connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies) {
-            let read = Read { xid, op, identities: usize::from(identities), received_ms: now_ms };
+            let read = Read { xid, op, identities, received_ms: now_ms };
             self.execute(now_ms, slot, read, body);
         } else {
             self.enqueue(now_ms, slot, xid, What::Read { op, identities }, body);
@@ -97,7 +97,7 @@ impl Shard {
         let code = if self.serving == Serving::ReadOnly || !self.room {
             Some(ErrorCode::NotReadOnly)
         } else {
-            Request::decode(op, body).err().map(|_| ErrorCode::MarshallingError)
+            self.refusal(slot, op, body)
         };
         if let Some(code) = code {
             self.fail(now_ms, slot, xid, op, code);
@@ -111,16 +111,26 @@ impl Shard {
             return false;
         }
         let (conn, session) = (connection.id, connection.session);
-        let identities = Arc::clone(&connection.identities);
+        let identities = Some(Arc::clone(&connection.identities));
         if op == OpCode::CloseSession {
             connection.phase = Phase::Ending;
         }
         let start = self.turn.bytes.len();
         self.turn.bytes.extend_from_slice(body);
-        let body = start..self.turn.bytes.len();
-        self.submit(conn, session, Submitted::Write { xid, op, body, identities, fence: fenced_reads > 0 });
-        self.enqueue(now_ms, slot, xid, What::Write(op), &[]);
+        let range = start..self.turn.bytes.len();
+        let fence = fenced_reads > 0;
+        self.submit(conn, session, Submitted::Write { xid, op, body: range, identities, fence });
+        self.enqueue(now_ms, slot, xid, What::Write(op), body);
         true
+    }
+
+    /// Why a write is not passed on, whatever the state.
+    fn refusal(&mut self, slot: Slot, op: OpCode, body: &[u8]) -> Option<ErrorCode> {
+        let Ok(request) = Request::decode(op, body) else { return Some(ErrorCode::MarshallingError) };
+        let connection = self.connections.get(slot)?;
+        let limit = self.settings.rules.limits.exceeded_by(&request, &connection.identities)?;
+        self.note_limit(slot, limit);
+        Some(limit.code())
     }
 
     fn fail(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, code: ErrorCode) {
@@ -133,6 +143,9 @@ impl Shard {
         let first = backlog.is_empty();
         backlog.push(now_ms, xid, what, body);
         self.outstanding += 1;
+        if matches!(what, What::Write(_)) {
+            self.outstanding_bytes += body.len();
+        }
         if first {
             self.advance(now_ms, slot);
         }
@@ -178,6 +191,7 @@ impl Shard {
         let connection = self.connection(slot);
         if connection.phase == Phase::Closed {
             self.outstanding -= backlog.len();
+            self.outstanding_bytes -= backlog.write_bytes();
         } else {
             connection.backlog = backlog;
         }
@@ -216,7 +230,7 @@ impl Shard {
                     self.abort(slot, Some(CloseReason::SlowReader(unread)));
                     return false;
                 }
-                let read = Read { xid, op, identities: usize::from(identities), received_ms };
+                let read = Read { xid, op, identities, received_ms };
                 self.execute(now_ms, slot, read, backlog.front_body());
             }
         }

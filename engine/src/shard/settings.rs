@@ -14,12 +14,12 @@ pub struct Settings {
     /// Requests of this shard that wait for an answer, above which a connection that has some of them is not read
     /// (`globalOutstandingLimit`).
     pub outstanding_max: usize,
+    /// Bytes of the writes of this shard that wait for an answer, above which a connection that has some of them is not read.
+    pub outstanding_max_bytes: usize,
     /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is executed.
     pub output_high_water_bytes: usize,
     /// Output of all connections of this shard in bytes, above which a connection that has some is not served.
     pub output_total_max_bytes: usize,
-    /// Notifications in bytes that may pile up for a client that does not read; above it, it is disconnected.
-    pub unread_notifications_max_bytes: usize,
     /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
     pub sessionless_timeout_ms: u64,
     /// How often the sessions heard from are reported to the core, in milliseconds.
@@ -42,9 +42,9 @@ impl Default for Settings {
             session_timeout_max_ms: 40_000,
             frame_len_max: ringkeeper_wire::frame::DEFAULT_FRAME_LEN_MAX,
             outstanding_max: 1_000,
+            outstanding_max_bytes: 64 << 20,
             output_high_water_bytes: 1 << 20,
             output_total_max_bytes: 256 << 20,
-            unread_notifications_max_bytes: 16 << 20,
             sessionless_timeout_ms: 10_000,
             touch_interval_ms: 500,
             four_letter_words: Whitelist::default(),

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use ringkeeper_wire::{SessionId, Xid};
 
+use crate::limits::LimitCounts;
+
 /// Latencies in milliseconds, from the arrival of a request to its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
@@ -110,6 +112,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Connections closed because their client did not read.
     pub slow_readers: u64,
+    /// Requests and connections refused for going beyond a bound.
+    pub limits: LimitCounts,
 }
 
 impl Counters {
@@ -127,6 +131,7 @@ impl Counters {
         self.auth_failed += other.auth_failed;
         self.malformed += other.malformed;
         self.slow_readers += other.slow_readers;
+        self.limits.merge(&other.limits);
     }
 }
 

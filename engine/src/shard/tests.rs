@@ -145,7 +145,7 @@ impl World {
         let mut bytes = Vec::new();
         let after = self.shard.take_output(ConnId(number), &mut bytes);
         self.shard.written(self.now_ms, ConnId(number), bytes.len());
-        (bytes, after == AfterWrite::Close)
+        (bytes, after != AfterWrite::Continue)
     }
 
     fn bytes(&mut self, number: u64) -> Vec<u8> {
@@ -168,7 +168,7 @@ impl World {
         let effects = std::iter::from_fn(|| self.shard.next_effect());
         let reasons = effects.filter_map(|effect| match effect {
             Effect::Closing { reason, .. } => Some(reason),
-            Effect::FourLetter { .. } => None,
+            Effect::FourLetter { .. } | Effect::Limited { .. } => None,
         });
         reasons.collect()
     }

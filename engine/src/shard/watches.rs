@@ -6,6 +6,7 @@ use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequ
 use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::{Acl, Caller};
+use crate::limits::Limit;
 use crate::message::Committed;
 use crate::mutation::planted;
 use crate::path;
@@ -75,16 +76,17 @@ impl Shard {
     }
 
     fn push_notification(&mut self, slot: Slot, frame: &[u8]) {
-        let connection = self.connection(slot);
-        if connection.phase == Phase::Closed {
+        // The watches of a connection that is gone are removed in their own time.
+        let Some(connection) = self.connections.get_mut(slot).filter(|it| it.phase != Phase::Closed) else {
             return;
-        }
+        };
         let before = connection.outbox.bytes.len();
         connection.outbox.push_notification(frame);
         let unread = connection.outbox.unread_notification_bytes();
         self.counters.notifications += 1;
         self.wrote(slot, before);
-        if unread > self.settings.unread_notifications_max_bytes {
+        if !self.settings.rules.limits.allow(Limit::UnreadNotificationBytes, unread) {
+            self.counters.limits.count(Limit::UnreadNotificationBytes);
             self.abort(slot, Some(CloseReason::SlowReader(unread)));
         }
     }
@@ -111,21 +113,27 @@ impl Shard {
             self.catch_up(slot, &path, Modes::CHILD, missed);
         }
         for path in request.persistent_watches {
-            self.watches.add(slot, &path, Modes::PERSISTENT);
+            self.leave_watch(slot, &path, Modes::PERSISTENT);
         }
         for path in request.persistent_recursive_watches {
-            self.watches.add(slot, &path, Modes::RECURSIVE);
+            self.leave_watch(slot, &path, Modes::RECURSIVE);
         }
-        // More was missed than the client may have waiting for it.
+    }
+
+    /// A client that comes from another server counts on all its watches: it is given none if it cannot have all.
+    fn leave_watch(&mut self, slot: Slot, path: &str, modes: Modes) {
         if self.connection(slot).phase == Phase::Closed {
-            self.watches.remove_connection(slot);
+            return;
+        }
+        if let Err(limit) = self.watches.add_within(&self.settings.rules.limits, slot, path, modes) {
+            self.abort(slot, Some(CloseReason::Limit(limit)));
         }
     }
 
     fn catch_up(&mut self, slot: Slot, path: &str, modes: Modes, missed: Option<EventType>) {
         let missed = missed.filter(|_| !planted!(self.settings.rules, ForgetMissedEvents));
         let Some(event) = missed else {
-            self.watches.add(slot, path, modes);
+            self.leave_watch(slot, path, modes);
             return;
         };
         let mut frame = std::mem::take(&mut self.notification);

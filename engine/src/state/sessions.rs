@@ -15,6 +15,15 @@ use crate::txn::Session;
 pub(crate) struct Sessions {
     by_id: OrdMap<SessionId, Session>,
     ephemerals: OrdSet<Ephemeral>,
+    /// What each session owns, of those that own any.
+    owned: OrdMap<SessionId, Owned>,
+}
+
+/// How many ephemerals a session has, and how many bytes their paths are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,11 +70,16 @@ impl Sessions {
         self.by_id.remove(&id);
     }
 
-    pub(crate) fn ephemerals(&self, owner: SessionId) -> impl Iterator<Item = &str> {
+    pub(crate) fn ephemerals(&self, owner: SessionId) -> impl Iterator<Item = &Arc<str>> {
         self.ephemerals
             .range((Bound::Included(Wanted(owner, "")), Bound::Unbounded))
             .take_while(move |ephemeral| ephemeral.owner == owner)
-            .map(|ephemeral| &*ephemeral.path)
+            .map(|ephemeral| &ephemeral.path)
+    }
+
+    /// How much a session owns.
+    pub(crate) fn owned(&self, owner: SessionId) -> Owned {
+        self.owned.get(&owner).copied().unwrap_or_default()
     }
 
     pub(super) fn ephemeral_count(&self) -> usize {
@@ -73,11 +87,23 @@ impl Sessions {
     }
 
     pub(super) fn add_ephemeral(&mut self, owner: SessionId, path: &str) {
-        self.ephemerals.insert(Ephemeral { owner, path: path.into() });
+        let before = self.ephemerals.insert(Ephemeral { owner, path: path.into() });
+        if before.is_none() {
+            let owned = self.owned.entry(owner).or_default();
+            *owned = Owned { count: owned.count + 1, bytes: owned.bytes + path.len() };
+        }
     }
 
     pub(super) fn remove_ephemeral(&mut self, owner: SessionId, path: &str) {
-        self.ephemerals.remove(&Wanted(owner, path));
+        if self.ephemerals.remove(&Wanted(owner, path)).is_none() {
+            return;
+        }
+        let Owned { count, bytes } = self.owned(owner);
+        if count <= 1 {
+            self.owned.remove(&owner);
+        } else {
+            self.owned.insert(owner, Owned { count: count - 1, bytes: bytes - path.len() });
+        }
     }
 }
 
@@ -92,13 +118,17 @@ mod tests {
             sessions.add_ephemeral(SessionId(owner), path);
         }
         let of = |sessions: &Sessions, owner| {
-            sessions.ephemerals(SessionId(owner)).map(str::to_owned).collect::<Vec<_>>()
+            sessions.ephemerals(SessionId(owner)).map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(of(&sessions, 1), ["/a", "/b"]);
         assert_eq!(of(&sessions, 2), ["/c"]);
         assert_eq!(of(&sessions, -3), ["/d"]);
+        assert_eq!(sessions.owned(SessionId(1)), Owned { count: 2, bytes: 4 });
         sessions.remove_ephemeral(SessionId(1), "/a");
         assert_eq!(of(&sessions, 1), ["/b"]);
         assert_eq!(sessions.ephemeral_count(), 3);
+        sessions.remove_ephemeral(SessionId(1), "/a");
+        sessions.remove_ephemeral(SessionId(1), "/b");
+        assert_eq!(sessions.owned(SessionId(1)), Owned::default());
     }
 }

@@ -1,8 +1,10 @@
 //! What applying a transaction gave: all that its reply and the watches need.
 
+use std::sync::Arc;
+
 use ringkeeper_wire::{ErrorCode, Stat};
 
-use super::{FailedMulti, Txn, TxnOp, Update};
+use super::{FailedMulti, Txn, Update};
 use crate::acl::Acl;
 
 /// What applying a transaction gave. Paths are in the transaction: a reply is written from [`TxnOp::updates`] and
@@ -19,8 +21,8 @@ pub enum Outcome {
     MultiFailed(FailedMulti),
     /// The session exists.
     SessionCreated,
-    /// The session is gone, and its ephemerals with it: one effect each.
-    SessionClosed(Box<[Effect]>),
+    /// The session is gone, and these ephemerals with it, in the order of their paths.
+    SessionClosed(Box<[(Arc<str>, Effect)]>),
     /// The state held it already: a replay. Nothing changed and nobody waits for it.
     Replayed,
 }
@@ -88,46 +90,46 @@ pub struct Change<'a> {
 
 /// The changes of one transaction in the order in which watches fire. Made by [`Outcome::changes`].
 #[derive(Clone, Debug)]
-pub struct Changes<'a> {
-    paths: Paths<'a>,
-    effects: std::slice::Iter<'a, Effect>,
-}
+pub struct Changes<'a>(Source<'a>);
 
 #[derive(Clone, Debug)]
-enum Paths<'a> {
-    Updates(std::slice::Iter<'a, Update>),
-    Ephemerals(std::slice::Iter<'a, Box<str>>),
+enum Source<'a> {
+    Updates(std::iter::Zip<std::slice::Iter<'a, Update>, std::slice::Iter<'a, Effect>>),
+    Ephemerals(std::slice::Iter<'a, (Arc<str>, Effect)>),
 }
 
 impl Outcome {
     /// What watches see of `txn`, whose outcome this is.
     #[must_use]
     pub fn changes<'a>(&'a self, txn: &'a Txn) -> Changes<'a> {
-        let paths = match &txn.op {
-            TxnOp::CloseSession(ephemerals) => Paths::Ephemerals(ephemerals.iter()),
-            op => Paths::Updates(op.updates().iter()),
-        };
-        Changes { paths, effects: self.effects().iter() }
+        Changes(match self {
+            Self::SessionClosed(ephemerals) => Source::Ephemerals(ephemerals.iter()),
+            _ => Source::Updates(txn.op.updates().iter().zip(self.effects())),
+        })
     }
 
-    /// What each operation did: one for each of [`TxnOp::updates`], or for each ephemeral of a closed session.
+    /// What each operation did: one for each of [`crate::txn::TxnOp::updates`].
     #[must_use]
     pub fn effects(&self) -> &[Effect] {
         match self {
             Self::Done(effect) => std::slice::from_ref(effect),
-            Self::Multi(effects) | Self::SessionClosed(effects) => effects,
-            Self::Failed(_) | Self::MultiFailed(_) | Self::SessionCreated | Self::Replayed => &[],
+            Self::Multi(effects) => effects,
+            Self::Failed(_)
+            | Self::MultiFailed(_)
+            | Self::SessionCreated
+            | Self::SessionClosed(_)
+            | Self::Replayed => &[],
         }
     }
 }
 
-impl<'a> Iterator for Paths<'a> {
-    type Item = &'a str;
+impl<'a> Iterator for Source<'a> {
+    type Item = (&'a str, &'a Effect);
 
-    fn next(&mut self) -> Option<&'a str> {
+    fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Self::Updates(updates) => updates.next().map(Update::path),
-            Self::Ephemerals(paths) => paths.next().map(|path| &**path),
+            Self::Updates(updates) => updates.next().map(|(update, effect)| (update.path(), effect)),
+            Self::Ephemerals(gone) => gone.next().map(|(path, effect)| (&**path, effect)),
         }
     }
 }
@@ -137,7 +139,7 @@ impl<'a> Iterator for Changes<'a> {
 
     fn next(&mut self) -> Option<Change<'a>> {
         loop {
-            let (effect, path) = (self.effects.next()?, self.paths.next()?);
+            let (path, effect) = self.0.next()?;
             let (kind, acl, parent_acl) = match effect {
                 Effect::Created { acl, parent_acl, .. } => (ChangeKind::Created, acl, parent_acl),
                 Effect::Deleted { acl, parent_acl } => (ChangeKind::Deleted, acl, parent_acl),

@@ -100,7 +100,7 @@ fn apply(table: &mut WatchTable, naive: &mut Naive, action: Action) -> Result<()
             prop_assert!(!table.contains(Slot(who), &path, Modes(modes)));
         }
         Action::RemoveConnection(who) => {
-            table.remove_connection(Slot(who));
+            table.remove_some(Slot(who), usize::MAX);
             naive.modes.retain(|(_, connection), _| *connection != who);
         }
         Action::Fire(path, event) => {
@@ -133,7 +133,7 @@ proptest! {
             apply(&mut table, &mut naive, action)?;
         }
         for who in 0..6 {
-            table.remove_connection(Slot(who));
+            table.remove_some(Slot(who), usize::MAX);
         }
         prop_assert!(table.is_empty() && table.paths.is_empty() && table.by_path.is_empty() && table.by_pair.is_empty());
         prop_assert_eq!((table.recursive, table.counts()), (0, WatchCounts::default()));
@@ -146,7 +146,7 @@ fn watchers_are_collected_in_the_order_in_which_they_came() {
     for slot in [5, 1, 3, 2] {
         table.add(Slot(slot), "/a", Modes::DATA);
     }
-    table.remove_connection(Slot(3));
+    table.remove_some(Slot(3), usize::MAX);
     let mut watchers = Vec::new();
     table.begin_event();
     table.collect(Table::Data, "/a", &mut watchers);
@@ -160,7 +160,7 @@ fn many_watchers_of_one_path_and_many_paths_of_one_watcher_come_and_go() {
         table.add(Slot(number), "/hot", Modes::DATA);
         table.add(Slot(7), &format!("/a/{number}"), Modes::CHILD);
     }
-    table.remove_connection(Slot(7));
+    table.remove_some(Slot(7), usize::MAX);
     assert_eq!(table.paths.len(), 1);
     let mut watchers = Vec::new();
     table.begin_event();
@@ -182,11 +182,46 @@ fn a_deep_path_is_looked_up_level_by_level() {
 }
 
 #[test]
-fn a_watch_takes_forty_bytes_and_so_does_a_path() {
+fn a_watch_and_a_path_take_no_more_than_what_is_said_of_them() {
     assert!(
         size_of::<Watch>() <= 36 && size_of::<Path>() <= 40,
         "{} {}",
         size_of::<Watch>(),
         size_of::<Path>()
     );
+}
+
+#[test]
+fn an_event_passes_over_watches_of_its_ancestors_that_are_not_recursive() {
+    let mut table = WatchTable::new(1);
+    for number in 0..1_000 {
+        table.add(Slot(number), "/a", Modes::PERSISTENT);
+    }
+    table.add(Slot(500), "/a", Modes::RECURSIVE);
+    table.add(Slot(2_000), "/a", Modes::RECURSIVE);
+    let collected = |table: &mut WatchTable| {
+        let mut watchers = Vec::new();
+        table.begin_event();
+        table.collect(Table::Data, "/a/b", &mut watchers);
+        watchers
+    };
+    assert_eq!(collected(&mut table), [Slot(500), Slot(2_000)]);
+    let recursive = &table.paths[table.find_path("/a").expect("watched") as usize].recursive;
+    let next = |&id: &u32| Some(table.watches[id as usize].of_recursive.next).filter(|&id| id != NONE);
+    assert_eq!(std::iter::successors(Some(recursive.first), next).count(), 2);
+    table.remove(Slot(500), "/a", Modes::RECURSIVE);
+    assert_eq!(collected(&mut table), [Slot(2_000)]);
+}
+
+#[test]
+fn a_connection_watches_no_more_paths_than_it_may() {
+    let mut table = WatchTable::new(1);
+    let limits = Limits::default().with(Limit::Watches, 2).with(Limit::WatchBytes, 6);
+    let mut add = |path: &str, modes| table.add_within(&limits, Slot(1), path, modes);
+    assert_eq!((add("/a", Modes::DATA), add("/b", Modes::DATA)), (Ok(()), Ok(())));
+    assert_eq!((add("/a", Modes::CHILD), add("/c", Modes::DATA)), (Ok(()), Err(Limit::Watches)));
+    table.remove(Slot(1), "/b", Modes::ALL);
+    let long = table.add_within(&limits, Slot(1), "/long", Modes::DATA);
+    assert_eq!((long, table.contains(Slot(1), "/long", Modes::ALL)), (Err(Limit::WatchBytes), false));
+    assert_eq!(table.add_within(&limits, Slot(2), "/long", Modes::DATA), Ok(()));
 }

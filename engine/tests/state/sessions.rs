@@ -1,6 +1,7 @@
 //! Sessions begin and end by transactions, and their ephemerals with them (docs/protocol.md, 5).
 
-use ringkeeper_engine::txn::{ChangeKind, Outcome};
+use ringkeeper_engine::limits::{Limit, Limits};
+use ringkeeper_engine::txn::{ChangeKind, Outcome, TxnOp, encode_batch};
 use ringkeeper_wire::{ErrorCode, Request};
 
 use crate::fixture::*;
@@ -22,6 +23,45 @@ fn closing_a_session_deletes_its_ephemerals_and_no_others() {
     assert_eq!((server.stat("/dir").pzxid, server.stat("/").pzxid), (zxid, zxid));
     assert!(server.state.session(ALICE).is_none() && server.state.session(BOB).is_some());
     assert_eq!(server.state.ephemeral_count(), 1);
+}
+
+#[test]
+fn the_transaction_that_closes_a_session_is_as_short_whatever_the_session_owns() {
+    let mut server = Server::new();
+    for number in 0..40 {
+        server.create(&format!("/{number:02}{}", "long".repeat(100_000)), 1);
+    }
+    let closed = server.close(ALICE);
+    let log = server.log.last().expect("logged");
+    let mut archive = rkyv::util::AlignedVec::new();
+    encode_batch([log], &mut archive);
+    assert!(archive.len() < 200, "{} bytes", archive.len());
+    assert_eq!((closed.changes(log).count(), server.state.ephemeral_count()), (40, 0));
+}
+
+#[test]
+fn a_session_owns_no_more_ephemerals_than_it_may() {
+    let mut server = Server::new();
+    server.settings.limits = Limits::default().with(Limit::Ephemerals, 2).with(Limit::EphemeralBytes, 6);
+    server.create("/a", 1);
+    server.create("/b", 1);
+    assert_eq!(code(&server.ask(&create("/c", 1))), ErrorCode::QuotaExceeded);
+    server.create("/persistent", 0);
+    server.ask(&delete("/b", -1));
+    assert_eq!(code(&server.ask(&create("/long", 1))), ErrorCode::QuotaExceeded);
+    server.create("/d", 1);
+    server.session = BOB;
+    server.create("/c", 1);
+}
+
+#[test]
+fn a_log_that_lists_the_ephemerals_of_a_closed_session_is_still_read() {
+    let mut server = Server::new();
+    server.create("/e", 1);
+    let closed = server.commit(TxnOp::CloseSessionListed(vec!["/e".into()]));
+    let changes = closed.changes(server.log.last().expect("logged")).map(|change| change.path);
+    assert_eq!(changes.collect::<Vec<_>>(), ["/e"]);
+    assert!(server.state.session(ALICE).is_none() && server.state.znode("/e").is_none());
 }
 
 #[test]

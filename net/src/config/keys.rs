@@ -2,6 +2,7 @@
 
 use super::properties::Property;
 use super::{Config, ServerSpec};
+use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
 type Apply = fn(&mut Config, &str) -> Result<(), String>;
@@ -57,6 +58,10 @@ const KEYS: &[(&str, Treatment)] = &[
     (
         "globalOutstandingLimit",
         Honoured(|c, v| number(v, 1, 1 << 24).map(|n| c.outstanding_requests_max = n)),
+    ),
+    (
+        "ringkeeper.outstandingBytesMax",
+        Honoured(|c, v| number(v, 1, I32_MAX).map(|n| c.outstanding_bytes_max = n)),
     ),
     ("snapCount", Honoured(|c, v| number(v, 2, u64::MAX).map(|n| c.snap_count = n))),
     ("snapSizeLimitInKb", Honoured(|c, v| number(v, 1, u64::MAX >> 10).map(|n| c.snap_size_limit_kib = n))),
@@ -235,6 +240,11 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
             Honoured(set) => set(config, &property.value).map(|()| None).map_err(in_front),
             NoEffect(reason) => Ok(Some(format!("{key} has no effect: {reason}"))),
         };
+    }
+    if let Some(&limit) = Limit::ALL.iter().find(|limit| limit.setting() == key) {
+        let bound = number(&property.value, 1, 1 << 40).map_err(in_front)?;
+        config.limits = config.limits.clone().with(limit, bound);
+        return Ok(None);
     }
     if let Some((_, reason)) = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix)) {
         return Ok(Some(format!("{key} has no effect: {reason}")));

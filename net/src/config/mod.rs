@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 use properties::Property;
+use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
 
@@ -39,6 +40,10 @@ pub(crate) struct Config {
     pub(crate) jute_max_buffer: u32,
     /// Requests waiting for the log or the quorum, of the whole ensemble; see [`Config::own_outstanding_requests_max`].
     pub(crate) outstanding_requests_max: u32,
+    /// Bytes of the writes that wait for the log or the quorum, on this server.
+    pub(crate) outstanding_bytes_max: u32,
+    /// How much a client may ask for and have kept.
+    pub(crate) limits: Limits,
     /// Transactions between two snapshots.
     pub(crate) snap_count: u64,
     /// Log bytes between two snapshots, KiB.
@@ -111,6 +116,8 @@ impl Default for Config {
             max_connections: 0,
             jute_max_buffer: 0xf_ffff,
             outstanding_requests_max: 20_000,
+            outstanding_bytes_max: 64 * 1024 * 1024,
+            limits: Limits::default(),
             snap_count: 100_000,
             snap_size_limit_kib: 4 * 1024 * 1024,
             snapshot_log_percent: 50,
@@ -193,8 +200,14 @@ impl Config {
             enforce_quota: self.enforce_quota,
             super_digest: self.super_digest.clone(),
             reconfig_enabled: self.reconfig_enabled,
+            limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
         }
+    }
+
+    /// The longest transaction, bytes: one of a request of `jute.maxbuffer` always fits.
+    fn transaction_bytes_max(&self) -> u64 {
+        self.limits.of(Limit::TransactionBytes).max(2 * u64::from(self.jute_max_buffer))
     }
 
     /// Reads a file in Apache's format over the defaults. Notices are lines for the log: keys that have no

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Admission {
     per_address_max: u32,
     total_max: u32,
+    /// What the limit of open files leaves for connections.
+    descriptors_max: u32,
     open: Mutex<Open>,
 }
 
@@ -30,10 +32,11 @@ pub(crate) struct Admitted {
 }
 
 impl Admission {
-    /// Limits, 0 meaning none, and the number of shards, at least one.
-    pub(crate) fn new(per_address_max: u32, total_max: u32, shards: u16) -> Arc<Self> {
+    /// Limits, 0 meaning none; how many connections the limit of open files leaves room for; and the number of shards, at
+    /// least one.
+    pub(crate) fn new(per_address_max: u32, total_max: u32, descriptors_max: u32, shards: u16) -> Arc<Self> {
         let open = Open { per_shard: vec![0; usize::from(shards.max(1))], ..Open::default() };
-        Arc::new(Self { per_address_max, total_max, open: Mutex::new(open) })
+        Arc::new(Self { per_address_max, total_max, descriptors_max, open: Mutex::new(open) })
     }
 
     /// Counts a connection in, for the shard with the fewest, or says why not.
@@ -45,6 +48,12 @@ impl Admission {
         let from_here = open.per_address.get(&address).copied().unwrap_or(0);
         let refusal = if self.total_max != 0 && open.total >= self.total_max {
             Some(format!("{} connections are open, maxCnxns allows no more", open.total))
+        } else if open.total >= self.descriptors_max {
+            Some(format!(
+                "{} connections are open, and the other files that the system allows are kept for log, snapshots and \
+                 peers: raise it with `ulimit -Hn`, or LimitNOFILE= in the systemd unit",
+                open.total
+            ))
         } else if self.per_address_max != 0 && from_here >= self.per_address_max {
             Some(format!("{from_here} connections are open from {address}, maxClientCnxns allows no more"))
         } else {
@@ -93,11 +102,12 @@ mod tests {
     use super::*;
 
     const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
+    const ANY: u32 = u32::MAX;
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
     #[test]
     fn one_address_cannot_take_more_than_its_share() {
-        let admission = Admission::new(2, 0, 1);
+        let admission = Admission::new(2, 0, ANY, 1);
         let first = admission.admit(A).expect("room");
         let _second = admission.admit(A).expect("room");
         assert!(admission.admit(A).is_err());
@@ -108,8 +118,15 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_are_left_for_others() {
+        let admission = Admission::new(0, 0, 1, 1);
+        let _first = admission.admit(A).expect("room");
+        assert!(admission.admit(B).expect_err("kept").contains("LimitNOFILE"));
+    }
+
+    #[test]
     fn the_total_is_limited() {
-        let admission = Admission::new(0, 1, 1);
+        let admission = Admission::new(0, 1, ANY, 1);
         let first = admission.admit(A).expect("room");
         assert!(admission.admit(B).is_err());
         drop(first);
@@ -118,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_emptiest_shard_takes_the_next_connection() {
-        let admission = Admission::new(0, 0, 2);
+        let admission = Admission::new(0, 0, ANY, 2);
         let admit = || admission.admit(A).expect("room");
         let (first, second, third) = (admit(), admit(), admit());
         assert_eq!((first.shard(), second.shard(), third.shard()), (0, 1, 0));

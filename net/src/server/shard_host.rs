@@ -23,6 +23,7 @@ use super::clock::Clock;
 use super::inspect::{Inspection, Inspectors};
 use super::log_quota::LogQuota;
 use super::ring::{Consumer, Producer};
+use super::socket;
 use super::wake::WakeFlag;
 
 /// Read at once from a socket, at most. One buffer serves all connections of a shard.
@@ -159,12 +160,16 @@ impl ShardHost {
     /// Writes what the connection has to say, as far as the socket takes it.
     fn flush(&self, link: &Link) -> Flushed {
         let mut output = link.output.borrow_mut();
+        if self.shard.borrow().is_aborted(link.conn) {
+            socket::reset(&link.stream.borrow());
+            return Flushed::Ended;
+        }
         loop {
             if output.written == output.buffer.len() {
                 output.empty();
                 let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
                 if output.buffer.is_empty() {
-                    return if after == AfterWrite::Close { Flushed::Ended } else { Flushed::All };
+                    return if after == AfterWrite::Continue { Flushed::All } else { Flushed::Ended };
                 }
             }
             let waker = link.waker.borrow();
@@ -193,6 +198,10 @@ impl ShardHost {
             self.write_outputs();
             self.send_turn();
             self.resume_paused();
+            if self.shard.borrow_mut().forget_departed() {
+                self.work.raise();
+                glommio::executor().yield_task_queue_now().await;
+            }
         }
     }
 
@@ -211,12 +220,23 @@ impl ShardHost {
                     glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
                 }
                 Effect::Closing { conn, reason } if self.log_quota.admit(self.clock.monotonic_ms()) => {
-                    let peer = self.links.borrow().get(&conn).and_then(|link| link.peer());
-                    tracing::info!(%reason, peer, "closing a connection");
+                    tracing::info!(%reason, peer = self.peer(conn), "closing a connection");
+                }
+                Effect::Limited { conn, limit } if self.log_quota.admit(self.clock.monotonic_ms()) => {
+                    let (bound, peer) = (limit.setting(), self.peer(conn));
+                    tracing::warn!(
+                        bound,
+                        peer,
+                        "a request is refused: it asks for more than the bound allows"
+                    );
                 }
                 _ => {}
             }
         }
+    }
+
+    fn peer(&self, conn: ConnId) -> Option<String> {
+        self.links.borrow().get(&conn).and_then(|link| link.peer())
     }
 
     async fn answer_four_letter_word(self: Rc<Self>, conn: ConnId, command: Command) {

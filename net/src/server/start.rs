@@ -18,7 +18,7 @@ use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab;
 use ringkeeper_wire::ServerId;
-use socket2::Socket;
+use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -79,6 +79,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// How often time is told to the engine.
 const TICK: Duration = Duration::from_millis(50);
 
+/// A client's silence is not taken for its end before this.
+const SILENCE_MIN: Duration = Duration::from_secs(30);
+
 /// Registered I/O memory of an executor that does files, and of one that does sockets alone.
 const IO_MEMORY_BYTES: usize = 4 << 20;
 const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
@@ -114,7 +117,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
-    executor.run(Server { config, folder, socket, quorum_socket, requests, placement }.serve())
+    executor.run(Server { config, folder, socket, quorum_socket, requests, placement, open_files }.serve())
 }
 
 /// Logs to standard error what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
@@ -145,6 +148,8 @@ struct Server {
     quorum_socket: Option<Socket>,
     requests: Requests,
     placement: Placement,
+    /// Descriptors that the process may have.
+    open_files: u64,
 }
 
 /// What a shard needs on whichever executor it lives.
@@ -171,7 +176,7 @@ struct Accepted {
 impl Server {
     /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { mut config, folder, socket, quorum_socket, requests, placement } = self;
+        let Self { mut config, folder, socket, quorum_socket, requests, placement, open_files } = self;
         let clock = Clock::start();
         let ports = [Some(&socket), quorum_socket.as_ref()].into_iter().flatten();
         let ports = ports.map(|port| listener::handle(port, config.client_socket()));
@@ -194,7 +199,9 @@ impl Server {
         let count = placement.shards();
         let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded::<Inspection>()).unzip();
-        let admission = Admission::new(config.max_client_connections, config.max_connections, count);
+        let descriptors = connections_max(open_files, count, config.servers.len());
+        let admission =
+            Admission::new(config.max_client_connections, config.max_connections, descriptors, count);
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
         let facts = Facts {
             config: config.clone(),
@@ -266,7 +273,8 @@ impl Server {
 
         // The first timer of an executor is late; it is armed by now, and the port opens only after that.
         listener::listen(&socket, config.client_backlog, config.client_socket())?;
-        glommio::spawn_local(accept(socket, admission, accept_senders)).detach();
+        let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
+        glommio::spawn_local(accept(socket, admission, accept_senders, silence_max)).detach();
         tracing::info!(address = %config.client_socket(), cooperative_rings = cooperative::rings(), "serving clients");
 
         let stop = async {
@@ -340,6 +348,17 @@ impl ShardSeed {
     }
 }
 
+/// How many clients the limit of open files leaves room for. Without a descriptor for its next file, the log cannot go
+/// on, and with it the server; so segments, snapshots, rings and links come first.
+fn connections_max(open_files: u64, shards: u16, servers: usize) -> u32 {
+    const FILES: u64 = 100;
+    const PER_EXECUTOR: u64 = 16;
+    const PER_PEER: u64 = 4;
+    let peers = u64::try_from(servers).unwrap_or(u64::MAX).saturating_mul(PER_PEER);
+    let kept = FILES + PER_EXECUTOR * (u64::from(shards) + 1) + peers;
+    u32::try_from(open_files.saturating_sub(kept).max(1)).unwrap_or(u32::MAX)
+}
+
 async fn tick(core: Rc<CoreHost>) {
     loop {
         glommio::timer::sleep(TICK).await;
@@ -348,7 +367,12 @@ async fn tick(core: Rc<CoreHost>) {
 }
 
 /// Accepts clients and hands each to the shard with the fewest connections.
-async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Accepted>>) {
+async fn accept(
+    socket: Socket,
+    admission: Arc<Admission>,
+    shards: Vec<Sender<Accepted>>,
+    silence_max: Duration,
+) {
     let listener = socket::adopt(socket);
     let quota = LogQuota::default();
     let clock = Clock::start();
@@ -369,6 +393,7 @@ async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Ac
             Ok(admitted) => {
                 let shard = &shards[admitted.shard()];
                 let Ok(socket) = socket::release(stream) else { continue };
+                watch_over(&socket, silence_max);
                 if shard.send(Accepted { socket, admitted }).await.is_err() {
                     return;
                 }
@@ -380,6 +405,15 @@ async fn accept(socket: Socket, admission: Arc<Admission>, shards: Vec<Sender<Ac
             }
         }
     }
+}
+
+/// Has the system end a connection whose client is gone without a word, or takes none of what was written for longer than
+/// any session lasts. Where the system cannot do it, the session's end closes the connection.
+fn watch_over(socket: &Socket, silence_max: Duration) {
+    let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let silence_max_ms = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, silence_max_ms);
 }
 
 /// Opens the port on which peers connect, if this server has peers.
@@ -455,6 +489,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         session_timeout_max_ms: config.max_session_timeout(),
         frame_len_max: config.jute_max_buffer as usize,
         outstanding_max: share(config.own_outstanding_requests_max()),
+        outstanding_max_bytes: share(config.outstanding_bytes_max),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         rules: config.request_settings(),
         hash_seed: u64::from_le_bytes(random()?),

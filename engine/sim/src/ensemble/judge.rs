@@ -1,7 +1,6 @@
 //! The committed order as all servers together tell it, and what must hold of it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use ringkeeper_engine::message::{Committed, Published};
 use ringkeeper_engine::state::State;
@@ -401,8 +400,10 @@ impl Judge {
             op => {
                 let key = (txn.session.0, txn.xid.0);
                 let asked = self.take_place(txn)?;
-                if let TxnOp::CloseSession(paths) = op {
-                    return self.close(tree, stamp, key, paths);
+                if closes_session(op) {
+                    let closed = Answer { err: ErrorCode::Ok, body: Vec::new(), stats: Vec::new() };
+                    self.settle(key, stamp.zxid, closed);
+                    return Ok(tree.close(stamp));
                 }
                 let Some(ask) = asked else {
                     return Err(Oracle::SessionOrder.broken(format!("nobody asked for {txn:?}")));
@@ -428,7 +429,7 @@ impl Judge {
 
     /// A request is committed: it must have been sent, once, after all before it, by whoever has the session.
     fn take_place(&mut self, txn: &Txn) -> Result<Option<Ask>, Violation> {
-        let expired = matches!(txn.op, TxnOp::CloseSession(_) | TxnOp::Error(_)) && txn.xid.0 == 0;
+        let expired = (closes_session(&txn.op) || matches!(txn.op, TxnOp::Error(_))) && txn.xid.0 == 0;
         if expired {
             return Ok(Some(Ask::Close));
         }
@@ -451,24 +452,6 @@ impl Judge {
         Ok(Some(sent.ask.clone()))
     }
 
-    fn close(
-        &mut self,
-        tree: &mut Tree,
-        stamp: Stamp,
-        key: (i64, i32),
-        paths: &[Box<str>],
-    ) -> Result<Vec<Change>, Violation> {
-        let owned = tree.ephemerals(stamp.session);
-        let mut named: Vec<Arc<str>> = paths.iter().map(|path| (&**path).into()).collect();
-        named.sort();
-        Oracle::Ephemeral.check(owned == named, || {
-            format!("session {:#x} ends with {named:?}, and owned {owned:?}", stamp.session)
-        })?;
-        let changes = tree.close(stamp, paths);
-        self.settle(key, stamp.zxid, Answer { err: ErrorCode::Ok, body: Vec::new(), stats: Vec::new() });
-        Ok(changes)
-    }
-
     fn settle(&mut self, key: (i64, i32), zxid: i64, answer: Answer) {
         if let Some(sent) = self.requests.get_mut(&key) {
             sent.committed = Some((zxid, answer));
@@ -477,6 +460,15 @@ impl Judge {
 
     /// What the engine made of a transaction is what the model made of it, answered or not.
     fn check_outcome(&self, server: ServerId, committed: &Committed) -> Result<(), Violation> {
+        if let (Outcome::SessionClosed(gone), Some(entry)) = (&committed.outcome, self.history.last()) {
+            let owned = entry.changes.iter().map(|change| &change.path);
+            Oracle::Ephemeral.check(owned.eq(gone.iter().map(|(path, _)| path)), || {
+                format!(
+                    "server {server}: {} ends with {gone:?}, and owned {:?}",
+                    committed.txn.session, entry.changes
+                )
+            })?;
+        }
         let key = (committed.txn.session.0, committed.txn.xid.0);
         let Some((_, answer)) = self.requests.get(&key).and_then(|sent| sent.committed.as_ref()) else {
             return Ok(());
@@ -497,4 +489,8 @@ impl Judge {
             )
         })
     }
+}
+
+const fn closes_session(op: &TxnOp) -> bool {
+    matches!(op, TxnOp::CloseSession | TxnOp::CloseSessionListed(_))
 }

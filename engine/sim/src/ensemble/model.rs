@@ -96,12 +96,12 @@ impl Tree {
         owned.map(|(path, _)| Arc::clone(path)).collect()
     }
 
-    /// A session ends, and its ephemerals with it; `order` is that of the events.
-    pub(crate) fn close(&mut self, stamp: Stamp, order: &[Box<str>]) -> Vec<Change> {
+    /// A session ends, and its ephemerals with it, in the order of their paths.
+    pub(crate) fn close(&mut self, stamp: Stamp) -> Vec<Change> {
         let mut changes = Vec::new();
-        for path in order {
-            if self.delete(stamp, path, -1).is_ok() {
-                changes.push(Change { event: EventType::NodeDeleted, path: (&**path).into() });
+        for path in self.ephemerals(stamp.session) {
+            if self.delete(stamp, &path, -1).is_ok() {
+                changes.push(Change { event: EventType::NodeDeleted, path });
             }
         }
         self.sessions.remove(&stamp.session);

@@ -469,7 +469,7 @@ impl ShardHost {
                 let mut bytes = Vec::new();
                 let after = self.shard.take_output(conn, &mut bytes);
                 if bytes.is_empty() {
-                    break after == AfterWrite::Close;
+                    break after != AfterWrite::Continue;
                 }
                 self.shard.written(now_ms, conn, bytes.len());
                 all.extend(bytes);

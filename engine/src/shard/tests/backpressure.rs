@@ -1,6 +1,7 @@
 //! What holds a client back, and what lets it go on.
 
 use super::*;
+use crate::limits::{Limit, Limits};
 
 /// Sends without taking output, as a client that does not read.
 fn settings() -> Settings {
@@ -156,7 +157,7 @@ fn the_output_of_all_connections_is_bounded() {
 
 #[test]
 fn notifications_for_a_client_that_does_not_read_end_its_connection() {
-    let mut world = world(Settings { unread_notifications_max_bytes: 100, ..Settings::default() });
+    let mut world = world(unread_notifications_limited_to(100));
     let mode = ringkeeper_wire::AddWatchMode::Persistent;
     let request = ringkeeper_wire::AddWatchRequest { path: "/a".into(), mode };
     world.send(1, 1, &Request::AddWatch(request));
@@ -171,7 +172,58 @@ fn notifications_for_a_client_that_does_not_read_end_its_connection() {
     }
     assert_eq!(world.take(1), (Vec::new(), true));
     assert!(matches!(world.close_reasons()[..], [CloseReason::SlowReader(_)]));
+    world.shard.disconnected(world.now_ms, ConnId(1));
     assert_eq!(world.shard.report().watches.watches, 0);
+}
+
+#[test]
+fn the_bytes_of_writes_without_an_answer_are_bounded() {
+    let mut world = world(Settings { outstanding_max_bytes: 1_000, ..Settings::default() });
+    for xid in 1..=4 {
+        world.send(1, xid, &set_data("/a", &[7; 400]));
+    }
+    assert_eq!(world.submissions().len(), 3);
+    assert!(!world.shard.wants_read(ConnId(1)));
+    world.commit_of(1, 1, sets("/a", b"x"));
+    assert_eq!(world.submissions().len(), 1);
+    world.shard.disconnected(0, ConnId(1));
+    assert_eq!((world.shard.outstanding, world.shard.outstanding_bytes), (0, 0));
+}
+
+#[test]
+fn a_connection_that_ends_waits_only_so_long_for_its_last_bytes_to_be_taken() {
+    let mut world = world(Settings::default());
+    world.send(1, 1, &get_data("/a", false));
+    world.send(1, 2, &Request::CloseSession);
+    world.commit_of(1, 2, TxnOp::CloseSession);
+    let mut taken = Vec::new();
+    assert_eq!(world.shard.take_output(ConnId(1), &mut taken), AfterWrite::Close);
+    world.shard.tick(4_999);
+    assert!(!world.shard.is_aborted(ConnId(1)));
+    world.shard.tick(5_000);
+    assert!(world.shard.is_aborted(ConnId(1)));
+    assert_eq!(world.shard.take_output(ConnId(1), &mut taken), AfterWrite::Abort);
+    assert_eq!((taken.len(), world.shard.report().output_bytes), (0, 0));
+}
+
+#[test]
+fn the_watches_of_a_connection_that_is_gone_are_removed_a_part_at_a_time() {
+    let mut world = world(Settings::default());
+    for number in 0..5_000 {
+        let path = format!("/a/{number}");
+        world.send(1, number, &exists(&path, true));
+        world.bytes(1);
+    }
+    let watches = |world: &World| world.shard.report().watches.watches;
+    world.shard.disconnected(0, ConnId(1));
+    assert_eq!((watches(&world), world.shard.has_work()), (3_000, true));
+    // Its place is not given to another while any of them is left.
+    world.client(3);
+    world.send(3, 1, &exists("/a/4999", false));
+    world.commit([creates("/a/4999")]);
+    assert_eq!(world.frames(3).len(), 1);
+    assert!(world.shard.forget_departed() && !world.shard.forget_departed());
+    assert_eq!(watches(&world), 0);
 }
 
 #[test]
@@ -184,4 +236,10 @@ fn a_connection_that_ends_gives_back_its_share_of_the_bounds() {
     world.shard.disconnected(0, ConnId(1));
     let report = world.shard.report();
     assert_eq!((report.outstanding, report.output_bytes, report.watches.watches), (0, 0, 0));
+}
+
+fn unread_notifications_limited_to(bytes: u64) -> Settings {
+    let limits = Limits::default().with(Limit::UnreadNotificationBytes, bytes);
+    let rules = crate::settings::Settings { limits, ..crate::settings::Settings::default() };
+    Settings { rules, ..Settings::default() }
 }

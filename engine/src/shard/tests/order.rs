@@ -213,7 +213,7 @@ fn a_closed_session_is_answered_then_closed_and_not_detached() {
     world.send(1, 1, &Request::CloseSession);
     world.send(1, 2, &get_data("/a", false));
     assert!(matches!(world.submissions()[..], [Submission { what: Submitted::Write { .. }, .. }]));
-    world.commit_of(1, 1, TxnOp::CloseSession(Vec::new()));
+    world.commit_of(1, 1, TxnOp::CloseSession);
     let (bytes, closed) = world.take(1);
     assert_eq!(outline(&frames(&bytes)), ["reply 1 at 2: Ok"]);
     assert!(closed);

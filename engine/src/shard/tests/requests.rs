@@ -1,12 +1,14 @@
 //! What reads and writes are answered with.
 
 use ringkeeper_wire::{
-    AuthRequest, ClientInfo, Create2Response, CreateResponse, GetChildren2Response, GetEphemeralsRequest,
-    GetEphemeralsResponse, MultiReadOp, MultiReadRequest, MultiRequest, MultiResponse, MultiResult,
-    SaslRequest, SetSaslResponse, WhoAmIResponse,
+    AclEntry, AuthRequest, CheckRequest, ClientInfo, Create2Response, CreateRequest, CreateResponse,
+    GetChildren2Response, GetEphemeralsRequest, GetEphemeralsResponse, MultiOp, MultiReadOp,
+    MultiReadRequest, MultiRequest, MultiResponse, MultiResult, PathWatchRequest, Perms, SaslRequest,
+    SetSaslResponse, WhoAmIResponse,
 };
 
 use super::*;
+use crate::limits::{Limit, Limits};
 use crate::txn::FailedMulti;
 
 fn body(frame: &Frame) -> &[u8] {
@@ -122,13 +124,65 @@ fn refused_credentials_are_answered_and_close() {
 #[test]
 fn a_connection_has_only_so_many_identities() {
     let mut world = World::with_znodes(&[]);
-    for number in 0..255 {
+    for number in 1..Limits::default().of(Limit::Identities) {
         world.send(1, -4, &auth("digest", format!("u{number}:p").as_bytes()));
     }
-    world.send(1, -4, &auth("digest", b"u0:p"));
+    world.send(1, -4, &auth("digest", b"u1:p"));
     assert!(!world.is_closed(1));
     world.send(1, -4, &auth("digest", b"another:p"));
     assert!(world.is_closed(1));
+}
+
+#[test]
+fn the_identities_of_a_connection_have_only_so_many_bytes() {
+    let mut world = World::with_znodes(&[]);
+    for number in 0..7 {
+        world.send(1, -4, &auth("digest", format!("{number}{}:p", "u".repeat(10_000)).as_bytes()));
+    }
+    assert!(world.is_closed(1));
+    assert_eq!(world.close_reasons(), [CloseReason::Limit(Limit::IdentityBytes)]);
+}
+
+#[test]
+fn requests_beyond_a_bound_are_refused_here_and_counted_and_named() {
+    let open = [AclEntry { perms: Perms::ALL, scheme: "world".into(), id: "anyone".into() }];
+    let auth_entries: Vec<_> = (0..460)
+        .map(|n| AclEntry { perms: Perms(1 + n % 30), scheme: "auth".into(), id: n.to_string() })
+        .collect();
+    let create = |acl| CreateRequest { path: "/x".into(), data: None, acl: Some(acl), flags: 0 };
+    let ops = vec![MultiOp::Check(CheckRequest { path: "/a".into(), version: -1 }); 10_001];
+    let mut world = World::with_znodes(&["/a"]);
+    for number in 0..40 {
+        world.send(1, -4, &auth("digest", format!("u{number}:p").as_bytes()));
+    }
+    world.bytes(1);
+    for (xid, request, code, limit) in [
+        (1, Request::Multi((&*ops).into()), ErrorCode::BadArguments, Limit::MultiOperations),
+        (2, Request::Create(create((&*auth_entries).into())), ErrorCode::InvalidAcl, Limit::AclEntries),
+    ] {
+        world.send(1, xid, &request);
+        assert_eq!(world.frames(1), [failure(xid, 1, code)]);
+        assert!(world.submissions().is_empty());
+        let conn = ConnId(1);
+        assert_eq!(world.shard.next_effect(), Some(Effect::Limited { conn, limit }));
+        assert_eq!(world.shard.report().counters.limits.of(limit), 1);
+    }
+    world.send(1, 3, &Request::Create(create((&open[..]).into())));
+    assert_eq!(world.submissions().len(), 1);
+}
+
+#[test]
+fn a_multi_read_answers_no_more_bytes_than_the_bound() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.commit([sets("/a", &[1; 500_000])]);
+    let read =
+        |path: &'static str| MultiReadOp::GetData(PathWatchRequest { path: path.into(), watch: false });
+    let (few, many) = (vec![read("/a"); 16], vec![read("/a"); 17]);
+    world.send(1, 1, &Request::MultiRead((&*many).into()));
+    assert_eq!(world.frames(1), [failure(1, 2, ErrorCode::BadArguments)]);
+    world.send(1, 2, &Request::MultiRead((&*few).into()));
+    assert!(world.bytes(1).len() > 8_000_000);
+    assert_eq!(world.shard.report().counters.limits.of(Limit::MultiReadBytes), 1);
 }
 
 #[test]
@@ -197,7 +251,7 @@ fn a_write_is_submitted_with_its_body_and_its_senders_identities() {
     };
     assert_eq!((*xid, *op, *fence), (Xid(7), OpCode::SetData, false));
     assert_eq!(Request::decode(*op, &turn.bytes[body.clone()]), Ok(set_data("/a", b"new")));
-    assert_eq!(identities[0].scheme, "ip");
+    assert_eq!(identities.as_ref().expect("named")[0].scheme, "ip");
 }
 
 #[test]

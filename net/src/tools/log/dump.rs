@@ -112,7 +112,8 @@ fn op_text(op: &TxnOp) -> String {
         }
         TxnOp::Error(code) => format!("failed with {code:?}"),
         TxnOp::CreateSession(session) => format!("createSession timeout {} ms", session.timeout_ms),
-        TxnOp::CloseSession(paths) => {
+        TxnOp::CloseSession => "closeSession deletes the session's ephemerals".to_owned(),
+        TxnOp::CloseSessionListed(paths) => {
             let paths: Vec<_> = paths.iter().map(|path| printable(path)).collect();
             format!("closeSession deletes [{}]", paths.join(" "))
         }
@@ -176,7 +177,10 @@ fn object(txn: &Txn, place: Place<'_>) -> Value {
             object.insert("op".into(), "createSession".into());
             object.insert("timeout_ms".into(), session.timeout_ms.into());
         }
-        TxnOp::CloseSession(paths) => {
+        TxnOp::CloseSession => {
+            object.insert("op".into(), "closeSession".into());
+        }
+        TxnOp::CloseSessionListed(paths) => {
             object.insert("op".into(), "closeSession".into());
             object.insert("deletes".into(), paths.iter().map(|path| Value::from(&**path)).collect());
         }
