@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::time::Instant;
 
 use ringkeeper_engine::prepare::{Context, execute};
@@ -28,6 +29,7 @@ const DATA: [u8; 1024] = [7; 1024];
 struct Leader {
     state: State,
     settings: Settings,
+    countable: Cell<u64>,
     open: [AclEntry; 1],
     random: u64,
 }
@@ -38,7 +40,7 @@ impl Leader {
         let op = TxnOp::CreateSession(Session { timeout_ms: 10_000, password: [0; 16] });
         state.apply(&Txn { zxid: Zxid(1), session: SESSION, xid: Xid(0), time_ms: 1, op });
         let open = [AclEntry { perms: Perms::ALL, scheme: "world".to_owned(), id: "anyone".to_owned() }];
-        Self { state, settings: Settings::default(), open, random: 1 }
+        Self { state, settings: Settings::default(), countable: Cell::new(u64::MAX), open, random: 1 }
     }
 
     fn filled() -> Self {
@@ -53,7 +55,14 @@ impl Leader {
     }
 
     fn ask(&mut self, request: &Request<'_>) {
-        let context = Context { session: SESSION, identities: &[], time_ms: 2, settings: &self.settings };
+        let context = Context {
+            session: SESSION,
+            identities: &[],
+            time_ms: 2,
+            settings: &self.settings,
+            short_of_memory: false,
+            countable: &self.countable,
+        };
         let zxid = Zxid(self.state.last_zxid().0 + 1);
         let (_, outcome) = execute(&mut self.state, &context, zxid, Xid(1), request);
         assert!(matches!(outcome, Outcome::Done(_) | Outcome::Multi(_)), "{outcome:?}");

@@ -71,6 +71,8 @@ limits! {
     /// Notifications that wait for a client which does not read.
     UnreadNotificationBytes: "ringkeeper.unreadNotificationBytesMax",
         "unread_notification_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
+    /// Znodes under a path whose use is counted, when the znode that shows it is created.
+    QuotaZnodes: "ringkeeper.quotaZnodesMax", "quota_znodes_limit_exceeded", 500_000, QuotaExceeded;
     /// Sessions of the ensemble.
     Sessions: "ringkeeper.sessionsMax", "sessions_limit_exceeded", 1_000_000, QuotaExceeded;
 }

@@ -39,13 +39,15 @@ pub struct Turn {
     pub submissions: Vec<Submission>,
     /// Sessions heard from since the last turn that carried touches.
     pub touched: Vec<SessionId>,
+    /// Whether this server is short of memory from now on, if that has changed. Of no meaning for another server.
+    pub short_of_memory: Option<bool>,
 }
 
 impl Turn {
     /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.submissions.is_empty() && self.touched.is_empty()
+        self.submissions.is_empty() && self.touched.is_empty() && self.short_of_memory.is_none()
     }
 }
 

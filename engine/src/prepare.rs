@@ -10,6 +10,7 @@ use ringkeeper_wire::{
     CheckRequest, DeleteRequest, ErrorCode, Identity, MultiOp, MultiRequest, Perms, Request, SessionId,
     SetAclRequest, SetDataRequest, Xid, Zxid,
 };
+use std::cell::Cell;
 
 use crate::acl::{self, Acl, Caller};
 use crate::apply::Stamp;
@@ -32,6 +33,10 @@ pub struct Context<'a> {
     pub time_ms: i64,
     /// What the operator chose.
     pub settings: &'a Settings,
+    /// Whether what makes the tree larger is refused.
+    pub short_of_memory: bool,
+    /// How many znodes may still be visited to count the use of a quota; lessened by what was.
+    pub countable: &'a Cell<u64>,
 }
 
 impl<'a> Context<'a> {
@@ -208,6 +213,9 @@ fn prepare_set_data(
     let znode = valid_znode(head, path)?;
     check_acl(head, context, Perms::WRITE, znode)?;
     let len = |data: Option<&[u8]>| i64::try_from(data.map_or(0, <[u8]>::len)).unwrap_or(i64::MAX);
+    if context.short_of_memory && len(request.data) > len(znode.data()) {
+        return Err(ErrorCode::QuotaExceeded);
+    }
     check_quota(head, context, path, 0, || len(request.data) - len(znode.data()))?;
     let version = check_version(znode.stat().version, request.version)?;
     Ok(Update::SetData(SetData { path: path.into(), data: request.data.map(Into::into), version }))

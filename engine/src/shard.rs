@@ -66,11 +66,25 @@ pub enum AfterWrite {
     Abort,
 }
 
+/// How a handshake of TLS begins: its content type, and the major version of the record.
+const TLS_HANDSHAKE: [u8; 2] = [22, 3];
+
 /// How long a connection that ends may take to take its last bytes, milliseconds.
 const LAST_BYTES_TIMEOUT_MS: u64 = 5_000;
 
 /// Watches of ended connections that are removed at once; the next ones after everybody else had their turn.
 const REMOVED_WATCHES_MAX: usize = 2_000;
+
+/// How a server stands with its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// There is enough.
+    Ample,
+    /// The tree is not to grow.
+    Short,
+    /// Nor are there to be more sessions.
+    Scarce,
+}
 
 /// One shard of a server.
 #[derive(Debug)]
@@ -80,6 +94,7 @@ pub struct Shard {
     serving: Serving,
     /// The log has room for writes.
     room: bool,
+    memory: Memory,
     /// The state after the last step delivered.
     view: Arc<State>,
     /// The last transaction processed; inside a step it runs ahead of `view`.
@@ -131,6 +146,7 @@ impl Shard {
             id,
             serving: Serving::No,
             room: true,
+            memory: Memory::Ample,
             zxid: view.last_zxid(),
             view,
             connections: Connections::new(),
@@ -254,6 +270,14 @@ impl Shard {
             ToShard::Room(room) => self.room = room,
         }
         self.resume_stalled(now_ms);
+    }
+
+    /// Whether this server is short of memory: then it creates no sessions, and the leader does not let the tree grow.
+    pub fn set_memory(&mut self, memory: Memory) {
+        let before = std::mem::replace(&mut self.memory, memory);
+        if (before == Memory::Ample) != (memory == Memory::Ample) {
+            self.turn.short_of_memory = Some(memory != Memory::Ample);
+        }
     }
 
     /// Time passed; to be called a few times a second.
@@ -458,14 +482,20 @@ impl Shard {
 
     fn note_close(&mut self, conn: ConnId, reason: CloseReason) {
         match reason {
-            CloseReason::Frame(_) | CloseReason::MalformedConnect | CloseReason::MalformedHeader => {
+            CloseReason::Frame(_)
+            | CloseReason::Tls
+            | CloseReason::MalformedConnect
+            | CloseReason::MalformedHeader => {
                 self.counters.malformed += 1;
             }
             CloseReason::SlowReader(_) | CloseReason::Lingering => self.counters.slow_readers += 1,
             CloseReason::Sessionless => self.counters.sessionless_expired += 1,
             CloseReason::AuthFailed => self.counters.auth_failed += 1,
             CloseReason::Limit(limit) => self.counters.limits.count(limit),
-            CloseReason::ClientAhead { .. } | CloseReason::NotServing | CloseReason::ReadOnlyRefused => {
+            CloseReason::ClientAhead { .. }
+            | CloseReason::NoMemory
+            | CloseReason::NotServing
+            | CloseReason::ReadOnlyRefused => {
                 self.counters.connections_rejected += 1;
             }
             CloseReason::Evicted
@@ -516,6 +546,10 @@ impl Shard {
                     break;
                 }
                 Ok(None) => break,
+                Err(_) if fresh && rest.starts_with(&TLS_HANDSHAKE) => {
+                    self.abort(slot, Some(CloseReason::Tls));
+                    break;
+                }
                 Err(error) => {
                     self.abort(slot, Some(CloseReason::Frame(error)));
                     break;

@@ -134,10 +134,13 @@ impl ServerArgs {
         }
         config.data_log_dir = self.data_log_dir.or(config.data_log_dir);
         config.client_port = self.client_port.unwrap_or(config.client_port);
-        config.client_address = self.client_address.unwrap_or(config.client_address);
+        if let Some(address) = self.client_address {
+            (config.client_address, config.client_scope_id) = (address, 0);
+        }
         config.tick_time_ms = self.tick_time.unwrap_or(config.tick_time_ms);
         config.shards = self.shards.or(config.shards);
         config.check_limits()?;
+        notices.extend(config.check_protection()?);
         Ok((config, notices))
     }
 }

@@ -112,6 +112,12 @@ impl PartialOrd for Acl {
     }
 }
 
+/// Whether a client can prove to be who an entry of this scheme names.
+#[must_use]
+pub fn can_be_satisfied(scheme: &str) -> bool {
+    matches!(scheme, scheme::WORLD | scheme::IP) || scheme::is_authenticated(scheme)
+}
+
 /// Whether an entry of this scheme stands for all proved identities of whoever sets the list.
 pub(crate) fn stands_for_identities(scheme: &str) -> bool {
     scheme == scheme::AUTH

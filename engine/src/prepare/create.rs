@@ -6,6 +6,7 @@ use super::{Context, check_acl, check_quota, check_session, fixup};
 use crate::limits::Limit;
 use crate::mutation::planted;
 use crate::path;
+use crate::quota;
 use crate::state::State;
 use crate::tree::Owner;
 use crate::txn::{Create, Update};
@@ -92,7 +93,11 @@ pub(super) fn prepare(
     if matches!(parent.owner(), Owner::Session(_)) {
         return Err(ErrorCode::NoChildrenForEphemerals);
     }
+    if context.short_of_memory {
+        return Err(ErrorCode::QuotaExceeded);
+    }
     check_owned(head, context, owner, &path)?;
+    check_countable(head, context, &path)?;
     let bytes = creation.data.map_or(0, <[u8]>::len);
     check_quota(head, context, &path, 1, || i64::try_from(bytes).unwrap_or(i64::MAX))?;
     Ok(Update::Create(Create {
@@ -132,6 +137,21 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
         }
     }
     Ok(())
+}
+
+/// Whether the use that the znode `path` is to show may be counted, which visits every znode below its subject.
+fn check_countable(head: &State, context: &Context<'_>, path: &str) -> Result<(), ErrorCode> {
+    let Some(subject) = quota::counted_by(path) else { return Ok(()) };
+    let left = context.countable.get();
+    let visited_max = usize::try_from(left).unwrap_or(usize::MAX);
+    let visited = head.tree().descendants(subject).take(visited_max).count();
+    context.countable.set(left - u64::try_from(visited).unwrap_or(left));
+    // A subject with nothing below it costs nothing.
+    if visited < visited_max || head.znode(subject).is_none() {
+        Ok(())
+    } else {
+        Err(Limit::QuotaZnodes.code())
+    }
 }
 
 fn ttl(ttl_ms: i64) -> Option<Owner> {

@@ -28,31 +28,39 @@ impl Default for CleanerSettings {
 pub(super) struct Cleaner {
     settings: CleanerSettings,
     next_check_ms: u64,
+    /// How far the look under way has come: at the beginning, or after this path. `None` between two looks.
+    look: Option<Option<String>>,
     /// Found by the last look, not yet deleted.
     found: VecDeque<String>,
-    next_deletion_ms: u64,
+    next_deletion_us: u64,
 }
+
+/// Znodes looked at in one tick, and deleted: everybody else has their turn in between.
+const LOOKED_AT_MAX: usize = 2_000;
+const DELETED_MAX: usize = 500;
 
 impl Cleaner {
     pub(super) fn new(settings: CleanerSettings, now_ms: u64) -> Self {
         let next_check_ms = now_ms + settings.check_interval_ms;
-        Self { settings, next_check_ms, found: VecDeque::new(), next_deletion_ms: now_ms }
+        Self { settings, next_check_ms, look: None, found: VecDeque::new(), next_deletion_us: 0 }
     }
 
     /// The znodes to delete now.
     pub(super) fn removable(&mut self, now: Now, state: &State) -> Vec<String> {
-        if now.monotonic_ms >= self.next_check_ms && self.found.is_empty() {
+        let now_us = now.monotonic_ms * 1000;
+        if now.monotonic_ms >= self.next_check_ms && self.found.is_empty() && self.look.is_none() {
             self.next_check_ms = now.monotonic_ms + self.settings.check_interval_ms;
-            self.next_deletion_ms = now.monotonic_ms;
-            let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
-            let found = state.reapable(None).filter(|(_, znode)| over(znode));
-            self.found = found.map(|(path, _)| path.to_owned()).collect();
+            self.next_deletion_us = now_us;
+            self.look = Some(None);
         }
-        let spacing_ms = 60_000 / u64::from(self.settings.max_per_minute.max(1));
+        if let Some(after) = self.look.take() {
+            self.look = self.look_on(now, state, after.as_deref());
+        }
+        let spacing_us = 60_000_000 / u64::from(self.settings.max_per_minute.max(1));
         let mut due = Vec::new();
-        while now.monotonic_ms >= self.next_deletion_ms {
+        while now_us >= self.next_deletion_us && due.len() < DELETED_MAX {
             let Some(path) = self.found.pop_front() else { break };
-            self.next_deletion_ms += spacing_ms;
+            self.next_deletion_us += spacing_us;
             // It may have been used again since it was found.
             let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
             if state.znode(&path).is_some_and(over) {
@@ -60,6 +68,18 @@ impl Cleaner {
             }
         }
         due
+    }
+
+    /// Looks at the next znodes after `after`; where to go on, if there are more.
+    fn look_on(&mut self, now: Now, state: &State, after: Option<&str>) -> Option<Option<String>> {
+        let mut last = None;
+        for (number, (path, znode)) in (1..).zip(state.reapable(after).take(LOOKED_AT_MAX)) {
+            if is_over(znode, now.wall_ms, self.settings.max_never_used_ms) {
+                self.found.push_back(path.to_owned());
+            }
+            last = (number == LOOKED_AT_MAX).then(|| path.to_owned());
+        }
+        last.map(Some)
     }
 }
 

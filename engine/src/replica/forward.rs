@@ -111,7 +111,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
     let submissions =
         forwarded.submissions.into_iter().map(Submission::try_from).collect::<Result<_, _>>()?;
     let touched = forwarded.touched.into_iter().map(SessionId).collect();
-    let turn = Turn { bytes: forwarded.bytes, submissions, touched };
+    let turn = Turn { bytes: forwarded.bytes, submissions, touched, short_of_memory: None };
     Ok(Heard::Turn(ShardId(forwarded.shard), turn))
 }
 
@@ -242,7 +242,8 @@ mod tests {
             Submission { conn: ConnId(1), session: SessionId(2), what },
             Submission { conn: ConnId(3), session: SessionId(0), what: Submitted::Open { timeout_ms: 4000 } },
         ];
-        let turn = Turn { bytes: b"abc".to_vec(), submissions, touched: vec![SessionId(2)] };
+        let turn =
+            Turn { bytes: b"abc".to_vec(), submissions, touched: vec![SessionId(2)], short_of_memory: None };
         let expected = format!("{turn:?}");
         let Ok(Heard::Turn(shard, decoded)) = decode(&encode_turn(ShardId(5), turn, &mut AlignedVec::new()))
         else {

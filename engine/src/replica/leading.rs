@@ -1,5 +1,6 @@
 //! What only the leader does: order requests, own sessions, answer what needs no transaction, decide expiry.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -23,6 +24,10 @@ use crate::txn::{Session, SetData, Txn, TxnOp, Update};
 
 /// A gap between two ticks from which on the process counts as having stood still.
 const STALL_MS: u64 = 500;
+
+/// How many znodes a second clients may have counted by creating the znodes that show the use of quotas, once what they
+/// may at a time is used up. Nothing else that a client asks for visits a whole subtree at the leader.
+const COUNTED_PER_SECOND: u64 = 100_000;
 
 /// A connection of some server of the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +98,8 @@ pub(super) struct Leadership {
     /// answer late what the leadership of an earlier epoch has asked, and that says nothing about this one's rounds.
     round_asked: u64,
     round_confirmed: u64,
+    /// Znodes that may still be counted for quotas, see [`COUNTED_PER_SECOND`].
+    countable: Cell<u64>,
     /// Low 56 bits of the last session id given out.
     last_session: i64,
     random: ChaCha12Rng,
@@ -133,6 +140,7 @@ impl Leadership {
             unconfirmed: VecDeque::new(),
             round_asked: first_round(epoch),
             round_confirmed: first_round(epoch),
+            countable: Cell::new(settings.requests.limits.of(Limit::QuotaZnodes)),
             // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
             last_session: (now.wall_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
             random,
@@ -183,6 +191,8 @@ impl Replica {
     pub fn tick(&mut self, now: Now) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let gap = now.monotonic_ms.saturating_sub(leadership.last_tick_ms);
+        let countable = leadership.countable.get().saturating_add(gap * COUNTED_PER_SECOND / 1000);
+        leadership.countable.set(countable.min(self.settings.requests.limits.of(Limit::QuotaZnodes)));
         leadership.last_tick_ms = now.monotonic_ms;
         if gap > STALL_MS {
             leadership.expiry.postpone(gap);
@@ -279,7 +289,14 @@ impl Replica {
                     named => leadership.identities(session, named),
                 };
                 let settings = &self.settings.requests;
-                let context = Context { session, identities: &identities, time_ms, settings };
+                let context = Context {
+                    session,
+                    identities: &identities,
+                    time_ms,
+                    settings,
+                    short_of_memory: self.short_of_memory,
+                    countable: &leadership.countable,
+                };
                 let (txn, outcome) =
                     prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
                 let size = txn.op.len_bytes().max(body.len());

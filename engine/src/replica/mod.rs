@@ -149,6 +149,8 @@ pub struct Replica {
     /// Answers of the leader that rest on transactions which are not published here yet. The leader's commits come
     /// before its answers, but on a learner that lags they may still wait for their proposals.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
+    /// The tree is not to grow.
+    short_of_memory: bool,
     /// The newest digest that the leader was told.
     digest_told: Zxid,
     /// What archives are made in. Each in fresh memory, and a large one spends more on the memory than on the archive.
@@ -166,6 +168,7 @@ impl Replica {
             role: Role::Looking,
             attached: BTreeMap::new(),
             held: VecDeque::new(),
+            short_of_memory: false,
             digest_told: Zxid::ZERO,
             archive: AlignedVec::new(),
             effects: Vec::new(),
@@ -233,6 +236,7 @@ impl Replica {
 
     /// A shard's requests.
     pub fn turn(&mut self, now: Now, shard: ShardId, mut turn: Turn) {
+        self.short_of_memory = turn.short_of_memory.unwrap_or(self.short_of_memory);
         for submission in &mut turn.submissions {
             self.note_local(shard, submission);
         }
@@ -297,13 +301,13 @@ impl Replica {
     /// # Errors
     /// The payload is no batch, which its checksum should have shown.
     pub fn append(&mut self, payload: &[u8]) -> Result<(), BatchError> {
-        let size = payload.len();
         let mut txns = txn::decode_batch(payload)?.into_iter();
         while let Some(next) = txns.as_slice().chunks(ANTICIPATED).next() {
             self.pipeline.head().anticipate_txns(next, true);
             for txn in txns.by_ref().take(ANTICIPATED) {
                 let origin = self.origin_of(txn.session, txn.xid);
-                self.pipeline.execute(txn, origin, size);
+                // It is a batch already: no size ends it.
+                self.pipeline.execute(txn, origin, 0);
             }
         }
         self.pipeline.seal(usize::MAX);

@@ -59,7 +59,7 @@ fn set(path: &str, data: &[u8]) -> (OpCode, Vec<u8>) {
 fn write(conn: u64, session: SessionId, xid: i32, (op, bytes): (OpCode, Vec<u8>), fence: bool) -> Turn {
     let identities: Option<Arc<[Identity]>> = Some(Arc::from([]));
     let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence };
-    Turn { bytes, submissions: vec![Submission { conn: ConnId(conn), session, what }], touched: Vec::new() }
+    Turn { bytes, ..ask(conn, session, what) }
 }
 
 fn ask(conn: u64, session: SessionId, what: Submitted) -> Turn {

@@ -43,6 +43,12 @@ pub enum CloseReason {
     /// The byte stream is not made of frames.
     #[error("{0}")]
     Frame(#[from] FrameError),
+    /// The first bytes begin a TLS handshake.
+    #[error(
+        "client speaks TLS, and clientPort is served in the clear: have it connect without TLS \
+         (zookeeper.client.secure=false)"
+    )]
+    Tls,
     /// The first record is not a ConnectRequest.
     #[error("malformed ConnectRequest")]
     MalformedConnect,
@@ -57,6 +63,9 @@ pub enum CloseReason {
         /// The server's.
         ours: i64,
     },
+    /// There is no memory for another session.
+    #[error("no memory for another session, see ringkeeper.memoryLimit")]
+    NoMemory,
     /// This server does not serve clients now.
     #[error("not serving")]
     NotServing,

@@ -6,7 +6,7 @@ use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{ConnectRequest, ConnectResponse, PASSWORD_LEN, Record, SessionId};
 
 use super::connection::Phase;
-use super::{CloseReason, Shard, Slot};
+use super::{CloseReason, Memory, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
 use crate::state::State;
 
@@ -28,6 +28,9 @@ impl Shard {
         connection.phase = Phase::Establishing;
         connection.read_only = request.read_only;
         if request.session_id == SessionId(0) {
+            if self.memory == Memory::Scarce {
+                return self.refuse_session(slot);
+            }
             self.submit(conn, SessionId(0), Submitted::Open { timeout_ms });
             return true;
         }
@@ -38,6 +41,12 @@ impl Shard {
             // No session has a password of another length.
             None => self.reject(conn),
         }
+        true
+    }
+
+    /// Without a word, so that the client tries another server.
+    fn refuse_session(&mut self, slot: Slot) -> bool {
+        self.abort(slot, Some(CloseReason::NoMemory));
         true
     }
 

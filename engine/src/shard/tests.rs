@@ -15,7 +15,7 @@ use ringkeeper_wire::{
     Request, RequestHeader, Response, SessionId, SetDataRequest, SyncRequest, WatcherEvent, Xid, Zxid, xid,
 };
 
-use super::{AfterWrite, CloseReason, Effect, Settings, Shard};
+use super::{AfterWrite, CloseReason, Effect, Memory, Settings, Shard};
 use crate::acl::Acl;
 use crate::message::{
     Committed, ConnId, Origin, Published, Serving, ShardId, Step, Submission, Submitted, ToShard,

@@ -1,6 +1,7 @@
 //! A state with a session, and short words for requests.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use ringkeeper_engine::acl::Caller;
 use ringkeeper_engine::prepare::{Context, execute, prepare, prepare_close_session, prepare_reap};
@@ -23,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) settings: Settings,
     pub(crate) session: SessionId,
     pub(crate) identities: Vec<Identity>,
+    pub(crate) short_of_memory: bool,
+    pub(crate) countable: Cell<u64>,
     /// Everything that was applied.
     pub(crate) log: Vec<Txn>,
 }
@@ -35,6 +38,8 @@ impl Server {
             settings: Settings::default(),
             session: ALICE,
             identities: Vec::new(),
+            short_of_memory: false,
+            countable: Cell::new(u64::MAX),
             log: Vec::new(),
         };
         for session in [ALICE, BOB] {
@@ -69,6 +74,8 @@ impl Server {
             identities: &self.identities,
             time_ms: self.time_ms(),
             settings: &self.settings,
+            short_of_memory: self.short_of_memory,
+            countable: &self.countable,
         };
         let prepared = prepare(&self.state, &context, request);
         let zxid = self.next_zxid();

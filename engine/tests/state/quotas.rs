@@ -1,6 +1,6 @@
 //! Quotas (docs/protocol.md, 9): counted always, enforced on demand.
 
-use ringkeeper_wire::{ErrorCode, Stat};
+use ringkeeper_wire::{ErrorCode, Request, Stat};
 
 use crate::fixture::*;
 
@@ -69,4 +69,34 @@ fn hard_limits_are_enforced_on_demand() {
     assert_eq!(code(&enforced.ask(&set_data("/a/c", b"sixsix", -1))), ErrorCode::QuotaExceeded);
     assert_eq!(code(&enforced.ask(&set_data("/a/c", b"five5", -1))), ErrorCode::Ok);
     assert_eq!(code(&enforced.ask(&create("/other", 0))), ErrorCode::Ok);
+}
+
+#[test]
+fn only_so_many_znodes_are_visited_to_count_the_use_of_quotas() {
+    let mut server = Server::new();
+    for path in ["/zookeeper/quota/a", "/a", "/a/b", "/a/c", "/a/d"] {
+        server.create(path, 0);
+    }
+    let stats = "/zookeeper/quota/a/zookeeper_stats";
+    server.countable.set(3);
+    assert_eq!(code(&server.ask(&create(stats, 0))), ErrorCode::QuotaExceeded);
+    // Twice as many as are below, since the fixture prepares each request twice.
+    server.countable.set(7);
+    server.create(stats, 0);
+    assert_eq!(server.countable.get(), 1);
+    assert_eq!(server.data(stats), Some(&b"count=4,bytes=16"[..]));
+}
+
+#[test]
+fn a_server_short_of_memory_refuses_what_makes_the_tree_larger_and_nothing_else() {
+    let mut server = Server::new();
+    server.create("/a", 0);
+    server.create("/b", 0);
+    server.ask(&set_data("/a", b"four", -1));
+    server.short_of_memory = true;
+    assert_eq!(code(&server.ask(&create("/c", 0))), ErrorCode::QuotaExceeded);
+    assert_eq!(code(&server.ask(&set_data("/a", b"fiver", -1))), ErrorCode::QuotaExceeded);
+    assert_eq!(code(&server.ask(&set_data("/a", b"less", -1))), ErrorCode::Ok);
+    assert_eq!(code(&server.ask(&delete("/b", -1))), ErrorCode::Ok);
+    assert_eq!(code(&server.ask(&Request::CloseSession)), ErrorCode::Ok);
 }

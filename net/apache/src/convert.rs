@@ -1,8 +1,8 @@
 //! From Apache's tree to a state of ours.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ringkeeper_engine::acl::Acl;
+use ringkeeper_engine::acl::{self, Acl};
 use ringkeeper_engine::path;
 use ringkeeper_engine::state::{RestoreError, State, StateBuilder};
 use ringkeeper_engine::tree::{AclId, ZnodeMeta};
@@ -42,6 +42,7 @@ impl Loaded {
         leave_out_orphans(&mut self.tree, &mut notes);
         self.tree.add_built_in();
         quota::count_anew(&mut self.tree);
+        note_unsatisfiable(&self.tree, &mut notes);
         let mut builder = StateBuilder::new(seed);
         for (&id, &timeout_ms) in &self.sessions {
             let id = SessionId(id);
@@ -101,6 +102,32 @@ fn leave_out_orphans(tree: &mut Tree, notes: &mut Vec<Note>) {
     }
 }
 
+/// Entries of schemes that no client can authenticate with here: whoever relies on them is locked out.
+fn note_unsatisfiable(tree: &Tree, notes: &mut Vec<Note>) {
+    let mut schemes = BTreeMap::<&str, (usize, usize, &str)>::new();
+    for (path, znode) in tree.iter() {
+        let Some(acl) = znode.acl.as_ref().filter(|acl| !acl.is_open()) else { continue };
+        let entries = acl.entries();
+        let locked = entries.iter().all(|entry| !acl::can_be_satisfied(&entry.scheme));
+        let foreign: BTreeSet<_> = entries
+            .iter()
+            .map(|entry| &*entry.scheme)
+            .filter(|scheme| !acl::can_be_satisfied(scheme))
+            .collect();
+        for scheme in foreign {
+            let (znodes, all_locked, _) = schemes.entry(scheme).or_insert((0, 0, path));
+            *znodes += 1;
+            *all_locked += usize::from(locked);
+        }
+    }
+    notes.extend(schemes.into_iter().map(|(scheme, (znodes, locked, example))| Note::Unsatisfiable {
+        scheme: scheme.to_owned(),
+        znodes,
+        locked,
+        example: example.to_owned(),
+    }));
+}
+
 fn count_children(tree: &Tree) -> HashMap<Box<str>, u32> {
     let mut counts = HashMap::<Box<str>, u32>::new();
     for (path, _) in tree.iter() {
@@ -134,4 +161,32 @@ fn meta(stat: &Stat, num_children: u32) -> ZnodeMeta {
 /// A list that grants nothing: an unknown one may have kept secrets.
 fn nobody() -> Acl {
     Acl::new(vec![AclEntry { perms: Perms(0), scheme: "world".to_owned(), id: "anyone".to_owned() }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_nobody_can_satisfy_are_noted_by_scheme() {
+        let entry =
+            |scheme: &str| AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: "a:b".to_owned() };
+        let mut tree = Tree::default();
+        for (path, schemes) in
+            [("/", &[][..]), ("/a", &["sasl", "digest"]), ("/b", &["sasl", "x509"]), ("/c", &["digest"])]
+        {
+            let acl = Some(Acl::new(schemes.iter().map(|scheme| entry(scheme)).collect()));
+            tree.add(path, Znode { data: None, acl, stat: Stat::default() }).expect("all differ");
+        }
+        let mut notes = Vec::new();
+        note_unsatisfiable(&tree, &mut notes);
+        let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(
+            notes[0].starts_with("2 znodes (one is /a) have ACL entries of the scheme sasl"),
+            "{}",
+            notes[0]
+        );
+        assert!(notes[0].contains("1 of them") && notes[1].contains("x509"), "{notes:?}");
+    }
 }

@@ -79,6 +79,17 @@ pub enum Note {
     AclUnknown(String),
     /// A znode without a parent was left out.
     OrphanLeftOut(String),
+    /// Nobody can prove to be who an ACL names.
+    Unsatisfiable {
+        /// The scheme that there is no way to authenticate with.
+        scheme: String,
+        /// How many znodes have an entry of it.
+        znodes: usize,
+        /// How many of them nobody but the superuser can do anything with.
+        locked: usize,
+        /// One of the znodes.
+        example: String,
+    },
 }
 
 impl std::fmt::Display for Note {
@@ -102,6 +113,11 @@ impl std::fmt::Display for Note {
             Self::AclUnknown(path) => {
                 write!(f, "{path}: its ACL is not in the snapshot; nobody but the superuser may use it now")
             }
+            Self::Unsatisfiable { scheme, znodes, locked, example } => write!(
+                f,
+                "{znodes} znodes (one is {example}) have ACL entries of the scheme {scheme}, which nobody can satisfy here; \
+                 {locked} of them have no other entry, and nobody but the superuser may use them"
+            ),
             Self::OrphanLeftOut(path) => write!(f, "{path}: it has no parent, and was left out"),
         }
     }

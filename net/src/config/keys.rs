@@ -1,7 +1,8 @@
 //! What each key of `zoo.cfg` means here (Apache ZooKeeper 3.9's administrator guide).
 
+use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, ServerSpec};
+use super::{Config, ServerSpec, Unmet};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
@@ -13,9 +14,11 @@ enum Treatment {
     Honoured(Apply),
     /// It is accepted and changes nothing, for this reason.
     NoEffect(&'static str),
+    /// It asks for protection that there is none of, for this reason, where its value is one of those that do.
+    Unprotected(fn(&str) -> bool, &'static str),
 }
 
-use Treatment::{Honoured, NoEffect};
+use Treatment::{Honoured, NoEffect, Unprotected};
 
 /// The largest number of Java's `int`.
 const I32_MAX: u64 = 0x7fff_ffff;
@@ -24,8 +27,9 @@ const THREADS: &str = "the Java server's threads; cores are shared out by ringke
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
 const ADMIN: &str = "there is no admin server; four-letter words answer on the client port";
 const METRICS: &str = "metrics are served by the word mntr";
-const TLS: &str = "TLS is not supported yet: clients are served in the clear on clientPort only";
-const SASL: &str = "SASL is not supported; use digest authentication";
+const TLS: &str = "TLS is not supported yet, clients and peers would be served in the clear";
+const SASL: &str = "SASL is not supported, anybody would be let in without it; use digest authentication";
+const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
 const LOCAL_SESSIONS: &str = "every session is known to every server";
@@ -40,7 +44,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("dataDir", Honoured(|c, v| folder(v).map(|d| c.data_dir = d))),
     ("dataLogDir", Honoured(|c, v| folder(v).map(|d| c.data_log_dir = Some(d)))),
     ("clientPort", Honoured(|c, v| number(v, 1, 65535).map(|n| c.client_port = n))),
-    ("clientPortAddress", Honoured(|c, v| address(v).map(|a| c.client_address = a))),
+    ("clientPortAddress", Honoured(|c, v| address(v).map(|a| (c.client_address, c.client_scope_id) = a))),
     (
         "clientPortListenBacklog",
         Honoured(|c, v| {
@@ -54,7 +58,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("maxCnxns", Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.max_connections = n))),
     ("minSessionTimeout", Honoured(|c, v| timeout(v).map(|n| c.min_session_timeout_ms = n))),
     ("maxSessionTimeout", Honoured(|c, v| timeout(v).map(|n| c.max_session_timeout_ms = n))),
-    ("jute.maxbuffer", Honoured(|c, v| number(v, 1024, 1 << 30).map(|n| c.jute_max_buffer = n))),
+    ("jute.maxbuffer", Honoured(|c, v| buffer_len(v).map(|n| c.jute_max_buffer = n))),
     (
         "globalOutstandingLimit",
         Honoured(|c, v| number(v, 1, 1 << 24).map(|n| c.outstanding_requests_max = n)),
@@ -87,7 +91,27 @@ const KEYS: &[(&str, Treatment)] = &[
         "DigestAuthenticationProvider.superDigest",
         Honoured(|c, v| digest(v).map(|d| c.super_digest = Some(d))),
     ),
-    ("DigestAuthenticationProvider.enabled", Honoured(|c, v| flag(v).map(|on| c.digest_enabled = on))),
+    (
+        "DigestAuthenticationProvider.enabled",
+        Unprotected(|v| !asks(v), "the scheme digest cannot be switched off, passwords would still be taken"),
+    ),
+    (
+        "DigestAuthenticationProvider.digestAlg",
+        Unprotected(
+            |v| !v.eq_ignore_ascii_case("SHA1") && !v.eq_ignore_ascii_case("SHA-1"),
+            "digests are made with SHA1, passwords would not match lists made with another algorithm",
+        ),
+    ),
+    ("enforce.auth.enabled", Honoured(|c, v| flag(v).map(|on| c.enforce_auth = on))),
+    ("enforce.auth.schemes", Honoured(|c, v| schemes(v).map(|schemes| c.enforced_auth_schemes = schemes))),
+    (
+        "ringkeeper.ignoreUnsupported",
+        Honoured(|c, v| {
+            c.ignored = v.split(',').map(|key| canonical(key.trim()).to_owned()).collect();
+            Ok(())
+        }),
+    ),
+    ("ringkeeper.memoryLimit", Honoured(|c, v| MemoryLimit::parse(v).map(|limit| c.memory_limit = limit))),
     ("skipACL", Honoured(|c, v| flag(v).map(|on| c.skip_acl = on))),
     ("enforceQuota", Honoured(|c, v| flag(v).map(|on| c.enforce_quota = on))),
     ("reconfigEnabled", Honoured(|c, v| flag(v).map(|on| c.reconfig_enabled = on))),
@@ -98,7 +122,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     (
         "znode.container.maxPerMinute",
-        Honoured(|c, v| number(v, 1, 60_000).map(|n| c.container_max_per_minute = n)),
+        Honoured(|c, v| number(v, 1, I32_MAX).map(|n| c.container_max_per_minute = n)),
     ),
     (
         "znode.container.maxNeverUsedIntervalMs",
@@ -137,24 +161,26 @@ const KEYS: &[(&str, Treatment)] = &[
         }),
     ),
     ("electionAlg", Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) })),
-    ("secureClientPort", NoEffect(TLS)),
-    ("secureClientPortAddress", NoEffect(TLS)),
-    ("client.portUnification", NoEffect(TLS)),
-    ("sslQuorum", NoEffect(TLS)),
-    ("sslQuorumReloadCertFiles", NoEffect(TLS)),
-    ("portUnification", NoEffect(TLS)),
-    ("fips-mode", NoEffect(TLS)),
-    ("quorum.auth.enableSasl", NoEffect(SASL)),
-    ("quorum.auth.learnerRequireSasl", NoEffect(SASL)),
-    ("quorum.auth.serverRequireSasl", NoEffect(SASL)),
-    ("sessionRequireClientSASLAuth", NoEffect(SASL)),
-    ("allowSaslFailedClients", NoEffect(SASL)),
+    ("secureClientPort", Unprotected(always, TLS)),
+    ("secureClientPortAddress", Unprotected(always, TLS)),
+    ("client.portUnification", Unprotected(asks, TLS)),
+    ("sslQuorum", Unprotected(asks, TLS)),
+    ("sslQuorumReloadCertFiles", Unprotected(asks, TLS)),
+    ("portUnification", Unprotected(asks, TLS)),
+    ("fips-mode", NoEffect("there is no TLS, and no DIGEST-MD5")),
+    ("quorum.auth.enableSasl", Unprotected(asks, SASL)),
+    ("quorum.auth.learnerRequireSasl", Unprotected(asks, SASL)),
+    ("quorum.auth.serverRequireSasl", Unprotected(asks, SASL)),
+    ("sessionRequireClientSASLAuth", Unprotected(asks, SASL)),
+    ("allowSaslFailedClients", NoEffect("no client can fail at SASL")),
+    ("sasl.serverconfig", Unprotected(always, SASL)),
+    ("ensembleAuthName", Unprotected(always, "clients of other ensembles would be let in")),
     ("connectToLearnerMasterLimit", NoEffect("initLimit covers connecting too")),
     ("cnxTimeout", NoEffect("dials of peers end after ringkeeper.peerTimeoutMs")),
     ("quorumCnxnTimeoutMs", NoEffect("silence of peers is judged by ringkeeper.peerTimeoutMs")),
     ("electionPortBindRetry", NoEffect("a port in use stops the start at once")),
     ("tcpKeepAlive", NoEffect("peers exchange heartbeats")),
-    ("clientTcpKeepAlive", NoEffect("sessions expire when a client falls silent")),
+    ("clientTcpKeepAlive", NoEffect("the system always watches over clients' connections")),
     ("multiAddress.enabled", NoEffect(OFF)),
     ("multiAddress.reachabilityCheckEnabled", NoEffect(OFF)),
     ("multiAddress.reachabilityCheckTimeoutMs", NoEffect(OFF)),
@@ -199,13 +225,13 @@ const KEYS: &[(&str, Treatment)] = &[
     ("metricsProvider.httpHost", NoEffect(METRICS)),
     ("metricsProvider.httpPort", NoEffect(METRICS)),
     ("metricsProvider.exportJvmInfo", NoEffect(METRICS)),
-    ("audit.enable", NoEffect(OFF)),
+    ("audit.enable", Unprotected(asks, "there is no audit log yet, nothing would be recorded")),
     ("serverCnxnFactory", NoEffect("sockets are served through io_uring")),
     ("maxResponseCacheSize", NoEffect(CACHE)),
     ("maxGetChildrenResponseCacheSize", NoEffect(CACHE)),
     ("watchManagerName", NoEffect("there is one kind of watch table, which has all modes")),
     ("digest.enabled", NoEffect("the digest of the tree is always kept")),
-    ("closeSessionTxn.enabled", NoEffect("closing a session names its ephemerals")),
+    ("closeSessionTxn.enabled", NoEffect("every server knows the ephemerals of a session")),
     ("serializeLastProcessedZxid.enabled", NoEffect("snapshots are exact at one zxid")),
     ("commitProcessor.numWorkerThreads", NoEffect(THREADS)),
     ("nio.numSelectorThreads", NoEffect(THREADS)),
@@ -214,19 +240,26 @@ const KEYS: &[(&str, Treatment)] = &[
 ];
 
 /// Families of keys of which all have the same treatment.
-const PREFIXES: &[(&str, &str)] = &[
-    ("admin.", ADMIN),
-    ("metricsProvider.", METRICS),
-    ("ssl.", TLS),
-    ("connection_throttle_", THROTTLE),
-    ("jvm.pause.", "there is no virtual machine to pause"),
-    ("authProvider.", "authentication providers are Java classes"),
-    ("quorum.", SASL),
-    ("learner.", THREADS),
-    ("commitProcessor.", THREADS),
-    ("group.", "hierarchical quorums are not supported yet: every participant has one vote"),
-    ("weight.", "hierarchical quorums are not supported yet: every participant has one vote"),
+const PREFIXES: &[(&str, Treatment)] = &[
+    ("admin.", NoEffect(ADMIN)),
+    ("metricsProvider.", NoEffect(METRICS)),
+    ("ssl.", Unprotected(always, TLS)),
+    ("connection_throttle_", NoEffect(THROTTLE)),
+    ("jvm.pause.", NoEffect("there is no virtual machine to pause")),
+    (
+        "authProvider.",
+        Unprotected(is_foreign_provider, "this way to authenticate is not supported; digest and ip are"),
+    ),
+    ("kerberos.", Unprotected(always, SASL)),
+    ("quorum.", NoEffect("quorum.auth.enableSasl does not ask for it")),
+    ("learner.", NoEffect(THREADS)),
+    ("commitProcessor.", NoEffect(THREADS)),
+    ("group.", Unprotected(always, HIERARCHY)),
+    ("weight.", Unprotected(|v| v != "1", HIERARCHY)),
 ];
+
+/// The farthest that a mistyped key is from the one that was meant.
+const MISTYPED_MAX: usize = 2;
 
 /// Sets what the property says. Answers a notice where there is something to tell.
 pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<String>, String> {
@@ -235,10 +268,18 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
         return add_server(config, id, &property.value).map(|()| None);
     }
     let in_front = |reason: String| format!("{key}: {reason}");
-    if let Some((_, treatment)) = KEYS.iter().find(|(name, _)| *name == key) {
+    let by_name = KEYS.iter().find(|(name, _)| *name == key);
+    let by_prefix = || PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix));
+    if let Some((_, treatment)) = by_name.or_else(by_prefix) {
         return match treatment {
             Honoured(set) => set(config, &property.value).map(|()| None).map_err(in_front),
             NoEffect(reason) => Ok(Some(format!("{key} has no effect: {reason}"))),
+            Unprotected(asks, reason) => {
+                if asks(&property.value) {
+                    config.unprotected.push(Unmet { key: key.to_owned(), line: property.line, reason });
+                }
+                Ok(None)
+            }
         };
     }
     if let Some(&limit) = Limit::ALL.iter().find(|limit| limit.setting() == key) {
@@ -246,11 +287,9 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
         config.limits = config.limits.clone().with(limit, bound);
         return Ok(None);
     }
-    if let Some((_, reason)) = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix)) {
-        return Ok(Some(format!("{key} has no effect: {reason}")));
-    }
-    let nearest =
-        KEYS.iter().map(|(name, _)| *name).min_by_key(|name| strsim::damerau_levenshtein(name, key));
+    let names = KEYS.iter().map(|(name, _)| *name).chain(Limit::ALL.iter().map(|limit| limit.setting()));
+    let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
+    let nearest = names.min_by_key(distance).filter(|name| distance(name) <= MISTYPED_MAX);
     let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     Ok(Some(format!("{key} is not a key that ringkeeper knows{hint}")))
 }
@@ -295,11 +334,48 @@ fn folder(value: &str) -> Result<std::path::PathBuf, String> {
     if value.is_empty() { Err("an empty folder name".to_owned()) } else { Ok(value.into()) }
 }
 
-fn address(value: &str) -> Result<std::net::IpAddr, String> {
-    use std::net::ToSocketAddrs;
-    let resolved =
+/// An address, and which of the machine's links an IPv6 address of a link is of (0: it is none).
+fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
+    use std::net::{SocketAddr, ToSocketAddrs};
+    let mut resolved =
         (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
-    resolved.map(|socket| socket.ip()).next().ok_or_else(|| format!("{value:?} has no address"))
+    let scope_id = |socket: SocketAddr| match socket {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(socket) => socket.scope_id(),
+    };
+    resolved
+        .next()
+        .map(|socket| (socket.ip(), scope_id(socket)))
+        .ok_or_else(|| format!("{value:?} has no address"))
+}
+
+/// The longest request. A ConnectRequest has 45 bytes.
+fn buffer_len(value: &str) -> Result<u32, String> {
+    number(value, 45, 1 << 30)
+        .map_err(|reason| format!("{reason}: with less than 45 no client could connect"))
+}
+
+fn always(_: &str) -> bool {
+    true
+}
+
+/// Whether a flag is set; one that cannot be read may ask for anything.
+fn asks(value: &str) -> bool {
+    flag(value).unwrap_or(true)
+}
+
+/// Whether it is another provider than those whose schemes there are without it.
+fn is_foreign_provider(class: &str) -> bool {
+    let known = ["DigestAuthenticationProvider", "IPAuthenticationProvider"];
+    !known.iter().any(|name| class.strip_prefix("org.apache.zookeeper.server.auth.") == Some(name))
+}
+
+fn schemes(value: &str) -> Result<Vec<String>, String> {
+    let schemes: Vec<_> = value.split(',').map(str::trim).filter(|scheme| !scheme.is_empty()).collect();
+    match schemes.iter().find(|scheme| !["digest", "ip"].contains(scheme)) {
+        Some(unknown) => Err(format!("the scheme {unknown} is not supported; digest and ip are")),
+        None => Ok(schemes.into_iter().map(str::to_owned).collect()),
+    }
 }
 
 fn compression(value: &str) -> Result<bool, String> {

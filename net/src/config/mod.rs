@@ -2,13 +2,15 @@
 
 mod ensemble;
 mod keys;
+mod memory;
 mod properties;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
+pub(crate) use memory::MemoryLimit;
 use properties::Property;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::settings::Settings;
@@ -22,6 +24,8 @@ pub(crate) struct Config {
     /// Folder of the log.
     pub(crate) data_log_dir: Option<PathBuf>,
     pub(crate) client_address: IpAddr,
+    /// Which link an IPv6 address of a link is of; 0 for all others.
+    pub(crate) client_scope_id: u32,
     pub(crate) client_port: u16,
     pub(crate) client_backlog: u32,
     /// Base unit of the times below, milliseconds.
@@ -68,7 +72,6 @@ pub(crate) struct Config {
     pub(crate) four_letter_words: Vec<String>,
     /// `user:base64(sha1(user:password))` of the super user.
     pub(crate) super_digest: Option<String>,
-    pub(crate) digest_enabled: bool,
     pub(crate) skip_acl: bool,
     pub(crate) enforce_quota: bool,
     /// TTL znodes.
@@ -86,6 +89,14 @@ pub(crate) struct Config {
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer counts as gone, milliseconds.
     pub(crate) peer_timeout_ms: u32,
+    /// Whether every connection needs an identity of one of these schemes.
+    pub(crate) enforce_auth: bool,
+    pub(crate) enforced_auth_schemes: Vec<String>,
+    /// Resident memory above which the tree does not grow.
+    pub(crate) memory_limit: MemoryLimit,
+    /// Keys that ask for protection that there is none of, and those of them that the operator does without.
+    pub(crate) unprotected: Vec<Unmet>,
+    pub(crate) ignored: Vec<String>,
     /// What the servers of the ensemble know and nobody else.
     pub(crate) peer_secret: Option<Vec<u8>>,
     /// Whether peers may connect to every address of this machine.
@@ -94,6 +105,15 @@ pub(crate) struct Config {
     pub(crate) my_id: Option<u64>,
     /// The ensemble; empty for a server alone.
     pub(crate) servers: Vec<ServerSpec>,
+}
+
+/// A key that asks for protection that there is none of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Unmet {
+    key: String,
+    /// Where it stands in its file; 0 in none.
+    line: usize,
+    reason: &'static str,
 }
 
 /// ZooKeeper's default and ours for a folder in which nothing was configured.
@@ -105,6 +125,7 @@ impl Default for Config {
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             data_log_dir: None,
             client_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            client_scope_id: 0,
             client_port: 2181,
             client_backlog: 1024,
             tick_time_ms: 2000,
@@ -130,7 +151,6 @@ impl Default for Config {
             snap_retain_count: 3,
             four_letter_words: ["ruok", "srvr", "mntr", "isro", "stat", "conf"].map(str::to_owned).to_vec(),
             super_digest: None,
-            digest_enabled: true,
             skip_acl: false,
             enforce_quota: false,
             extended_types: true,
@@ -141,6 +161,11 @@ impl Default for Config {
             fsync_warning_ms: 1000,
             shards: None,
             peer_timeout_ms: 500,
+            enforce_auth: false,
+            enforced_auth_schemes: Vec::new(),
+            memory_limit: MemoryLimit::default(),
+            unprotected: Vec::new(),
+            ignored: Vec::new(),
             peer_secret: None,
             quorum_listen_on_all: false,
             my_id: None,
@@ -152,7 +177,12 @@ impl Default for Config {
 impl Config {
     /// Where clients connect.
     pub(crate) fn client_socket(&self) -> SocketAddr {
-        SocketAddr::new(self.client_address, self.client_port)
+        match self.client_address {
+            IpAddr::V4(address) => SocketAddr::from((address, self.client_port)),
+            IpAddr::V6(address) => {
+                SocketAddrV6::new(address, self.client_port, 0, self.client_scope_id).into()
+            }
+        }
     }
 
     /// Folder of the log.
@@ -258,6 +288,36 @@ impl Config {
             notices.extend(notice.map(|notice| format!("--option {option}: {notice}")));
         }
         Ok(notices)
+    }
+
+    /// What the operator believes to be protected is not left open: a key that asks for what we do not do stops the
+    /// start, unless the operator says by name that it may be left out. Gives a notice for each one that is.
+    ///
+    /// # Errors
+    /// There is such a key, or authentication is enforced without a scheme.
+    pub(crate) fn check_protection(&self) -> Result<Vec<String>, ConfigError> {
+        let fail = |key: &str, reason: String| Err(ConfigError::new(Path::new(key), None, reason));
+        if self.enforce_auth && self.enforced_auth_schemes.is_empty() {
+            return fail(
+                "enforce.auth.enabled",
+                "it needs enforce.auth.schemes: digest, ip or both".to_owned(),
+            );
+        }
+        let mut notices = Vec::new();
+        for Unmet { key, line, reason } in &self.unprotected {
+            if !self.ignored.contains(key) {
+                let place = if *line == 0 { String::new() } else { format!(" (line {line})") };
+                let remedy = format!("to start without it, add ringkeeper.ignoreUnsupported={key}");
+                return fail(key, format!("{reason}{place}; {remedy}"));
+            }
+            notices.push(format!("{key} is left out as ringkeeper.ignoreUnsupported says: {reason}"));
+        }
+        Ok(notices)
+    }
+
+    /// The schemes of which a connection needs one; empty where it needs none.
+    pub(crate) fn required_schemes(&self) -> Vec<String> {
+        if self.enforce_auth { self.enforced_auth_schemes.clone() } else { Vec::new() }
     }
 
     /// Limits that flags may have turned around.
@@ -496,6 +556,65 @@ mod tests {
             notices[0].contains(":3: tickTme is not a key that ringkeeper knows; did you mean tickTime?"),
             "{notices:?}"
         );
+    }
+
+    #[test]
+    fn a_key_far_from_every_known_one_is_not_taken_for_another() {
+        let (_, notices) = read("dataDir=$D\nclientPort=1\ncompletelyDifferent=3\n", None).expect("valid");
+        assert!(!notices[0].contains("did you mean"), "{notices:?}");
+    }
+
+    #[test]
+    fn settings_of_protection_stop_the_start_unless_they_are_named_as_left_out() {
+        let base = "dataDir=$D\nclientPort=1\n";
+        for (key, value) in [
+            ("secureClientPort", "2281"),
+            ("sslQuorum", "true"),
+            ("zookeeper.ssl.keyStore.location", "/k"),
+            ("quorum.auth.enableSasl", "true"),
+            ("sessionRequireClientSASLAuth", "yes"),
+            ("audit.enable", "true"),
+            ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
+            ("DigestAuthenticationProvider.digestAlg", "SHA-256"),
+            ("DigestAuthenticationProvider.enabled", "false"),
+            ("ensembleAuthName", "a"),
+            ("group.1", "1:2:3"),
+        ] {
+            let (config, _) = read(&format!("{base}{key}={value}\n"), None).expect("well formed");
+            let error = config.check_protection().expect_err(key).to_string();
+            let name = key.trim_start_matches("zookeeper.");
+            assert!(error.starts_with(name) && error.contains("(line 3)"), "{error}");
+            assert!(error.ends_with(&format!("ringkeeper.ignoreUnsupported={name}")), "{error}");
+            let ignoring = format!("{base}{key}={value}\nringkeeper.ignoreUnsupported=x, {key}\n");
+            let (config, _) = read(&ignoring, None).expect("well formed");
+            assert_eq!(config.check_protection().expect(key).len(), 1);
+        }
+        let off = "sslQuorum=false\naudit.enable=no\nDigestAuthenticationProvider.digestAlg=SHA1\nweight.1=1\n\
+                   authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
+        let (config, _) = read(&format!("{base}{off}"), None).expect("well formed");
+        assert_eq!(config.check_protection(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn enforced_authentication_names_schemes_that_there_are() {
+        let read =
+            |text: &str| read(&format!("dataDir=$D\nclientPort=1\nenforce.auth.enabled=true\n{text}"), None);
+        let (config, _) = read("enforce.auth.schemes=digest, ip\n").expect("both are supported");
+        assert_eq!((config.check_protection(), config.required_schemes().len()), (Ok(Vec::new()), 2));
+        assert!(read("enforce.auth.schemes=sasl\n").expect_err("not supported").contains("sasl"));
+        assert!(read("").expect("well formed").0.check_protection().is_err());
+    }
+
+    #[test]
+    fn values_that_zookeeper_takes_are_taken() {
+        let text = "dataDir=$D\nclientPort=1\nznode.container.maxPerMinute=100000\njute.maxbuffer=100\n\
+                    clientPortAddress=fe80::1%1\nringkeeper.aclEntriesMax=7\n";
+        let (config, notices) = read(text, None).expect("valid");
+        assert_eq!(notices, Vec::<String>::new());
+        assert_eq!((config.container_max_per_minute, config.jute_max_buffer), (100_000, 100));
+        let scoped = SocketAddrV6::new("fe80::1".parse().expect("v6"), 1, 0, 1);
+        assert_eq!(config.client_socket(), SocketAddr::from(scoped));
+        assert_eq!(config.request_settings().limits.of(Limit::AclEntries), 7);
     }
 
     #[test]

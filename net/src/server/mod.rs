@@ -7,6 +7,7 @@ mod identity;
 mod inspect;
 mod integrity;
 mod listener;
+mod memory_limit;
 mod recovery;
 mod replay;
 mod report;

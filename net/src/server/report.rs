@@ -182,6 +182,7 @@ impl Facts {
             ("fsync_threshold_exceed_count", slow as f64),
             ("output_queue_bytes", shards.report.output_bytes as f64),
             ("shards", f64::from(self.shards)),
+            ("memory_limit_bytes", self.config.memory_limit.bytes().unwrap_or(0) as f64),
             ("disk_full", f64::from(u8::from(!core.has_room))),
         ];
         let names = ["p50_fsynctime", "p95_fsynctime", "p99_fsynctime", "p999_fsynctime"];

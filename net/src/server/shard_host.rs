@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use async_channel::Receiver;
@@ -22,6 +23,7 @@ use super::admission::Admitted;
 use super::clock::Clock;
 use super::inspect::{Inspection, Inspectors};
 use super::log_quota::LogQuota;
+use super::memory_limit::MemoryState;
 use super::ring::{Consumer, Producer};
 use super::socket;
 use super::wake::WakeFlag;
@@ -48,6 +50,7 @@ pub(crate) struct ShardHost {
     /// A turn for which the ring had no room.
     unsent: RefCell<Option<Turn>>,
     inspectors: Inspectors,
+    memory: Arc<MemoryState>,
     log_quota: LogQuota,
 }
 
@@ -88,6 +91,7 @@ impl ShardHost {
         clock: Clock,
         to_core: Producer<Turn>,
         inspectors: Inspectors,
+        memory: Arc<MemoryState>,
     ) -> Rc<Self> {
         Rc::new(Self {
             shard: RefCell::new(shard),
@@ -99,6 +103,7 @@ impl ShardHost {
             to_core,
             unsent: RefCell::new(None),
             inspectors,
+            memory,
             log_quota: LogQuota::default(),
         })
     }
@@ -279,6 +284,7 @@ impl ShardHost {
 
     /// Time has passed.
     pub(crate) fn tick(&self) {
+        self.shard.borrow_mut().set_memory(self.memory.get());
         self.shard.borrow_mut().tick(self.clock.monotonic_ms());
         self.work.raise();
     }

@@ -33,11 +33,12 @@ use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::integrity::{Integrity, Scrubber};
 use super::log_quota::LogQuota;
 use super::log_task::{LogFailure, LogQueue};
+use super::memory_limit::MemoryState;
 use super::peers::{PeerAddress, Peers};
 use super::report::Facts;
 use super::shard_host::ShardHost;
 use super::snapshots::{self, Policy, Trigger};
-use super::{cooperative, inspect, listener, preflight, recovery, socket};
+use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 
@@ -165,6 +166,7 @@ struct ShardSeed {
     accepted: Receiver<Accepted>,
     inspections: Receiver<Inspection>,
     inspectors: Inspectors,
+    memory: Arc<MemoryState>,
 }
 
 /// A socket on its way to a shard.
@@ -202,6 +204,8 @@ impl Server {
         let descriptors = connections_max(open_files, count, config.servers.len());
         let admission =
             Admission::new(config.max_client_connections, config.max_connections, descriptors, count);
+        let memory = Arc::<MemoryState>::default();
+        glommio::spawn_local(memory_limit::watch(config.memory_limit, Arc::clone(&memory))).detach();
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
         let facts = Facts {
             config: config.clone(),
@@ -235,6 +239,7 @@ impl Server {
                 accepted,
                 inspections,
                 inspectors: inspectors.clone(),
+                memory: Arc::clone(&memory),
             });
         }
 
@@ -331,7 +336,8 @@ impl ShardSeed {
     async fn run(self) {
         keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
-        let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors);
+        let host =
+            ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors, self.memory);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
         glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
         let ticking = Rc::clone(&host);
@@ -424,10 +430,15 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
     let addresses = (host, own.quorum_port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let mut last = "the name of this server's own server.N line has no address".to_owned();
     for address in addresses {
-        match listener::bind(address)
-            .and_then(|socket| listener::listen(&socket, 64, address).map(|()| socket))
-        {
+        match socket::bind(address).and_then(|socket| socket.listen(64).map(|()| socket)) {
             Ok(socket) => return Ok(Some(socket)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                last = format!(
+                    "another server listens there; end it, or choose another first port in the line server.{}, which is \
+                     the same on all servers",
+                    own.id
+                );
+            }
             Err(error) => last = error.to_string(),
         }
     }
@@ -491,6 +502,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         outstanding_max: share(config.own_outstanding_requests_max()),
         outstanding_max_bytes: share(config.outstanding_bytes_max),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
+        enforced_auth_schemes: config.required_schemes(),
         rules: config.request_settings(),
         hash_seed: u64::from_le_bytes(random()?),
         touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),

@@ -62,8 +62,17 @@ pub(crate) fn environment() -> Vec<(String, String)> {
 
 /// Memory of the process that is in use, if the system tells.
 pub(crate) fn resident_memory_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// What the process has for itself: resident memory without the pages of files.
+pub(crate) fn own_memory_bytes() -> Option<u64> {
+    status_bytes("RssAnon:")
+}
+
+fn status_bytes(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?;
+    let kib = text.lines().find_map(|line| line.strip_prefix(name))?.trim().strip_suffix(" kB")?;
     kib.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 

@@ -225,6 +225,14 @@ fn nobody_is_served_while_the_server_does_not() {
     assert_eq!(world.close_reasons(), [CloseReason::NotServing]);
 }
 
+#[test]
+fn a_client_that_speaks_tls_is_named_as_such() {
+    let mut world = World::new();
+    connecting(&mut world, 1, &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00]);
+    assert!(world.is_closed(1));
+    assert_eq!(world.close_reasons(), [CloseReason::Tls]);
+}
+
 /// Left open, such a connection was never answered nor closed, and its client waited for its own timeout.
 #[test]
 fn a_session_that_is_closing_is_sent_away_with_the_others_when_the_server_stops_serving() {
@@ -310,4 +318,22 @@ fn words_are_only_recognised_before_the_handshake() {
     let mut world = World::with_znodes(&[]);
     world.receive(1, b"ruok");
     assert_eq!(world.take(1), (Vec::new(), true));
+}
+
+#[test]
+fn a_server_short_of_memory_says_so_to_the_leader_core_and_then_takes_no_new_sessions() {
+    let mut world = World::with_znodes(&[]);
+    world.shard.set_memory(Memory::Short);
+    assert_eq!(world.shard.take_turn().short_of_memory, Some(true));
+    connecting(&mut world, 3, &connect_request(0, 10_000, 0, Some(false)));
+    assert_eq!(world.submissions().len(), 1);
+    world.shard.set_memory(Memory::Scarce);
+    connecting(&mut world, 4, &connect_request(0, 10_000, 0, Some(false)));
+    assert!(world.is_closed(4));
+    assert_eq!(world.close_reasons(), [CloseReason::NoMemory]);
+    connecting(&mut world, 5, &connect_request(0, 10_000, 77, Some(false)));
+    let turn = world.shard.take_turn();
+    assert_eq!((turn.submissions.len(), turn.short_of_memory), (1, None));
+    world.shard.set_memory(Memory::Ample);
+    assert_eq!(world.shard.take_turn().short_of_memory, Some(false));
 }

@@ -27,12 +27,45 @@ impl Packing {
     }
 
     /// What `source` unpacks to.
-    pub(super) fn unpack<'a>(self, source: impl Read + 'a) -> Box<dyn Read + 'a> {
+    ///
+    /// `len` is the length of the file, which says how much it may unpack to.
+    pub(super) fn unpack<'a>(self, source: impl Read + 'a, len: u64) -> Box<dyn Read + 'a> {
         match self {
             Self::Plain => Box::new(source),
-            Self::Gzip => Box::new(MultiGzDecoder::new(source)),
-            Self::Snappy => Box::new(SnappyStream::new(source)),
+            Self::Gzip => Box::new(Bounded::new(MultiGzDecoder::new(source), len)),
+            Self::Snappy => Box::new(Bounded::new(SnappyStream::new(source), len)),
         }
+    }
+}
+
+/// What a file may always unpack to, in bytes, and how many times its length beyond that. Znodes have paths and times, which do
+/// not shrink so much: what does is made to fill the memory of whoever unpacks it.
+const UNPACKED_ALWAYS: u64 = 64 << 20;
+const RATIO_MAX: u64 = 100;
+
+/// A stream that ends with an error when it is far longer than what it is made from.
+struct Bounded<R> {
+    source: R,
+    left: u64,
+}
+
+impl<R: Read> Bounded<R> {
+    fn new(source: R, packed_len: u64) -> Self {
+        Self { source, left: packed_len.saturating_mul(RATIO_MAX).max(UNPACKED_ALWAYS) }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let got = self.source.read(out)?;
+        self.left = self.left.checked_sub(got as u64).ok_or_else(|| {
+            let what = format!(
+                "it unpacks to more than {RATIO_MAX} times its length, which no snapshot does; if it is one all the same, \
+                 unpack it and import the file without its suffix"
+            );
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?;
+        Ok(got)
     }
 }
 
@@ -143,7 +176,7 @@ mod tests {
 
     fn unpacked(bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
-        Packing::Snappy.unpack(bytes).read_to_end(&mut out).map(|_| out)
+        Packing::Snappy.unpack(bytes, bytes.len() as u64).read_to_end(&mut out).map(|_| out)
     }
 
     #[test]
@@ -157,6 +190,19 @@ mod tests {
         let whole = stream(&[b"some", b"more"]);
         let ends: Vec<_> = (0..=whole.len()).filter(|&end| unpacked(&whole[..end]).is_ok()).collect();
         assert_eq!(ends, [16, 16 + 4 + 6, whole.len()]);
+    }
+
+    #[test]
+    fn what_unpacks_to_far_more_than_any_snapshot_is_refused_and_not_read_to_its_end() {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::copy(&mut io::repeat(0).take(200 << 20), &mut packer).expect("to memory");
+        let packed = packer.finish().expect("to memory");
+        let mut unpacked = Packing::Gzip.unpack(&packed[..], packed.len() as u64);
+        let error = io::copy(&mut unpacked, &mut io::sink()).expect_err("a bomb");
+        assert!(error.to_string().contains("100 times"), "{error}");
+        // As long as the file it claims to come from, it is no bomb.
+        let mut unpacked = Packing::Gzip.unpack(&packed[..], 2 << 20);
+        assert_eq!(io::copy(&mut unpacked, &mut io::sink()).expect("sound"), 200 << 20);
     }
 
     #[test]

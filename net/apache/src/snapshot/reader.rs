@@ -51,7 +51,8 @@ pub enum DigestMark {
 pub fn read(file: &Path, packing: Packing) -> Result<Snapshot, ReadError> {
     let opened = File::open(file);
     let opened = opened.map_err(|error| Flaw { offset: 0, what: Fault::Io(error) }.in_file(file))?;
-    let unpacked = packing.unpack(BufReader::with_capacity(1 << 16, opened));
+    let len = opened.metadata().map_or(0, |metadata| metadata.len());
+    let unpacked = packing.unpack(BufReader::with_capacity(1 << 16, opened), len);
     parse(BufReader::with_capacity(1 << 16, unpacked)).map_err(|flaw| flaw.in_file(file))
 }
 

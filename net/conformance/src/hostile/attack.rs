@@ -38,11 +38,11 @@ pub(super) const ATTACKS: &[(&str, Attack)] = &[
 ];
 
 /// The longest frame that a server takes by default, in bytes.
-const FRAME_MAX: i32 = 0xf_ffff;
+pub(super) const FRAME_MAX: i32 = 0xf_ffff;
 const BAD_LENGTHS: &[i32] = &[-1, i32::MIN, i32::MIN + 1, FRAME_MAX + 1, 1 << 24, i32::MAX, -2];
 const TIMEOUT_MS: i32 = 30_000;
 
-fn session(server: SocketAddr) -> Result<Client> {
+pub(super) fn session(server: SocketAddr) -> Result<Client> {
     Client::connect(server, TIMEOUT_MS)
 }
 
@@ -333,7 +333,11 @@ fn a_directory_listed_by_a_slow_client(target: &mut Target<'_>, _: u64) -> Resul
     client.delete("/million")
 }
 
-fn multi(op: OpCode, paths: impl Iterator<Item = String>, body: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
+pub(super) fn multi(
+    op: OpCode,
+    paths: impl Iterator<Item = String>,
+    body: impl Fn(&str) -> Vec<u8>,
+) -> Vec<u8> {
     let mut out = Vec::new();
     for path in paths {
         MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut out);

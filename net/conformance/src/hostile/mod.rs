@@ -1,7 +1,9 @@
-//! Hostile clients: malformed bytes, floods, greed and patience. After each of them a well-behaved session
-//! must be served, and the server's memory must stay within its bound.
+//! Hostile clients: malformed bytes, floods, greed and patience. Beside each of them and after it a well-behaved session
+//! must be served, and the server's memory must stay within its bound. How long the one beside it waited is printed.
 
 mod attack;
+mod bystander;
+mod greed;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use self::attack::ATTACKS;
+use self::bystander::Bystander;
 use crate::server::{self, Settings};
 use ringkeeper_testkit::{Client, Program};
 
@@ -81,14 +83,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .context("no server")?;
     let pid = options.pid.or_else(|| started.as_ref()?.server(0).pid());
     let mut failed = Vec::new();
-    for (name, attack) in ATTACKS.iter().filter(|(name, _)| name.contains(&options.only)) {
+    let attacks = attack::ATTACKS.iter().chain(greed::ATTACKS);
+    for (name, attack) in attacks.filter(|(name, _)| name.contains(&options.only)) {
         let began = Instant::now();
         let result = run_attack(&mut Target { server, options, pid, allowance: 0 }, *attack);
         let seconds = began.elapsed().as_secs_f64();
         let memory =
             pid.and_then(resident_bytes).map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
         match result {
-            Ok(()) => println!("ok      {name} ({seconds:.1} s{memory})"),
+            Ok(longest) => {
+                println!("ok      {name} ({seconds:.1} s{memory}, a bystander waited at most {longest:?})");
+            }
             Err(error) => {
                 println!("FAILED  {name} ({seconds:.1} s{memory}): {error:#}");
                 failed.push(*name);
@@ -102,12 +107,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn run_attack(target: &mut Target<'_>, attack: attack::Attack) -> Result<()> {
+/// Gives the longest time that a bystander waited.
+fn run_attack(target: &mut Target<'_>, attack: attack::Attack) -> Result<Duration> {
     target.expect_served().context("before the attack")?;
     let before = target.pid.and_then(resident_bytes).unwrap_or(0);
-    attack(target, before)?;
+    let bystander = Bystander::arrive(target.server)?;
+    let attacked = attack(target, before);
+    let longest = bystander.leave().context("beside the attack");
+    attacked?;
     target.expect_served().context("after the attack")?;
-    target.expect_memory_bounded(before)
+    target.expect_memory_bounded(before)?;
+    longest
 }
 
 impl Target<'_> {

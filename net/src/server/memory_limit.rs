@@ -1,0 +1,99 @@
+//! Watches the memory that the process takes, so that the tree stops growing before the kernel ends the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use ringkeeper_engine::shard::Memory;
+
+use super::system;
+use crate::config::MemoryLimit;
+
+/// How often it is looked at.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// New sessions are refused above this share of the limit, percent; growth of the tree from 100 on.
+const SESSIONS_PERCENT: u64 = 105;
+
+/// There is enough again below this share, percent, so that nobody is let in and refused by turns.
+const AMPLE_PERCENT: u64 = 97;
+
+/// How the server stands with its memory, as all shards see it.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryState(AtomicU8);
+
+impl MemoryState {
+    pub(crate) fn get(&self) -> Memory {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Memory::Ample,
+            1 => Memory::Short,
+            _ => Memory::Scarce,
+        }
+    }
+
+    fn set(&self, memory: Memory) {
+        let level = match memory {
+            Memory::Ample => 0,
+            Memory::Short => 1,
+            Memory::Scarce => 2,
+        };
+        self.0.store(level, Ordering::Relaxed);
+    }
+}
+
+/// Keeps `state` up to date for as long as the server runs.
+pub(crate) async fn watch(limit: MemoryLimit, state: Arc<MemoryState>) {
+    let Some(limit_bytes) = limit.bytes() else { return };
+    loop {
+        glommio::timer::sleep(INTERVAL).await;
+        let Some(taken_bytes) = system::own_memory_bytes() else { continue };
+        let before = state.get();
+        let now = judge(before, taken_bytes, limit_bytes);
+        if now == before {
+            continue;
+        }
+        state.set(now);
+        let (taken_mib, limit_mib) = (taken_bytes >> 20, limit_bytes >> 20);
+        match now {
+            Memory::Ample => tracing::info!(taken_mib, limit_mib, "memory is below its limit again"),
+            Memory::Short => tracing::warn!(
+                taken_mib,
+                limit_mib,
+                "memory is above ringkeeper.memoryLimit: the tree may not grow; reads, deletes and closes go on"
+            ),
+            Memory::Scarce => {
+                tracing::warn!(
+                    taken_mib,
+                    limit_mib,
+                    "memory is far above its limit: no new sessions, either"
+                );
+            }
+        }
+    }
+}
+
+fn judge(before: Memory, taken_bytes: u64, limit_bytes: u64) -> Memory {
+    let percent = |share: u64| limit_bytes / 100 * share;
+    if taken_bytes > percent(SESSIONS_PERCENT) {
+        Memory::Scarce
+    } else if taken_bytes > limit_bytes || (before != Memory::Ample && taken_bytes > percent(AMPLE_PERCENT)) {
+        Memory::Short
+    } else {
+        Memory::Ample
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_short_is_ample_only_well_below_the_limit() {
+        let judged = |before, taken| judge(before, taken, 1000);
+        assert_eq!(judged(Memory::Ample, 1000), Memory::Ample);
+        assert_eq!(judged(Memory::Ample, 1001), Memory::Short);
+        assert_eq!(judged(Memory::Short, 1060), Memory::Scarce);
+        assert_eq!(judged(Memory::Scarce, 980), Memory::Short);
+        assert_eq!(judged(Memory::Short, 970), Memory::Ample);
+    }
+}
