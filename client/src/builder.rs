@@ -155,8 +155,8 @@ impl Builder {
         Ok(Client::new(driver::start(config, servers)?, chroot, watch_events_max))
     }
 
-    /// A client without thread, socket and clock of its own, which the [`Host`](crate::hosted::Host) drives from `now` on: see
-    /// [`crate::hosted`].
+    /// A client without thread, socket and clock of its own, which the [`Host`](crate::hosted::Host) drives
+    /// from `now` on: see [`crate::hosted`].
     ///
     /// # Errors
     /// The connection string or a setting is wrong.

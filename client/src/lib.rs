@@ -51,11 +51,11 @@
 //! ```
 //!
 //! # When connections break
-//! The client goes to the next server by itself, with its session. What happens to the requests under way
-//! is told by their errors: [`Error::ConnectionLoss`] means that nobody knows whether the request was
-//! executed, [`Error::NotSent`] that it was not; **nothing is repeated by the client itself**. Of the
-//! requests made before the connection broke, a prefix was executed. Requests made without a connection wait for one, for as
-//! long as the session is certain to live ([`Client::lease`]). A session that the servers have expired is
+//! The client goes to the next server by itself, with its session. What happens to the requests under way is
+//! told by their errors: [`Error::ConnectionLoss`] means that nobody knows whether the request was executed,
+//! [`Error::NotSent`] that it was not; **nothing is repeated by the client itself**. Of the requests made
+//! before the connection broke, a prefix was executed. Requests made without a connection wait for one, for
+//! as long as the session is certain to live ([`Client::lease`]). A session that the servers have expired is
 //! over ([`Error::SessionExpired`]): make a new client. [`recipes`] do all of this for the common cases.
 //!
 //! # No TLS yet

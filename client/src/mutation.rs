@@ -1,4 +1,5 @@
-//! Faults of the client that can be planted, one at a time, so that the simulator proves that it would see them.
+//! Faults of the client that can be planted, one at a time, so that the simulator proves that it would see
+//! them.
 //!
 //! Without the feature `mutations` the checks compile to nothing.
 
@@ -58,7 +59,8 @@ impl Mutation {
     ];
 }
 
-/// Whether the fault `$name` is planted in `$holder`, a client or its core; plain `false` in production builds.
+/// Whether the fault `$name` is planted in `$holder`, a client or its core; plain `false` in production
+/// builds.
 macro_rules! planted {
     ($holder:expr, $name:ident) => {{
         #[cfg(feature = "mutations")]

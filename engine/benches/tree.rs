@@ -1,4 +1,5 @@
-//! What the tree costs: memory per znode, reads, updates with the root published, listings, churn, deep paths.
+//! What the tree costs: memory per znode, reads, updates with the root published, listings, churn, deep
+//! paths.
 //!
 //! `cargo bench -p ringkeeper-engine --bench tree [-- GROUP...]` runs the groups of [`GROUPS`] (all but the
 //! last without an argument), each in a process of its own so that its memory is its own. Each line is one

@@ -1,8 +1,8 @@
 //! What writes are about to look up, looked up for several of them at once.
 //!
-//! On a big tree a write waits for memory: level by level, and then once more for everything whose references a copied
-//! node counts. Looked up together beforehand, the waits of several writes overlap, and each finds what it needs in the
-//! processor's cache. Changes nothing, and nothing depends on it.
+//! On a big tree a write waits for memory: level by level, and then once more for everything whose references
+//! a copied node counts. Looked up together beforehand, the waits of several writes overlap, and each finds
+//! what it needs in the processor's cache. Changes nothing, and nothing depends on it.
 
 use ringkeeper_wire::Request;
 
@@ -22,8 +22,8 @@ impl State {
         self.anticipate(txns.iter().flat_map(|txn| txn.op.updates()).map(changed_by_update), shared);
     }
 
-    /// Requests are about to be prepared on this state and applied to it; there are clones of it. The operations of
-    /// a multi have to wait.
+    /// Requests are about to be prepared on this state and applied to it; there are clones of it. The
+    /// operations of a multi have to wait.
     pub(crate) fn anticipate_requests<'r, 'b: 'r>(&self, requests: impl Iterator<Item = &'r Request<'b>>) {
         self.anticipate(requests.filter_map(changed_by_request), true);
     }

@@ -1,5 +1,5 @@
-//! Four-letter words: the plain-text questions that operators, load balancers and monitoring ask on the client port
-//! (docs/protocol.md, 10.1). Tools parse the answers, down to blanks and line ends.
+//! Four-letter words: the plain-text questions that operators, load balancers and monitoring ask on the
+//! client port (docs/protocol.md, 10.1). Tools parse the answers, down to blanks and line ends.
 
 mod answer;
 mod dump;

@@ -29,7 +29,8 @@ pub enum Effect {
     AllShards(ToShard),
     /// Carry this out; the answer comes back as the [`Input`] that it names.
     Zab(zab::Effect),
-    /// After the truncation that precedes this, rebuild the state from the log and hand it to [`Node::rebuilt`].
+    /// After the truncation that precedes this, rebuild the state from the log and hand it to
+    /// [`Node::rebuilt`].
     Rebuild,
     /// A peer sent what it cannot have meant: its connection is to be closed.
     Distrust {
@@ -56,8 +57,8 @@ pub struct Node {
     framer: Framer,
     /// Clients are served in the current status.
     serves: bool,
-    /// States that were asked for with [`Effect::Rebuild`] and have not come. Until the last one has, the replica
-    /// holds what was cut off: nothing is executed on it, and what concerns it waits.
+    /// States that were asked for with [`Effect::Rebuild`] and have not come. Until the last one has, the
+    /// replica holds what was cut off: nothing is executed on it, and what concerns it waits.
     rebuilds: usize,
     /// What waits, in order.
     deferred: Vec<zab::Effect>,
@@ -94,8 +95,8 @@ impl Node {
         self.replica.committed()
     }
 
-    /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now. After a
-    /// start, the state holds all of the log, of which the end may not be committed yet.
+    /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now.
+    /// After a start, the state holds all of the log, of which the end may not be committed yet.
     #[must_use]
     pub fn snapshot(&self) -> Option<(Arc<State>, LogPosition)> {
         let state = self.committed();
@@ -166,8 +167,9 @@ impl Node {
         self.settle(now);
     }
 
-    /// Proposes what is as much as one append should hold, also while the log is busy: peers receive it meanwhile. Not
-    /// without end: a quorum of others commits without this server's log, and what waits for that waits in memory.
+    /// Proposes what is as much as one append should hold, also while the log is busy: peers receive it
+    /// meanwhile. Not without end: a quorum of others commits without this server's log, and what waits for
+    /// that waits in memory.
     fn propose_full(&mut self, now: Now) {
         if self.replica.has_full_batch() && self.zab.unforced_bytes() < self.unforced_bytes_max() {
             self.propose(now);
@@ -288,7 +290,8 @@ impl Node {
         }
     }
 
-    /// A batch goes into the log: the leader's own was executed when it was prepared, another's is executed now.
+    /// A batch goes into the log: the leader's own was executed when it was prepared, another's is executed
+    /// now.
     fn execute(&mut self, batch: &Batch) {
         if batch.last() > self.replica.last_executed() {
             let executed = batch
@@ -317,8 +320,8 @@ impl Node {
 
     fn on_status(&mut self, now: Now, status: Status) {
         if self.serves {
-            // Also from one epoch straight to the next: what the old one had not proposed is gone, and whoever waits
-            // for it has to hear of that.
+            // Also from one epoch straight to the next: what the old one had not proposed is gone, and
+            // whoever waits for it has to hear of that.
             self.replica.look();
         }
         self.serves = status != Status::Looking;

@@ -39,15 +39,16 @@ fn is_valid_segment(segment: &str) -> bool {
     !segment.chars().any(is_forbidden)
 }
 
-/// Java looks at UTF-16 code units, so everything that needs a surrogate pair is forbidden with the surrogates.
+/// Java looks at UTF-16 code units, so everything that needs a surrogate pair is forbidden with the
+/// surrogates.
 const fn is_forbidden(char: char) -> bool {
     matches!(char,
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}'
         | '\u{10000}'..)
 }
 
-/// The parent's path, by the rule of requests that are not validated in full: everything before the last slash,
-/// the root if that is nothing. `None` without a slash or with a NUL character.
+/// The parent's path, by the rule of requests that are not validated in full: everything before the last
+/// slash, the root if that is nothing. `None` without a slash or with a NUL character.
 #[must_use]
 pub fn parent_of_unchecked(path: &str) -> Option<&str> {
     if path.contains('\0') {
@@ -72,8 +73,8 @@ pub fn is_self_or_ancestor(ancestor: &str, path: &str) -> bool {
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A sequential znode's path: `prefix` completed by the number of children its parent ever had, in at least ten
-/// digits, with a minus sign once the counter has wrapped.
+/// A sequential znode's path: `prefix` completed by the number of children its parent ever had, in at least
+/// ten digits, with a minus sign once the counter has wrapped.
 #[must_use]
 pub fn with_sequence(prefix: &str, creations: i32) -> String {
     let mut path = String::with_capacity(prefix.len() + 11);

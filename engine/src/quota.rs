@@ -1,9 +1,9 @@
 //! Quotas: limits that clients write as znodes, and the use that the server counts beside them
 //! (docs/protocol.md, 9).
 //!
-//! The quota of `/p` is `/zookeeper/quota/p/zookeeper_limits`, its use `/zookeeper/quota/p/zookeeper_stats`. Both
-//! hold text such as `count=4,bytes=100`, with hard limits `count=4,bytes=100=;byteHardLimit=200`: the extra `=`
-//! keeps parsers of the time before hard limits from reading on.
+//! The quota of `/p` is `/zookeeper/quota/p/zookeeper_limits`, its use `/zookeeper/quota/p/zookeeper_stats`.
+//! Both hold text such as `count=4,bytes=100`, with hard limits `count=4,bytes=100=;byteHardLimit=200`: the
+//! extra `=` keeps parsers of the time before hard limits from reading on.
 
 use std::fmt;
 
@@ -43,8 +43,8 @@ pub fn stats_path(path: &str) -> String {
     [ROOT, path, STATS].concat()
 }
 
-/// Limits, or use. `None` is "not set", like -1: what limits nothing. Use may be below zero, since what was there
-/// before the quota is counted only when it goes.
+/// Limits, or use. `None` is "not set", like -1: what limits nothing. Use may be below zero, since what was
+/// there before the quota is counted only when it goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Number of znodes, the subject itself included.
@@ -85,8 +85,8 @@ impl Figures {
         Self { count: sum(self.count, count), bytes: sum(self.bytes, bytes), ..self }
     }
 
-    /// Whether these limits forbid `count` znodes and `bytes` more on top of `used`. A hard limit takes the place
-    /// of a soft one, which forbids nothing.
+    /// Whether these limits forbid `count` znodes and `bytes` more on top of `used`. A hard limit takes the
+    /// place of a soft one, which forbids nothing.
     #[must_use]
     pub fn forbid(self, used: Self, count: i64, bytes: i64) -> bool {
         let exceeds = |limit: Option<i64>, used: Option<i64>, more: i64| {

@@ -1,7 +1,8 @@
-//! What reads see: lookups with the checks of their requests, in ZooKeeper's order: the znode first, then the ACL.
+//! What reads see: lookups with the checks of their requests, in ZooKeeper's order: the znode first, then the
+//! ACL.
 //!
-//! Paths are not validated; one that no znode can have is simply missing. That includes the empty path, in which
-//! ZooKeeper sees the root.
+//! Paths are not validated; one that no znode can have is simply missing. That includes the empty path, in
+//! which ZooKeeper sees the root.
 
 use std::borrow::Cow;
 

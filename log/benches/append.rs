@@ -1,8 +1,9 @@
-//! `append/records_1k/BATCH`: durable appends of batches of 1 KiB records, against the least the machine can do: one
-//! thread that writes the same bytes with pwrite, O_DIRECT, into a file filled with zeros, and calls fdatasync.
+//! `append/records_1k/BATCH`: durable appends of batches of 1 KiB records, against the least the machine can
+//! do: one thread that writes the same bytes with pwrite, O_DIRECT, into a file filled with zeros, and calls
+//! fdatasync.
 //!
-//! The ways take turns, [`TURN`] commits each, so that a noisy machine treats them alike (single commits in turn would
-//! not: one flush of the device's cache spares the next one work). Columns: microseconds of the
+//! The ways take turns, [`TURN`] commits each, so that a noisy machine treats them alike (single commits in
+//! turn would not: one flush of the device's cache spares the next one work). Columns: microseconds of the
 //! baseline, then each way as a multiple of it (10th and 50th percentile), and its CPU time for a commit.
 //!
 //! `cargo bench -p ringkeeper-log` works in the current folder's file system.
@@ -41,8 +42,8 @@ fn main() {
         .make()
         .expect("io_uring is available");
     executor.run(async {
-        // glommio 0.9 goes to sleep with tasks ready to run if the preempt timer has expired before it came to the
-        // first of them, as on a machine short of CPU. A ticker bounds such a sleep.
+        // glommio 0.9 goes to sleep with tasks ready to run if the preempt timer has expired before it came
+        // to the first of them, as on a machine short of CPU. A ticker bounds such a sleep.
         glommio::spawn_local(async {
             loop {
                 glommio::timer::sleep(Duration::from_millis(5)).await;

@@ -1,7 +1,8 @@
 //! The real disk: a folder reached through glommio's io_uring, with direct I/O.
 //!
-//! Direct I/O is asked for at every file, in blocks of 4096 bytes whatever the device reports (glommio says 512 on
-//! file systems that want 4096). Where it cannot be had, the folder works through the page cache, and says so once.
+//! Direct I/O is asked for at every file, in blocks of 4096 bytes whatever the device reports (glommio says
+//! 512 on file systems that want 4096). Where it cannot be had, the folder works through the page cache, and
+//! says so once.
 
 use std::cell::Cell;
 use std::fs::OpenOptions as StdOpenOptions;
@@ -268,8 +269,8 @@ fn flag(flag: OFlags) -> i32 {
     flag.bits().cast_signed()
 }
 
-/// Why direct I/O cannot be used with a file: the file system refuses it, or glommio would panic on what sysfs says
-/// about the device.
+/// Why direct I/O cannot be used with a file: the file system refuses it, or glommio would panic on what
+/// sysfs says about the device.
 async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
     let device = std::fs::metadata(path)?.dev();
     if let Err(error) = StdOpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(path) {
@@ -278,16 +279,16 @@ async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
     if let Some(obstacle) = undescribed_device(device) {
         return Ok(Some(obstacle));
     }
-    // glommio finds out by the first file it opens on a device whether to poll for completions, by reading from it.
-    // An empty one answers without asking the device, glommio polls, and every later read fails with ENOTSUP. This
-    // file is not empty.
+    // glommio finds out by the first file it opens on a device whether to poll for completions, by reading
+    // from it. An empty one answers without asking the device, glommio polls, and every later read fails with
+    // ENOTSUP. This file is not empty.
     let file = OpenOptions::new().read(true).write(true).dma_open(path).await?;
     file.close().await?;
     Ok(None)
 }
 
-/// glommio describes the device of a file by these files of `/sys/dev/block/MAJOR:0/queue`, and panics if the device
-/// is there and one of them is not: so on a partition whose disk has another number.
+/// glommio describes the device of a file by these files of `/sys/dev/block/MAJOR:0/queue`, and panics if the
+/// device is there and one of them is not: so on a partition whose disk has another number.
 const NUMBERS: [&str; 7] = [
     "rotational",
     "minimum_io_size",

@@ -9,9 +9,9 @@ use thiserror::Error;
 use crate::frame::{Checksum, FrameError};
 use crate::storage::is_no_space;
 
-/// The log's file is in a state nobody knows. Latched: after one of these every later write to the log fails with
-/// the same error, and the process has to stop acknowledging. A failed fsync is not retried, since the kernel may
-/// have dropped the data it could not write.
+/// The log's file is in a state nobody knows. Latched: after one of these every later write to the log fails
+/// with the same error, and the process has to stop acknowledging. A failed fsync is not retried, since the
+/// kernel may have dropped the data it could not write.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum FatalError {
@@ -163,7 +163,8 @@ impl From<FatalError> for TruncateError {
 pub struct Corruption {
     /// Name of the file in the log's folder.
     pub file: String,
-    /// Offset of the frames that are not as they were written: of the group that holds them, or of the segment's header.
+    /// Offset of the frames that are not as they were written: of the group that holds them, or of the
+    /// segment's header.
     pub offset: u64,
     /// The last zxid that is sound.
     pub after_zxid: Zxid,

@@ -1,8 +1,8 @@
 //! A look at everything that the files of a log hold, damaged or not: for the tools of a stopped server.
 //!
-//! Recovery stops at the first damage, and is the judge of whether there is any ([`Examination::verdict`]). An examination
-//! goes on behind it. What can be read again there is either a part of the same history or not, which the chain of the
-//! frames' checksums tells:
+//! Recovery stops at the first damage, and is the judge of whether there is any ([`Examination::verdict`]).
+//! An examination goes on behind it. What can be read again there is either a part of the same history or
+//! not, which the chain of the frames' checksums tells:
 //!
 //! ```text
 //! frames    1 2 3 4   . . .   8 9 10        one fragment ends with 4, the next one begins after 7: 5 to 7 are lost

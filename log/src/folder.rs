@@ -41,9 +41,9 @@ pub enum LockError {
 }
 
 impl FolderLock {
-    /// As [`Self::take`], giving whoever has the folder two seconds to end: a server that was killed lets go of it once
-    /// the system has taken its memory back, which takes a moment with a big tree, and the next one may start before.
-    /// Blocks the thread.
+    /// As [`Self::take`], giving whoever has the folder two seconds to end: a server that was killed lets go
+    /// of it once the system has taken its memory back, which takes a moment with a big tree, and the next
+    /// one may start before. Blocks the thread.
     ///
     /// # Errors
     /// As [`Self::take`].

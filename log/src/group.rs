@@ -1,7 +1,7 @@
 //! The group: the frames of one append, as they lie in a segment. Local to one server's disk.
 //!
-//! A group starts on a fresh block, so that no durable block is ever rewritten, and has a header of its own in
-//! front of its frames:
+//! A group starts on a fresh block, so that no durable block is ever rewritten, and has a header of its own
+//! in front of its frames:
 //!
 //! ```text
 //!  0        4        8    10   12     16       24        32        40     48           56       60      64
@@ -13,11 +13,11 @@
 //! ```
 //!
 //! - `number` grows with every group and segment header of this log and is never used twice.
-//! - `durable`: everything numbered up to here had been forced to the medium when this group was written. This is
-//!   what tells a torn tail from corruption: a crash can lose or tear any block written since the last sync, in
-//!   any order, but a group that claims `durable >= n` proves that number `n` was whole once.
-//! - `segment` and `salt` make a group of a segment's former life, of another log, or one forged inside a client's
-//!   data unrecognizable. The salt never leaves the server.
+//! - `durable`: everything numbered up to here had been forced to the medium when this group was written.
+//!   This is what tells a torn tail from corruption: a crash can lose or tear any block written since the
+//!   last sync, in any order, but a group that claims `durable >= n` proves that number `n` was whole once.
+//! - `segment` and `salt` make a group of a segment's former life, of another log, or one forged inside a
+//!   client's data unrecognizable. The salt never leaves the server.
 //! - `after zxid` is the last zxid before the group.
 //! - A group of no frames is a seal: it only claims what is durable.
 
@@ -142,7 +142,8 @@ pub(crate) enum Damage {
 }
 
 impl Tip {
-    /// The end of the history after a group, all of whose frames are checked: all, or those up to zxid `until`.
+    /// The end of the history after a group, all of whose frames are checked: all, or those up to zxid
+    /// `until`.
     pub(crate) fn check(
         self,
         header: &GroupHeader,

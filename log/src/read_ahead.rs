@@ -1,4 +1,5 @@
-//! Reads that are under way before anybody asks for their bytes, so that the disk works while the reader does.
+//! Reads that are under way before anybody asks for their bytes, so that the disk works while the reader
+//! does.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

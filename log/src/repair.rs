@@ -1,8 +1,8 @@
 //! Making a sound log out of a damaged one, by an operator's choice.
 //!
-//! The frames that are to stay are written to a new log beside the old one; then the two change places. Nothing is
-//! removed: the files of the old log, and snapshots that the new one does not reach, keep their contents under the name
-//! `aside.<n>.<name>`.
+//! The frames that are to stay are written to a new log beside the old one; then the two change places.
+//! Nothing is removed: the files of the old log, and snapshots that the new one does not reach, keep their
+//! contents under the name `aside.<n>.<name>`.
 //!
 //! ```text
 //! 1  repair.log.<sequence>, higher ones than the old log has, are written, verified, durable    server: refuses, damage
@@ -13,12 +13,12 @@
 //! 5  repair.<first sequence>.meta becomes meta                                                   server: starts
 //! ```
 //!
-//! A crash before the third step leaves the log as it was; after one behind it [`finish`] does the rest. In between no
-//! server starts, since there is a log and no meta file.
+//! A crash before the third step leaves the log as it was; after one behind it [`finish`] does the rest. In
+//! between no server starts, since there is a log and no meta file.
 //!
-//! The folder may be that of an ensemble's member, whatever its operator says or knows. Its peers may count on what the
-//! server has acknowledged, so what is lost becomes its claim, as in [`crate::salvage`]. A server alone is not hindered by
-//! one: the broadcast drops it.
+//! The folder may be that of an ensemble's member, whatever its operator says or knows. Its peers may count
+//! on what the server has acknowledged, so what is lost becomes its claim, as in [`crate::salvage`]. A server
+//! alone is not hindered by one: the broadcast drops it.
 
 mod beside;
 
@@ -93,8 +93,8 @@ pub struct Extent {
     pub after: LogPosition,
     /// Its last zxid, the end of a batch.
     pub until_zxid: Zxid,
-    /// How far the server's history is known to have gone: what is missing after `until_zxid` becomes its claim
-    /// ([`meta::Promises::claim`]).
+    /// How far the server's history is known to have gone: what is missing after `until_zxid` becomes its
+    /// claim ([`meta::Promises::claim`]).
     pub known_zxid: Zxid,
 }
 
@@ -107,8 +107,8 @@ pub struct Repaired {
     pub set_aside: (Vec<String>, Vec<String>),
 }
 
-/// Writes the log anew, with what `extent` says and nothing else. The frames between its ends have to be sound and a part
-/// of one history. Snapshots after its end are set aside as well.
+/// Writes the log anew, with what `extent` says and nothing else. The frames between its ends have to be
+/// sound and a part of one history. Snapshots after its end are set aside as well.
 ///
 /// # Errors
 /// Nothing has changed then, or [`finish`] has to be called ([`interrupted`] says so).

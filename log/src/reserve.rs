@@ -1,7 +1,8 @@
 //! Room that is kept for when there is none: a file that is let go of when the disk is full.
 //!
-//! The log needs no room for what is acknowledged. But an election is decided by promises, and those are written to a
-//! file of their own ([`crate::meta`]); without any room a server could not even take part in one.
+//! The log needs no room for what is acknowledged. But an election is decided by promises, and those are
+//! written to a file of their own ([`crate::meta`]); without any room a server could not even take part in
+//! one.
 
 use std::io;
 use std::rc::Rc;

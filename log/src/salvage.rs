@@ -1,23 +1,24 @@
 //! A damaged log: what of it is sound, how far it went, and how a server that has peers goes on.
 //!
-//! Segments are sound or damaged each on its own, since a segment's header says what the segment continues. So a
-//! damaged log has a sound beginning, which ends at the first damage, and a sound end, which begins with the segment
-//! after the last damage. One of three things is kept of it:
+//! Segments are sound or damaged each on its own, since a segment's header says what the segment continues.
+//! So a damaged log has a sound beginning, which ends at the first damage, and a sound end, which begins with
+//! the segment after the last damage. One of three things is kept of it:
 //!
-//! 1. **The end**, if a sound snapshot reaches as far as where it begins. Then nothing is lost: what is damaged is what
-//!    a purge would have removed.
+//! 1. **The end**, if a sound snapshot reaches as far as where it begins. Then nothing is lost: what is
+//!    damaged is what a purge would have removed.
 //! 2. **The beginning**, if it goes at least as far as the newest sound snapshot.
 //! 3. **Nothing**, and the log begins anew after the newest sound snapshot, or at the very start.
 //!
-//! In the last two cases the server has acknowledged what it does not have any more. How far its log went is written
-//! down as its claim ([`crate::meta::Promises::claim`]) before anything is cut: what is behind the damage tells, since
-//! only a sound group there, which names the zxid before it, proves that something durable is damaged. The broadcast
-//! answers for the rest: it fetches what is missing, and lets the server decide nothing before, that it would not have
-//! decided with its whole log.
+//! In the last two cases the server has acknowledged what it does not have any more. How far its log went is
+//! written down as its claim ([`crate::meta::Promises::claim`]) before anything is cut: what is behind the
+//! damage tells, since only a sound group there, which names the zxid before it, proves that something
+//! durable is damaged. The broadcast answers for the rest: it fetches what is missing, and lets the server
+//! decide nothing before, that it would not have decided with its whole log.
 //!
-//! Everything here may be interrupted by a crash at any point, and then begins anew: the cut is one durable header, as
-//! in [`Wal::truncate_after`]. After that, what it takes out is kept for a while under other names, as far as there is
-//! room for it (`salvage/kept.rs`); a crash in between loses these files, which nobody needs.
+//! Everything here may be interrupted by a crash at any point, and then begins anew: the cut is one durable
+//! header, as in [`Wal::truncate_after`]. After that, what it takes out is kept for a while under other
+//! names, as far as there is room for it (`salvage/kept.rs`); a crash in between loses these files, which
+//! nobody needs.
 
 mod kept;
 
@@ -101,8 +102,8 @@ pub struct Repair {
     pub kept: Vec<String>,
 }
 
-/// Cuts what is damaged off a log that [`Wal::open`] has refused, so that it can be opened. `meta` gets a claim first if
-/// something is lost by that. For a server with peers: alone, nothing would bring it back.
+/// Cuts what is damaged off a log that [`Wal::open`] has refused, so that it can be opened. `meta` gets a
+/// claim first if something is lost by that. For a server with peers: alone, nothing would bring it back.
 ///
 /// # Errors
 /// When the disk is full or fails; nothing may be concluded from the log then.
@@ -127,8 +128,8 @@ pub async fn repair<S: Storage>(
     Ok(Repair { damage, remedy, last_zxid, lost, kept })
 }
 
-/// Empties a log that begins after all sound snapshots, and the snapshots' folder: all of it has to come from the peers.
-/// `meta` gets a claim first. Returns the names of the files in which what was there is kept.
+/// Empties a log that begins after all sound snapshots, and the snapshots' folder: all of it has to come from
+/// the peers. `meta` gets a claim first. Returns the names of the files in which what was there is kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -160,9 +161,9 @@ async fn keep_snapshots<S: Storage>(snapshots: &Snapshots<S>) -> io::Result<Vec<
     Ok(kept)
 }
 
-/// Has retired segments kept, as far as there is room: each with whether it is damaged, in which case it comes first, and
-/// then newer ones before older ones. Before all of them, a copy of one that goes on being used. Returns the names, which
-/// the segments get as soon as [`settle`] goes through the queue.
+/// Has retired segments kept, as far as there is room: each with whether it is damaged, in which case it
+/// comes first, and then newer ones before older ones. Before all of them, a copy of one that goes on being
+/// used. Returns the names, which the segments get as soon as [`settle`] goes through the queue.
 async fn keep<S: Storage>(
     upkeep: &Upkeep<S>,
     used: Option<(String, Rc<S::File>)>,
@@ -206,8 +207,8 @@ async fn settle<S: Storage>(upkeep: &Upkeep<S>) -> Result<(), SegmentError> {
     }
 }
 
-/// Whether all files of a log are gone, although the server has made promises and so had one: its folder has lost its
-/// entries, or somebody has removed them.
+/// Whether all files of a log are gone, although the server has made promises and so had one: its folder has
+/// lost its entries, or somebody has removed them.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -215,8 +216,8 @@ pub async fn is_gone<S: Storage>(storage: &S, meta: &MetaStore<S>) -> Result<boo
     Ok(gone_until(storage, &meta.meta().promises).await?.is_some())
 }
 
-/// If all files of a log are gone, see [`is_gone`]: the greatest zxid that the server can have acknowledged, the last of the
-/// newest epoch that it has accepted.
+/// If all files of a log are gone, see [`is_gone`]: the greatest zxid that the server can have acknowledged,
+/// the last of the newest epoch that it has accepted.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -231,9 +232,9 @@ pub async fn gone_until<S: Storage>(storage: &S, promises: &Promises) -> Result<
     Ok(gone.then(|| Zxid::new(promises.accepted_epoch, u32::MAX)))
 }
 
-/// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk that keeps its
-/// promises, and has a claim on something, which keeps it from leading. Snapshots are of no use without it. Returns the
-/// names of the files in which they are kept.
+/// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk
+/// that keeps its promises, and has a claim on something, which keeps it from leading. Snapshots are of no
+/// use without it. Returns the names of the files in which they are kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -320,7 +321,8 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Ok(wreck)
     }
 
-    /// Reads segments that continue one another. `after` is the next sound header, behind a segment without one.
+    /// Reads segments that continue one another. `after` is the next sound header, behind a segment without
+    /// one.
     async fn read_run(
         &mut self,
         run: Vec<Segment<F>>,
@@ -522,8 +524,8 @@ struct Segment<F> {
     len: u64,
 }
 
-/// Takes the segments with sound headers that are not void out of `files`: lists of which each continues the one before,
-/// oldest first. Between two lists, a segment is missing or has lost its header.
+/// Takes the segments with sound headers that are not void out of `files`: lists of which each continues the
+/// one before, oldest first. Between two lists, a segment is missing or has lost its header.
 fn runs<F>(files: &mut Vec<Found<F>>) -> Vec<Vec<Segment<F>>> {
     let mut runs = Vec::new();
     let mut below = u64::MAX;

@@ -119,8 +119,8 @@ pub(crate) struct Checked {
     pub(crate) durable: u64,
 }
 
-/// Reads and checks the group at `offset` that has to continue `tip`. Frames after zxid `until` are void: they are
-/// neither checked nor counted.
+/// Reads and checks the group at `offset` that has to continue `tip`. Frames after zxid `until` are void:
+/// they are neither checked nor counted.
 pub(crate) async fn read_group<F: StorageFile>(
     window: &mut Window<F>,
     home: Home,
@@ -194,8 +194,8 @@ impl Remains {
     }
 }
 
-/// Looks at every block from `offset` to the file's end for groups that belong here and are numbered above `tip`
-/// (those below are of an append that found the disk full, and was undone).
+/// Looks at every block from `offset` to the file's end for groups that belong here and are numbered above
+/// `tip` (those below are of an append that found the disk full, and was undone).
 pub(crate) async fn remains<F: StorageFile>(
     window: &mut Window<F>,
     home: Home,

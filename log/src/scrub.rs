@@ -12,8 +12,8 @@ use crate::segment::{SegmentHeader, file_name};
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
 use crate::wal::Wal;
 
-/// One pass over a log, from [`Wal::scrub`]: everything that it held when the pass began. Appends and purges go on
-/// beside it.
+/// One pass over a log, from [`Wal::scrub`]: everything that it held when the pass began. Appends and purges
+/// go on beside it.
 pub struct Scrub<F: StorageFile> {
     headers: VecDeque<(Rc<F>, SegmentHeader)>,
     reader: Option<Reader<F>>,

@@ -9,15 +9,16 @@
 //!                    |<--------------------------- covered by the CRC32C ---------------------------------------->|
 //! ```
 //!
-//! Segments form a linked list. A header says: "the history goes on here, after the frame of segment `previous`
-//! that ends with `after zxid` and has checksum `chain`". Whatever lies behind that frame in the previous segment,
-//! and every segment numbered between the two, is void. One durable header therefore cuts the log, whole or not at
-//! all, and nothing durable is rewritten; rolling to the next segment is the same act with nothing to cut.
+//! Segments form a linked list. A header says: "the history goes on here, after the frame of segment
+//! `previous` that ends with `after zxid` and has checksum `chain`". Whatever lies behind that frame in the
+//! previous segment, and every segment numbered between the two, is void. One durable header therefore cuts
+//! the log, whole or not at all, and nothing durable is rewritten; rolling to the next segment is the same
+//! act with nothing to cut.
 //!
 //! `previous` is 0 where a log begins: at its very start, or after a snapshot that was received whole.
 //!
-//! A file's name holds its sequence only. A file whose header names another sequence, or is not there, waits for
-//! use: that is how segments are prepared and recycled without writing their headers.
+//! A file's name holds its sequence only. A file whose header names another sequence, or is not there, waits
+//! for use: that is how segments are prepared and recycled without writing their headers.
 
 use ringkeeper_wire::Zxid;
 
@@ -58,8 +59,8 @@ pub const IDENTITY_LEN: usize = 32;
 pub struct Identity {
     /// Names the cluster and the server, as the caller likes; a log with other bytes is refused.
     pub owner: [u8; IDENTITY_LEN],
-    /// A number that clients cannot guess, drawn when the server's folder is made, so that no data of theirs can
-    /// pass for a part of the log's own structure.
+    /// A number that clients cannot guess, drawn when the server's folder is made, so that no data of theirs
+    /// can pass for a part of the log's own structure.
     pub salt: u64,
 }
 

@@ -9,9 +9,9 @@
 //!   there, cluster                         of 16 bytes; zeros in between       CRC32C of each       items and digest
 //! ```
 //!
-//! Every byte is covered by a CRC32C or has to be zero, so each flipped bit is found. A file is read from its end: the
-//! footer says where the index is, and the index where the blocks are. A length is believed only as far as the file
-//! itself is long.
+//! Every byte is covered by a CRC32C or has to be zero, so each flipped bit is found. A file is read from its
+//! end: the footer says where the index is, and the index where the blocks are. A length is believed only as
+//! far as the file itself is long.
 //!
 //! # Names
 //! | file | what it is |
@@ -21,11 +21,12 @@
 //! | `install.part` | being received from another server |
 //! | `install.<zxid>` | received, verified and durable; the log has not begun anew after it, or has just done so |
 //!
-//! A snapshot comes to its name by a renaming after its contents are durable. One from another server replaces the
-//! log as well: it is `install.<zxid>` first, then the log is reset to it ([`crate::wal::Wal::reset`]), which is the
-//! moment that counts, and then it gets its name. After a crash [`Snapshots::settle`] looks at where the log begins:
-//! if that is the snapshot's position, the reset was done, and the snapshot is the only thing that holds what was
-//! before; if it is not, the log and the older snapshots are as they were.
+//! A snapshot comes to its name by a renaming after its contents are durable. One from another server
+//! replaces the log as well: it is `install.<zxid>` first, then the log is reset to it
+//! ([`crate::wal::Wal::reset`]), which is the moment that counts, and then it gets its name. After a crash
+//! [`Snapshots::settle`] looks at where the log begins: if that is the snapshot's position, the reset was
+//! done, and the snapshot is the only thing that holds what was before; if it is not, the log and the older
+//! snapshots are as they were.
 
 mod error;
 mod folder;

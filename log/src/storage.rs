@@ -22,10 +22,10 @@ pub enum WriteMode {
     Synced,
     /// When the write is done (O_DSYNC).
     Through,
-    /// Writes up to [`THROUGH_LEN_MAX`] as [`Self::Through`], longer ones as [`Self::Synced`]. A small write is one
-    /// request to the device instead of two, which is what a lone client waits for; a large one in one piece is
-    /// written faster than it is written through. To be synced after each write, which costs nothing where nothing
-    /// is left to do.
+    /// Writes up to [`THROUGH_LEN_MAX`] as [`Self::Through`], longer ones as [`Self::Synced`]. A small write
+    /// is one request to the device instead of two, which is what a lone client waits for; a large one in one
+    /// piece is written faster than it is written through. To be synced after each write, which costs nothing
+    /// where nothing is left to do.
     Adaptive,
 }
 
@@ -44,7 +44,8 @@ impl WriteMode {
     }
 }
 
-/// A folder. Names have no separators. Nothing that was done to names is durable before [`Storage::sync_dir`].
+/// A folder. Names have no separators. Nothing that was done to names is durable before
+/// [`Storage::sync_dir`].
 #[expect(async_fn_in_trait, reason = "storage, log and caller live on one thread")]
 pub trait Storage: Clone + 'static {
     /// An open file of this storage.
@@ -89,8 +90,8 @@ pub trait StorageFile: 'static {
     /// Reads up to `len` bytes at `offset`; fewer only at the file's end.
     async fn read_at(&self, offset: u64, len: usize) -> io::Result<Self::Read>;
 
-    /// Makes all finished writes, and the length needed to read them, durable. After an error nothing is known
-    /// of any of them: it must not be tried again.
+    /// Makes all finished writes, and the length needed to read them, durable. After an error nothing is
+    /// known of any of them: it must not be tried again.
     async fn datasync(&self) -> io::Result<()>;
 
     /// Whether writes wait in a page cache for the next sync, which takes as long as there is of them.

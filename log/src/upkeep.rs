@@ -1,9 +1,10 @@
-//! Work beside the log's path: the next segment is filled before it is needed, purged ones are reused or removed.
+//! Work beside the log's path: the next segment is filled before it is needed, purged ones are reused or
+//! removed.
 //!
-//! Filling writes as much as the log itself, on the same disk. A sync of the log waits behind those writes, so a spare
-//! that is filled in one go delays every append. So a spare is filled as the log advances, a little after each append,
-//! and is full when half of the segment in use is. Purged segments are kept as spares, which need no filling
-//! (docs/decisions/0015-spare-segments.md).
+//! Filling writes as much as the log itself, on the same disk. A sync of the log waits behind those writes,
+//! so a spare that is filled in one go delays every append. So a spare is filled as the log advances, a
+//! little after each append, and is full when half of the segment in use is. Purged segments are kept as
+//! spares, which need no filling (docs/decisions/0015-spare-segments.md).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,8 +17,8 @@ use crate::error::{FatalError, SegmentError};
 use crate::segment::file_name;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 
-/// The file that is to become a spare. It has a segment's name when all of it is written, so that a start does not take
-/// half of one for a spare.
+/// The file that is to become a spare. It has a segment's name when all of it is written, so that a start
+/// does not take half of one for a spare.
 const NEW_NAME: &str = "log.new";
 
 /// Bytes of one write of zeros at most: small, so that the log's own writes need not wait long behind it.
@@ -29,12 +30,12 @@ const FILL_LEN_MIN: u64 = 16 * BLOCK;
 /// A spare is filled so many times as fast as the log advances.
 const FILL_PACE: u64 = 2;
 
-/// Purged segments that are kept for reuse, at most: as many as a snapshot lets go of where a segment and a snapshot
-/// take about equally many transactions, with something to spare.
+/// Purged segments that are kept for reuse, at most: as many as a snapshot lets go of where a segment and a
+/// snapshot take about equally many transactions, with something to spare.
 const SPARES_MAX: usize = 4;
 
-/// A segment file that waits for use: as long as a segment, all of it written once, without a header of its own
-/// sequence.
+/// A segment file that waits for use: as long as a segment, all of it written once, without a header of its
+/// own sequence.
 pub(crate) struct Spare<F> {
     pub(crate) sequence: u64,
     pub(crate) file: Rc<F>,
@@ -65,8 +66,8 @@ impl<F> Retired<F> {
     }
 }
 
-/// Keeps spare segments ready and clears away old ones. Spawn [`Self::run`] on the log's executor; without it the
-/// log works too, but waits for each new segment and leaves old ones behind.
+/// Keeps spare segments ready and clears away old ones. Spawn [`Self::run`] on the log's executor; without it
+/// the log works too, but waits for each new segment and leaves old ones behind.
 pub struct Upkeep<S: Storage> {
     shared: Rc<Shared<S>>,
 }
@@ -110,8 +111,8 @@ impl<S: Storage> Upkeep<S> {
         Self { shared: Rc::new(shared) }
     }
 
-    /// Works until a disk operation fails. A full disk is no failure: the work goes on when something was purged or
-    /// an append asks for room again.
+    /// Works until a disk operation fails. A full disk is no failure: the work goes on when something was
+    /// purged or an append asks for room again.
     ///
     /// # Errors
     /// When the disk fails; the process should stop then.
@@ -130,8 +131,8 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// Does all the work there is now, and fills a spare without waiting for the log. In place of [`Self::run`], not
-    /// beside it.
+    /// Does all the work there is now, and fills a spare without waiting for the log. In place of
+    /// [`Self::run`], not beside it.
     ///
     /// # Errors
     /// When the disk is full or fails.
@@ -220,8 +221,8 @@ impl<S: Storage> Upkeep<S> {
         self.take_of(active, self.shared.segment_len).await
     }
 
-    /// [`Self::take`] for a segment of `len` bytes: a longer one than the others, for what fits into none of them, is
-    /// made now.
+    /// [`Self::take`] for a segment of `len` bytes: a longer one than the others, for what fits into none of
+    /// them, is made now.
     pub(crate) async fn take_of(&self, active: u64, len: u64) -> Result<Spare<S::File>, SegmentError> {
         if len != self.shared.segment_len {
             return self.prepare(len).await;
@@ -322,8 +323,8 @@ impl<S: Storage> Upkeep<S> {
         Ok(Spare { sequence, file, len })
     }
 
-    /// What became of a step in the preparation of a segment. One that finds no room removes it: half a segment helps
-    /// nobody.
+    /// What became of a step in the preparation of a segment. One that finds no room removes it: half a
+    /// segment helps nobody.
     async fn prepared<T>(&self, name: &str, len: u64, result: io::Result<T>) -> Result<T, SegmentError> {
         match result {
             Ok(done) => Ok(done),
@@ -338,8 +339,9 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// Reuses the file if a spare is wanted and nobody reads it, else removes it, or sets it aside. One at a time, oldest first and
-    /// each durable before the next, so that no crash leaves a gap among the purged ones.
+    /// Reuses the file if a spare is wanted and nobody reads it, else removes it, or sets it aside. One at a
+    /// time, oldest first and each durable before the next, so that no crash leaves a gap among the purged
+    /// ones.
     async fn clear_away(&self, retired: Retired<S::File>) -> Result<(), SegmentError> {
         let name = file_name(retired.sequence);
         let unread = Rc::strong_count(&retired.file) == 1;

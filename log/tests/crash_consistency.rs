@@ -1,6 +1,6 @@
-//! A crash at every operation of the disk, with what was not synced lost, kept or torn: after it, every acknowledged
-//! frame is there, whole and in order; no frame that was cut off is back; what was under way is there as a prefix or
-//! not at all. The same holds for a second crash after the log has gone on.
+//! A crash at every operation of the disk, with what was not synced lost, kept or torn: after it, every
+//! acknowledged frame is there, whole and in order; no frame that was cut off is back; what was under way is
+//! there as a prefix or not at all. The same holds for a second crash after the log has gone on.
 
 use futures_lite::future::{block_on, poll_once};
 use proptest::prelude::*;
@@ -78,8 +78,8 @@ impl Model {
     }
 }
 
-/// Applies a step to the model and to the log. Returns the states a crash in the middle may leave, the last of them
-/// being the state after the step, and whether the log has finished it.
+/// Applies a step to the model and to the log. Returns the states a crash in the middle may leave, the last
+/// of them being the state after the step, and whether the log has finished it.
 fn perform(wal: &mut Log, model: &Model, step: &Step) -> (Vec<Model>, bool) {
     let mut after = model.clone();
     let mut states = vec![model.clone()];
@@ -172,7 +172,8 @@ fn check_crash(disk: &MemoryDisk, mode: WriteMode, states: &[Model], purged_to: 
     }
 }
 
-/// Runs the script with a power loss in the middle of operation number `halt`. Returns whether it came to that.
+/// Runs the script with a power loss in the middle of operation number `halt`. Returns whether it came to
+/// that.
 fn run(script: &[Step], mode: WriteMode, halt: u64, seeds: std::ops::Range<u64>) -> bool {
     let disk = MemoryDisk::new();
     disk.halt_after(halt);
@@ -242,7 +243,8 @@ fn a_crash_at_any_operation_of_a_long_script_loses_nothing_acknowledged() {
 
 #[test]
 fn every_subset_of_the_blocks_of_an_unfinished_append_is_a_torn_tail() {
-    // Three groups, since the frames together are longer than one write may be, and a frame that takes two writes.
+    // Three groups, since the frames together are longer than one write may be, and a frame that takes two
+    // writes.
     let mode = WriteMode::Synced;
     let lens = [9000, 8000, 7000, 100];
     let disk = MemoryDisk::new();

@@ -1,6 +1,6 @@
-//! A crash at every operation of the disk while snapshots are written, kept, purged behind, and received: after it, a
-//! sound snapshot is there from which the log goes on without a gap, and it holds what was there before or after the
-//! step that was under way.
+//! A crash at every operation of the disk while snapshots are written, kept, purged behind, and received:
+//! after it, a sound snapshot is there from which the log goes on without a gap, and it holds what was there
+//! before or after the step that was under way.
 
 use futures_lite::future::{block_on, poll_once};
 use ringkeeper_log::Identity;
@@ -137,7 +137,8 @@ enum Step {
     Append(usize),
     Snapshot,
     Purge,
-    /// Receive a snapshot that ends at this zxid, which may be before the log's end: the rest was never committed.
+    /// Receive a snapshot that ends at this zxid, which may be before the log's end: the rest was never
+    /// committed.
     Install(u64),
 }
 

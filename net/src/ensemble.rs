@@ -1,6 +1,6 @@
-//! `ringkeeper ensemble`: an ensemble on one machine, for trying out. Each server is a process of its own with a
-//! `zoo.cfg` and a `myid` in the format of Apache ZooKeeper, so that it can be looked at, killed, and taken over to
-//! real machines:
+//! `ringkeeper ensemble`: an ensemble on one machine, for trying out. Each server is a process of its own
+//! with a `zoo.cfg` and a `myid` in the format of Apache ZooKeeper, so that it can be looked at, killed, and
+//! taken over to real machines:
 //!
 //! ```text
 //! D/1/zoo.cfg  D/1/data/myid  D/1/server.log   D/2/...   D/3/...

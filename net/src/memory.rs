@@ -5,8 +5,8 @@ use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 /// `mi_option_purge_delay` of `mimalloc.h`, which the crate has no name for.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// How long freed memory stays with the process, in milliseconds. mimalloc's default of a second gives so much back under
-/// saturated writes that page faults take a good part of the processor time
+/// How long freed memory stays with the process, in milliseconds. mimalloc's default of a second gives so
+/// much back under saturated writes that page faults take a good part of the processor time
 /// (docs/decisions/0016-memory-of-saturated-writes.md).
 const KEPT_MS: std::ffi::c_long = 10_000;
 

@@ -1,8 +1,8 @@
 //! The way here from Apache ZooKeeper, and the way back.
 //!
-//! A folder is made as a draft inside its target and moved into place file by file, the one without which no server
-//! starts last. So a target may be a file system of its own, and what an interruption leaves behind is never taken for
-//! a whole folder.
+//! A folder is made as a draft inside its target and moved into place file by file, the one without which no
+//! server starts last. So a target may be a file system of its own, and what an interruption leaves behind is
+//! never taken for a whole folder.
 
 mod draft;
 mod export;

@@ -5,8 +5,8 @@ use core_affinity::CoreId;
 /// The executors of this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Everything on one executor. A hop between two parked executors costs more than all else that a write does,
-    /// so this is the best there is up to two cores.
+    /// Everything on one executor. A hop between two parked executors costs more than all else that a write
+    /// does, so this is the best there is up to two cores.
     Shared {
         /// Shards, as tasks of the executor.
         shards: u16,

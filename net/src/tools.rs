@@ -1,9 +1,9 @@
-//! The tools for a stopped server's folder: `ringkeeper folder ...`, `ringkeeper log ...` and `ringkeeper snapshot ...`.
+//! The tools for a stopped server's folder: `ringkeeper folder ...`, `ringkeeper log ...` and `ringkeeper
+//! snapshot ...`.
 //!
-//! They take the folder's lock, so no server can use it meanwhile. All of them but `folder adopt` and
-//! `log repair` only read. Exit codes:
-//! 0 for sound or done, 1 for damage that was found (or a repair that needs a choice), 2 for a tool that could not do
-//! its work.
+//! They take the folder's lock, so no server can use it meanwhile. All of them but `folder adopt` and `log
+//! repair` only read. Exit codes: 0 for sound or done, 1 for damage that was found (or a repair that needs a
+//! choice), 2 for a tool that could not do its work.
 
 mod folder;
 mod identity;

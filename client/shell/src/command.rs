@@ -238,7 +238,8 @@ pub(crate) struct SetAcl {
     pub(crate) recursive: bool,
     /// A znode
     pub(crate) path: String,
-    /// Who may do what, as scheme:id:permissions,... with permissions out of c(reate) d(elete) r(ead) w(rite) a(dmin)
+    /// Who may do what, as scheme:id:permissions,... with permissions out of c(reate) d(elete) r(ead) w(rite)
+    /// a(dmin)
     pub(crate) acl: String,
 }
 

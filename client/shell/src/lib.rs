@@ -1,5 +1,5 @@
-//! A shell for ringkeeper and Apache ZooKeeper: the commands of ZooKeeper's own `zkCli` with their options, and
-//! what is missed there: subtrees as pictures, sizes and files, searches, editing, and JSON for programs.
+//! A shell for ringkeeper and Apache ZooKeeper: the commands of ZooKeeper's own `zkCli` with their options,
+//! and what is missed there: subtrees as pictures, sizes and files, searches, editing, and JSON for programs.
 //!
 //! ```text
 //! one-shot:     words of the command line ─┐

@@ -188,7 +188,8 @@ fn subject_of(session: &Session, subject: &str) -> Result<(), ShellError> {
     session.call(format!("stat {subject}"), |client| client.get_children(subject)).map(drop)
 }
 
-/// Servers count a znode for the nearest quota above it only, so ZooKeeper's shell lets none be within another.
+/// Servers count a znode for the nearest quota above it only, so ZooKeeper's shell lets none be within
+/// another.
 fn refuse_nesting(session: &Session, subject: &str) -> Result<(), ShellError> {
     let nested = |other: &str| {
         ShellError::Usage(format!(

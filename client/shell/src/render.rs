@@ -38,7 +38,8 @@ pub(crate) fn stat_text(stat: &Stat) -> String {
     )
 }
 
-/// Metadata as an object; zxids and session ids as hexadecimal text, since 64 bits are more than JSON's readers keep.
+/// Metadata as an object; zxids and session ids as hexadecimal text, since 64 bits are more than JSON's
+/// readers keep.
 pub(crate) fn stat_json(stat: &Stat) -> Value {
     json!({
         "czxid": stat.czxid.to_string(),

@@ -226,8 +226,8 @@ pub(crate) fn import(session: &Session, command: &Import, out: &mut Out<'_>) -> 
     Ok(out.put(&format!("created {created} znodes"), || json!({ "created": created }))?)
 }
 
-/// Deletes a znode and all below it, the deepest first, `batch` requests at a time. What others create meanwhile is
-/// deleted, too; returns how many went.
+/// Deletes a znode and all below it, the deepest first, `batch` requests at a time. What others create
+/// meanwhile is deleted, too; returns how many went.
 pub(crate) fn delete_all(session: &Session, top: &str, batch: usize) -> Result<u64, ShellError> {
     let mut deleted = 0;
     // Somebody may create below what is being deleted; a few rounds, not for ever.

@@ -1,5 +1,5 @@
-//! Subtrees, a znode after the other, each before those below it. Many requests are on their way at once, so that a
-//! large subtree does not take a round trip for each znode.
+//! Subtrees, a znode after the other, each before those below it. Many requests are on their way at once, so
+//! that a large subtree does not take a round trip for each znode.
 
 use ringkeeper_client::{Client, Error, Reply, Stat, path};
 

@@ -203,7 +203,8 @@ async fn delete_own(client: &Client, place: &Place, known: Option<&OwnNode>) -> 
         // Nobody else ever has this name: twice does no harm.
         return gone(retried(client, || client.delete(&node.path, None)).await);
     }
-    // A fixed path may be another's by now: if ours was deleted unseen when the connection broke, or pushed out.
+    // A fixed path may be another's by now: if ours was deleted unseen when the connection broke, or pushed
+    // out.
     while let Some(node) = find(client, place).await? {
         match client.delete(&node.path, None).await {
             Err(Error::NotSent | Error::ConnectionLoss) => client.connected().await?,

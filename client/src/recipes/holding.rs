@@ -65,8 +65,8 @@ impl Holding {
 
     /// Ready when the holding is lost, or may be: from then on another client may hold it.
     ///
-    /// The word comes from the thread that also resolves the servers' names: where a resolver may hang for longer than the
-    /// session lasts, give addresses, or ask [`Holding::is_certain`], which needs nobody.
+    /// The word comes from the thread that also resolves the servers' names: where a resolver may hang for
+    /// longer than the session lasts, give addresses, or ask [`Holding::is_certain`], which needs nobody.
     pub async fn lost(&self) -> Loss {
         let client = self.claim.client();
         let mut states = pin!(client.state_changes());

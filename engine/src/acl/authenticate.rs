@@ -11,11 +11,12 @@ use crate::settings::Settings;
 #[error("authentication failed")]
 pub struct AuthFailed;
 
-/// What a client becomes by an auth packet: `digest` with `user:password`. Identities add up over packets. For
-/// `ip` the packet is accepted and adds nothing, since the address is known from the connection.
+/// What a client becomes by an auth packet: `digest` with `user:password`. Identities add up over packets.
+/// For `ip` the packet is accepted and adds nothing, since the address is known from the connection.
 ///
 /// # Errors
-/// Any other scheme, or `digest` with null. Nothing is wrong with unknown users or passwords: an identity is only what it claims to be.
+/// Any other scheme, or `digest` with null. Nothing is wrong with unknown users or passwords: an identity is
+/// only what it claims to be.
 pub fn authenticate(
     scheme: &str,
     data: Option<&[u8]>,

@@ -92,7 +92,8 @@ pub struct ServerReport {
     pub sessions: Vec<(SessionId, u32)>,
     /// For `dump`: sessions with their ephemeral znodes, by id.
     pub ephemerals: Vec<(SessionId, Vec<String>)>,
-    /// For `wchc` and `wchp`: who watches what, see [`Shard::data_watches`](crate::shard::Shard::data_watches).
+    /// For `wchc` and `wchp`: who watches what, see
+    /// [`Shard::data_watches`](crate::shard::Shard::data_watches).
     pub data_watches: Vec<(SessionId, String)>,
     /// For `hash`: fingerprints of the tree.
     pub digests: Vec<(Zxid, u64)>,

@@ -5,7 +5,8 @@ use super::Word;
 pub struct Whitelist(Vec<Word>);
 
 impl Whitelist {
-    /// The words of a comma-separated list; `*` stands for all. Names of no word are ignored, as in ZooKeeper.
+    /// The words of a comma-separated list; `*` stands for all. Names of no word are ignored, as in
+    /// ZooKeeper.
     #[must_use]
     pub fn parse(list: &str) -> Self {
         let names: Vec<&str> = list.split(',').map(str::trim).collect();
@@ -21,8 +22,8 @@ impl Whitelist {
 }
 
 impl Default for Whitelist {
-    /// What load balancers and monitoring need, and nothing that costs more than a glance: ZooKeeper allows only
-    /// `srvr`, which every tool then has to be configured around.
+    /// What load balancers and monitoring need, and nothing that costs more than a glance: ZooKeeper allows
+    /// only `srvr`, which every tool then has to be configured around.
     fn default() -> Self {
         Self(vec![Word::Isro, Word::Mntr, Word::Ruok, Word::Srvr])
     }

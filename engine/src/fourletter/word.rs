@@ -80,8 +80,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// The command at the front of a connection's bytes. `None` if they are something else; `Some(None)` if its
-    /// argument is still on the way.
+    /// The command at the front of a connection's bytes. `None` if they are something else; `Some(None)` if
+    /// its argument is still on the way.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Option<Self>> {
         let (word, rest) = bytes.split_first_chunk()?;
         let word = Word::from_bytes(*word)?;

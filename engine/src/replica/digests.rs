@@ -1,5 +1,5 @@
-//! The fingerprints that the word `hash` shows: servers of an ensemble that list the same zxid list the same digest.
-//! Learners tell theirs to the leader, which compares.
+//! The fingerprints that the word `hash` shows: servers of an ensemble that list the same zxid list the same
+//! digest. Learners tell theirs to the leader, which compares.
 
 use std::collections::VecDeque;
 

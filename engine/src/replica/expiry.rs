@@ -1,12 +1,12 @@
 //! When sessions expire: decided by the leader alone, from what it heard of them.
 //!
-//! Expiry is rounded up to the next tick, as in ZooKeeper: a session lives for more than its timeout and at most one
-//! tick longer, and the sessions of one tick expire together. A session that is touched again within the same tick
-//! costs one look-up.
+//! Expiry is rounded up to the next tick, as in ZooKeeper: a session lives for more than its timeout and at
+//! most one tick longer, and the sessions of one tick expire together. A session that is touched again within
+//! the same tick costs one look-up.
 //!
-//! Other servers report now and then whom they heard from, so a session has the time between two reports on top: a client
-//! may count on its whole timeout. When a connection ends, its server reports at once; when a server is gone, its
-//! clients are given their timeout anew ([`super::Replica::server_left`]).
+//! Other servers report now and then whom they heard from, so a session has the time between two reports on
+//! top: a client may count on its whole timeout. When a connection ends, its server reports at once; when a
+//! server is gone, its clients are given their timeout anew ([`super::Replica::server_left`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

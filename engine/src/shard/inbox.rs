@@ -4,8 +4,8 @@
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    /// Where what waits begins: a client that pipelines far ahead is taken a request at a time, and what is behind
-    /// that one must not be moved for each.
+    /// Where what waits begins: a client that pipelines far ahead is taken a request at a time, and what is
+    /// behind that one must not be moved for each.
     start: usize,
 }
 

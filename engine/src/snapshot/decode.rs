@@ -56,8 +56,9 @@ pub enum DecodeError {
 
 /// Puts a state together from the blocks of an [`super::Encoder`], in their order.
 ///
-/// Most of the work is in the znodes, and can be done on several cores: as soon as there is a [`Self::reader`], blocks
-/// may be read apart from the decoder, in any order, and what comes out is taken in theirs.
+/// Most of the work is in the znodes, and can be done on several cores: as soon as there is a
+/// [`Self::reader`], blocks may be read apart from the decoder, in any order, and what comes out is taken in
+/// theirs.
 #[derive(Default)]
 pub struct Decoder {
     begun: Option<Begun>,

@@ -1,8 +1,8 @@
 //! A fingerprint of the tree that every change updates.
 //!
-//! It is the wrapping sum of two hashes a znode: one of the path with the metadata, one of the path with the data.
-//! A sum does not depend on an order, and since the two are apart, a change of a parent's Stat need not hash
-//! the parent's data. It finds replicas that differ by a defect; it is no defence against forgery.
+//! It is the wrapping sum of two hashes a znode: one of the path with the metadata, one of the path with the
+//! data. A sum does not depend on an order, and since the two are apart, a change of a parent's Stat need not
+//! hash the parent's data. It finds replicas that differ by a defect; it is no defence against forgery.
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,7 +1,8 @@
 //! Building a state from znodes in the tree's order, which is how a snapshot has them.
 //!
-//! [`super::StateBuilder`] takes znodes in any order and searches a place for each one. Here they come in the order of
-//! the tree, and the costly part, from a row to a znode, is done by any number of [`ZnodeReader`]s at a time.
+//! [`super::StateBuilder`] takes znodes in any order and searches a place for each one. Here they come in the
+//! order of the tree, and the costly part, from a row to a znode, is done by any number of [`ZnodeReader`]s
+//! at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

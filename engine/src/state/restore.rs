@@ -25,8 +25,8 @@ pub enum RestoreError {
 
 /// Takes the parts of a state in any order.
 ///
-/// Whoever has the digest of the state that the parts come from compares it with [`State::digest`]: that also tells
-/// whether all znodes came.
+/// Whoever has the digest of the state that the parts come from compares it with [`State::digest`]: that also
+/// tells whether all znodes came.
 #[derive(Debug)]
 pub struct StateBuilder(pub(super) State);
 
@@ -51,8 +51,8 @@ impl StateBuilder {
         self.0.sessions.open(id, session);
     }
 
-    /// Adds a znode. `meta` is complete, its number of children too, but for the ACL's id: that of another state
-    /// means nothing here.
+    /// Adds a znode. `meta` is complete, its number of children too, but for the ACL's id: that of another
+    /// state means nothing here.
     ///
     /// # Errors
     /// See [`RestoreError::UnexpectedPath`].

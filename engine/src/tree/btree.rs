@@ -1,7 +1,7 @@
 //! A persistent B+tree from 64-bit keys to values, where several values may share a key.
 //!
-//! Nodes are copied on write: in place when this tree alone holds them, so a batch of changes copies each node
-//! once. Cloning a tree shares all of it.
+//! Nodes are copied on write: in place when this tree alone holds them, so a batch of changes copies each
+//! node once. Cloning a tree shares all of it.
 //!
 //! Order: every key under child `i` <= separator `i` <= every key under child `i + 1`. Not strict on either
 //! side, since a run of equal keys may cross a boundary. Inserts and lookups go to the right of an equal
@@ -167,12 +167,13 @@ impl<V: Clone> BTree<V> {
         }
     }
 
-    /// Looks all `keys` up at once, level by level, and shows `seen` the entry that each leads to. What is looked up one
-    /// after the other waits for memory at every level; here the waits of all overlap.
+    /// Looks all `keys` up at once, level by level, and shows `seen` the entry that each leads to. What is
+    /// looked up one after the other waits for memory at every level; here the waits of all overlap.
     ///
-    /// A change copies the nodes on the way to it that another tree shares, and counts a reference to all that is in them. With
-    /// `copying` those counts are read, too, and `seen` is shown whole leaves. Not asked of each node whether it is shared:
-    /// a branch that waits for memory and is mispredicted undoes all that was under way behind it, and costs more than it saves.
+    /// A change copies the nodes on the way to it that another tree shares, and counts a reference to all
+    /// that is in them. With `copying` those counts are read, too, and `seen` is shown whole leaves. Not
+    /// asked of each node whether it is shared: a branch that waits for memory and is mispredicted undoes all
+    /// that was under way behind it, and costs more than it saves.
     pub(super) fn visit(&self, keys: &[u64], copying: bool, mut seen: impl FnMut(&V)) {
         let mut ways: ArrayVec<(u64, &Node<V>), VISITED_MAX> = ArrayVec::new();
         for keys in keys.chunks(VISITED_MAX) {
@@ -226,8 +227,8 @@ impl<V: Clone> BTree<V> {
         &mut Arc::make_mut(leaf).values[position.slot]
     }
 
-    /// Where an entry with `key` goes, after those of the same key, and the entries on both sides of it as far as they are in
-    /// its leaf; nothing if one of this key `matches`.
+    /// Where an entry with `key` goes, after those of the same key, and the entries on both sides of it as
+    /// far as they are in its leaf; nothing if one of this key `matches`.
     pub(super) fn vacancy(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Vacancy<'_, V>> {
         let mut children = ArrayVec::new();
         let (leaf, complete) = self.descend(key, |child| children.push(child));
@@ -438,8 +439,8 @@ pub(super) fn lower_bound(keys: &[u64], key: u64) -> usize {
     keys.partition_point(|&other| other < key)
 }
 
-/// Where to split a full node of `max` that wants one more at `slot`: in the middle, but unevenly at the right
-/// end, so that loading in key order (a snapshot) leaves nodes fuller than half.
+/// Where to split a full node of `max` that wants one more at `slot`: in the middle, but unevenly at the
+/// right end, so that loading in key order (a snapshot) leaves nodes fuller than half.
 const fn split_point(slot: usize, max: usize, min: usize) -> usize {
     if slot == max { max - min } else { max / 2 }
 }

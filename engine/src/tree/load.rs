@@ -1,7 +1,8 @@
 //! A whole tree in the order of its keys: built from left to right, without a search for each znode.
 //!
-//! The work is cut in two, so that several cores can do the greater part of it. [`Run`]s are made apart from each other:
-//! paths are hashed, znodes allocated. A [`Loader`] takes them one after the other and fills leaves.
+//! The work is cut in two, so that several cores can do the greater part of it. [`Run`]s are made apart from
+//! each other: paths are hashed, znodes allocated. A [`Loader`] takes them one after the other and fills
+//! leaves.
 
 use super::btree::{BTree, Builder};
 use super::key::{self, Keys};

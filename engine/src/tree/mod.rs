@@ -2,9 +2,10 @@
 //! when the other does.
 //!
 //! All znodes lie in one copy-on-write B+tree, ordered by a key of which the upper half is a hash of the
-//! parent's path and the lower half of the whole path (`key.rs`). So the children of a znode lie side by side:
-//! a listing is a scan, there is no index of children to keep, and a lookup costs the same at any depth. A
-//! znode is one allocation (`znode.rs`); the full path of a directory is held once, shared by its children.
+//! parent's path and the lower half of the whole path (`key.rs`). So the children of a znode lie side by
+//! side: a listing is a scan, there is no index of children to keep, and a lookup costs the same at any
+//! depth. A znode is one allocation (`znode.rs`); the full path of a directory is held once, shared by its
+//! children.
 //!
 //! The tree applies what it is told. Whether a path is well formed, whether the ACL allows it, whether a
 //! version matches: that is decided before a transaction is made.
@@ -50,12 +51,13 @@ pub struct NewZnode<'a> {
     pub zxid: Zxid,
     /// The transaction's time, milliseconds since the Unix epoch.
     pub time: i64,
-    /// The parent's persisted cversion after this creation; -1 (logs before ZooKeeper 3.4) means one more than
-    /// now. A parent that is ahead of it already (a replay) keeps its cversion and pzxid.
+    /// The parent's persisted cversion after this creation; -1 (logs before ZooKeeper 3.4) means one more
+    /// than now. A parent that is ahead of it already (a replay) keeps its cversion and pzxid.
     pub parent_cversion: i32,
 }
 
-/// What a creation did. On a big tree a write waits for its look-ups, so nobody has to look any of this up again.
+/// What a creation did. On a big tree a write waits for its look-ups, so nobody has to look any of this up
+/// again.
 #[derive(Clone, Copy, Debug)]
 pub struct Inserted {
     /// The new znode's metadata.
@@ -121,8 +123,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of a new ensemble: only the built-in znodes, whose Stats are all zero. Their creation was never
-    /// counted, so "/" shows clients the cversion -1 and "/zookeeper" -2, as in ZooKeeper.
+    /// The tree of a new ensemble: only the built-in znodes, whose Stats are all zero. Their creation was
+    /// never counted, so "/" shows clients the cversion -1 and "/zookeeper" -2, as in ZooKeeper.
     ///
     /// `seed` keys the hash that orders the tree; clients should not be able to guess it.
     #[must_use]
@@ -159,8 +161,8 @@ impl Tree {
         self.nodes.find(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
     }
 
-    /// Has the znodes of `paths` in the processor's cache, for those who are about to change them one after the other; if this
-    /// tree is `shared` with clones, also what such a change copies. Changes nothing.
+    /// Has the znodes of `paths` in the processor's cache, for those who are about to change them one after
+    /// the other; if this tree is `shared` with clones, also what such a change copies. Changes nothing.
     pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>, shared: bool) {
         let key = |path| key::split(path).map(|(parent, _)| self.keys.of(path, parent));
         let keys: SmallVec<[u64; 64]> = paths.filter_map(key).collect();
@@ -275,8 +277,8 @@ impl Tree {
         Ok(Removed { znode, parent_before, parent_now })
     }
 
-    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. `before` is shown the znode
-    /// as it was; gives it as it is now.
+    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. `before` is
+    /// shown the znode as it was; gives it as it is now.
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -315,8 +317,8 @@ impl Tree {
         })
     }
 
-    /// Raises the persisted cversion to `cversion`, and pzxid with it, unless it is as high already: the replay
-    /// of a creation that the snapshot holds. -1 means one more than now.
+    /// Raises the persisted cversion to `cversion`, and pzxid with it, unless it is as high already: the
+    /// replay of a creation that the snapshot holds. -1 means one more than now.
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -351,8 +353,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Checks that there is no such znode, and returns where it goes; with its directory if a neighbour in the tree's order is
-    /// a sibling (as nearly always in a large directory).
+    /// Checks that there is no such znode, and returns where it goes; with its directory if a neighbour in
+    /// the tree's order is a sibling (as nearly always in a large directory).
     fn vacancy(
         &self,
         key: u64,

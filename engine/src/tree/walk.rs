@@ -28,8 +28,8 @@ impl<'a> Children<'a> {
         Self { cursor, last_key, first: None }
     }
 
-    /// The next child without its name, which is half the cost: it lies in a cache line of its own and has to be
-    /// checked for UTF-8.
+    /// The next child without its name, which is half the cost: it lies in a cache line of its own and has to
+    /// be checked for UTF-8.
     fn next_znode(&mut self) -> Option<&'a Znode> {
         let first = self.first?;
         loop {

@@ -106,8 +106,8 @@ impl ZnodeMeta {
         }
     }
 
-    /// As clients see it, of a znode with so many bytes of data: cversion counts creations and deletions of children
-    /// (2 x creations - living children), and only ephemerals show an owner.
+    /// As clients see it, of a znode with so many bytes of data: cversion counts creations and deletions of
+    /// children (2 x creations - living children), and only ephemerals show an owner.
     #[must_use]
     pub fn stat(&self, data_len: usize) -> Stat {
         let num_children = self.num_children.cast_signed();

@@ -124,7 +124,8 @@ impl<'a> TxnBatch<'a> {
         (self.first_zxid().0..).zip(self.0.txns.iter()).map(|(zxid, archived)| owned(zxid, archived))
     }
 
-    /// [`Self::txns`], in memory that is taken once: what fails has no known length, and would be moved as it grows.
+    /// [`Self::txns`], in memory that is taken once: what fails has no known length, and would be moved as it
+    /// grows.
     fn to_vec(self) -> Result<Vec<Txn>, BatchError> {
         let mut txns = Vec::with_capacity(self.len());
         for txn in self.txns() {

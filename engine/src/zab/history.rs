@@ -91,8 +91,9 @@ impl History {
         self.tail.push_back(Entry { prev, batch: batch.clone() });
     }
 
-    /// Frees batches that can be read back from disk, oldest first: beyond the lower limit those that all learners have
-    /// been sent, beyond the upper one the others too. Memory that is used again at once is warm, and none of it new.
+    /// Frees batches that can be read back from disk, oldest first: beyond the lower limit those that all
+    /// learners have been sent, beyond the upper one the others too. Memory that is used again at once is
+    /// warm, and none of it new.
     pub(super) fn trim(&mut self, committed: Zxid, sent_to_all: Zxid) {
         let readable = committed.min(self.durable);
         while let Some(entry) = self.tail.front() {

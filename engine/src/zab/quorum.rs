@@ -117,8 +117,9 @@ pub trait Quorum: fmt::Debug + Send {
     }
 }
 
-/// Whether every majority of `before` has a server in common with every majority of `after`. Then no two groups can
-/// decide apart from each other while some servers go by the one list of voters and some by the other.
+/// Whether every majority of `before` has a server in common with every majority of `after`. Then no two
+/// groups can decide apart from each other while some servers go by the one list of voters and some by the
+/// other.
 #[must_use]
 pub fn majorities_meet(before: &ServerSet, after: &ServerSet) -> bool {
     let both = before.intersection(after).len();

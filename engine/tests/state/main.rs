@@ -1,5 +1,5 @@
-//! What a client can rely on of writes and reads, on one server's state: requests go through `execute` as on the
-//! leader, and every check of a test is made against what `docs/protocol.md` says, not against the code.
+//! What a client can rely on of writes and reads, on one server's state: requests go through `execute` as on
+//! the leader, and every check of a test is made against what `docs/protocol.md` says, not against the code.
 
 mod fixture;
 mod model;

@@ -1,5 +1,5 @@
-//! Random requests against a naive twin: a map of paths that is copied whole for a multi, and counts everything by
-//! looking.
+//! Random requests against a naive twin: a map of paths that is copied whole for a multi, and counts
+//! everything by looking.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

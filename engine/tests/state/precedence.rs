@@ -8,7 +8,8 @@ use ringkeeper_wire::{CreateRequest, CreateTtlRequest, ErrorCode, MultiOp, Reque
 
 use crate::fixture::*;
 
-/// `/closed` grants nothing, `/closed/leaf` has data, `/open/leaf` and `/ephemeral` exist, `/limited` is full.
+/// `/closed` grants nothing, `/closed/leaf` has data, `/open/leaf` and `/ephemeral` exist, `/limited` is
+/// full.
 fn server() -> Server {
     let mut server = Server::new();
     for path in ["/open", "/open/leaf", "/full", "/full/child", "/closed", "/closed/leaf", "/limited"] {

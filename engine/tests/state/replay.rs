@@ -8,8 +8,8 @@ use rkyv::util::AlignedVec;
 use crate::fixture::*;
 use crate::snapshot::assert_survives_snapshots;
 
-/// Replays a server's log through its archive, on servers with other seeds, whole and with a part repeated, and
-/// rebuilds its state from its parts.
+/// Replays a server's log through its archive, on servers with other seeds, whole and with a part repeated,
+/// and rebuilds its state from its parts.
 pub(crate) fn assert_replays(server: &Server) {
     let mut bytes = AlignedVec::new();
     encode_batch(&server.log, &mut bytes);

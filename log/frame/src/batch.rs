@@ -10,8 +10,8 @@ use crate::position::LogPosition;
 
 /// Transactions that are proposed, appended, synced, committed and truncated as one.
 ///
-/// Its bytes are a frame, so what is sent to a learner is what is in the leader's log. They are not looked at before
-/// [`Self::payload`]: the broadcast passes them on as they are. Cloning shares them.
+/// Its bytes are a frame, so what is sent to a learner is what is in the leader's log. They are not looked at
+/// before [`Self::payload`]: the broadcast passes them on as they are. Cloning shares them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Batch {
     first: Zxid,
@@ -101,7 +101,8 @@ impl Batch {
         self.last.0 - self.first.0 + 1
     }
 
-    /// The transactions as the application has encoded them. The frame is checked: it may come from the network.
+    /// The transactions as the application has encoded them. The frame is checked: it may come from the
+    /// network.
     ///
     /// # Errors
     /// The bytes are no frame, or another batch's.
@@ -123,8 +124,8 @@ impl From<&Frame<'_>> for Batch {
     }
 }
 
-/// Encodes batches, and keeps the memory that it does so in: in fresh memory, a large batch would spend more on the
-/// memory than on its frame.
+/// Encodes batches, and keeps the memory that it does so in: in fresh memory, a large batch would spend more
+/// on the memory than on its frame.
 #[derive(Debug, Default)]
 pub struct Framer {
     buffer: AlignedBuf,

@@ -283,8 +283,8 @@ pub fn encoded_len(bytes: &[u8]) -> Result<usize, FrameError> {
     Ok(HEADER_LEN.saturating_add(payload_len))
 }
 
-/// Whether a batch that begins with `first` continues a history that ends with `last`: the next counter of the same
-/// epoch, or counter 1 of a later epoch (counter 0 names no transaction).
+/// Whether a batch that begins with `first` continues a history that ends with `last`: the next counter of
+/// the same epoch, or counter 1 of a later epoch (counter 0 names no transaction).
 #[must_use]
 pub fn follows(last: Zxid, first: Zxid) -> bool {
     if first.epoch() == last.epoch() {

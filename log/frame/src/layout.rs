@@ -1,4 +1,5 @@
-//! Little-endian fields at fixed offsets: how every header of a log, and of a frame in it, is read and written.
+//! Little-endian fields at fixed offsets: how every header of a log, and of a frame in it, is read and
+//! written.
 //!
 //! The caller has checked the slice's length; a field outside it is a bug.
 

@@ -14,8 +14,8 @@ use crate::frame::Checksum;
 pub struct LogPosition {
     /// The last zxid before the position; [`Zxid::ZERO`] is the start of all history.
     pub zxid: Zxid,
-    /// Checksum of the frame that ends here, which the next frame continues; [`Checksum::NONE`] when it is not known,
-    /// which matches every other.
+    /// Checksum of the frame that ends here, which the next frame continues; [`Checksum::NONE`] when it is
+    /// not known, which matches every other.
     pub checksum: Checksum,
 }
 

@@ -59,8 +59,8 @@ impl<F> Link<F> {
     }
 }
 
-/// Follows the headers back from the newest one. Where that is not possible, the newest segment that begins early enough
-/// goes before.
+/// Follows the headers back from the newest one. Where that is not possible, the newest segment that begins
+/// early enough goes before.
 pub(super) async fn arrange<F: StorageFile>(
     files: Vec<Found<F>>,
     identity: Identity,

@@ -64,8 +64,8 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         self.harmed(sequence, 0, Fault::Missing);
     }
 
-    /// Reads a link of the history. `next` is what the link after it continues, as far as that is known; `None` for the
-    /// newest one.
+    /// Reads a link of the history. `next` is what the link after it continues, as far as that is known;
+    /// `None` for the newest one.
     pub(super) async fn link(
         &mut self,
         link: &Link<F>,
@@ -125,8 +125,8 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         }
     }
 
-    /// Whether a group begins here behind damage: then the history goes on with it. False if that is a part that a later
-    /// segment has cut off.
+    /// Whether a group begins here behind damage: then the history goes on with it. False if that is a part
+    /// that a later segment has cut off.
     async fn regain(
         &mut self,
         window: &mut Window<F>,
@@ -315,7 +315,8 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
     }
 }
 
-/// The frame at `offset` of the file, if it is sound; `group` is where its group begins, from which reading goes on.
+/// The frame at `offset` of the file, if it is sound; `group` is where its group begins, from which reading
+/// goes on.
 async fn read_frame<F: StorageFile>(
     window: &mut Window<F>,
     group: u64,

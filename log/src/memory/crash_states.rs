@@ -1,10 +1,10 @@
 //! All that a power loss may leave behind.
 //!
-//! What is not durable is a list of sectors, lengths and names, and a file system may have written any set of them.
-//! Sets are counted by what they leave: of the writes to one sector the last that survives counts, and one that writes
-//! what is there anyway changes no more than the file's length, which grows by whole blocks. So the states of a file are the combinations of what
-//! its sectors may hold, each at all lengths that it may have; those of a folder are the combinations of its files'
-//! states under each set of names.
+//! What is not durable is a list of sectors, lengths and names, and a file system may have written any set of
+//! them. Sets are counted by what they leave: of the writes to one sector the last that survives counts, and
+//! one that writes what is there anyway changes no more than the file's length, which grows by whole blocks.
+//! So the states of a file are the combinations of what its sectors may hold, each at all lengths that it may
+//! have; those of a folder are the combinations of its files' states under each set of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -179,7 +179,8 @@ mod tests {
     fn every_set_of_what_is_not_durable_is_a_state() {
         block_on(async {
             let disk = scene().await;
-            // The second sector holds 2, 3 or 5, the fourth 0 or 4; the name is a or b, and c is there or not.
+            // The second sector holds 2, 3 or 5, the fourth 0 or 4; the name is a or b, and c is there or
+            // not.
             let all = states(&disk);
             assert_eq!(all.len(), 3 * 2 * 2 * 2);
             // Whatever a drawn power loss leaves is among them, and each of them is drawn at some time.

@@ -105,8 +105,8 @@ fn a_sound_log_has_no_damage_and_one_fragment() {
     assert_eq!(found.last_known_zxid, zxid(LAST));
 }
 
-/// One flipped bit in each block in turn: either nothing is lost, or the place is named, and a repair keeps everything
-/// before it and loses no file.
+/// One flipped bit in each block in turn: either nothing is lost, or the place is named, and a repair keeps
+/// everything before it and loses no file.
 #[test]
 fn a_flipped_bit_in_any_block_is_harmless_or_named_and_repaired_without_losing_what_is_sound() {
     let disk = log();
@@ -220,8 +220,8 @@ fn what_is_not_the_end_of_a_batch_or_not_there_changes_nothing() {
     assert_eq!(opened(&disk).expect("as before").len(), 90);
 }
 
-/// The power fails at each operation of a repair in turn: a server then refuses or finds the old damage, never anything
-/// else, and the repair can be done again or finished.
+/// The power fails at each operation of a repair in turn: a server then refuses or finds the old damage,
+/// never anything else, and the repair can be done again or finished.
 #[test]
 fn a_crash_at_any_moment_of_a_repair_leaves_the_old_log_or_something_to_finish() {
     let origin = log();

@@ -1,7 +1,8 @@
-//! What a salvage takes out of a folder, kept beside what goes on: for whoever wants to know what has happened, or to
-//! look for what was in it. Nobody needs it.
+//! What a salvage takes out of a folder, kept beside what goes on: for whoever wants to know what has
+//! happened, or to look for what was in it. Nobody needs it.
 //!
-//! A file that was `<name>` before the n-th salvage is `salvaged.<n>.<name>`. What removes it is one of these:
+//! A file that was `<name>` before the n-th salvage is `salvaged.<n>.<name>`. What removes it is one of
+//! these:
 //!
 //! - a newer salvage, when there are [`SALVAGES_MAX`] with it, or when more would be kept than is free;
 //! - a disk without room: everything that is kept goes before anything has to wait ([`let_go`]);
@@ -111,7 +112,8 @@ impl<S: Storage> Shelf<S> {
     }
 }
 
-/// Removes everything that salvages have kept in a folder, since there is no room for it; how many files they were.
+/// Removes everything that salvages have kept in a folder, since there is no room for it; how many files they
+/// were.
 ///
 /// # Errors
 /// When the disk fails.

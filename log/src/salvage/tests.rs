@@ -218,7 +218,8 @@ fn two_damaged_places_leave_a_sound_log_too() {
             assert!(disk.rot(other, other_block * BLOCK + 70, 1));
             if open(&disk).is_err() {
                 let repair = block_on(try_repair(&disk)).unwrap_or_else(|error| panic!("{place}: {error}"));
-                // The seal that told how far the log went may be one of them; its last group is then taken for torn.
+                // The seal that told how far the log went may be one of them; its last group is then taken
+                // for torn.
                 assert!(repair.last_zxid <= last, "{place}");
             }
             let (wal, frames) = open(&disk).unwrap_or_else(|error| panic!("{place}: {error}"));

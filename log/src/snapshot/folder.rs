@@ -52,8 +52,8 @@ impl<S: Storage> Snapshots<S> {
         self.storage.list().await.map_err(SnapshotError::io("listing", "the snapshots' folder"))
     }
 
-    /// After a start, when the log is open: finishes an installation that a crash has interrupted, or takes it back,
-    /// and removes what was begun and not finished. `log_base` is where the log begins.
+    /// After a start, when the log is open: finishes an installation that a crash has interrupted, or takes
+    /// it back, and removes what was begun and not finished. `log_base` is where the log begins.
     ///
     /// # Errors
     /// When the disk fails.
@@ -106,8 +106,8 @@ impl<S: Storage> Snapshots<S> {
         SnapshotReader::open(&self.storage, &file_name(zxid)).await
     }
 
-    /// The log has been reset to the snapshot that was received: it gets its name, and the older ones, which nothing
-    /// continues any more, go.
+    /// The log has been reset to the snapshot that was received: it gets its name, and the older ones, which
+    /// nothing continues any more, go.
     ///
     /// # Errors
     /// When the disk fails.
@@ -131,9 +131,9 @@ impl<S: Storage> Snapshots<S> {
         self.sync().await
     }
 
-    /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left: what the log has to reach
-    /// back to, so that each one that is kept can take the place of a damaged newer one. `None` while there are fewer
-    /// than `count`, since then the log's beginning has to do that.
+    /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left: what the log has
+    /// to reach back to, so that each one that is kept can take the place of a damaged newer one. `None`
+    /// while there are fewer than `count`, since then the log's beginning has to do that.
     ///
     /// # Errors
     /// When the disk fails.

@@ -21,8 +21,9 @@
 //!         +--------+--------+----+----+--------+----------+-------+--------+--------+--------+------+-------+
 //! ```
 //!
-//! `inflated` is 0 where the payload is as it was given, else the length that it has when the LZ4 block in the file is
-//! decompressed. Files with such blocks have version 2 in their header, so that older builds name what they miss.
+//! `inflated` is 0 where the payload is as it was given, else the length that it has when the LZ4 block in
+//! the file is decompressed. Files with such blocks have version 2 in their header, so that older builds name
+//! what they miss.
 
 use ringkeeper_wire::Zxid;
 
@@ -224,7 +225,8 @@ impl Entry {
     }
 }
 
-/// What a block's head says of the length of its payload when it is decompressed; 0 for a payload as it was given.
+/// What a block's head says of the length of its payload when it is decompressed; 0 for a payload as it was
+/// given.
 pub(super) fn inflated_len(head: &[u8; BLOCK_HEAD_LEN]) -> u32 {
     u32_at(head, INFLATED_AT)
 }

@@ -38,14 +38,16 @@ pub struct SnapshotReader<S: Storage> {
     block: Block,
 }
 
-/// A block as it was read, not checked yet. It may be checked and used on another thread than the one that reads.
+/// A block as it was read, not checked yet. It may be checked and used on another thread than the one that
+/// reads.
 #[derive(Debug)]
 pub struct Block {
     /// Name of the file.
     name: Arc<str>,
     ordinal: u32,
     entry: Entry,
-    /// Head, payload and the zeros behind it, so that the payload is aligned as archives need it; less if the file ended.
+    /// Head, payload and the zeros behind it, so that the payload is aligned as archives need it; less if the
+    /// file ended.
     bytes: AlignedBuf,
     /// The payload, if it was compressed.
     inflated: AlignedBuf,
@@ -88,8 +90,8 @@ impl Block {
     }
 }
 
-/// The payload of a block as it is in the file, and how long it is when it is decompressed, 0 if it is not compressed;
-/// `None` if that is not what was written.
+/// The payload of a block as it is in the file, and how long it is when it is decompressed, 0 if it is not
+/// compressed; `None` if that is not what was written.
 fn stored<'a>(ordinal: u32, entry: &Entry, bytes: &'a [u8]) -> Option<(&'a [u8], usize)> {
     let len = entry.len as usize;
     let (head, rest) = bytes.split_first_chunk()?;
@@ -251,8 +253,8 @@ fn span(entry: &Entry) -> (u64, usize) {
     (entry.offset - skip as u64, whole_blocks(skip + BLOCK_HEAD_LEN + padded))
 }
 
-/// The index, if it fits the file: blocks lie one after the other from the header to the index, and behind the index
-/// are zeros up to the footer.
+/// The index, if it fits the file: blocks lie one after the other from the header to the index, and behind
+/// the index are zeros up to the footer.
 async fn read_index<F: StorageFile>(
     file: &F,
     footer: &Footer,

@@ -116,8 +116,8 @@ impl<S: Storage> Incoming<S> {
         self.out.write().await
     }
 
-    /// Everything has come in: verifies all of it against what was announced, and leaves it durable under a name that
-    /// is not yet a snapshot's. [`Snapshots::install`] follows when the log has been reset.
+    /// Everything has come in: verifies all of it against what was announced, and leaves it durable under a
+    /// name that is not yet a snapshot's. [`Snapshots::install`] follows when the log has been reset.
     ///
     /// # Errors
     /// When it is damaged or another one than announced, or the disk is full or fails.

@@ -456,9 +456,9 @@ fn a_group_inside_of_clients_data_proves_nothing() {
     assert_eq!(replayed, zxids(1..=1));
 }
 
-/// A sync fails, and the process ends. What it was to write is in the system's memory alone, and no sync writes it any
-/// more (<https://wiki.postgresql.org/wiki/Fsync_Errors>). The next process reads it as a sound end of the log, and
-/// says that it is durable: so it has to be.
+/// A sync fails, and the process ends. What it was to write is in the system's memory alone, and no sync
+/// writes it any more (<https://wiki.postgresql.org/wiki/Fsync_Errors>). The next process reads it as a sound
+/// end of the log, and says that it is durable: so it has to be.
 #[test]
 fn what_a_start_finds_behind_a_failed_sync_is_durable_afterwards() {
     let disk = MemoryDisk::new();

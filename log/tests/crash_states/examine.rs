@@ -190,8 +190,8 @@ impl Examination<'_> {
         }
     }
 
-    /// One state that a power loss has left: it is recovered, also if the power fails again meanwhile, and the server
-    /// goes on. The number of states after the second power loss.
+    /// One state that a power loss has left: it is recovered, also if the power fails again meanwhile, and
+    /// the server goes on. The number of states after the second power loss.
     fn after_power_loss(&self, disk: &MemoryDisk, run: &Run, what: &str) -> u64 {
         let mut again = 0;
         for halt in 0.. {
@@ -267,8 +267,8 @@ impl Examination<'_> {
         struck > 0
     }
 
-    /// The process has ended. What it has promised is there, whether or not the machine goes down as well; so is what
-    /// the next process finds and takes for durable. The number of states that were looked at.
+    /// The process has ended. What it has promised is there, whether or not the machine goes down as well; so
+    /// is what the next process finds and takes for durable. The number of states that were looked at.
     fn after_end(&self, run: &Run, what: &str) -> u64 {
         let disk = run.disk.fork();
         disk.end_process();

@@ -1,6 +1,7 @@
 //! A server's folder with everything in it, and what it has to hold.
 //!
-//! The state of the server is one number that every frame changes, so that two histories never give the same one.
+//! The state of the server is one number that every frame changes, so that two histories never give the same
+//! one.
 
 use std::fmt;
 
@@ -20,8 +21,8 @@ const RETAINED: usize = 2;
 
 const SERVER: u64 = 3;
 
-/// Bytes of a payload that are not zero. Sectors of zeros on zeros cannot be told from ones that were not written, which
-/// keeps the number of states small.
+/// Bytes of a payload that are not zero. Sectors of zeros on zeros cannot be told from ones that were not
+/// written, which keeps the number of states small.
 const PATTERN_LEN: usize = 700;
 
 /// One thing that a server does with its folder.

@@ -53,7 +53,8 @@ fn truncate_after_over_segments() {
     examine(&Sequence { name: "truncate_after, segments", before, steps, reserve: false });
 }
 
-/// Segments that a snapshot has made superfluous are recycled or removed, and the log goes on in a recycled one.
+/// Segments that a snapshot has made superfluous are recycled or removed, and the log goes on in a recycled
+/// one.
 #[test]
 fn purge_and_a_recycled_segment() {
     let before =

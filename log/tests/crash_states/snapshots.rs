@@ -26,8 +26,8 @@ fn old_snapshots_go_and_the_log_before_them() {
     examine(&Sequence { name: "snapshot, purge", before, steps, reserve: false });
 }
 
-/// A snapshot from another server takes the place of log and snapshots (the log's `reset`), and the log goes on after
-/// it.
+/// A snapshot from another server takes the place of log and snapshots (the log's `reset`), and the log goes
+/// on after it.
 #[test]
 fn a_received_snapshot_takes_the_place_of_everything() {
     let before = &[Append(&[10, 10]), Snapshot, Append(&[10])];

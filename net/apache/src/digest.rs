@@ -1,5 +1,5 @@
-//! Apache's digest of a tree (`DigestCalculator`, version 2): what its servers compare with each other, and what we
-//! compare our replay with.
+//! Apache's digest of a tree (`DigestCalculator`, version 2): what its servers compare with each other, and
+//! what we compare our replay with.
 
 use ringkeeper_engine::path;
 

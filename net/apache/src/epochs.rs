@@ -16,8 +16,8 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Reads `acceptedEpoch` and `currentEpoch`, which a server that stands alone does not have: then, and if they say
-    /// less than they can, the epoch of its last transaction, `zxid`, counts.
+    /// Reads `acceptedEpoch` and `currentEpoch`, which a server that stands alone does not have: then, and if
+    /// they say less than they can, the epoch of its last transaction, `zxid`, counts.
     pub(crate) fn read(folder: &Path, zxid: i64) -> Result<Self, ReadError> {
         let last = u32::try_from(zxid >> 32).unwrap_or_default();
         let current = last.max(read(&folder.join("currentEpoch"))?);

@@ -1,12 +1,12 @@
 //! Apache ZooKeeper's files, of versions 3.4 to 3.9: the way in, and the way back.
 //!
-//! [`load()`] reads a data folder as Apache ZooKeeper does when it starts: the newest sound snapshot, then the
-//! transactions after it, applied to a tree of its own ([`tree::Tree`]), since Apache's snapshots are fuzzy and its
-//! rules for applying what is there already are not ours. What comes out becomes an [`engine`] state at the end.
-//! [`snapshot::write`] goes the other way.
+//! [`load()`] reads a data folder as Apache ZooKeeper does when it starts: the newest sound snapshot, then
+//! the transactions after it, applied to a tree of its own ([`tree::Tree`]), since Apache's snapshots are
+//! fuzzy and its rules for applying what is there already are not ours. What comes out becomes an [`engine`]
+//! state at the end. [`snapshot::write`] goes the other way.
 //!
-//! Nothing is believed: lengths are claims that cost no memory before the bytes are there, and every error names the
-//! file and the place.
+//! Nothing is believed: lengths are claims that cost no memory before the bytes are there, and every error
+//! names the file and the place.
 //!
 //! [`engine`]: ringkeeper_engine::state::State
 #![forbid(unsafe_code)]

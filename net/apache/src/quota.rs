@@ -1,4 +1,5 @@
-//! The use of quotas: Apache counts it anew whenever it loads a snapshot, so what files say of it means nothing.
+//! The use of quotas: Apache counts it anew whenever it loads a snapshot, so what files say of it means
+//! nothing.
 
 use ringkeeper_engine::quota::{self, Figures};
 

@@ -1,9 +1,10 @@
 //! Applying logged transactions to a tree that may have seen them, wholly or in part.
 //!
-//! A fuzzy snapshot holds each znode as it was at some moment after the snapshot began, so a transaction finds its znode
-//! before, in or after the state it was made for. The rules are Apache's (`DataTree.processTxn`): what exists is not
-//! created, what is missing is not deleted or set, and in all cases the parent's counters end where the transaction
-//! says, never lower. The transactions that follow bring the rest.
+//! A fuzzy snapshot holds each znode as it was at some moment after the snapshot began, so a transaction
+//! finds its znode before, in or after the state it was made for. The rules are Apache's
+//! (`DataTree.processTxn`): what exists is not created, what is missing is not deleted or set, and in all
+//! cases the parent's counters end where the transaction says, never lower. The transactions that follow
+//! bring the rest.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +36,8 @@ pub(crate) fn apply(tree: &mut Tree, sessions: &mut BTreeMap<i64, i32>, header: 
         }
         Txn::CloseSession { paths } => {
             sessions.remove(&header.session);
-            // The leader's list counts whoever owns those znodes here; what it does not name and the session owns
-            // here ends as well.
+            // The leader's list counts whoever owns those znodes here; what it does not name and the session
+            // owns here ends as well.
             for path in paths.iter().flatten() {
                 tree.delete(header.zxid, path);
             }
@@ -49,8 +50,8 @@ pub(crate) fn apply(tree: &mut Tree, sessions: &mut BTreeMap<i64, i32>, header: 
 impl Tree {
     fn create(&mut self, header: &TxnHeader, create: &Create) {
         let Some(parent) = parent(&create.path).filter(|parent| self.get(parent).is_some()) else { return };
-        // Where the znode exists, Apache does this for plain creations alone; the number is right for all of them,
-        // and never goes down.
+        // Where the znode exists, Apache does this for plain creations alone; the number is right for all of
+        // them, and never goes down.
         self.change(parent, |znode| raise_cversion(&mut znode.stat, create.parent_cversion, header.zxid));
         if self.change(&create.path, |znode| znode.acl = Some(create.acl.clone())) {
             return;
@@ -68,7 +69,8 @@ impl Tree {
         self.add(&create.path, znode).expect("looked for a moment ago");
     }
 
-    /// Deletes a znode, whether or not it has children: those are of its next life, which comes later in the log.
+    /// Deletes a znode, whether or not it has children: those are of its next life, which comes later in the
+    /// log.
     pub(crate) fn delete(&mut self, zxid: i64, path: &str) {
         let Some(parent) = parent(path) else { return };
         self.change(parent, |znode| znode.stat.pzxid = znode.stat.pzxid.max(zxid));

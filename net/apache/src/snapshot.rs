@@ -13,8 +13,8 @@
 //! seal      long Adler-32 of everything before, earlier seals too; ustring "/"
 //! ```
 //!
-//! A snapshot is fuzzy: it is written while the server goes on, and may hold parts of transactions after the zxid in
-//! its name. Replaying the log from that zxid makes it whole; the digest says from where on it is.
+//! A snapshot is fuzzy: it is written while the server goes on, and may hold parts of transactions after the
+//! zxid in its name. Replaying the log from that zxid makes it whole; the digest says from where on it is.
 
 mod packing;
 mod reader;

@@ -159,8 +159,8 @@ pub(crate) fn parent(path: &str) -> Option<&str> {
     if path == path::ROOT { None } else { path::parent(path) }
 }
 
-/// Whether a path is made as a znode's has to be: a slash before each name, and no name empty. Which characters names
-/// may have is a matter for requests.
+/// Whether a path is made as a znode's has to be: a slash before each name, and no name empty. Which
+/// characters names may have is a matter for requests.
 pub(crate) fn is_path(path: &str) -> bool {
     path == path::ROOT
         || path.strip_prefix('/').is_some_and(|names| names.split('/').all(|name| !name.is_empty()))

@@ -6,9 +6,9 @@
 //! payload  TxnHeader, the transaction's record, since 3.6 int digest version and long digest of the tree after it
 //! ```
 //!
-//! Apache allocates files ahead and fills them with zeros, so a length of 0 ends one. It writes the 'B' last: a record
-//! without it was being written when the server died, was acknowledged to nobody, and ends the file as well. What has
-//! its 'B' and a wrong checksum was changed afterwards: that is an error.
+//! Apache allocates files ahead and fills them with zeros, so a length of 0 ends one. It writes the 'B' last:
+//! a record without it was being written when the server died, was acknowledged to nobody, and ends the file
+//! as well. What has its 'B' and a wrong checksum was changed afterwards: that is an error.
 
 mod txn;
 
@@ -60,7 +60,8 @@ pub struct TxnLog {
 }
 
 impl TxnLog {
-    /// Opens a log. An empty file, which a server leaves that died while it was beginning one, has no transactions.
+    /// Opens a log. An empty file, which a server leaves that died while it was beginning one, has no
+    /// transactions.
     ///
     /// # Errors
     /// The file cannot be read, or is no such log.

@@ -5,11 +5,11 @@
 //! cargo run -p ringkeeper-broadcast --example register -- member 1 DIR 127.0.0.1:33901,127.0.0.1:33902,127.0.0.1:33903
 //! ```
 //!
-//! The demonstration starts three members as processes, adds to registers through all of them, kills the leader with
-//! SIGKILL while it does, goes on with the two others, starts the third one again, and compares.
+//! The demonstration starts three members as processes, adds to registers through all of them, kills the
+//! leader with SIGKILL while it does, goes on with the two others, starts the third one again, and compares.
 //!
-//! A member takes commands from its standard input, one a line, and answers each with one line: `add NAME NUMBER`,
-//! `get NAME` (linearizable), `all`, `status`, `quit`.
+//! A member takes commands from its standard input, one a line, and answers each with one line: `add NAME
+//! NUMBER`, `get NAME` (linearizable), `all`, `status`, `quit`.
 
 use std::collections::BTreeMap;
 use std::error::Error;

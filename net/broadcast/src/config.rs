@@ -110,9 +110,9 @@ impl Config {
         Self::ensemble(1, folder)
     }
 
-    /// The server `id` (1 to 254) of an ensemble, with its data in `folder`, which is made if it is missing. All
-    /// members, this one included, are to be named with [`Self::member`] and [`Self::observer`], the same on all
-    /// servers.
+    /// The server `id` (1 to 254) of an ensemble, with its data in `folder`, which is made if it is missing.
+    /// All members, this one included, are to be named with [`Self::member`] and [`Self::observer`], the same
+    /// on all servers.
     #[must_use]
     pub fn ensemble(id: u64, folder: impl Into<PathBuf>) -> Self {
         Self {
@@ -136,8 +136,8 @@ impl Config {
         self.members.iter().any(|(id, _, observer)| *id != self.id && !observer)
     }
 
-    /// Names a voter: where it takes the connections of the others, as `host:port` (`[address]:port` for IPv6). A name
-    /// is resolved at each dial.
+    /// Names a voter: where it takes the connections of the others, as `host:port` (`[address]:port` for
+    /// IPv6). A name is resolved at each dial.
     #[must_use]
     pub fn member(mut self, id: u64, address: impl Into<String>) -> Self {
         self.members.push((id, address.into(), false));
@@ -151,8 +151,8 @@ impl Config {
         self
     }
 
-    /// What the members prove to each other that they know. Without it, whoever reaches a member's port can pass for
-    /// another member.
+    /// What the members prove to each other that they know. Without it, whoever reaches a member's port can
+    /// pass for another member.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secret = secret.into();
@@ -194,8 +194,8 @@ impl Config {
         self
     }
 
-    /// A snapshot is taken after so many proposals (100,000 by default) or bytes of the log (64 MiB by default),
-    /// whichever comes first. What the last two snapshots cover is removed from the log.
+    /// A snapshot is taken after so many proposals (100,000 by default) or bytes of the log (64 MiB by
+    /// default), whichever comes first. What the last two snapshots cover is removed from the log.
     #[must_use]
     pub const fn snapshot_after(mut self, txns: u64, bytes: u64) -> Self {
         self.snapshot_after_txns = txns;
@@ -203,8 +203,8 @@ impl Config {
         self
     }
 
-    /// Length of a file of the log in bytes, the unit in which it is removed: a multiple of 4096 from 64 KiB to 1 GiB,
-    /// 16 MiB by default.
+    /// Length of a file of the log in bytes, the unit in which it is removed: a multiple of 4096 from 64 KiB
+    /// to 1 GiB, 16 MiB by default.
     #[must_use]
     pub const fn segment_size_bytes(mut self, bytes: u64) -> Self {
         self.segment_size_bytes = bytes;

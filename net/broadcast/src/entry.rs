@@ -5,8 +5,8 @@
 //! entry     origin u64 | number u64 | length u32 | proposal        (little endian)
 //! ```
 //!
-//! Origin is drawn anew at each start of a server, so that a server knows its own proposals among those delivered and
-//! takes none of an earlier life for them. The entries of a frame have consecutive zxids.
+//! Origin is drawn anew at each start of a server, so that a server knows its own proposals among those
+//! delivered and takes none of an earlier life for them. The entries of a frame have consecutive zxids.
 
 /// What a payload begins with: the log of another service is not taken for one of this library's.
 const MAGIC: [u8; 4] = *b"RKBP";

@@ -44,7 +44,8 @@ pub enum ProposeError {
     Ended,
 }
 
-/// The outcome of a proposal or a sync, once it is there: a future, for any executor, or something to wait for.
+/// The outcome of a proposal or a sync, once it is there: a future, for any executor, or something to wait
+/// for.
 ///
 /// Dropping it changes nothing for the proposal.
 #[must_use = "without the outcome nobody knows whether it was delivered"]
@@ -160,9 +161,9 @@ impl Handle {
         Self { shared, requests }
     }
 
-    /// Proposes. The outcome is the proposal's zxid, when this server's own machine has heard of it: by then it is
-    /// durable on a quorum. A follower passes proposals on to its leader. Proposals made one after the other through
-    /// one server are delivered in that order, those that are delivered at all.
+    /// Proposes. The outcome is the proposal's zxid, when this server's own machine has heard of it: by then
+    /// it is durable on a quorum. A follower passes proposals on to its leader. Proposals made one after the
+    /// other through one server are delivered in that order, those that are delivered at all.
     pub fn propose(&self, proposal: Vec<u8>) -> Outcome {
         let (bytes, max) = (proposal.len(), self.shared.proposal_bytes_max);
         if bytes > max {
@@ -171,10 +172,10 @@ impl Handle {
         self.ask(bytes, |waiter| Request::Propose(proposal, waiter))
     }
 
-    /// Waits until this server's machine has heard of everything that any server had acknowledged by now: what is
-    /// read from the machine afterwards is linearizable. The leader answers only after a quorum has confirmed that it
-    /// still leads. [`crate::StateMachine::deliver_sync`] is called at that very point. The outcome is the last zxid
-    /// delivered; [`ProposeError::NoLeader`] says that it may be tried again.
+    /// Waits until this server's machine has heard of everything that any server had acknowledged by now:
+    /// what is read from the machine afterwards is linearizable. The leader answers only after a quorum has
+    /// confirmed that it still leads. [`crate::StateMachine::deliver_sync`] is called at that very point. The
+    /// outcome is the last zxid delivered; [`ProposeError::NoLeader`] says that it may be tried again.
     pub fn sync(&self) -> Outcome {
         self.ask(0, Request::Sync)
     }
@@ -185,8 +186,8 @@ impl Handle {
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the server, cleanly: the log is closed, and what is not answered has an unknown outcome. Does not wait;
-    /// [`crate::Broadcast::join`] does.
+    /// Ends the server, cleanly: the log is closed, and what is not answered has an unknown outcome. Does not
+    /// wait; [`crate::Broadcast::join`] does.
     pub fn shutdown(&self) {
         // If nobody hears it, it has ended already.
         let _ = self.requests.try_send(Request::Shutdown);

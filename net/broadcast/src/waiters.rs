@@ -26,8 +26,8 @@ impl Waiters {
     }
 }
 
-/// Lets go of all who wait when the server ends, however it ends: tasks of an executor may outlive it, and a queue its
-/// last reader, with everything that they hold.
+/// Lets go of all who wait when the server ends, however it ends: tasks of an executor may outlive it, and a
+/// queue its last reader, with everything that they hold.
 pub(crate) struct Release {
     pub(crate) waiters: Rc<Waiters>,
     pub(crate) requests: Receiver<Request>,

@@ -51,8 +51,8 @@ impl ServerSpec {
         Ok(Self { id, host: host.to_owned(), quorum_port, election_port, role, client })
     }
 
-    /// The line of `/zookeeper/config` for it, without its `server.N=`. Where it takes clients is in it only if its
-    /// own line says so: what one server's `clientPort` says is not known to the others.
+    /// The line of `/zookeeper/config` for it, without its `server.N=`. Where it takes clients is in it only
+    /// if its own line says so: what one server's `clientPort` says is not known to the others.
     pub(crate) fn describe(&self) -> String {
         let role = match self.role {
             PeerRole::Participant => "participant",
@@ -69,8 +69,8 @@ impl ServerSpec {
     }
 }
 
-/// The ensemble as clients read it in `/zookeeper/config`, the same text on all servers; empty for a server alone.
-/// The version is that of a configuration that comes from files (docs/protocol.md, 8).
+/// The ensemble as clients read it in `/zookeeper/config`, the same text on all servers; empty for a server
+/// alone. The version is that of a configuration that comes from files (docs/protocol.md, 8).
 pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
     if servers.is_empty() {
         return String::new();

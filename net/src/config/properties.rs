@@ -41,7 +41,8 @@ fn ends_with_continuation(line: &str) -> bool {
     line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// The key ends at the first unescaped `=`, `:` or blank; blanks and one separator before the value are dropped.
+/// The key ends at the first unescaped `=`, `:` or blank; blanks and one separator before the value are
+/// dropped.
 fn split(line: &str) -> (&str, &str) {
     let mut escaped = false;
     let end = line

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use super::{EnsembleArgs, EnsembleError};
 use crate::config::Config;
 
-/// From a server's client port to those among the servers; from 2181 they are ZooKeeper's usual 2888 and 3888.
+/// From a server's client port to those among the servers; from 2181 they are ZooKeeper's usual 2888 and
+/// 3888.
 const QUORUM_OFFSET: u16 = 707;
 const ELECTION_OFFSET: u16 = 1707;
 

@@ -12,8 +12,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// What to print now. `in_place` draws over the table shown before, and at every change of it; otherwise there
-    /// is a new table when a server's part in the ensemble changes, and not at each transaction.
+    /// What to print now. `in_place` draws over the table shown before, and at every change of it; otherwise
+    /// there is a new table when a server's part in the ensemble changes, and not at each transaction.
     pub(super) fn update(&mut self, rows: &[Row], in_place: bool) -> String {
         let changed = if in_place { self.rows != rows } else { parts(&self.rows) != parts(rows) };
         if !changed {

@@ -126,9 +126,9 @@ struct Target<'a> {
 impl Target<'_> {
     /// Writes a snapshot and an empty log that goes on after it.
     ///
-    /// There is no frame before the first that the log will have, so a number stands for its checksum; and no election
-    /// has named the ensemble. Both come from the state: servers that import the same folder agree in them, and those
-    /// that do not take each other for strangers instead of mixing two histories.
+    /// There is no frame before the first that the log will have, so a number stands for its checksum; and no
+    /// election has named the ensemble. Both come from the state: servers that import the same folder agree
+    /// in them, and those that do not take each other for strangers instead of mixing two histories.
     async fn write(&self, state: &Arc<State>, epochs: Epochs) -> Result<(), MigrateError> {
         let zxid = state.last_zxid();
         let cluster = (state.digest() ^ zxid.0).max(1);

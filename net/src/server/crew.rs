@@ -4,7 +4,8 @@
 //! executor: reads blocks from the disk ──▶ threads: checksum, archive, znodes ──▶ executor: takes them in their order
 //! ```
 //!
-//! At most [`BLOCKS_EACH`] blocks for each thread are under way. A block's memory goes around with it and is used again.
+//! At most [`BLOCKS_EACH`] blocks for each thread are under way. A block's memory goes around with it and is
+//! used again.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -22,7 +23,8 @@ const THREADS_MAX: usize = 4;
 /// Blocks under way for each thread: one that it has, and one for it to go on with.
 const BLOCKS_EACH: usize = 2;
 
-/// The cores that the process was given. A thread that an executor starts begins on that executor's core alone.
+/// The cores that the process was given. A thread that an executor starts begins on that executor's core
+/// alone.
 static CORES: OnceLock<CpuSet> = OnceLock::new();
 
 /// Notes the cores that the process may use. To be called before executors are pinned to theirs.

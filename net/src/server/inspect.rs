@@ -1,5 +1,5 @@
-//! Four-letter words: every shard and the leader core are asked what they know, each on its own executor, and the
-//! answer is put together where the question came in.
+//! Four-letter words: every shard and the leader core are asked what they know, each on its own executor, and
+//! the answer is put together where the question came in.
 
 use std::rc::Rc;
 use std::sync::Arc;

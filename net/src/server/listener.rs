@@ -1,4 +1,5 @@
-//! The client port: bound once, accepted on by one task, sockets handed to the shard with the fewest connections.
+//! The client port: bound once, accepted on by one task, sockets handed to the shard with the fewest
+//! connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -55,8 +56,8 @@ pub(crate) fn handle(socket: &Socket, address: SocketAddr) -> Result<Socket, Bin
     socket.try_clone().map_err(|error| BindError::Other { address, error })
 }
 
-/// Closes a port to new connections, at once. Dropping the listener is not enough: a request of io_uring that waits
-/// for connections keeps the socket, and the kernel takes it apart only after the process is gone.
+/// Closes a port to new connections, at once. Dropping the listener is not enough: a request of io_uring that
+/// waits for connections keeps the socket, and the kernel takes it apart only after the process is gone.
 pub(crate) fn stop_listening(socket: &Socket) {
     // It fails only if the socket does not listen, which is what is wanted.
     let _ = socket.shutdown(std::net::Shutdown::Both);

@@ -91,7 +91,8 @@ impl Progress {
     }
 }
 
-/// The state after all of the log. `cluster` is the ensemble, 0 while not known; `seed` is for a tree that begins empty.
+/// The state after all of the log. `cluster` is the ensemble, 0 while not known; `seed` is for a tree that
+/// begins empty.
 ///
 /// # Errors
 /// There is a gap between snapshots and log, or the medium fails.

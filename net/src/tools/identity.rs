@@ -1,4 +1,5 @@
-//! `ringkeeper folder`: which server a stopped server's folder belongs to, and making it another one's on purpose.
+//! `ringkeeper folder`: which server a stopped server's folder belongs to, and making it another one's on
+//! purpose.
 
 use clap::{Args, Subcommand};
 use ringkeeper_engine::zab::ServerSet;
@@ -115,7 +116,8 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
     Ok(Finding::Sound)
 }
 
-/// What the folder says afterwards. A server alone begins a fork: its history must not mix with the other members'.
+/// What the folder says afterwards. A server alone begins a fork: its history must not mix with the other
+/// members'.
 fn adopted(meta: &Meta, voters: ServerSet) -> Result<Promises, ToolError> {
     let voters_words = voters.words();
     if !is_alone(meta.server_id, &voters) {

@@ -35,8 +35,8 @@ impl Out {
         writeln!(self.writer, "{}", object()).map_err(ToolError::Output)
     }
 
-    /// Rows under a heading, each column as wide as it needs; columns whose heading begins with `>` are aligned to the
-    /// right. Only for people.
+    /// Rows under a heading, each column as wide as it needs; columns whose heading begins with `>` are
+    /// aligned to the right. Only for people.
     pub(super) fn table<const N: usize>(
         &mut self,
         heading: [&str; N],

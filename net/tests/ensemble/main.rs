@@ -1,5 +1,5 @@
-//! Ensembles as their users meet them: processes with `zoo.cfg` files in Apache's format, killed, stopped and cut
-//! off from one another while clients work.
+//! Ensembles as their users meet them: processes with `zoo.cfg` files in Apache's format, killed, stopped and
+//! cut off from one another while clients work.
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "another test program uses the rest of it")]

@@ -253,8 +253,8 @@ impl MultiOp<'_> {
     }
 }
 
-/// Reads a create of a multi. Inside a multi ZooKeeper answers a null ACL, unknown flags, and flags for a time
-/// to live in a record without one, as if the bytes could not be parsed; in a createTTL it does not.
+/// Reads a create of a multi. Inside a multi ZooKeeper answers a null ACL, unknown flags, and flags for a
+/// time to live in a record without one, as if the bytes could not be parsed; in a createTTL it does not.
 fn decode_create<'a>(reader: &mut Reader<'a>) -> Result<CreateRequest<'a>, DecodeError> {
     let offset = reader.offset();
     let record = CreateRequest::decode(reader)?;

@@ -28,7 +28,8 @@ pub trait Record<'a>: Sized {
     }
 }
 
-/// Declares a record: the struct, and [`Record`] as its fields in order. A field may name a function to read it with.
+/// Declares a record: the struct, and [`Record`] as its fields in order. A field may name a function to read
+/// it with.
 macro_rules! record {
     ($(#[$meta:meta])* $name:ident { $($(#[$fmeta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
@@ -67,7 +68,8 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// Reads a path that ZooKeeper validates before it uses it: null is as invalid as an empty one, and is read as such.
+/// Reads a path that ZooKeeper validates before it uses it: null is as invalid as an empty one, and is read
+/// as such.
 pub(crate) fn validated_path<'a>(reader: &mut Reader<'a>) -> Result<Cow<'a, str>, DecodeError> {
     Ok(reader.read_ustring()?.unwrap_or_default())
 }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Reads text in UTF-8. Malformed bytes become U+FFFD, in the number that ZooKeeper's virtual machine makes of
-/// them: as usual, except that an encoded surrogate is one. Java's clients send characters beyond U+FFFF as
-/// two of those. Only malformed text is copied.
+/// Reads text in UTF-8. Malformed bytes become U+FFFD, in the number that ZooKeeper's virtual machine makes
+/// of them: as usual, except that an encoded surrogate is one. Java's clients send characters beyond U+FFFF
+/// as two of those. Only malformed text is copied.
 #[must_use]
 pub fn decode_utf8(bytes: &[u8]) -> Cow<'_, str> {
     // `from_utf8` has a fast path for ASCII, `from_utf8_lossy` has not.

@@ -1,7 +1,7 @@
 //! A client: what it sends, what it has seen, and what it holds the servers to.
 //!
-//! It behaves as ZooKeeper's Java client does: pings, gives a silent server up, comes back with its session and the
-//! newest zxid of a reply, restores its watches before anything else.
+//! It behaves as ZooKeeper's Java client does: pings, gives a silent server up, comes back with its session
+//! and the newest zxid of a reply, restores its watches before anything else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

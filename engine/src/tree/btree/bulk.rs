@@ -5,8 +5,8 @@ use triomphe::Arc;
 
 use super::{BTree, INNER_MAX, INNER_MIN, Inner, LEAF_MAX, LEAF_MIN, Leaf, Node};
 
-/// Entries that a leaf gets, and children that an inner node gets. Not all there is room for: the first inserts
-/// after a start should not split every leaf that they meet.
+/// Entries that a leaf gets, and children that an inner node gets. Not all there is room for: the first
+/// inserts after a start should not split every leaf that they meet.
 const LEAF_FILL: usize = LEAF_MAX - 2;
 const INNER_FILL: usize = INNER_MAX - 2;
 

@@ -1,5 +1,5 @@
-//! `cargo +nightly fuzz run frame_parse` in `log/frame`: no bytes make the frame parser panic, and what it accepts encodes
-//! to the same bytes.
+//! `cargo +nightly fuzz run frame_parse` in `log/frame`: no bytes make the frame parser panic, and what it
+//! accepts encodes to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

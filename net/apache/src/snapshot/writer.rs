@@ -22,15 +22,15 @@ pub struct Summary {
     pub znodes: usize,
     /// Sessions.
     pub sessions: usize,
-    /// Znodes with a time to live: Apache takes them for ephemerals of dead sessions, unless it is started with
-    /// `extendedTypesEnabled=true`.
+    /// Znodes with a time to live: Apache takes them for ephemerals of dead sessions, unless it is started
+    /// with `extendedTypesEnabled=true`.
     pub ttl_znodes: usize,
 }
 
 /// Writes a state as a snapshot; its file has to be named after the state's zxid ([`super::file_name`]).
 ///
-/// Neither digest nor last zxid is written: no version needs them, and a server with the one switched off and the other
-/// on takes the one for the other.
+/// Neither digest nor last zxid is written: no version needs them, and a server with the one switched off and
+/// the other on takes the one for the other.
 ///
 /// # Errors
 /// What `out` says.

@@ -221,8 +221,8 @@ fn multi(reader: &mut Reader<'_>, session: i64) -> Result<Txn, Flaw> {
     changes.collect::<Result<_, _>>().map(Txn::Multi)
 }
 
-/// The paths are there since 3.6, unless they are switched off; the digest may follow either way, and the lengths tell
-/// what is what.
+/// The paths are there since 3.6, unless they are switched off; the digest may follow either way, and the
+/// lengths tell what is what.
 fn close_session(reader: &mut Reader<'_>) -> Result<(Txn, Option<TxnDigest>), Flaw> {
     if reader.rest().is_empty() {
         return Ok((Txn::CloseSession { paths: None }, None));

@@ -1,17 +1,18 @@
 //! Rings that do not interrupt their executor.
 //!
-//! When something completes on an io_uring whose thread runs on another core, the kernel sends that core an interrupt,
-//! so that the thread takes note at once. An executor cannot use the news before it has finished what it does, and
-//! enters the kernel then anyway. With `IORING_SETUP_COOP_TASKRUN` (Linux 5.19) the kernel sends no interrupt, and the
-//! completions of a busy server are taken together (docs/decisions/0018-no-interrupts-for-completions.md).
+//! When something completes on an io_uring whose thread runs on another core, the kernel sends that core an
+//! interrupt, so that the thread takes note at once. An executor cannot use the news before it has finished
+//! what it does, and enters the kernel then anyway. With `IORING_SETUP_COOP_TASKRUN` (Linux 5.19) the kernel
+//! sends no interrupt, and the completions of a busy server are taken together
+//! (docs/decisions/0018-no-interrupts-for-completions.md).
 //!
-//! glommio (0.9) has no setting for it. What it makes its rings with is liburing, linked statically, whose system calls
-//! are four functions of one object file. Those are defined here: with all four there, the linker has no use for
-//! liburing's own. If an upgrade of glommio adds a fifth, both are linked and their names clash; if it makes them
-//! otherwise, a test below fails.
+//! glommio (0.9) has no setting for it. What it makes its rings with is liburing, linked statically, whose
+//! system calls are four functions of one object file. Those are defined here: with all four there, the
+//! linker has no use for liburing's own. If an upgrade of glommio adds a fifth, both are linked and their
+//! names clash; if it makes them otherwise, a test below fails.
 //!
-//! An executor that spins before it parks ([`glommio::LocalExecutorBuilder::spin_before_park`]) looks for completions
-//! without entering the kernel, and would find them late. Ours do not spin.
+//! An executor that spins before it parks ([`glommio::LocalExecutorBuilder::spin_before_park`]) looks for
+//! completions without entering the kernel, and would find them late. Ours do not spin.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,8 +28,8 @@ pub fn rings() -> usize {
     COOPERATIVE.load(Ordering::Relaxed)
 }
 
-/// liburing's `__sys_io_uring_setup`: a ring with `entries` places. What it returns and leaves in `errno` is the
-/// system call's.
+/// liburing's `__sys_io_uring_setup`: a ring with `entries` places. What it returns and leaves in `errno` is
+/// the system call's.
 ///
 /// # Safety
 /// `params` points to parameters that nobody else uses meanwhile.
@@ -72,8 +73,8 @@ unsafe extern "C" fn __sys_io_uring_register(
 /// liburing's `__sys_io_uring_enter2`, which is the system call.
 ///
 /// # Safety
-/// What was submitted stays valid until it has completed; `argument` is null or what `flags` say it is, `size` bytes
-/// of it.
+/// What was submitted stays valid until it has completed; `argument` is null or what `flags` say it is,
+/// `size` bytes of it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __sys_io_uring_enter2(
     fd: c_int,

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use glommio::{LocalExecutorBuilder, Placement};
 
-/// How often tasks look whether others wait; glommio's default of 100 ms lets one busy task hold up all sockets.
+/// How often tasks look whether others wait; glommio's default of 100 ms lets one busy task hold up all
+/// sockets.
 const PREEMPT: Duration = Duration::from_millis(10);
 
-/// The longest that an executor sleeps. glommio (0.9) goes to sleep in spite of runnable tasks when its thread was off
-/// the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O wakes it then. A timer that
-/// has fired and whose task is among those that were not run is none: the next longer one stands by for it, and so on,
-/// for a thread can be off the CPU for as long as it pleases the machine.
+/// The longest that an executor sleeps. glommio (0.9) goes to sleep in spite of runnable tasks when its
+/// thread was off the CPU for longer than [`PREEMPT`] just before it was to run them; only a timer or I/O
+/// wakes it then. A timer that has fired and whose task is among those that were not run is none: the next
+/// longer one stands by for it, and so on, for a thread can be off the CPU for as long as it pleases the
+/// machine.
 const SLEEPS_MAX: [Duration; 5] = [
     Duration::from_millis(10),
     Duration::from_millis(100),

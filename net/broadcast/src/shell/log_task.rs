@@ -1,5 +1,5 @@
-//! The log's own task: the single owner of the log and of the promises. It does what the node wants, in order, one
-//! thing at a time; what comes in while the medium is busy is the next append.
+//! The log's own task: the single owner of the log and of the promises. It does what the node wants, in
+//! order, one thing at a time; what comes in while the medium is busy is the next append.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,8 +24,8 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use super::wake::WakeFlag;
 
-/// Without an append for this long, the log writes down that all of it is durable, so that later damage to its last
-/// blocks can be told from a crash in the middle of writing them.
+/// Without an append for this long, the log writes down that all of it is durable, so that later damage to
+/// its last blocks can be told from a crash in the middle of writing them.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a full disk is looked at.
@@ -93,7 +93,8 @@ pub enum Command {
         /// What it holds.
         last: LogPosition,
     },
-    /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is any.
+    /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is
+    /// any.
     Purge {
         /// What it holds.
         upto: Zxid,
@@ -294,7 +295,8 @@ impl<T> LogQueue<T> {
         group
     }
 
-    /// Takes the oldest command. Its own function, so that the queue is not borrowed while the command is carried out.
+    /// Takes the oldest command. Its own function, so that the queue is not borrowed while the command is
+    /// carried out.
     fn next_command(&self) -> Option<Command> {
         self.commands.borrow_mut().pop_front()
     }
@@ -381,7 +383,8 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         }
     }
 
-    /// Writes down that everything is durable. Without room for that nothing is lost; the next append makes up for it.
+    /// Writes down that everything is durable. Without room for that nothing is lost; the next append makes
+    /// up for it.
     async fn seal(&mut self) -> Result<(), LogFailure> {
         match self.wal.seal().await {
             Err(AppendError::NoSpace { .. }) => Ok(()),
@@ -389,8 +392,8 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         }
     }
 
-    /// Appends, as soon as there is room. False if the server is to stop before there is any: nobody was told that this
-    /// is durable.
+    /// Appends, as soon as there is room. False if the server is to stop before there is any: nobody was told
+    /// that this is durable.
     async fn append(
         &mut self,
         group: &[Batch],
@@ -426,8 +429,8 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         Ok(())
     }
 
-    /// Waits until the disk has that much room, and carries out meanwhile what needs none. False if the server is to
-    /// stop.
+    /// Waits until the disk has that much room, and carries out meanwhile what needs none. False if the
+    /// server is to stop.
     async fn wait_for_room(
         &mut self,
         needed_bytes: u64,
@@ -583,8 +586,8 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
         Ok(())
     }
 
-    /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of what is not
-    /// written, so a full disk costs the server's part in elections and nothing else.
+    /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of
+    /// what is not written, so a full disk costs the server's part in elections and nothing else.
     async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<R::State>>) -> Result<bool, LogFailure> {
         let mut waits = false;
         while let Err(error) = self.meta.promise(promises(epochs)).await {

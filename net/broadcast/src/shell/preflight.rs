@@ -1,4 +1,5 @@
-//! What the machine must offer, checked before anything is touched, so that a missing piece is one clear sentence.
+//! What the machine must offer, checked before anything is touched, so that a missing piece is one clear
+//! sentence.
 
 use std::io;
 

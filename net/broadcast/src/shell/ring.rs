@@ -1,7 +1,7 @@
 //! A bounded ring between two executors: one producer, one consumer, no lock.
 //!
-//! The queue is crossbeam's. Each side parks on a waker, which costs next to nothing when both sides live on one
-//! executor, and one eventfd write when they do not.
+//! The queue is crossbeam's. Each side parks on a waker, which costs next to nothing when both sides live on
+//! one executor, and one eventfd write when they do not.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,8 +55,8 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Takes the oldest message. Wakes the other side each time: whether it waits is for its waker to say. The ring may
-    /// have filled, and its producer gone to sleep, after a look at it that found room.
+    /// Takes the oldest message. Wakes the other side each time: whether it waits is for its waker to say.
+    /// The ring may have filled, and its producer gone to sleep, after a look at it that found room.
     pub fn pop(&self) -> Option<T> {
         let message = self.0.queue.pop()?;
         self.0.producer.wake();

@@ -55,7 +55,8 @@ fn snapshots_take_the_place_of_the_log_and_bring_the_state_back() {
     assert!(set[0] > expected[500].0, "{set:?}");
     server.stop();
 
-    // The newest snapshot is damaged: the one before it and the log do as well. Which they are may have changed since.
+    // The newest snapshot is damaged: the one before it and the log do as well. Which they are may have
+    // changed since.
     let mut snapshots = files(folder.path(), "snapshot.0");
     snapshots.sort_unstable();
     let [.., before, newest] = snapshots.as_slice() else { panic!("{snapshots:?}") };

@@ -1,8 +1,9 @@
 //! Receiving a snapshot from the leader, and putting it in the place of log and state.
 //!
-//! Its pieces go to a file of their own. When all have come, the file is verified and durable under a name that is not
-//! a snapshot's yet; then the log's task resets the log to it, which is the moment that counts, and gives it its name.
-//! What came of a transfer that broke off is kept, and told the leader when it begins to send the same one again.
+//! Its pieces go to a file of their own. When all have come, the file is verified and durable under a name
+//! that is not a snapshot's yet; then the log's task resets the log to it, which is the moment that counts,
+//! and gives it its name. What came of a transfer that broke off is kept, and told the leader when it begins
+//! to send the same one again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

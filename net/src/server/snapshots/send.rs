@@ -1,9 +1,10 @@
-//! Sending a snapshot to a peer that is too far behind: the file's own bytes, in pieces, as fast as it writes them.
+//! Sending a snapshot to a peer that is too far behind: the file's own bytes, in pieces, as fast as it writes
+//! them.
 //!
-//! At most [`WINDOW_BYTES`] are under way, so heartbeats and proposals on the same link wait for no more than that, and
-//! neither end holds more in memory; and no more a second than the server writes of its own snapshots. A transfer ends
-//! with the connection or the leadership. When the peer asks again it says how much it has, and if the file is still
-//! there the transfer goes on from there.
+//! At most [`WINDOW_BYTES`] are under way, so heartbeats and proposals on the same link wait for no more than
+//! that, and neither end holds more in memory; and no more a second than the server writes of its own
+//! snapshots. A transfer ends with the connection or the leadership. When the peer asks again it says how
+//! much it has, and if the file is still there the transfer goes on from there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -208,8 +209,8 @@ impl<S: Storage> Transfer<'_, S> {
         Ok(())
     }
 
-    /// The newest sound snapshot; a new one if there is none, or if the peer had that one already. `None` when the
-    /// transfer is cancelled.
+    /// The newest sound snapshot; a new one if there is none, or if the peer had that one already. `None`
+    /// when the transfer is cancelled.
     async fn choose(&self) -> Result<Option<LogPosition>, SnapshotError> {
         while !self.flow.cancelled.get() {
             let committed = self.core.with_node(|node| node.zab().committed());

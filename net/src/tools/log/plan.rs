@@ -22,7 +22,8 @@ pub(super) struct Survey {
     pub(super) log: Examination,
     /// Newest first.
     pub(super) snapshots: Vec<Found>,
-    /// There is no file of the log, though there must have been: the last zxid that the server can have acknowledged.
+    /// There is no file of the log, though there must have been: the last zxid that the server can have
+    /// acknowledged.
     pub(super) gone_until: Option<Zxid>,
 }
 

@@ -1,8 +1,8 @@
-//! Double barriers: a group goes through one together, round after round. Everyone counts itself in before it enters
-//! and out before it leaves; who gets through must find all of them counted.
+//! Double barriers: a group goes through one together, round after round. Everyone counts itself in before it
+//! enters and out before it leaves; who gets through must find all of them counted.
 //!
-//! A process whose session ends has left its barrier, whatever the others think. So each end of a session in a group
-//! ends the barrier, and all go on to a new one.
+//! A process whose session ends has left its barrier, whatever the others think. So each end of a session in
+//! a group ends the barrier, and all go on to a new one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -114,8 +114,8 @@ impl Group {
         self.muster.borrow().barrier
     }
 
-    /// Counts one in, unless it is time to stop, for all of them in the same round. The first round that begins when
-    /// everything is healed is the last one.
+    /// Counts one in, unless it is time to stop, for all of them in the same round. The first round that
+    /// begins when everything is healed is the last one.
     fn begins(&self, (_, round): At, is_healed: bool) -> bool {
         let mut muster = self.muster.borrow_mut();
         if is_healed && !muster.entered.contains_key(&round) {

@@ -76,7 +76,8 @@ pub(crate) enum Fact {
         sum: i64,
     },
     PerhapsAdded,
-    /// A watch has fired, and this is what has changed since the read that left it: the zxid of the last change.
+    /// A watch has fired, and this is what has changed since the read that left it: the zxid of the last
+    /// change.
     ToldOfChange {
         path: &'static str,
         before: i64,
@@ -196,7 +197,8 @@ impl Examiner {
         Ok(())
     }
 
-    /// By the fencing order: whoever was to hold it before is gone for good, in the state that the holder has seen.
+    /// By the fencing order: whoever was to hold it before is gone for good, in the state that the holder has
+    /// seen.
     fn held(
         &self,
         line: &str,

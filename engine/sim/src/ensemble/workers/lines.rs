@@ -1,5 +1,5 @@
-//! Locks, read/write locks and elections, and what their holders do: they count in a znode that is protected by
-//! nothing else.
+//! Locks, read/write locks and elections, and what their holders do: they count in a znode that is protected
+//! by nothing else.
 
 use ringkeeper_client::recipes::{Election, Holding, Lock, Loss, RwLock};
 use ringkeeper_client::{Error, Result};

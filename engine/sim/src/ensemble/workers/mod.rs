@@ -7,11 +7,12 @@
 //!      └────────▶ examiner: facts against the committed order
 //! ```
 //!
-//! A [`worker`] is a process with one client at a time: it carries bytes between the library and the network, and
-//! begins anew when its session has ended. The [`tap`] reads along, so that the judge knows the library's requests
-//! and every reply and event is checked as those of the plain clients are. [`cast()`] draws who does what; the programs
-//! are in [`lines`] (locks, read/write locks, elections), [`queues`], [`counters`], [`configurations`], [`barriers`], [`watchers`] and [`writers`].
-//! What they believe, they state as facts, which the [`examiner`] holds against the committed order.
+//! A [`worker`] is a process with one client at a time: it carries bytes between the library and the network,
+//! and begins anew when its session has ended. The [`tap`] reads along, so that the judge knows the library's
+//! requests and every reply and event is checked as those of the plain clients are. [`cast()`] draws who does
+//! what; the programs are in [`lines`] (locks, read/write locks, elections), [`queues`], [`counters`],
+//! [`configurations`], [`barriers`], [`watchers`] and [`writers`]. What they believe, they state as facts,
+//! which the [`examiner`] holds against the committed order.
 
 mod alarms;
 mod barriers;

@@ -73,8 +73,8 @@ impl Stage {
         self.posts.borrow().get(worker).cloned().unwrap_or_default()
     }
 
-    /// Somebody holds something from now on. Others that are certain to hold it as well by their own clocks are
-    /// contradicted.
+    /// Somebody holds something from now on. Others that are certain to hold it as well by their own clocks
+    /// are contradicted.
     pub(super) fn believe(&self, line: &str, node: &str, kind: Kind, desk: &Desk) -> Believer<'_> {
         let mut beliefs = self.beliefs.borrow_mut();
         let now_ms = desk.alarms.now_us() / 1000;

@@ -1,7 +1,7 @@
 //! Reads along what the library sends and receives.
 //!
-//! Its requests become those that the judge and the model know, and its replies and events are checked as those of a
-//! plain client are, by a plain client that never sends anything.
+//! Its requests become those that the judge and the model know, and its replies and events are checked as
+//! those of a plain client are, by a plain client that never sends anything.
 
 use ringkeeper_wire::frame::next_frame;
 use ringkeeper_wire::{ConnectRequest, OpCode, Record, RequestHeader};

@@ -3,11 +3,12 @@
 /// Room for one read, and what a reader keeps while its peer sends nothing long.
 pub(super) const READ_BYTES: usize = 256 * 1024;
 
-/// What long frames took is given back after so many reads that did not need it. Sooner, and a peer that sends one
-/// long frame after the other has the same memory zeroed and faulted in for each.
+/// What long frames took is given back after so many reads that did not need it. Sooner, and a peer that
+/// sends one long frame after the other has the same memory zeroed and faulted in for each.
 const SHORT_READS_MAX: u32 = 1024;
 
-/// The longest frame: far above the longest batch that a log can hold, which every peer must be able to receive.
+/// The longest frame: far above the longest batch that a log can hold, which every peer must be able to
+/// receive.
 const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// A frame that no peer sends.
@@ -72,8 +73,8 @@ impl FrameReader {
     }
 }
 
-/// Appends a frame whose contents `encode` appends. Of those it may leave out the last bytes, which are then written
-/// next: it returns how many.
+/// Appends a frame whose contents `encode` appends. Of those it may leave out the last bytes, which are then
+/// written next: it returns how many.
 pub(super) fn append(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>) -> usize) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);

@@ -95,7 +95,8 @@ impl Handshake {
         self.proof(theirs, own).verify_slice(&proof).map_err(|_| unknown())
     }
 
-    /// What `from` has to show `to`: each side's differs, so that none can be sent back to where it came from.
+    /// What `from` has to show `to`: each side's differs, so that none can be sent back to where it came
+    /// from.
     fn proof(&self, from: Hello, to: Hello) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
         mac.update(&from.encode());

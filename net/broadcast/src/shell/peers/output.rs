@@ -7,7 +7,8 @@ use ringkeeper_engine::zab::Message;
 
 use super::frames;
 
-/// A payload from here on is written from where it lies, with a call of its own, which costs less than to copy it.
+/// A payload from here on is written from where it lies, with a call of its own, which costs less than to
+/// copy it.
 const SHARED_BYTES_MIN: usize = 64 * 1024;
 
 /// What the buffer of written frames keeps for the next ones.
