@@ -109,7 +109,7 @@ pub(crate) struct Settings {
     /// Shares of reads where they are the question, if not those of the experiment.
     pub(crate) reads: Vec<u8>,
     /// Znodes of the trees whose memory, restart and storage are measured, if not those of the experiments.
-    pub(crate) znodes: Option<u32>,
+    pub(crate) tree_znodes: Option<u32>,
     pub(crate) work_dir: PathBuf,
     pub(crate) port: Option<u16>,
     /// Processes of servers that run already; without any, those that listen on their ports.

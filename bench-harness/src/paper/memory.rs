@@ -70,7 +70,7 @@ impl Experiment for Memory {
     fn run(&self, bench: &mut Bench<'_>) -> Result<()> {
         let settings = bench.settings;
         let counts =
-            settings.znodes.map_or_else(|| bench.pace().pick(QUICK, FULL).to_vec(), |count| vec![count]);
+            settings.tree_znodes.map_or_else(|| bench.pace().pick(QUICK, FULL).to_vec(), |count| vec![count]);
         let systems = bench.subjects().filter_map(Subject::system);
         let subjects: Vec<(&System, u32)> =
             systems.flat_map(|system| counts.iter().map(move |znodes| (system, *znodes))).collect();

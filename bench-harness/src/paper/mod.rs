@@ -83,7 +83,7 @@ const RUNNING_HAVE_NOT: [&str; 9] = [
 ];
 
 /// What is the first generator's to say: one that joins takes it from there, or has no use for it.
-const JOINED_HAVE_NOT: [&str; 19] = [
+const JOINED_HAVE_NOT: [&str; 20] = [
     "generators",
     "quick",
     "only",
@@ -99,6 +99,7 @@ const JOINED_HAVE_NOT: [&str; 19] = [
     "reads",
     "payload",
     "znodes",
+    "tree_znodes",
     "seed",
     "server_pid",
     "work_dir",
@@ -187,10 +188,12 @@ pub(crate) struct PaperArgs {
     /// Size of every value of the saturating load, in bytes [default: 1024]
     #[arg(long, value_parser = args::payload_len, conflicts_with = "generators")]
     payload: Option<usize>,
-    /// Znodes: of the saturating load [default: one for each session], and of the trees whose memory, restart
-    /// and storage are measured [default: theirs]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(64..), conflicts_with = "generators")]
-    znodes: Option<u32>,
+    /// Znodes of the saturating load [default: one for each session]
+    #[arg(long, value_parser = args::count, conflicts_with = "generators")]
+    znodes: Option<usize>,
+    /// Znodes of the trees whose memory, restart and storage are measured [default: those of the experiments]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(6400..), conflicts_with = "generators")]
+    tree_znodes: Option<u32>,
     /// Seed of the order of reads and writes [default: 1]
     #[arg(long, conflicts_with = "generators")]
     seed: Option<u64>,
@@ -451,11 +454,11 @@ impl PaperArgs {
                 outstanding_total: self.outstanding_total,
                 threads,
                 payload_len: self.payload.unwrap_or(PAYLOAD_LEN),
-                znodes: self.znodes.map(usize::try_from).transpose()?,
+                znodes: self.znodes,
                 seed: self.seed.unwrap_or(1),
             },
             reads: self.reads.clone(),
-            znodes: self.znodes,
+            tree_znodes: self.tree_znodes,
             work_dir,
             port: self.port,
             pids: self.server_pid.clone(),
@@ -557,7 +560,8 @@ mod tests {
         for argument in others {
             let option = format!("--{}", argument.get_long().unwrap());
             let mut line = vec!["paper", "--servers", "127.0.0.1:2181", "--join", "b", &option];
-            let value = if matches!(argument.get_id().as_str(), "payload" | "znodes") { "1000" } else { "3" };
+            let value =
+                if matches!(argument.get_id().as_str(), "payload" | "tree_znodes") { "10000" } else { "3" };
             line.extend(argument.get_action().takes_values().then_some(value));
             let error = Cli::try_parse_from(line).map(|cli| cli.args).unwrap_err();
             assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{option}");

@@ -62,7 +62,7 @@ impl Experiment for Restart {
         let page_cache = PageCache::drop_all();
         bench.note(format!("The page cache is {page_cache}."));
         bench.turns(&[size], |turn| {
-            let counts: &[u32] = match &turn.bench.settings.znodes {
+            let counts: &[u32] = match &turn.bench.settings.tree_znodes {
                 Some(znodes) => &[*znodes],
                 None => turn.pace().pick(&QUICK, &FULL),
             };

@@ -96,7 +96,7 @@ impl Experiment for Storage {
         let (settings, runs) = (bench.settings, bench.pace().runs);
         let page_cache = PageCache::drop_all();
         bench.note(format!("The page cache is {page_cache}."));
-        let znodes = settings.znodes.unwrap_or_else(|| bench.pace().pick(QUICK, FULL));
+        let znodes = settings.tree_znodes.unwrap_or_else(|| bench.pace().pick(QUICK, FULL));
         let shape = Shape {
             tree: Tree::new(znodes, 100),
             log_txns: znodes / 1000 * LOG_TXNS_A_THOUSAND,

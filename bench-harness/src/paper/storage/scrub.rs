@@ -102,7 +102,7 @@ fn pass(host: &Host, rate: &mut Rate<'_>) -> Result<Pass> {
     };
     ensure!(
         host.metric("zk_scrub_passes")? < 1.0,
-        "the pass was over at the first look: give it more --znodes"
+        "the pass was over at the first look: give it more --tree-znodes"
     );
     let processes = host.processes()?;
     let cpu_before = processes.cpu_time()?;
