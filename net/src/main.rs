@@ -19,6 +19,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     memory::keep_freed();
+    // What is stored here is for nobody else on this machine, whatever the shell that starts it allows.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = cli::Cli::parse();
     match cli.run() {
         Ok(status) => status,

@@ -47,7 +47,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// Short ticks: sessions of a few seconds, and a leader that is given up after as many.
 const SETTINGS: &str = "tickTime=1000\ninitLimit=10\nsyncLimit=4\nmaxClientCnxns=0\n\
-                        autopurge.purgeInterval=1\n4lw.commands.whitelist=*\n";
+                        autopurge.purgeInterval=1\n4lw.commands.whitelist=*\n\
+                        ringkeeper.trustedNetwork=yes\n";
 
 /// Seventy clients with every recipe, every call and every kind of watch on an ensemble whose servers are
 /// killed and partitioned every few seconds.

@@ -10,9 +10,10 @@ use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::message::{
-    Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
-    Vote,
+    Ack, AckEpoch, EnsembleId, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync,
+    SyncPlan, Vote,
 };
+use super::quorum::ServerSet;
 
 /// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +73,9 @@ impl Message {
                 w.u8(kind::JOIN)
                     .epoch(join.accepted)
                     .zxid(join.last)
-                    .u64(join.cluster)
-                    .flag(join.initialized);
+                    .ensemble(join.ensemble)
+                    .flag(join.initialized)
+                    .flag(join.founds);
             }
             Self::NewEpoch(epoch) => {
                 w.u8(kind::NEW_EPOCH).epoch(*epoch);
@@ -136,8 +138,9 @@ impl Message {
             kind::JOIN => Self::Join(Join {
                 accepted: r.epoch()?,
                 last: r.zxid()?,
-                cluster: r.u64()?,
+                ensemble: r.ensemble()?,
                 initialized: r.flag("initialized")?,
+                founds: r.flag("founds")?,
             }),
             kind::NEW_EPOCH => Self::NewEpoch(r.epoch()?),
             kind::ACK_EPOCH => Self::AckEpoch(r.ack_epoch()?),
@@ -204,6 +207,12 @@ impl Writer<'_> {
         self.epoch(vote.epoch).zxid(vote.zxid).u64(vote.leader.0)
     }
 
+    fn ensemble(&mut self, ensemble: EnsembleId) -> &mut Self {
+        self.u64(ensemble.cluster).u64(ensemble.fork);
+        ensemble.voters.words().into_iter().for_each(|word| _ = self.u64(word));
+        self
+    }
+
     fn ack(&mut self, ack: Ack) -> &mut Self {
         self.epoch(ack.epoch).zxid(ack.upto).flag(ack.adopted)
     }
@@ -215,7 +224,7 @@ impl Writer<'_> {
             PeerState::Leading => 2,
         };
         self.u8(kind::NOTIFICATION).u8(state).u64(n.round);
-        self.vote(n.vote).vote(n.own).u64(n.cluster).flag(n.initialized);
+        self.vote(n.vote).vote(n.own).ensemble(n.ensemble).flag(n.initialized).flag(n.founds);
     }
 
     fn ack_epoch(&mut self, ask: &AckEpoch) {
@@ -228,8 +237,8 @@ impl Writer<'_> {
     }
 
     fn sync(&mut self, sync: &Sync) {
-        let Sync { epoch, serial, plan, history, cluster } = *sync;
-        self.u8(kind::SYNC).epoch(epoch).u64(serial).zxid(history).u64(cluster);
+        let Sync { epoch, serial, plan, history, ensemble } = *sync;
+        self.u8(kind::SYNC).epoch(epoch).u64(serial).zxid(history).ensemble(ensemble);
         match plan {
             SyncPlan::Diff => self.u8(0),
             SyncPlan::Truncate(after) => self.u8(1).zxid(after),
@@ -284,6 +293,12 @@ impl Reader<'_> {
         Ok(Vote { epoch: self.epoch()?, zxid: self.zxid()?, leader: ServerId(self.u64()?) })
     }
 
+    fn ensemble(&mut self) -> Result<EnsembleId, DecodeError> {
+        let (cluster, fork) = (self.u64()?, self.u64()?);
+        let voters = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
+        Ok(EnsembleId { cluster, fork, voters: ServerSet::from_words(voters) })
+    }
+
     fn ack(&mut self) -> Result<Ack, DecodeError> {
         Ok(Ack { epoch: self.epoch()?, upto: self.zxid()?, adopted: self.flag("adopted")? })
     }
@@ -304,8 +319,9 @@ impl Reader<'_> {
             round: self.u64()?,
             vote: self.vote()?,
             own: self.vote()?,
-            cluster: self.u64()?,
+            ensemble: self.ensemble()?,
             initialized: self.flag("initialized")?,
+            founds: self.flag("founds")?,
         })
     }
 
@@ -342,14 +358,14 @@ impl Reader<'_> {
 
     fn sync(&mut self) -> Result<Sync, DecodeError> {
         let (epoch, serial) = (self.epoch()?, self.u64()?);
-        let (history, cluster) = (self.zxid()?, self.u64()?);
+        let (history, ensemble) = (self.zxid()?, self.ensemble()?);
         let plan = match self.u8()? {
             0 => SyncPlan::Diff,
             1 => SyncPlan::Truncate(self.zxid()?),
             2 => SyncPlan::Snapshot(self.mark()?),
             other => return Err(DecodeError::Value { field: "plan", value: u64::from(other) }),
         };
-        Ok(Sync { epoch, serial, plan, history, cluster })
+        Ok(Sync { epoch, serial, plan, history, ensemble })
     }
 
     fn propose(&mut self) -> Result<Propose, DecodeError> {
@@ -394,6 +410,14 @@ mod tests {
         })
     }
 
+    fn ensemble() -> impl Strategy<Value = EnsembleId> {
+        (any::<u64>(), any::<u64>(), any::<[u64; 4]>()).prop_map(|(cluster, fork, voters)| EnsembleId {
+            cluster,
+            fork,
+            voters: ServerSet::from_words(voters),
+        })
+    }
+
     fn ack() -> impl Strategy<Value = Ack> {
         (epoch(), zxid(), any::<bool>()).prop_map(|(epoch, upto, adopted)| Ack { epoch, upto, adopted })
     }
@@ -410,14 +434,15 @@ mod tests {
     fn notification() -> impl Strategy<Value = Notification> {
         let state =
             prop_oneof![Just(PeerState::Looking), Just(PeerState::Following), Just(PeerState::Leading)];
-        (state, any::<u64>(), vote(), vote(), any::<u64>(), any::<bool>()).prop_map(
-            |(state, round, vote, own, cluster, initialized)| Notification {
+        (state, any::<u64>(), vote(), vote(), ensemble(), any::<bool>(), any::<bool>()).prop_map(
+            |(state, round, vote, own, ensemble, initialized, founds)| Notification {
                 state,
                 round,
                 vote,
                 own,
-                cluster,
+                ensemble,
                 initialized,
+                founds,
             },
         )
     }
@@ -451,20 +476,21 @@ mod tests {
             zxid().prop_map(SyncPlan::Truncate),
             mark().prop_map(SyncPlan::Snapshot),
         ];
-        (epoch(), any::<u64>(), plan, zxid(), any::<u64>()).prop_map(
-            |(epoch, serial, plan, history, cluster)| Sync { epoch, serial, plan, history, cluster },
+        (epoch(), any::<u64>(), plan, zxid(), ensemble()).prop_map(
+            |(epoch, serial, plan, history, ensemble)| Sync { epoch, serial, plan, history, ensemble },
         )
     }
 
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             notification().prop_map(Message::Notification),
-            (epoch(), zxid(), any::<u64>(), any::<bool>()).prop_map(
-                |(accepted, last, cluster, initialized)| Message::Join(Join {
+            (epoch(), zxid(), ensemble(), any::<bool>(), any::<bool>()).prop_map(
+                |(accepted, last, ensemble, initialized, founds)| Message::Join(Join {
                     accepted,
                     last,
-                    cluster,
-                    initialized
+                    ensemble,
+                    initialized,
+                    founds
                 })
             ),
             epoch().prop_map(Message::NewEpoch),

@@ -35,6 +35,8 @@ pub struct Config {
     pub catch_up_bytes_max: usize,
     /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
     pub epoch_txns_max: u32,
+    /// Whether this server may found an ensemble with others that are as new.
+    pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
     pub mutation: Mutation,
 }
@@ -58,6 +60,7 @@ impl Config {
             window_bytes_max: 64 << 20,
             catch_up_bytes_max: 4 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
+            founding: Founding::WhenOthersAreSilent,
             mutation: Mutation::None,
         }
     }
@@ -81,6 +84,18 @@ impl Config {
         let heartbeat_ms = self.heartbeat_ms();
         if heartbeat_ms > 100 { heartbeat_ms } else { 100 }
     }
+}
+
+/// Whether a server whose folder is empty may found an ensemble: see "New ensembles" in [`super`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Founding {
+    /// It may have lost what it had: it waits for an ensemble (`zookeeper.db.autocreate=false`).
+    Never,
+    /// With a majority of servers that are as new, when the others were not heard of for [`Config::init_limit_ms`].
+    #[default]
+    WhenOthersAreSilent,
+    /// With a majority of servers that are as new: the operator has said that the ensemble is (a file `initialize`).
+    AtOnce,
 }
 
 /// The promises of a server. They are kept on disk, replaced atomically, apart from the log.

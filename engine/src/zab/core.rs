@@ -1,14 +1,16 @@
 //! What every role of a server works on: its promises, its log, its clock and its connections.
 
+use std::collections::BTreeMap;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use ringkeeper_frame::Batch;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::config::{Config, Durable, Epochs};
+use super::config::{Config, Durable, Epochs, Founding};
 use super::effects::{Departure, Effect, Effects, Status};
 use super::history::History;
-use super::message::{Message, Notification, PeerState, Vote};
+use super::message::{EnsembleId, Message, Notification, PeerState, Vote};
 use super::mutation::planted;
 use super::quorum::ServerSet;
 
@@ -33,6 +35,20 @@ pub(super) struct Member {
     pub(super) initialized: bool,
     /// Its log is empty.
     pub(super) blank: bool,
+    /// It may be one of those who found an ensemble.
+    pub(super) founds: bool,
+    /// It belongs to an ensemble, this one or another.
+    pub(super) belongs: bool,
+}
+
+/// What a peer has said of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    pub(super) ensemble: EnsembleId,
+    /// It has logged nothing, ever.
+    pub(super) blank: bool,
+    /// See [`Epochs::initialized`].
+    pub(super) initialized: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +60,12 @@ pub(super) struct Core {
     shell_ms: Option<u64>,
     rng: ChaCha8Rng,
     pub(super) connected: ServerSet,
+    /// Since when a quorum of voters, with this server, is connected.
+    quorum_since_ms: Option<u64>,
+    /// Some voter belongs to an ensemble already, so no other one is to be founded.
+    ensemble_seen: bool,
+    /// What those who are connected have said of themselves.
+    pub(super) heard: BTreeMap<ServerId, Heard>,
     /// The promises as they shall be.
     pub(super) epochs: Epochs,
     /// The promises on disk.
@@ -82,6 +104,9 @@ impl Core {
             shell_ms: None,
             rng: ChaCha8Rng::seed_from_u64(seed),
             connected: ServerSet::EMPTY,
+            quorum_since_ms: None,
+            ensemble_seen: false,
+            heard: BTreeMap::new(),
             epochs,
             persisted,
             persisting: None,
@@ -203,33 +228,77 @@ impl Core {
             round: self.round,
             vote,
             own: Vote { epoch: self.epochs.current, zxid: self.claimed(), leader: self.me() },
-            cluster: self.epochs.cluster,
+            ensemble: self.ensemble(),
             initialized: self.epochs.initialized,
+            founds: self.founds(),
         })
+    }
+
+    /// The ensemble that this server belongs to.
+    pub(super) fn ensemble(&self) -> EnsembleId {
+        let Epochs { cluster, fork, .. } = self.epochs;
+        EnsembleId { cluster, fork, voters: *self.config.quorum.voters() }
+    }
+
+    /// Whether this server may be one of those who found an ensemble: it has nothing, and never had an ensemble.
+    pub(super) fn founds(&self) -> bool {
+        let new = !self.epochs.initialized && self.epochs.cluster == 0 && self.is_blank();
+        new && self.config.founding != Founding::Never
+    }
+
+    /// A connection came or went.
+    pub(super) fn connections_changed(&mut self) {
+        let present = self.connected.iter().chain([self.me()]).collect();
+        let quorum = self.config.quorum.is_quorum(&present);
+        self.heard.retain(|peer, _| self.connected.contains(*peer));
+        self.quorum_since_ms = quorum.then(|| self.quorum_since_ms.unwrap_or(self.now_ms));
+    }
+
+    /// Notes what a peer says of itself.
+    pub(super) fn note(&mut self, peer: ServerId, heard: Heard) {
+        self.ensemble_seen |= self.config.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.blank);
+        self.heard.insert(peer, heard);
+    }
+
+    /// Whether a voter goes by the same list of voters, so that it and this server may count on each other.
+    pub(super) fn agrees_with(&self, ensemble: &EnsembleId) -> bool {
+        ensemble.voters == *self.config.quorum.voters()
+    }
+
+    /// This server serves under its list of voters, which a quorum shares: from now on it is the folder's.
+    pub(super) fn settle_voters(&mut self) {
+        self.epochs.voters = *self.config.quorum.voters();
     }
 
     /// This server's own part in a decision.
     pub(super) fn member(&self) -> Member {
-        Member { id: self.me(), initialized: self.epochs.initialized, blank: self.is_blank() }
+        let Epochs { initialized, cluster, .. } = self.epochs;
+        let (blank, founds) = (self.is_blank(), self.founds());
+        Member { id: self.me(), initialized, blank, founds, belongs: cluster != 0 }
     }
 
-    /// Whether a peer of ensemble `cluster` belongs to another one. Identities are compared only between
-    /// servers that have data: a first election that was interrupted may leave several behind.
-    pub(super) fn is_foreign(&self, cluster: u64, blank: bool) -> bool {
-        let known = cluster != 0 && self.epochs.cluster != 0 && cluster != self.epochs.cluster;
-        known && !blank && !self.is_blank()
+    /// Whether a server belongs to another ensemble, or to another fork of this one.
+    ///
+    /// A first election that was interrupted may leave several ensembles behind, of which nothing is known but their
+    /// names. So a server without data that belongs to another one is a server with a new disk, not a stranger.
+    pub(super) fn is_elsewhere(&self, ensemble: &EnsembleId) -> bool {
+        let EnsembleId { cluster, fork, .. } = *ensemble;
+        let own = (self.epochs.cluster, self.epochs.fork);
+        cluster != 0 && own.0 != 0 && (cluster, fork) != own
     }
 
-    /// Whether these voters may decide on a leader and its history; see "New disks" in [`super`].
+    /// Whether these voters may decide on a leader and its history; see "New disks" and "New ensembles" in [`super`].
     pub(super) fn may_decide(&self, members: impl Iterator<Item = Member>) -> Decision {
         let (mut all, mut initialized) = (ServerSet::EMPTY, ServerSet::EMPTY);
-        let mut blank = true;
+        let (mut blank, mut founders) = (true, true);
         for member in members {
             all.insert(member.id);
             if member.initialized {
                 initialized.insert(member.id);
             }
-            blank &= member.blank;
+            // One that neither founds nor belongs to an ensemble may have lost what it had: it waits for one.
+            blank &= member.blank && (member.initialized || member.founds || member.belongs);
+            founders &= member.founds;
         }
         let quorum = &self.config.quorum;
         if quorum.is_quorum(&initialized) {
@@ -239,7 +308,19 @@ impl Core {
         if everyone && (blank || quorum.is_blocking(&initialized)) {
             return Decision::Everyone;
         }
+        if founders && quorum.is_quorum(&all) && self.may_found_with(&all) {
+            return Decision::Founding;
+        }
         Decision::No
+    }
+
+    /// Whether a majority of new servers may do without the voters that are not among them.
+    fn may_found_with(&self, founders: &ServerSet) -> bool {
+        let voters = self.config.quorum.voters();
+        let all_connected_agree = self.connected.intersection(voters).is_subset(founders);
+        let waited_ms = self.quorum_since_ms.map_or(0, |since_ms| self.now_ms - since_ms);
+        let patient = self.config.founding == Founding::AtOnce || waited_ms >= self.config.init_limit_ms;
+        all_connected_agree && patient && !self.ensemble_seen
     }
 }
 
@@ -251,4 +332,6 @@ pub(super) enum Decision {
     Quorum,
     /// All voters are here, and nothing committed can be on a lost disk alone.
     Everyone,
+    /// A majority of new servers, when nobody else is to be heard.
+    Founding,
 }

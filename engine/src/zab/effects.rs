@@ -8,6 +8,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::config::Epochs;
 use super::message::Message;
+use super::quorum::ServerSet;
 
 /// Something that happened.
 ///
@@ -183,6 +184,19 @@ pub enum Alarm {
         /// Its ensemble.
         cluster: u64,
     },
+    /// The peer goes by another list of voters: it does not count for decisions, only learns.
+    OtherVoters {
+        /// The peer.
+        peer: ServerId,
+        /// Its list.
+        voters: ServerSet,
+    },
+    /// A new ensemble has begun, and some of its voters were not there: if one of them has data of before, it will be
+    /// refused.
+    Founded {
+        /// Who was not there.
+        without: ServerSet,
+    },
     /// This server's log and the leader's name different frames with the same zxid: one of them is corrupt.
     /// The server fetches a snapshot.
     LogDiverged {
@@ -194,6 +208,50 @@ pub enum Alarm {
         /// The position it named.
         after: Zxid,
     },
+}
+
+impl Alarm {
+    /// Whether two servers have histories that cannot be put together.
+    #[must_use]
+    pub const fn is_conflict(&self) -> bool {
+        matches!(self, Self::ForeignCluster { .. } | Self::CommittedTruncation { .. })
+    }
+}
+
+impl fmt::Display for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForeignCluster { peer, .. } => write!(
+                f,
+                "server {peer} has another history than this one, of another ensemble or of a fork of this one \
+                 (`ringkeeper folder show` tells which), and is refused: both are kept as they are; if the ensemble \
+                 is to go on with one of them, stop the servers that have the other, keep a copy of their folders \
+                 (`ringkeeper log compare` lists the differences), and start them with empty ones"
+            ),
+            Self::OtherVoters { peer, voters } => write!(
+                f,
+                "server {peer} goes by another list of voters ({voters:?}): it counts for no decision of this one; \
+                 give all servers the same server.N lines"
+            ),
+            Self::Founded { without } => write!(
+                f,
+                "a new, empty ensemble was founded without the servers {without:?}, which did not answer; if one of \
+                 them has data of before, it is refused when it comes back, and nothing of its data is in this one"
+            ),
+            Self::LogDiverged { at } => write!(
+                f,
+                "this server's log and the leader's hold different transactions at {at}: one of the two is damaged; \
+                 this one fetches a snapshot of the leader"
+            ),
+            Self::CommittedTruncation { after } => write!(
+                f,
+                "the leader has not got what is committed here after {after}: an old copy of a folder was put back, \
+                 or a member ran alone, and the others elected it; this server stays out and keeps its history; stop \
+                 all servers, see with `ringkeeper log compare` what each folder has, and let the others begin with \
+                 empty folders if this one is to win, or this one if they are"
+            ),
+        }
+    }
 }
 
 /// Something to do. Effects are carried out in order.

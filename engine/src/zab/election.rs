@@ -81,7 +81,8 @@ impl Election {
         heard: Notification,
         out: &mut Effects,
     ) {
-        if heard.state != PeerState::Looking || !core.config.is_voter(from) {
+        let counts = core.config.is_voter(from) && core.agrees_with(&heard.ensemble);
+        if heard.state != PeerState::Looking || !counts {
             return;
         }
         if heard.round < core.round {
@@ -147,8 +148,10 @@ impl Election {
         let agreeing = self.heard.iter().filter(|(_, heard)| heard.vote == self.vote);
         let members = agreeing.clone().map(|(id, heard)| Member {
             id: *id,
-            initialized: heard.initialized,
+            initialized: heard.initialized && !core.is_elsewhere(&heard.ensemble),
             blank: heard.own.zxid.0 == 0,
+            founds: heard.founds,
+            belongs: heard.ensemble.cluster != 0,
         });
         if core.may_decide(members.chain([core.member()])) == Decision::No {
             self.decide_at_ms = None;

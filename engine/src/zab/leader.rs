@@ -17,9 +17,9 @@
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, Decision, NOBODY_IS_FED, Next};
+use super::core::{Core, Decision, Heard, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status};
-use super::message::{AckEpoch, Join, Message, Pong};
+use super::message::{AckEpoch, EnsembleId, Join, Message, Pong};
 use super::mutation::planted;
 use super::peer::{Peer, Session};
 use super::quorum::ServerSet;
@@ -42,8 +42,8 @@ enum Phase {
 pub(super) struct Leader {
     phase: Phase,
     session: Session,
-    /// The history was chosen with all voters present, new disks among them.
-    complete: bool,
+    /// Who chose the history: others than a quorum of servers that remember vouch for the new disks among them.
+    chosen_by: Decision,
     peers: Vec<Peer>,
     adopted: bool,
     /// The last confirmation round that went out.
@@ -67,8 +67,8 @@ impl Leader {
         let deadline_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
         let mut leader = Self {
             phase: Phase::Discovery,
-            session: Session { epoch: Epoch(0), history: Zxid::ZERO, cluster: 0 },
-            complete: false,
+            session: Session { epoch: Epoch(0), history: Zxid::ZERO, ensemble: core.ensemble() },
+            chosen_by: Decision::No,
             peers: Vec::new(),
             adopted: false,
             round: 0,
@@ -144,8 +144,11 @@ impl Leader {
     }
 
     fn on_join(&mut self, core: &mut Core, from: ServerId, join: Join, out: &mut Effects) {
-        if core.is_foreign(join.cluster, join.last == Zxid::ZERO) {
-            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster: join.cluster }));
+        let blank = join.last == Zxid::ZERO;
+        core.note(from, Heard { ensemble: join.ensemble, blank, initialized: join.initialized });
+        if core.is_elsewhere(&join.ensemble) && !blank {
+            let EnsembleId { cluster, .. } = join.ensemble;
+            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             return;
         }
         let epoch = self.session.epoch;
@@ -167,7 +170,7 @@ impl Leader {
         // A promise to this very epoch may have been made to another candidate: it cannot count before the
         // epoch is established, and does not matter afterwards.
         let established = self.phase >= Phase::Synchronizing;
-        let voter = core.config.is_voter(from);
+        let voter = self.peers.iter().any(|peer| peer.id == from && peer.voter);
         if join.accepted > epoch || (join.accepted == epoch && voter && !established) {
             return self.begin_epoch(core, Epoch(join.accepted.0.saturating_add(1)), out);
         }
@@ -279,7 +282,7 @@ impl Leader {
 
     fn hears_quorum(&self, core: &Core) -> bool {
         let since_ms = core.now_ms.saturating_sub(core.config.peer_timeout_ms);
-        let heard = self.peers.iter().filter(|peer| peer.heard_at_ms >= since_ms);
+        let heard = self.peers.iter().filter(|peer| peer.voter && peer.heard_at_ms >= since_ms);
         core.config.quorum.is_quorum(&heard.map(|peer| peer.id).chain([core.me()]).collect())
     }
 
@@ -345,7 +348,7 @@ impl Leader {
             };
         }
         if core.promise_durable() && core.log.operation().is_none() {
-            self.complete = decision == Decision::Everyone;
+            self.chosen_by = decision;
             self.round_wanted = true;
             self.phase = Phase::Verifying { round: self.round + 1 };
             self.flush(core, out);
@@ -358,13 +361,13 @@ impl Leader {
             return Next::Stay;
         }
         self.session.history = core.log.last().zxid;
-        self.session.cluster = match core.epochs.cluster {
-            0 => core.random().max(1),
-            known => known,
-        };
+        self.session.ensemble = core.ensemble();
+        if self.session.ensemble.cluster == 0 {
+            self.session.ensemble.cluster = core.random().max(1);
+        }
         self.phase = Phase::Synchronizing;
         for peer in &mut self.peers {
-            peer.vouched |= self.complete && peer.promised;
+            peer.vouched |= self.chosen_by != Decision::Quorum && peer.promised;
             if peer.vouched {
                 peer.synchronize(core, &self.session, out);
             }
@@ -381,7 +384,7 @@ impl Leader {
         if core.epochs.current < self.session.epoch && (early || core.log.durable() >= self.session.history) {
             core.epochs.current = self.session.epoch;
             core.epochs.initialized = true;
-            core.epochs.cluster = self.session.cluster;
+            core.epochs.cluster = self.session.ensemble.cluster;
         }
         self.adopted = core.persisted.current == self.session.epoch;
     }
@@ -395,12 +398,17 @@ impl Leader {
     fn synchronize(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         self.adopt(core);
         self.answer_asks(core, out);
-        let adopted = self.peers.iter().filter(|peer| peer.adopted).map(|peer| peer.id);
+        let adopted = self.peers.iter().filter(|peer| peer.voter && peer.adopted).map(|peer| peer.id);
         let adopted: ServerSet = adopted.chain(self.adopted.then(|| core.me())).collect();
         if core.config.quorum.is_quorum(&adopted) {
             self.phase = Phase::Active;
             self.commit_acked(core, out);
+            core.settle_voters();
             core.set_status(Status::Leading { epoch: self.session.epoch }, out);
+            if self.chosen_by == Decision::Founding {
+                let without = core.config.quorum.voters().difference(&adopted);
+                out.push(Effect::Alarm(Alarm::Founded { without }));
+            }
             self.round_wanted = true;
             self.flush(core, out);
         }
@@ -430,7 +438,10 @@ impl Leader {
         }
         let heard_since_ms = core.now_ms.saturating_sub(timeout_ms);
         let ahead = |peer: &&Peer| {
-            peer.adopted && peer.acked > core.log.durable() && peer.heard_at_ms >= heard_since_ms
+            peer.voter
+                && peer.adopted
+                && peer.acked > core.log.durable()
+                && peer.heard_at_ms >= heard_since_ms
         };
         core.config.quorum.is_quorum(&self.peers.iter().filter(ahead).map(|peer| peer.id).collect())
     }
@@ -440,7 +451,8 @@ impl Leader {
         let early = planted!(core.config, LeaderVoteBeforeDurable);
         let own = if early { core.log.last().zxid } else { core.log.durable() };
         let own = (self.adopted || early).then_some((own.0, core.me()));
-        let acked = self.peers.iter().filter(|peer| peer.adopted).map(|peer| (peer.acked.0, peer.id));
+        let counted = self.peers.iter().filter(|peer| peer.voter && peer.adopted);
+        let acked = counted.map(|peer| (peer.acked.0, peer.id));
         let upto = if planted!(core.config, CommitWithoutQuorum) {
             acked.chain(own).max().map(|(zxid, _)| zxid)
         } else {
@@ -458,7 +470,8 @@ impl Leader {
 
     /// The newest round that a quorum without `except` has answered.
     fn confirmed_round(&self, core: &Core, except: Option<ServerId>) -> Option<u64> {
-        let rounds = self.peers.iter().filter(|peer| peer.adopted && Some(peer.id) != except);
+        let counts = |peer: &&Peer| peer.voter && peer.adopted && Some(peer.id) != except;
+        let rounds = self.peers.iter().filter(counts);
         let own = self.adopted.then_some((u64::MAX, core.me()));
         reached_by_quorum(core, rounds.map(|peer| (peer.round, peer.id)).chain(own))
     }

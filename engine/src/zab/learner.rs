@@ -9,7 +9,8 @@ use super::core::{Core, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::LogOperation;
 use super::message::{
-    Ack, AckEpoch, Join, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan, Vote,
+    Ack, AckEpoch, EnsembleId, Join, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
+    Vote,
 };
 use super::mutation::planted;
 
@@ -38,7 +39,7 @@ pub(super) struct Learner {
     snapshot_wanted: bool,
     /// End of the leader's initial history.
     history: Zxid,
-    cluster: u64,
+    ensemble: EnsembleId,
     commit_known: Zxid,
     /// What the leader had committed when it said that a quorum follows it.
     active_from: Option<Zxid>,
@@ -57,7 +58,7 @@ impl Learner {
             serial: core.random(),
             snapshot_wanted: false,
             history: Zxid::ZERO,
-            cluster: 0,
+            ensemble: EnsembleId::default(),
             commit_known: Zxid::ZERO,
             active_from: None,
             acked: None,
@@ -84,8 +85,9 @@ impl Learner {
                 let join = Join {
                     accepted: core.epochs.accepted,
                     last: core.claimed(),
-                    cluster: core.epochs.cluster,
+                    ensemble: core.ensemble(),
                     initialized: core.epochs.initialized,
+                    founds: core.founds(),
                 };
                 out.send(self.leader, Message::Join(join));
             }
@@ -183,7 +185,12 @@ impl Learner {
             return Next::Stay;
         }
         let last = core.log.last().zxid;
-        self.cluster = sync.cluster;
+        if core.is_elsewhere(&sync.ensemble) && !core.is_blank() {
+            let EnsembleId { cluster, .. } = sync.ensemble;
+            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: self.leader, cluster }));
+            return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
+        }
+        self.ensemble = sync.ensemble;
         self.history = sync.history;
         match sync.plan {
             SyncPlan::Diff => self.phase = Phase::Streaming,
@@ -302,6 +309,9 @@ impl Learner {
         let caught_up = self.active_from.is_some_and(|commit| core.commit >= commit.max(core.recovered));
         if ack.adopted && caught_up {
             let status = Status::Following { leader: self.leader, epoch: self.epoch };
+            if core.agrees_with(&self.ensemble) {
+                core.settle_voters();
+            }
             core.set_status(status, out);
         }
     }
@@ -328,7 +338,8 @@ impl Learner {
         if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
             core.epochs.current = self.epoch;
             core.epochs.initialized = true;
-            core.epochs.cluster = self.cluster;
+            core.epochs.cluster = self.ensemble.cluster;
+            core.epochs.fork = self.ensemble.fork;
             core.epochs.claim = Zxid::ZERO;
         }
         // All that it acknowledged to this very leader is there again.

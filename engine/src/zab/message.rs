@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
+use super::quorum::ServerSet;
+
 /// A candidate and its history. The order is the order of preference: newest epoch adopted, then longest
 /// log, then highest id (Zab, DSN 2011; fast leader election).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +30,17 @@ pub enum PeerState {
     Leading,
 }
 
+/// The ensemble that a server belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnsembleId {
+    /// See [`super::Epochs::cluster`]; 0 while not known.
+    pub cluster: u64,
+    /// See [`super::Epochs::fork`].
+    pub fork: u64,
+    /// The voters as the server's configuration has them.
+    pub voters: ServerSet,
+}
+
 /// A server's part in an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
@@ -39,10 +52,12 @@ pub struct Notification {
     pub vote: Vote,
     /// The sender's own history, with what it has lost of it.
     pub own: Vote,
-    /// The sender's ensemble, 0 while not known.
-    pub cluster: u64,
+    /// The sender's ensemble.
+    pub ensemble: EnsembleId,
     /// See [`super::Epochs::initialized`].
     pub initialized: bool,
+    /// See "New ensembles" in [`super`].
+    pub founds: bool,
 }
 
 /// What a learner says of itself to its leader (FOLLOWERINFO, OBSERVERINFO).
@@ -52,10 +67,12 @@ pub struct Join {
     pub accepted: Epoch,
     /// End of the learner's log, or of what it was before it was damaged.
     pub last: Zxid,
-    /// The learner's ensemble, 0 while not known.
-    pub cluster: u64,
+    /// The learner's ensemble.
+    pub ensemble: EnsembleId,
     /// See [`super::Epochs::initialized`].
     pub initialized: bool,
+    /// See "New ensembles" in [`super`].
+    pub founds: bool,
 }
 
 /// A learner's log, as far as a leader needs it to find the last common position.
@@ -126,8 +143,8 @@ pub struct Sync {
     pub plan: SyncPlan,
     /// End of the leader's initial history: with that durable, the learner may adopt the epoch.
     pub history: Zxid,
-    /// Identity of the ensemble.
-    pub cluster: u64,
+    /// The leader's ensemble.
+    pub ensemble: EnsembleId,
 }
 
 /// A batch for the end of the learner's log.

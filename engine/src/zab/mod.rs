@@ -31,13 +31,32 @@
 //! if it remembered. [`Epochs::initialized`] says whether a disk remembers. The rules:
 //!
 //! - Decisions need a quorum of initialized voters.
-//! - Or all voters without exception, if no log holds anything: that is how a new ensemble starts, without
-//!   any manual action. No history can be lost, and no other leader can exist.
+//! - Or all voters without exception, if no log holds anything. No history can be lost, and no other leader
+//!   can exist.
+//! - Or a majority of new servers: see "New ensembles".
 //! - Or all voters, if the initialized ones are in every quorum (one of two, two of four): what was committed
 //!   is on one of their disks.
 //! - A server with a new disk that finds an active leader is synchronized only after a quorum *without it*
 //!   has confirmed the leader, since it may have promised itself to a newer one. It adopts the epoch, and is
 //!   initialized, once it has everything that was proposed until then, since it may have acked that.
+//!
+//! # New ensembles
+//!
+//! A majority of servers with empty folders, which never had an ensemble, founds one. Nothing tells them from servers
+//! that have lost their disks, so they wait until nobody else was to be heard for [`Config::init_limit_ms`], unless
+//! the operator has said that they are new ([`Founding`]). A voter that has data, or belongs to an ensemble, keeps them
+//! from it; a new server among servers with data has no vote before it has learned. Two majorities share a server, and
+//! who has adopted an epoch founds nothing any more, so two ensembles cannot both begin with the same voters.
+//!
+//! An ensemble has a number, drawn by its first leader. If a majority lost its disks while the only server with data
+//! was away, that server returns with another number: it is refused, loudly on both sides, and keeps what it has. What
+//! an operator takes out of its ensemble with `folder adopt` has a fork's number besides, to the same effect.
+//!
+//! # Lists of voters
+//!
+//! Servers whose configurations name different voters do not count for one another's decisions: each decides with those
+//! that go by its own list, and any other one only learns. A server remembers the list that it has served under
+//! ([`Epochs::voters`]), and the shell refuses a start with one whose majorities could do without all of those before.
 //!
 //! # Damaged logs
 //!
@@ -85,21 +104,23 @@ mod learner;
 mod message;
 mod mutation;
 mod peer;
+mod presence;
 mod quorum;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Durable, Epochs, LogSummary};
+pub use config::{Config, Durable, Epochs, Founding, LogSummary};
 pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status};
 pub use message::{
-    Ack, AckEpoch, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
-    Vote,
+    Ack, AckEpoch, EnsembleId, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync,
+    SyncPlan, Vote,
 };
 pub use mutation::Mutation;
+pub use presence::Absence;
 pub use quorum::{Majority, Quorum, ServerSet, majorities_meet};
 pub use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
 
-use self::core::{Core, Next};
+use self::core::{Core, Heard, Next};
 use election::Election;
 use history::LogOperation;
 use leader::Leader;
@@ -148,6 +169,12 @@ impl Zab {
             Role::Leading(leader) => leader.learners(),
             _ => Learners::default(),
         }
+    }
+
+    /// The voters that are of no help to this server, and why.
+    #[must_use]
+    pub fn absences(&self) -> Vec<(ServerId, Absence)> {
+        presence::absences(&self.core)
     }
 
     /// The end of the log, durable or not.
@@ -285,6 +312,7 @@ impl Zab {
             return;
         }
         self.core.connected.insert(peer);
+        self.core.connections_changed();
         self.joins.retain(|(id, _)| *id != peer);
         match &mut self.role {
             Role::Resting { .. } => {}
@@ -299,6 +327,7 @@ impl Zab {
 
     fn on_disconnected(&mut self, peer: ServerId, out: &mut Effects) -> Next {
         self.core.connected.remove(peer);
+        self.core.connections_changed();
         self.joins.retain(|(id, _)| *id != peer);
         match &mut self.role {
             Role::Resting { .. } => {}
@@ -338,9 +367,19 @@ impl Zab {
     }
 
     fn on_notification(&mut self, from: ServerId, heard: Notification, out: &mut Effects) -> Next {
-        if self.core.is_foreign(heard.cluster, heard.own.zxid == Zxid::ZERO) {
-            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster: heard.cluster }));
+        let blank = heard.own.zxid == Zxid::ZERO;
+        let Notification { ensemble, initialized, .. } = heard;
+        self.core.note(from, Heard { ensemble, blank, initialized });
+        // One that looks for a leader has its history to offer, one that has found it somebody else's.
+        let offers = if heard.state == PeerState::Looking { !blank } else { !self.core.is_blank() };
+        if offers && self.core.is_elsewhere(&heard.ensemble) {
+            let EnsembleId { cluster, .. } = heard.ensemble;
+            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             return Next::Stay;
+        }
+        if self.core.config.is_voter(from) && !self.core.agrees_with(&heard.ensemble) {
+            let EnsembleId { voters, .. } = heard.ensemble;
+            out.push(Effect::Alarm(Alarm::OtherVoters { peer: from, voters }));
         }
         if heard.state == PeerState::Looking {
             self.joins.retain(|(id, _)| *id != from);

@@ -7,7 +7,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Member};
 use super::effects::{Alarm, Effect, Effects};
-use super::message::{Ack, AckEpoch, Join, Message, Ping, Propose, Sync, SyncPlan};
+use super::message::{Ack, AckEpoch, EnsembleId, Join, Message, Ping, Propose, Sync, SyncPlan};
 
 /// How far a learner has come in the leader's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(super) struct Peer {
     pub(super) voter: bool,
     pub(super) initialized: bool,
     blank: bool,
+    founds: bool,
+    belongs: bool,
     pub(super) accepted: Epoch,
     /// It has promised itself to this leader's epoch, and its history is not newer than ours.
     pub(super) promised: bool,
@@ -62,17 +64,21 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(core: &Core, id: ServerId, join: &Join) -> Self {
-        let voter = core.config.is_voter(id);
+        // One that goes by another list of voters learns like an observer.
+        let voter = core.config.is_voter(id) && core.agrees_with(&join.ensemble);
+        let initialized = join.initialized && !core.is_elsewhere(&join.ensemble);
         Self {
             id,
             voter,
-            initialized: join.initialized,
+            initialized,
+            founds: join.founds,
+            belongs: join.ensemble.cluster != 0,
             blank: join.last == Zxid::ZERO,
             accepted: join.accepted,
             promised: false,
             newer: false,
             forgetful: false,
-            vouched: !voter || join.initialized,
+            vouched: !core.config.is_voter(id) || initialized,
             vouch_round: None,
             ask: None,
             feed: Feed::Idle,
@@ -92,7 +98,8 @@ impl Peer {
 
     pub(super) const fn member(&self) -> Member {
         let initialized = self.initialized && !self.forgetful;
-        Member { id: self.id, initialized, blank: self.blank }
+        let Self { id, blank, founds, belongs, .. } = *self;
+        Member { id, initialized, blank, founds, belongs }
     }
 
     /// Forgets everything that belongs to the epoch before.
@@ -155,11 +162,11 @@ impl Peer {
     }
 
     fn send_sync(&self, core: &Core, plan: SyncPlan, session: &Session, out: &mut Effects) {
-        let Session { epoch, history, cluster } = *session;
+        let Session { epoch, history, ensemble } = *session;
         // A server with a new disk may have acked, in this very epoch, anything proposed so far: it
         // remembers again when it has all of that.
         let history = if self.initialized { history } else { core.log.last().zxid };
-        let sync = Sync { epoch, serial: self.serial, plan, history, cluster };
+        let sync = Sync { epoch, serial: self.serial, plan, history, ensemble };
         out.send(self.id, Message::Sync(sync));
     }
 
@@ -298,5 +305,5 @@ pub(super) struct Session {
     pub(super) epoch: Epoch,
     /// End of the leader's initial history.
     pub(super) history: Zxid,
-    pub(super) cluster: u64,
+    pub(super) ensemble: EnsembleId,
 }

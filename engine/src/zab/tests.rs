@@ -28,6 +28,15 @@ fn log(ends: &[(u32, u32)]) -> LogSummary {
     log
 }
 
+/// The voters of most tests.
+fn voters() -> ServerSet {
+    (1..=3).map(ServerId).collect()
+}
+
+fn ensemble(cluster: u64) -> EnsembleId {
+    EnsembleId { cluster, fork: 0, voters: voters() }
+}
+
 /// What a whole server says to a new leader's epoch.
 fn promise(epoch: Epoch, current: Epoch, log: LogOutline, serial: u64) -> AckEpoch {
     AckEpoch { epoch, promise: true, current, claim: Zxid::ZERO, log, serial, snapshot: false }
@@ -35,8 +44,14 @@ fn promise(epoch: Epoch, current: Epoch, log: LogOutline, serial: u64) -> AckEpo
 
 fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
     let epoch = Epoch(epoch);
-    let epochs =
-        Epochs { accepted: epoch, current: epoch, cluster: 9, initialized: true, ..Epochs::default() };
+    let epochs = Epochs {
+        accepted: epoch,
+        current: epoch,
+        cluster: 9,
+        voters: voters(),
+        initialized: true,
+        ..Epochs::default()
+    };
     Durable { epochs, log: log(ends) }
 }
 
@@ -92,7 +107,15 @@ impl Server {
     fn notification(from: u64, state: PeerState, leader: u64, epoch: u32, last: Zxid) -> Message {
         let own = Vote { epoch: Epoch(epoch), zxid: last, leader: ServerId(from) };
         let vote = Vote { leader: ServerId(leader), ..own };
-        Message::Notification(Notification { state, round: 1, vote, own, cluster: 9, initialized: true })
+        Message::Notification(Notification {
+            state,
+            round: 1,
+            vote,
+            own,
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        })
     }
 
     /// Server 1 with this log, which has promised itself to epoch `epoch` of leader 3 and asked for
@@ -119,7 +142,7 @@ impl Server {
     }
 
     fn sync(&mut self, ask: &AckEpoch, plan: SyncPlan, history: Zxid) -> Vec<Effect> {
-        let sync = Sync { epoch: ask.epoch, serial: ask.serial, plan, history, cluster: 9 };
+        let sync = Sync { epoch: ask.epoch, serial: ask.serial, plan, history, ensemble: ensemble(9) };
         self.hear(3, Message::Sync(sync))
     }
 
@@ -132,11 +155,12 @@ impl Server {
         let accepted = durable.epochs.accepted;
         let (current, last) = (durable.epochs.current, durable.log.last());
         let mut server = Self::start(3, durable);
-        let join = Join { accepted, last: last.zxid, cluster: 9, initialized: true };
+        let join =
+            Join { accepted, last: last.zxid, ensemble: ensemble(9), initialized: true, founds: false };
         let vote = Vote { epoch: current, zxid: last.zxid, leader: ServerId(3) };
         let own = Vote { leader: ServerId(1), ..vote };
-        let (state, cluster) = (PeerState::Looking, 9);
-        let agrees = Notification { state, round: 1, vote, own, cluster, initialized: true };
+        let (state, ensemble) = (PeerState::Looking, ensemble(9));
+        let agrees = Notification { state, round: 1, vote, own, ensemble, initialized: true, founds: false };
         server.hear(1, Message::Notification(agrees));
         server.hear(
             2,
@@ -264,7 +288,13 @@ fn the_same_epoch_again_is_no_promise() {
 #[test]
 fn a_learner_with_a_newer_promise_moves_the_leader_to_a_newer_epoch() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    let join = Join { accepted: Epoch(40), last: zxid(1, 4), cluster: 9, initialized: true };
+    let join = Join {
+        accepted: Epoch(40),
+        last: zxid(1, 4),
+        ensemble: ensemble(9),
+        initialized: true,
+        founds: false,
+    };
     let effects = server.hear(2, Message::Join(join));
     assert!(messages(&effects).any(|message| *message == Message::NewEpoch(Epoch(41))));
     assert_eq!(server.zab.status(), Status::Leading { epoch }, "in place");
@@ -293,10 +323,28 @@ fn an_epoch_is_adopted_after_its_history_is_durable_and_acked_after_the_adoption
 fn a_proposal_acked_before_the_epoch_is_adopted_does_not_count() {
     // [ZOOKEEPER-4685]: there, such an ack killed the leader.
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(1, Message::Join(Join { accepted: epoch, last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.hear(
+        1,
+        Message::Join(Join {
+            accepted: epoch,
+            last: zxid(1, 4),
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        }),
+    );
     server.input(Input::PeerDisconnected(ServerId(1)));
     server.input(Input::PeerConnected(ServerId(1)));
-    server.hear(1, Message::Join(Join { accepted: epoch, last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.hear(
+        1,
+        Message::Join(Join {
+            accepted: epoch,
+            last: zxid(1, 4),
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        }),
+    );
     server.input(Input::Propose(batch(epoch.0, 1)));
     server.input(Input::Durable { upto: zxid(epoch.0, 1) });
     assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 1), false))), []);
@@ -354,8 +402,16 @@ fn what_is_appended_stays_in_the_log_across_an_election() {
 #[test]
 fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server
-        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.hear(
+        2,
+        Message::Join(Join {
+            accepted: Epoch(1),
+            last: zxid(1, 4),
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        }),
+    );
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     server.hear(2, Message::AckEpoch(ask));
@@ -409,8 +465,16 @@ fn without_the_contiguity_check_a_gap_is_appended() {
 fn a_hole_in_the_leaders_log_is_not_sent_on() {
     // [ZOOKEEPER-4925]
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 9)]));
-    server
-        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.hear(
+        2,
+        Message::Join(Join {
+            accepted: Epoch(1),
+            last: zxid(1, 4),
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        }),
+    );
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
@@ -501,7 +565,13 @@ fn a_follower_whose_state_is_about_to_be_replaced_does_not_serve() {
 #[test]
 fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let (mut server, epoch) = Server::leader(remembers(2, &[(1, 4), (2, 1)]));
-    let join = Join { accepted: Epoch(1), last: zxid(1, 9), cluster: 9, initialized: true };
+    let join = Join {
+        accepted: Epoch(1),
+        last: zxid(1, 9),
+        ensemble: ensemble(9),
+        initialized: true,
+        founds: false,
+    };
     server.hear(2, Message::Join(join));
     let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
     let ask = promise(epoch, Epoch(1), log, 8);
@@ -693,7 +763,13 @@ fn a_clock_that_steps_back_is_no_silence() {
 #[test]
 fn a_server_of_another_ensemble_is_refused() {
     let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
-    let join = Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 10, initialized: true };
+    let join = Join {
+        accepted: Epoch(1),
+        last: zxid(1, 4),
+        ensemble: ensemble(10),
+        initialized: true,
+        founds: false,
+    };
     let effects = server.hear(2, Message::Join(join));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 10 })));
     assert_eq!(messages(&effects).count(), 0);
@@ -701,12 +777,12 @@ fn a_server_of_another_ensemble_is_refused() {
 
 // Whole ensembles whose network and disks do not fail.
 
-struct Ensemble {
+struct Servers {
     servers: BTreeMap<u64, Server>,
     now_ms: u64,
 }
 
-impl Ensemble {
+impl Servers {
     fn new(voters: u64, disks: impl IntoIterator<Item = (u64, Durable)>) -> Self {
         let set: ServerSet = (1..=voters).map(ServerId).collect();
         let mut servers = BTreeMap::new();
@@ -718,14 +794,17 @@ impl Ensemble {
         Self { servers, now_ms: 0 }
     }
 
-    fn run(&mut self, inputs: Vec<(u64, Input)>) {
+    /// Everything that follows from the inputs; the effects of all servers.
+    fn run(&mut self, inputs: Vec<(u64, Input)>) -> Vec<Effect> {
         let mut queue: std::collections::VecDeque<(u64, Input)> = inputs.into();
+        let mut all = Vec::new();
         for _ in 0..10_000 {
-            let Some((id, input)) = queue.pop_front() else { return };
+            let Some((id, input)) = queue.pop_front() else { return all };
             let Some(server) = self.servers.get_mut(&id) else { continue };
             server.now_ms = self.now_ms;
             let mut effects = server.input(input);
             effects.extend(server.input(Input::Flush));
+            all.extend(effects.iter().cloned());
             for effect in effects {
                 match effect {
                     Effect::Send { to, message } => {
@@ -754,10 +833,17 @@ impl Ensemble {
         self.run(ids.iter().map(|id| (*id, Input::Start)).collect());
         let pairs = ids.iter().flat_map(|a| ids.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
         self.run(pairs.map(|(a, b)| (a, Input::PeerConnected(ServerId(b)))).collect());
-        for _ in 0..40 {
+        self.pass(40);
+    }
+
+    /// Ticks of 25 ms.
+    fn pass(&mut self, ticks: usize) -> Vec<Effect> {
+        let mut all = Vec::new();
+        for _ in 0..ticks {
             self.now_ms += 25;
-            self.run(ids.iter().map(|id| (*id, Input::Tick)).collect());
+            all.extend(self.run(self.servers.keys().map(|id| (*id, Input::Tick)).collect()));
         }
+        all
     }
 
     fn leader(&self) -> Option<u64> {
@@ -769,7 +855,7 @@ impl Ensemble {
 #[test]
 fn the_newest_epoch_then_the_longest_log_then_the_highest_id_leads() {
     let elect = |disks: [Durable; 3]| {
-        let mut ensemble = Ensemble::new(3, (1..).zip(disks));
+        let mut ensemble = Servers::new(3, (1..).zip(disks));
         ensemble.start();
         ensemble.leader()
     };
@@ -781,7 +867,7 @@ fn the_newest_epoch_then_the_longest_log_then_the_highest_id_leads() {
 
 #[test]
 fn a_leader_that_dies_is_replaced_without_any_time_passing() {
-    let mut ensemble = Ensemble::new(3, (1..=3).map(|id| (id, remembers(1, &[]))));
+    let mut ensemble = Servers::new(3, (1..=3).map(|id| (id, remembers(1, &[]))));
     ensemble.start();
     assert_eq!(ensemble.leader(), Some(3));
     ensemble.servers.remove(&3);
@@ -793,20 +879,137 @@ fn a_leader_that_dies_is_replaced_without_any_time_passing() {
 #[test]
 fn a_new_ensemble_starts_by_itself_when_all_are_there() {
     let new = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, Durable::default()));
-    let mut ensemble = Ensemble::new(3, new(1..=3));
+    let mut ensemble = Servers::new(3, new(1..=3));
     ensemble.start();
     assert_eq!(ensemble.leader(), Some(3));
     let epochs: Vec<Epochs> = ensemble.servers.values().map(|server| *server.zab.durable_epochs()).collect();
     assert!(epochs.iter().all(|own| own.initialized && own.cluster == epochs[0].cluster));
-    let mut ensemble = Ensemble::new(3, new(1..=2));
-    ensemble.start();
-    assert_eq!(ensemble.leader(), None, "the third might have lost nothing");
+}
+
+/// Servers of three whose voters wait for a second before they found an ensemble.
+fn servers(founding: Founding, disks: impl IntoIterator<Item = (u64, Durable)>) -> Servers {
+    let mut servers = Servers { servers: BTreeMap::new(), now_ms: 0 };
+    for (id, durable) in disks {
+        let own = Config::new(ServerId(id), voters(), ServerSet::EMPTY);
+        let config = Config { founding, init_limit_ms: 1500, ..own };
+        servers.servers.insert(id, Server { zab: Zab::new(config, durable, id), now_ms: 0 });
+    }
+    servers
+}
+
+fn new(id: u64) -> (u64, Durable) {
+    (id, Durable::default())
+}
+
+#[test]
+fn a_majority_of_new_servers_founds_an_ensemble_when_the_others_have_not_come_for_init_limit() {
+    let mut founders = servers(Founding::WhenOthersAreSilent, [1, 2].map(new));
+    founders.start();
+    assert_eq!(founders.leader(), None, "the third has time to come");
+    let effects = founders.pass(40);
+    assert_eq!(founders.leader(), Some(2));
+    let without = [ServerId(3)].into_iter().collect();
+    assert!(effects.contains(&Effect::Alarm(Alarm::Founded { without })), "the operator is told");
+}
+
+#[test]
+fn the_operators_word_that_an_ensemble_is_new_saves_the_waiting() {
+    let mut founders = servers(Founding::AtOnce, [1, 2].map(new));
+    founders.start();
+    assert_eq!(founders.leader(), Some(2));
+}
+
+#[test]
+fn servers_that_may_have_lost_their_disks_found_nothing_even_if_all_are_there() {
+    let mut servers = servers(Founding::Never, [1, 2, 3].map(new));
+    servers.start();
+    servers.pass(200);
+    assert_eq!(servers.leader(), None);
+}
+
+#[test]
+fn two_new_servers_wait_for_ever_while_the_third_has_data() {
+    let old = remembers(1, &[(1, 9)]);
+    let mut servers = servers(Founding::AtOnce, [(1, old), new(2), new(3)]);
+    servers.start();
+    servers.pass(200);
+    assert_eq!(servers.leader(), None, "the data would be lost");
+    servers.servers.remove(&1);
+    servers.run([2, 3].map(|id| (id, Input::PeerDisconnected(ServerId(1)))).into());
+    servers.pass(200);
+    assert_eq!(servers.leader(), None, "they know of it");
+}
+
+#[test]
+fn a_server_with_data_that_returns_to_an_ensemble_founded_without_it_is_refused_and_keeps_its_data() {
+    let mut servers = servers(Founding::AtOnce, [1, 2].map(new));
+    servers.start();
+    assert_eq!(servers.leader(), Some(2), "nothing is in the new ensemble yet");
+    let config = Config::new(ServerId(3), voters(), ServerSet::EMPTY);
+    let zab = Zab::new(config, remembers(5, &[(1, 9), (5, 2)]), 3);
+    servers.servers.insert(3, Server { zab, now_ms: 0 });
+    let mut effects = servers.run(vec![(3, Input::Start)]);
+    for id in [1, 2] {
+        let meet = [(id, Input::PeerConnected(ServerId(3))), (3, Input::PeerConnected(ServerId(id)))];
+        effects.extend(servers.run(meet.into()));
+    }
+    effects.extend(servers.pass(100));
+    assert_eq!(servers.leader(), Some(2), "undisturbed");
+    assert_eq!(servers.servers[&3].zab.status(), Status::Looking);
+    assert_eq!(servers.servers[&3].zab.last(), mark(5, 2));
+    let refused = |peer: u64| {
+        let refuses =
+            |alarm: &Alarm| matches!(alarm, Alarm::ForeignCluster { peer: at, .. } if *at == ServerId(peer));
+        effects.iter().any(|effect| matches!(effect, Effect::Alarm(alarm) if refuses(alarm)))
+    };
+    assert!(refused(3), "said by those who founded");
+    assert!(refused(2), "and by the one that returned");
+}
+
+#[test]
+fn a_fork_of_the_history_is_refused_like_another_ensemble() {
+    let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
+    let fork = EnsembleId { fork: 77, ..ensemble(9) };
+    let last = zxid(8, 1);
+    let join = Join { accepted: Epoch(8), last, ensemble: fork, initialized: true, founds: false };
+    let effects = server.hear(2, Message::Join(join));
+    assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 9 })));
+    assert_eq!(messages(&effects).count(), 0);
+}
+
+#[test]
+fn a_server_with_another_list_of_voters_learns_and_counts_for_nothing() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.input(Input::PeerDisconnected(ServerId(1)));
+    let others = EnsembleId { voters: (1..=5).map(ServerId).collect(), ..ensemble(9) };
+    let join =
+        Join { accepted: Epoch(1), last: zxid(1, 4), ensemble: others, initialized: true, founds: false };
+    server.hear(2, Message::Join(join));
+    let effects = server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
+    assert!(messages(&effects).any(|message| matches!(message, Message::Sync(_))), "it is synchronized");
+    server.hear(2, ack(epoch, zxid(1, 4), true));
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    server.input(Input::Durable { upto: zxid(epoch.0, 1) });
+    let effects = server.hear(2, ack(epoch, zxid(epoch.0, 1), true));
+    assert_eq!(commits(&effects), [], "with server 1 it would be a majority of neither list");
+}
+
+#[test]
+fn a_list_of_voters_is_remembered_when_the_server_serves_under_it() {
+    let unsettled = Durable {
+        epochs: Epochs { voters: ServerSet::EMPTY, ..remembers(1, &[]).epochs },
+        ..Durable::default()
+    };
+    let mut servers = Servers::new(3, (1..=3).map(|id| (id, unsettled.clone())));
+    servers.start();
+    assert!(servers.leader().is_some());
+    assert!(servers.servers.values().all(|server| server.zab.durable_epochs().voters == voters()));
 }
 
 #[test]
 fn a_new_disk_makes_no_quorum_with_a_server_that_remembers() {
     // [ZOOKEEPER-2832, 1549]: there, what the third server had acked was lost.
-    let mut ensemble = Ensemble::new(3, [(1, remembers(1, &[(1, 9)])), (2, Durable::default())]);
+    let mut ensemble = Servers::new(3, [(1, remembers(1, &[(1, 9)])), (2, Durable::default())]);
     ensemble.start();
     assert_eq!(ensemble.leader(), None);
 }
@@ -814,7 +1017,7 @@ fn a_new_disk_makes_no_quorum_with_a_server_that_remembers() {
 #[test]
 fn a_new_disk_is_filled_by_a_leader_that_others_confirm() {
     let old = || remembers(1, &[]);
-    let mut ensemble = Ensemble::new(3, [(1, old()), (2, old()), (3, Durable::default())]);
+    let mut ensemble = Servers::new(3, [(1, old()), (2, old()), (3, Durable::default())]);
     ensemble.start();
     assert_eq!(ensemble.leader(), Some(2));
     let third = &ensemble.servers[&3].zab;
@@ -824,7 +1027,7 @@ fn a_new_disk_is_filled_by_a_leader_that_others_confirm() {
 
 #[test]
 fn one_of_two_disks_may_be_lost_since_every_commit_is_on_both() {
-    let mut ensemble = Ensemble::new(2, [(1, remembers(1, &[])), (2, Durable::default())]);
+    let mut ensemble = Servers::new(2, [(1, remembers(1, &[])), (2, Durable::default())]);
     ensemble.start();
     assert!(ensemble.leader().is_some());
 }
@@ -844,8 +1047,16 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
 /// A leader of three that has proposed what it cannot append for want of room, while both others are in step with it.
 fn leader_without_room() -> (Server, Epoch) {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server
-        .hear(2, Message::Join(Join { accepted: Epoch(1), last: zxid(1, 4), cluster: 9, initialized: true }));
+    server.hear(
+        2,
+        Message::Join(Join {
+            accepted: Epoch(1),
+            last: zxid(1, 4),
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        }),
+    );
     server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
     server.hear(2, ack(epoch, zxid(1, 4), true));
     server.input(Input::Propose(batch(epoch.0, 1)));
@@ -903,8 +1114,8 @@ fn a_server_that_has_resigned_for_want_of_room_votes_for_whoever_has_some() {
     let mut server = full_leader(zxid(2, 1), zxid(2, 1));
     // Its own history is longer by what it could not append, and its id is the highest.
     let vote = Vote { epoch: Epoch(1), zxid: zxid(1, 4), leader: ServerId(1) };
-    let (state, cluster) = (PeerState::Looking, 9);
-    let looks = Notification { state, round: 2, vote, own: vote, cluster, initialized: true };
+    let (state, ensemble) = (PeerState::Looking, ensemble(9));
+    let looks = Notification { state, round: 2, vote, own: vote, ensemble, initialized: true, founds: false };
     let voted = server.hear(1, Message::Notification(looks));
     assert!(messages(&voted).any(|message| {
         matches!(message, Message::Notification(Notification { vote, .. }) if vote.leader == ServerId(1))
@@ -1007,11 +1218,21 @@ fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
     let vote = Vote { epoch: Epoch(1), zxid: last, leader: ServerId(3) };
     let own = Vote { epoch: Epoch(1), zxid: claim, leader: ServerId(1) };
-    let (state, cluster) = (PeerState::Looking, 9);
-    let agrees = Notification { state, round: 1, vote, own, cluster, initialized: true };
+    let state = PeerState::Looking;
+    let agrees =
+        Notification { state, round: 1, vote, own, ensemble: ensemble(9), initialized: true, founds: false };
     server.hear(1, Message::Notification(agrees));
     server.tick_at(200);
-    server.hear(1, Message::Join(Join { accepted: Epoch(1), last: claim, cluster: 9, initialized: true }));
+    server.hear(
+        1,
+        Message::Join(Join {
+            accepted: Epoch(1),
+            last: claim,
+            ensemble: ensemble(9),
+            initialized: true,
+            founds: false,
+        }),
+    );
     server.input(Input::EpochsDurable);
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 1)] };
     let (epoch, current) = (Epoch(2), Epoch(1));

@@ -210,7 +210,7 @@ impl<M: StateMachine> Host<M> {
                 tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
             }
             Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
-                tracing::error!(?alarm, "a peer's history does not fit this server's");
+                tracing::error!("{alarm}");
             }
             // The rest is the core's own.
             _ => {}

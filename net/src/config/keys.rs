@@ -1,5 +1,7 @@
 //! What each key of `zoo.cfg` means here (Apache ZooKeeper 3.9's administrator guide).
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::memory::MemoryLimit;
 use super::properties::Property;
 use super::{Config, ServerSpec, Unmet};
@@ -150,6 +152,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     ("ringkeeper.peerTimeoutMs", Honoured(|c, v| number(v, 50, 600_000).map(|n| c.peer_timeout_ms = n))),
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
+    ("ringkeeper.trustedNetwork", Honoured(|c, v| flag(v).map(|on| c.trusted_network = on))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),
     // Read after everything else, from the folder of the file.
     ("dynamicConfigFile", Honoured(|_, _| Ok(()))),
@@ -202,7 +205,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("snapshot.compression.method", NoEffect("ringkeeper.snapshotCompression=lz4 compresses snapshots")),
     ("snapshot.trust.empty", NoEffect("a folder without snapshots is trusted when its log is whole")),
     ("datadir.autocreate", NoEffect("a missing data folder is created")),
-    ("db.autocreate", NoEffect(OFF)),
+    ("db.autocreate", Honoured(|c, v| flag(v).map(|on| c.db_autocreate = on))),
     ("standaloneEnabled", NoEffect("one server without server.N lines is standalone")),
     ("observerMasterPort", NoEffect(OFF)),
     ("syncEnabled", NoEffect("observers log to disk")),
@@ -395,9 +398,14 @@ fn write_mode(value: &str) -> Result<WriteMode, String> {
     }
 }
 
-/// The contents of a file, without the line's end.
+/// The contents of a file that nobody else may read, without the line's end.
 fn secret(value: &str) -> Result<Vec<u8>, String> {
-    let bytes = std::fs::read(value).map_err(|error| format!("{value} cannot be read: {error}"))?;
+    let failed = |error| format!("{value} cannot be read: {error}");
+    let mode = std::fs::metadata(value).map_err(failed)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(format!("{value} is open to other users of this machine: `chmod 600 {value}`"));
+    }
+    let bytes = std::fs::read(value).map_err(failed)?;
     let secret = bytes.trim_ascii_end();
     if secret.len() < 16 {
         return Err(format!("{value} holds {} bytes: at least 16 are needed", secret.len()));

@@ -99,6 +99,10 @@ pub(crate) struct Config {
     pub(crate) ignored: Vec<String>,
     /// What the servers of the ensemble know and nobody else.
     pub(crate) peer_secret: Option<Vec<u8>>,
+    /// Whoever can reach the quorum port is trusted to be a member.
+    pub(crate) trusted_network: bool,
+    /// Servers with empty folders may found an ensemble by themselves.
+    pub(crate) db_autocreate: bool,
     /// Whether peers may connect to every address of this machine.
     pub(crate) quorum_listen_on_all: bool,
     /// This server's number in the ensemble.
@@ -167,6 +171,8 @@ impl Default for Config {
             unprotected: Vec::new(),
             ignored: Vec::new(),
             peer_secret: None,
+            trusted_network: false,
+            db_autocreate: true,
             quorum_listen_on_all: false,
             my_id: None,
             servers: Vec::new(),
@@ -209,12 +215,17 @@ impl Config {
     /// of the ensemble: with more than two voting servers, each of them takes as much as if one of them were missing. An
     /// observer divides nothing.
     pub(crate) fn own_outstanding_requests_max(&self) -> u32 {
-        let voters = self.servers.iter().filter(|server| server.role == PeerRole::Participant).count();
+        let voters = self.voters().count();
         let votes = self.own_server().is_some_and(|own| own.role == PeerRole::Participant);
         match u32::try_from(voters) {
             Ok(voters @ 3..) if votes => (self.outstanding_requests_max / (voters - 1)).max(1),
             _ => self.outstanding_requests_max,
         }
+    }
+
+    /// The servers that vote; none for a server alone.
+    pub(crate) fn voters(&self) -> impl Iterator<Item = &ServerSpec> {
+        self.servers.iter().filter(|server| server.role == PeerRole::Participant)
     }
 
     /// This server's own line of the ensemble.

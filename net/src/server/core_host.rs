@@ -23,6 +23,9 @@ use super::ring::{Consumer, Producer};
 use super::snapshots::{Receiving, Sending, Trigger};
 use super::wake::WakeFlag;
 
+/// A conflict of histories is met again and again until it is resolved; for so long it is shown.
+const CONFLICT_SHOWN_MS: u64 = 60_000;
+
 /// The leader core and everything it needs to talk.
 pub(crate) struct CoreHost {
     node: RefCell<Node>,
@@ -39,6 +42,8 @@ pub(crate) struct CoreHost {
     /// The disk has room for writes, as the shards were told.
     room: Cell<bool>,
     alarms: LogQuota,
+    /// When another history than this server's was met last, on the server's clock.
+    conflict_ms: Cell<Option<u64>>,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
     /// The pump has something to do.
@@ -76,6 +81,7 @@ impl CoreHost {
             room: Cell::new(true),
             counters: CoreCounters::default(),
             alarms: LogQuota::default(),
+            conflict_ms: Cell::default(),
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
@@ -104,6 +110,10 @@ impl CoreHost {
             snapshots: self.trigger.taken(),
             has_room: self.log.has_room(),
             integrity: self.integrity.metrics(node.zab().durable_epochs().claim > Zxid::ZERO),
+            history_conflict: self
+                .conflict_ms
+                .get()
+                .is_some_and(|at_ms| self.clock.monotonic_ms() < at_ms.saturating_add(CONFLICT_SHOWN_MS)),
             proposals: self.counters.proposals(),
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
@@ -239,9 +249,15 @@ impl CoreHost {
                 self.counters.changed(self.clock.monotonic_ms(), status);
                 report(status);
             }
-            // It is found again at each heartbeat.
-            zab::Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
-                tracing::error!(?alarm, "a peer's history does not fit this server's");
+            zab::Effect::Alarm(alarm) => {
+                let now_ms = self.clock.monotonic_ms();
+                if alarm.is_conflict() {
+                    self.conflict_ms.set(Some(now_ms));
+                }
+                // It is found again at each heartbeat.
+                if self.alarms.admit(now_ms) {
+                    tracing::error!("{alarm}");
+                }
             }
             zab::Effect::Repaired { from, claim } => {
                 tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");

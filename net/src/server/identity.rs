@@ -12,7 +12,7 @@ use ringkeeper_log::meta::{Meta, MetaStore, Promises};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::{Epoch, ServerId};
 
-use crate::config::{Config, PeerRole};
+use crate::config::Config;
 
 /// The number of a server alone whose folder has none yet.
 const ALONE: ServerId = ServerId(1);
@@ -51,8 +51,10 @@ pub(crate) enum IdentityError {
 impl Wanted {
     /// What the configuration says.
     pub(crate) fn of(config: &Config) -> Self {
-        let voters = config.servers.iter().filter(|server| server.role == PeerRole::Participant);
-        Self { id: config.my_id.map(ServerId), voters: voters.map(|server| ServerId(server.id)).collect() }
+        Self {
+            id: config.my_id.map(ServerId),
+            voters: config.voters().map(|server| ServerId(server.id)).collect(),
+        }
     }
 
     /// The number and the voters of the server that runs on a folder that says `meta`.
@@ -90,12 +92,17 @@ impl Wanted {
         })
     }
 
-    /// Has the folder remember what it is used as.
+    /// Has a folder that does not know it remember what it is used as. What it is used as later it remembers when it
+    /// has served as such.
     ///
     /// # Errors
     /// The disk fails, or is full.
     pub(crate) async fn record<S: Storage>(&self, store: &mut MetaStore<S>) -> Result<(), FatalError> {
         let (_, voters) = self.resolve(Some(store.meta()));
+        let known = store.meta().promises.voters != [0; 4] && !is_new(&store.meta().promises);
+        if known {
+            return Ok(());
+        }
         store.promise(Promises { voters: voters.words(), ..store.meta().promises }).await
     }
 }

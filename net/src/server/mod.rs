@@ -11,6 +11,7 @@ mod memory_limit;
 mod recovery;
 mod replay;
 mod report;
+mod serving;
 mod shard_host;
 mod snapshots;
 mod start;

@@ -46,6 +46,8 @@ pub(crate) struct CoreReport {
     pub(crate) forced: Forced,
     /// The disk has room for writes.
     pub(crate) has_room: bool,
+    /// A server with another history was met of late.
+    pub(crate) history_conflict: bool,
     /// What is known of damage, by the names of `mntr`.
     pub(crate) integrity: [(&'static str, f64); 6],
     /// The snapshots written so far.
@@ -195,6 +197,7 @@ impl Facts {
             metrics.extend([
                 ("quorum_size", voters.count() as f64),
                 ("looking_count", core.looking as f64),
+                ("history_conflict", f64::from(u8::from(core.history_conflict))),
                 ("peers_connected", core.peers_connected as f64),
             ]);
             if matches!(core.status, Status::Leading { .. }) {

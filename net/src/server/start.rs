@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab;
+use ringkeeper_engine::zab::{self, Founding};
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -36,6 +36,7 @@ use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::peers::{PeerAddress, Peers};
 use super::report::Facts;
+use super::serving::{self, INITIALIZE};
 use super::shard_host::ShardHost;
 use super::snapshots::{self, Policy, Trigger};
 use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
@@ -66,6 +67,12 @@ pub(crate) enum StartError {
     Broken(String),
     #[error("the quorum port cannot be opened: {0}")]
     Quorum(String),
+    #[error(
+        "whoever reaches {0}, the quorum port, could pass for a member and change all data: name a file with a secret that \
+         only the ensemble's servers know (ringkeeper.peerSecretFile), or say that only they can reach the port \
+         (ringkeeper.trustedNetwork=yes)"
+    )]
+    Untrusted(SocketAddr),
 }
 
 /// Messages that fit between a shard and the core, each way.
@@ -280,7 +287,12 @@ impl Server {
         listener::listen(&socket, config.client_backlog, config.client_socket())?;
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
         glommio::spawn_local(accept(socket, admission, accept_senders, silence_max)).detach();
-        tracing::info!(address = %config.client_socket(), cooperative_rings = cooperative::rings(), "serving clients");
+        tracing::info!(
+            address = %config.client_socket(),
+            cooperative_rings = cooperative::rings(),
+            "listening for clients"
+        );
+        glommio::spawn_local(serving::announce(Rc::clone(&core), config.clone())).detach();
 
         let stop = async {
             poll_fn(|cx| requests.stop.poll_made(cx)).await;
@@ -430,6 +442,7 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
     let addresses = (host, own.quorum_port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let mut last = "the name of this server's own server.N line has no address".to_owned();
     for address in addresses {
+        check_trust(config, address)?;
         match socket::bind(address).and_then(|socket| socket.listen(64).map(|()| socket)) {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -443,6 +456,19 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
         }
     }
     Err(failed(last))
+}
+
+/// Peers that prove nothing are taken from this machine alone, or from a network that the operator trusts.
+fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartError> {
+    let needs_no_trust = quorum_port.ip().is_loopback() || config.servers.len() == 1;
+    if config.peer_secret.is_some() || needs_no_trust {
+        return Ok(());
+    }
+    if !config.trusted_network {
+        return Err(StartError::Untrusted(quorum_port));
+    }
+    tracing::warn!(%quorum_port, "whoever reaches this port is taken for a member (ringkeeper.trustedNetwork=yes)");
+    Ok(())
 }
 
 /// The links to the ensemble's other servers.
@@ -471,8 +497,20 @@ fn zab_config(config: &Config) -> zab::Config {
     zab::Config {
         peer_timeout_ms: u64::from(config.peer_timeout_ms),
         init_limit_ms: ticks(config.init_limit, 10),
+        founding: founding(config),
         sync_limit_ms: ticks(config.sync_limit, 5),
         ..zab::Config::new(own, voters, of(PeerRole::Observer).collect())
+    }
+}
+
+/// As in ZooKeeper: empty folders begin an ensemble by themselves, or at the operator's word.
+fn founding(config: &Config) -> Founding {
+    if config.data_dir.join(INITIALIZE).exists() {
+        Founding::AtOnce
+    } else if config.db_autocreate || config.servers.is_empty() {
+        Founding::WhenOthersAreSilent
+    } else {
+        Founding::Never
     }
 }
 

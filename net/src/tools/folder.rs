@@ -33,6 +33,11 @@ pub(crate) struct FolderArgs {
 }
 
 impl FolderArgs {
+    /// A folder that has data and log.
+    pub(super) fn of(folder: PathBuf, json: bool) -> Self {
+        Self { config: None, data_dir: Some(folder), data_log_dir: None, json }
+    }
+
     pub(super) fn config(&self) -> Result<Config, ToolError> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?.0,

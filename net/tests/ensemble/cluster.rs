@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ringkeeper_testkit::{self as testkit, Network, Program, Seat, WorkFolder};
@@ -42,7 +43,7 @@ impl Ensemble {
 
     /// As many servers as the network is for, on it.
     pub(crate) fn on(network: &Network) -> Self {
-        Self::prepare_at(network.seats(), "").started()
+        Self::prepare_at(network.seats(), "ringkeeper.trustedNetwork=yes").started()
     }
 
     fn started(self) -> Self {
@@ -98,10 +99,11 @@ impl Ensemble {
         fs::write(&path, change(&text)).expect("written");
     }
 
-    /// A file beside the servers' folders.
+    /// A file beside the servers' folders, for nobody else on this machine.
     pub(crate) fn file(&self, name: &str, contents: &str) -> PathBuf {
         let path = self.folder().join(name);
         fs::write(&path, contents).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
         path
     }
 
@@ -114,6 +116,11 @@ impl Ensemble {
     pub(crate) fn stop(&self, server: usize) {
         let ended = self.server(server).stop().expect("it runs");
         assert!(ended.success(), "server {} stops cleanly", server + 1);
+    }
+
+    /// A server's configuration.
+    pub(crate) fn config(&self, server: usize) -> PathBuf {
+        self.server(server).config()
     }
 
     /// A server's folder of log and snapshots.

@@ -1,9 +1,13 @@
 //! Operators' slips: a folder that is started as something that it is not. Nothing acknowledged is lost in silence.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
 use ringkeeper_wire::CreateMode;
 
-use crate::cluster::Ensemble;
-use crate::support::{ServerSpec, run_to_end};
+use crate::cluster::{Ensemble, SESSION_MS};
+use crate::support::{Server, ServerSpec, run_to_end, wait_for};
 
 /// The words behind `ringkeeper` that start a server alone, on the folder of a member.
 fn alone_on(ensemble: &Ensemble, server: usize) -> ServerSpec {
@@ -33,4 +37,143 @@ fn a_member_started_alone_by_mistake_is_refused_and_loses_no_acknowledged_write(
     assert!(!refused.status.success(), "it ran alone: {said}");
     assert!(said.contains("belongs to member 1 of an ensemble of the servers 1, 2 and 3"), "{said}");
     assert!(said.contains("ringkeeper folder adopt --data-dir "), "{said}");
+}
+
+/// `ringkeeper` with these words behind it.
+fn tool(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ringkeeper")).args(words).output().expect("it runs")
+}
+
+/// `ringkeeper folder adopt` with these words behind it.
+fn adopt(words: &[&str]) -> Output {
+    tool(&[&["folder", "adopt"], words].concat())
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_folder_that_was_taken_out_of_its_ensemble_on_purpose_is_refused_by_the_others() {
+    let ensemble = Ensemble::start();
+    ensemble.connect(0).create("/before", b"", CreateMode::Persistent);
+    ensemble.stop(0);
+    let data = ensemble.data(0);
+    let folder = data.to_str().expect("UTF-8");
+    let shown = adopt(&["-d", folder]);
+    assert!(said(&shown).contains("it becomes that of server 1, alone"), "{}", said(&shown));
+    assert!(!shown.status.success(), "nothing is done without --yes");
+    let done = adopt(&["-d", folder, "--yes"]);
+    assert!(done.status.success(), "{}", said(&done));
+    let alone = Server::start_with(&["server", "-d", folder]);
+    assert!(alone.word("srvr").contains("Mode: standalone"));
+    drop(alone);
+
+    let config = ensemble.config(0);
+    let back = run_to_end(&data, &ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]));
+    assert!(said(&back).contains("belongs to server 1, alone"), "{}", said(&back));
+    let done = adopt(&["-c", config.to_str().expect("UTF-8"), "--yes"]);
+    assert!(done.status.success(), "{}", said(&done));
+    ensemble.run(0);
+    wait_for("both sides to say it", || {
+        let refused = |server| ensemble.count_in_log(server, "has another history than this one") > 0;
+        (refused(0) && (refused(1) || refused(2))).then_some(())
+    });
+    ensemble.leader_among(&[1, 2]);
+    assert_eq!(ensemble.server(0).mode(), None, "it stays out");
+    assert!(ensemble.connect(1).exists("/before", false));
+}
+
+#[test]
+fn two_of_three_new_servers_found_an_ensemble_and_the_third_joins_it() {
+    let ensemble = Ensemble::prepare(3, "");
+    // `initLimit` ticks would do as well; the operator's file saves the waiting.
+    for server in [0, 1] {
+        fs::write(ensemble.data(server).join("initialize"), "").expect("written");
+    }
+    ensemble.run(0);
+    wait_for("a line that says what is missing", || {
+        let line = "not serving clients yet: 2 of 3 voters have to agree; server 2 has not connected";
+        (ensemble.count_in_log(0, line) > 0).then_some(())
+    });
+    assert_eq!(ensemble.count_in_log(0, "serving clients address"), 0);
+    ensemble.run(1);
+    ensemble.leader_among(&[0, 1]);
+    ensemble.connect(0).create("/founded", b"", CreateMode::Persistent);
+    wait_for("the files to be used up", || {
+        let used_up = |server| !ensemble.data(server).join("initialize").exists();
+        (used_up(0) && used_up(1)).then_some(())
+    });
+    ensemble.run(2);
+    ensemble.leader();
+    let mut client = ensemble.connect(2);
+    client.sync();
+    assert!(client.exists("/founded", false));
+}
+
+#[test]
+fn a_member_with_data_is_refused_by_an_ensemble_that_the_others_founded_on_new_disks() {
+    let ensemble = Ensemble::start();
+    ensemble.connect(0).create("/old", b"", CreateMode::Persistent);
+    ensemble.leader();
+    ensemble.servers().for_each(|server| ensemble.stop(server));
+    for server in [1, 2] {
+        ensemble.wipe(server);
+        fs::write(ensemble.data(server).join("initialize"), "").expect("written");
+        ensemble.run(server);
+    }
+    ensemble.leader_among(&[1, 2]);
+    ensemble.run(0);
+    wait_for("both sides to say it", || {
+        let refused = |server| ensemble.count_in_log(server, "has another history than this one") > 0;
+        (refused(0) && (refused(1) || refused(2))).then_some(())
+    });
+    ensemble.leader_among(&[1, 2]);
+    assert_eq!(ensemble.server(0).mode(), None, "it stays out");
+    // Its data is there still: the others have nothing that takes the place of it.
+    ensemble.servers().for_each(|server| ensemble.stop(server));
+    let (data, other) = (ensemble.data(0), ensemble.data(1));
+    let compared = tool(&["log", "compare", data.to_str().expect("UTF-8"), other.to_str().expect("UTF-8")]);
+    assert_eq!(compared.status.code(), Some(1), "{}", said(&compared));
+    assert!(said(&compared).contains("their logs have no transaction in common"), "{}", said(&compared));
+    assert!(said(&compared).contains("create /old"), "{}", said(&compared));
+    assert!(adopt(&["-d", data.to_str().expect("UTF-8"), "--yes"]).status.success());
+    let alone = Server::start_with(&["server", "-d", data.to_str().expect("UTF-8")]);
+    let mut client = crate::support::Client::connect(alone.address(), SESSION_MS);
+    assert!(client.exists("/old", false));
+}
+
+#[test]
+fn what_is_stored_is_for_nobody_else_on_the_machine() {
+    let ensemble = Ensemble::start();
+    for entry in fs::read_dir(ensemble.data(0)).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        let by_the_test = path.ends_with("myid");
+        assert!(by_the_test || mode & 0o077 == 0, "{}: {mode:o}", path.display());
+    }
+    let alone = Server::start();
+    let mode = fs::metadata(alone.data_dir()).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "a folder that the server has made");
+}
+
+#[test]
+fn peers_that_prove_nothing_are_not_taken_from_a_network_that_nobody_has_called_trusted() {
+    let ensemble = Ensemble::prepare(3, "quorumListenOnAllIPs=yes");
+    let config = ensemble.config(0);
+    let spec = ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]);
+    let refused = run_to_end(&ensemble.data(0), &spec);
+    assert!(!refused.status.success());
+    assert!(said(&refused).contains("ringkeeper.trustedNetwork=yes"), "{}", said(&refused));
+
+    let secret = ensemble.file("secret", "what all servers know");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).expect("ours");
+    ensemble.configure(0, &format!("ringkeeper.peerSecretFile={}", secret.display()));
+    let refused = run_to_end(&ensemble.data(0), &spec);
+    assert!(!refused.status.success());
+    assert!(
+        said(&refused).contains("is open to other users of this machine: `chmod 600"),
+        "{}",
+        said(&refused)
+    );
 }

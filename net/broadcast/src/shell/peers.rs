@@ -110,6 +110,12 @@ impl Peers {
         }
     }
 
+    /// Why a peer could not be reached when it was dialed last; empty if it could, or if it is the one that dials.
+    #[must_use]
+    pub fn trouble(&self, peer: ServerId) -> String {
+        self.links.get(&peer).map_or_else(String::new, |link| link.trouble())
+    }
+
     /// Number of peers that are connected.
     #[must_use]
     pub fn connected(&self) -> usize {
@@ -190,24 +196,21 @@ async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
 /// Keeps a connection to a peer with a smaller number, for as long as the server runs.
 async fn dial(core: Rc<impl PeerHost>, link: Rc<Link>) {
     let mut pause = REDIAL_FIRST;
-    // What was said of it last: a peer that is down for days is worth one line, not one for each dial.
-    let mut said = String::new();
     loop {
         let dialed = Instant::now();
         match connect(&core.peers().handshake(), &link).await {
             Ok(stream) => {
-                said.clear();
+                link.set_trouble(String::new());
                 link.serve(stream, &|input: Input| core.peer_input(input)).await;
             }
             Err(error) => {
-                let error = error.to_string();
-                if error != said {
-                    tracing::info!(peer = %link.peer(), error, "peer not reached, trying on");
-                    said = error;
+                // A peer that is down for days is worth one line, not one for each dial.
+                if link.set_trouble(error.to_string()) {
+                    tracing::info!(peer = %link.peer(), %error, "peer not reached, trying on");
                 }
             }
         }
-        let lasted = dialed.elapsed() > REDIAL_LAST && said.is_empty();
+        let lasted = dialed.elapsed() > REDIAL_LAST && link.trouble().is_empty();
         pause = if lasted { REDIAL_FIRST } else { (pause * 2).min(REDIAL_LAST) };
         glommio::timer::sleep(pause).await;
     }

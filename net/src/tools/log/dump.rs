@@ -6,7 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use ringkeeper_engine::txn::{self, Create, SetAcl, SetData, Txn, TxnOp, Update};
 use ringkeeper_log::examine::{Damage, Observer, Place, examine};
-use ringkeeper_log::frame::Frame;
+use ringkeeper_log::frame::{Checksum, Frame};
 use ringkeeper_wire::Zxid;
 use serde_json::{Map, Value, json};
 
@@ -30,24 +30,30 @@ pub(crate) struct DumpArgs {
 pub(super) async fn dump(args: DumpArgs) -> Result<Finding, ToolError> {
     let folder = Folder::open_settled(&args.folder).await?;
     let range = (args.from.unwrap_or_default(), args.to.unwrap_or(Zxid(u64::MAX)));
-    let mut dump = Dump { out: Out::new(args.folder.json), range, failed: None };
+    let mut dump = Dump::new(Out::new(args.folder.json), range);
     let found = examine(&folder.log, folder.options.identity, &mut dump).await;
     let found = found.map_err(|source| ToolError::Log { folder: folder.log_dir.clone(), source })?;
-    match dump.failed {
-        Some(error) => return Err(error),
-        None => dump.out.flush()?,
-    }
+    dump.finish()?;
     Ok(if found.verdict.is_ok() { Finding::Sound } else { Finding::Damaged })
 }
 
+/// Last zxid and checksum of a batch. Servers of one ensemble have the same bytes for a batch, and its checksum covers
+/// all before it.
+pub(super) type BatchEnd = (Zxid, Checksum);
+
+/// Which batches are wanted.
+pub(super) type Choice<'a> = Box<dyn Fn(&BatchEnd) -> bool + 'a>;
+
 /// Shows transactions as they come.
-struct Dump {
+pub(super) struct Dump<'a> {
     out: Out,
     range: (Zxid, Zxid),
+    /// The batches to show, by last zxid and checksum; all of them if there is no choice.
+    pub(super) only: Option<Choice<'a>>,
     failed: Option<ToolError>,
 }
 
-impl Observer for Dump {
+impl Observer for Dump<'_> {
     async fn frame(&mut self, place: Place<'_>, frame: Frame<'_>) -> ControlFlow<()> {
         let (from, to) = self.range;
         let meta = frame.meta();
@@ -56,6 +62,10 @@ impl Observer for Dump {
         }
         if meta.first_zxid > to {
             return ControlFlow::Break(());
+        }
+        let end = (meta.last_zxid, frame.checksum());
+        if self.only.as_ref().is_some_and(|wanted| !wanted(&end)) {
+            return ControlFlow::Continue(());
         }
         self.failed = self.batch(place, frame).err();
         if self.failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -71,7 +81,23 @@ impl Observer for Dump {
     }
 }
 
-impl Dump {
+impl Dump<'_> {
+    /// Shows what is from one zxid to another.
+    pub(super) fn new(out: Out, range: (Zxid, Zxid)) -> Self {
+        Self { out, range, only: None, failed: None }
+    }
+
+    /// Everything has come.
+    ///
+    /// # Errors
+    /// What was shown could not be written.
+    pub(super) fn finish(mut self) -> Result<(), ToolError> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.out.flush(),
+        }
+    }
+
     fn batch(&mut self, place: Place<'_>, frame: Frame<'_>) -> Result<(), ToolError> {
         let (from, to) = self.range;
         let txns = match txn::decode_batch(frame.payload()) {

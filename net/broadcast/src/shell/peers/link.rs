@@ -37,6 +37,8 @@ pub(super) struct Link {
     /// The connection is to be closed, and why.
     closing: WakeFlag,
     reason: Cell<&'static str>,
+    /// Why it could not be reached when it was dialed last; empty if it could.
+    trouble: RefCell<String>,
 }
 
 impl Link {
@@ -51,7 +53,19 @@ impl Link {
             work: WakeFlag::default(),
             closing: WakeFlag::default(),
             reason: Cell::new(""),
+            trouble: RefCell::default(),
         }
+    }
+
+    /// Why it could not be reached when it was dialed last; empty if it could, or if it is the one that dials.
+    pub(super) fn trouble(&self) -> String {
+        self.trouble.borrow().clone()
+    }
+
+    /// Notes why it cannot be reached (empty: it can); whether that is news.
+    pub(super) fn set_trouble(&self, trouble: String) -> bool {
+        let before = self.trouble.replace(trouble);
+        before != *self.trouble.borrow()
     }
 
     /// Who is at the other end.

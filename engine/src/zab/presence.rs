@@ -1,0 +1,54 @@
+//! What a server knows of the other voters, for the operator who wants to know why nobody leads.
+
+use std::fmt;
+
+use ringkeeper_wire::ServerId;
+
+use super::core::Core;
+
+/// Why a voter is of no help to this server, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// There is no connection to it.
+    NotConnected,
+    /// It is connected, and has said nothing yet.
+    Silent,
+    /// It has the history of another ensemble, or a fork of this one's.
+    OtherHistory,
+    /// It goes by another list of voters.
+    OtherVoters,
+    /// Its folder is empty, so that it has no vote beside servers with data before it has learned.
+    Empty,
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotConnected => "not connected",
+            Self::Silent => "connected, and silent",
+            Self::OtherHistory => "has the history of another ensemble, and is refused",
+            Self::OtherVoters => "has other server.N lines, and is not counted",
+            Self::Empty => "its folder is empty",
+        })
+    }
+}
+
+/// The voters besides this server that are of no help to it.
+pub(super) fn absences(core: &Core) -> Vec<(ServerId, Absence)> {
+    let others = core.config.quorum.voters().iter().filter(|id| *id != core.me());
+    others.filter_map(|id| absence(core, id).map(|absence| (id, absence))).collect()
+}
+
+fn absence(core: &Core, peer: ServerId) -> Option<Absence> {
+    if !core.connected.contains(peer) {
+        return Some(Absence::NotConnected);
+    }
+    let Some(heard) = core.heard.get(&peer) else { return Some(Absence::Silent) };
+    if core.is_elsewhere(&heard.ensemble) && !(heard.blank && core.is_blank()) {
+        Some(Absence::OtherHistory)
+    } else if !core.agrees_with(&heard.ensemble) {
+        Some(Absence::OtherVoters)
+    } else {
+        (!heard.initialized).then_some(Absence::Empty)
+    }
+}

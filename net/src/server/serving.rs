@@ -1,0 +1,99 @@
+//! Tells the operator when clients are served, and until then what is missing.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ringkeeper_engine::zab::{Absence, Status};
+use ringkeeper_wire::ServerId;
+
+use super::core_host::CoreHost;
+use super::peers::PeerHost;
+use crate::config::Config;
+
+/// The file by which an operator says that a server is one of a new ensemble, as in ZooKeeper.
+pub(crate) const INITIALIZE: &str = "initialize";
+
+/// How often the server looks whether it serves, and what has changed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A server that joins an ensemble in good order serves before this: it has nothing to say.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is said again that something is missing, although nothing has changed.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Says what is missing whenever that changes and every ten seconds, until clients are served; and again whenever they
+/// are not served any more. The operator's word that the ensemble is new is used up then.
+pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
+    loop {
+        wait_until_served(&core, &config).await;
+        tracing::info!(address = %config.client_socket(), "serving clients");
+        use_up(&config.data_dir.join(INITIALIZE));
+        while is_serving(&core) {
+            glommio::timer::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+async fn wait_until_served(core: &CoreHost, config: &Config) {
+    let (mut said, mut waited, mut since_said) = (String::new(), Duration::ZERO, Duration::ZERO);
+    while !is_serving(core) {
+        let missing = missing(core, config);
+        if waited >= PATIENCE && (missing != said || since_said >= SAY_EVERY) {
+            tracing::warn!("not serving clients yet: {missing}");
+            (said, since_said) = (missing, Duration::ZERO);
+        }
+        glommio::timer::sleep(LOOK_EVERY).await;
+        waited += LOOK_EVERY;
+        since_said += LOOK_EVERY;
+    }
+}
+
+fn is_serving(core: &CoreHost) -> bool {
+    core.with_node(|node| node.status() != Status::Looking)
+}
+
+/// What keeps the server from serving, in one sentence.
+fn missing(core: &CoreHost, config: &Config) -> String {
+    let absences = core.with_node(|node| node.zab().absences());
+    if absences.is_empty() {
+        return "the voters are there, an election or a synchronization is under way".to_owned();
+    }
+    let voters = config.voters().count();
+    let described: Vec<_> = absences.iter().map(|absence| describe(core, *absence)).collect();
+    let need = format!("{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
+    let empty = core.with_node(|node| !node.zab().durable_epochs().initialized);
+    match (empty, config.db_autocreate) {
+        (false, _) => need,
+        (true, true) => format!(
+            "{need}; this server's folder is empty: a majority of empty servers founds a new ensemble when the others \
+             have not come for initLimit ticks"
+        ),
+        (true, false) => format!(
+            "{need}; this server's folder is empty and db.autocreate is off: if the ensemble is new, make an empty file \
+             {} on its servers and start them again",
+            config.data_dir.join(INITIALIZE).display()
+        ),
+    }
+}
+
+fn describe(core: &CoreHost, (peer, absence): (ServerId, Absence)) -> String {
+    let trouble = core.peers().trouble(peer);
+    if absence == Absence::NotConnected && !trouble.is_empty() {
+        return format!("server {peer} is not reached ({trouble})");
+    }
+    match absence {
+        Absence::NotConnected => format!("server {peer} has not connected"),
+        other => format!("server {peer}: {other}"),
+    }
+}
+
+/// Removes the operator's file, so that it says nothing of a folder that will be empty one day.
+fn use_up(file: &Path) {
+    match std::fs::remove_file(file) {
+        Ok(()) => tracing::info!(file = %file.display(), "removed: the ensemble has begun"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(file = %file.display(), %error, "cannot be removed: remove it"),
+    }
+}
