@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ringkeeper_wire::{ErrorCode, SessionId, Zxid};
 
-use crate::anticipate::ANTICIPATED;
 use crate::path;
+use crate::prefetch::PREFETCHED_WRITES;
 use crate::quota::{self, Figures};
 use crate::state::State;
 use crate::state::digest::PathHash;
@@ -23,9 +23,9 @@ pub(crate) struct Stamp {
 impl State {
     /// Applies transactions that nobody waits for: a replay. Gives no outcomes.
     pub fn replay(&mut self, txns: &[Txn]) {
-        for txns in txns.chunks(ANTICIPATED) {
+        for txns in txns.chunks(PREFETCHED_WRITES) {
             // Nobody has a clone of a state that is being recovered.
-            self.anticipate_txns(txns, false);
+            self.prefetch_txns(txns, false);
             for txn in txns {
                 let _ = self.apply(txn);
             }

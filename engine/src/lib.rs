@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
-mod anticipate;
 mod apply;
 pub mod fourletter;
 pub mod limits;
@@ -13,6 +12,7 @@ pub mod message;
 pub mod mutation;
 pub mod node;
 pub mod path;
+mod prefetch;
 pub mod prepare;
 pub mod quota;
 pub mod read;

@@ -12,11 +12,11 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, Request, ServerId, SessionId, 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
-use crate::anticipate::ANTICIPATED;
 use crate::limits::Limit;
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::path;
+use crate::prefetch::PREFETCHED_WRITES;
 use crate::prepare::{self, Context};
 use crate::state::State;
 use crate::tree::Znode;
@@ -244,10 +244,10 @@ impl Replica {
             }
         }
         let mut submissions = turn.submissions.into_iter();
-        while let Some(next) = submissions.as_slice().chunks(ANTICIPATED).next() {
-            let requests: ArrayVec<_, ANTICIPATED> =
+        while let Some(next) = submissions.as_slice().chunks(PREFETCHED_WRITES).next() {
+            let requests: ArrayVec<_, PREFETCHED_WRITES> =
                 next.iter().map(|submission| request(submission, &turn.bytes)).collect();
-            self.pipeline.head().anticipate_requests(requests.iter().flatten());
+            self.pipeline.head().prefetch_requests(requests.iter().flatten());
             for (request, submission) in requests.into_iter().zip(submissions.by_ref()) {
                 let client = Client { server, origin: Origin { shard, conn: submission.conn } };
                 self.lead_submission(now, client, submission, request);

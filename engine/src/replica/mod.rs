@@ -21,9 +21,9 @@ use std::sync::Arc;
 use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
-use crate::anticipate::ANTICIPATED;
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
+use crate::prefetch::PREFETCHED_WRITES;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::txn::{self, BatchError, TxnOp};
@@ -302,9 +302,9 @@ impl Replica {
     /// The payload is no batch, which its checksum should have shown.
     pub fn append(&mut self, payload: &[u8]) -> Result<(), BatchError> {
         let mut txns = txn::decode_batch(payload)?.into_iter();
-        while let Some(next) = txns.as_slice().chunks(ANTICIPATED).next() {
-            self.pipeline.head().anticipate_txns(next, true);
-            for txn in txns.by_ref().take(ANTICIPATED) {
+        while let Some(next) = txns.as_slice().chunks(PREFETCHED_WRITES).next() {
+            self.pipeline.head().prefetch_txns(next, true);
+            for txn in txns.by_ref().take(PREFETCHED_WRITES) {
                 let origin = self.origin_of(txn.session, txn.xid);
                 // It is a batch already: no size ends it.
                 self.pipeline.execute(txn, origin, 0);

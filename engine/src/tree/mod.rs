@@ -161,9 +161,9 @@ impl Tree {
         self.nodes.find(self.keys.of(path, parent), |znode| znode.is_at(parent, name))
     }
 
-    /// Has the znodes of `paths` in the processor's cache, for those who are about to change them one after
-    /// the other; if this tree is `shared` with clones, also what such a change copies. Changes nothing.
-    pub(crate) fn anticipate<'p>(&self, paths: impl Iterator<Item = &'p str>, shared: bool) {
+    /// Prefetches the znodes of `paths`, so that the writes that follow do not wait for memory one by one. If
+    /// this tree is `shared` with clones, it prefetches what a change copies, too. Changes nothing.
+    pub(crate) fn prefetch<'p>(&self, paths: impl Iterator<Item = &'p str>, shared: bool) {
         let key = |path| key::split(path).map(|(parent, _)| self.keys.of(path, parent));
         let keys: SmallVec<[u64; 64]> = paths.filter_map(key).collect();
         self.nodes.visit(&keys, shared, |znode| {
