@@ -1,8 +1,9 @@
 //! What a write costs on the leader: prepare and apply on a state of a million znodes.
 //!
-//! `cargo bench -p ringkeeper-engine --bench state`. Each line is one case, the best of several rounds; the second
-//! figure keeps a clone of the state for every 64 writes, as publishing a batch does, the third one for every write.
-//! Run it alone on the machine; its figures are compared by hand, nothing here passes or fails.
+//! `cargo bench -p ringkeeper-engine --bench state`. Each line is one case, the best of several rounds; the
+//! second figure keeps a clone of the state for every 64 writes, as publishing a batch does, the third one
+//! for every write. Run it alone on the machine; its figures are compared by hand, nothing here passes or
+//! fails.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::borrow::Cow;
@@ -121,7 +122,8 @@ fn case(leader: &mut Leader, name: &str, mut operation: impl FnMut(&mut Leader, 
     println!("{name:<28} {:>6} ns {:>6} ns {:>6} ns", figures[0], figures[1], figures[2]);
 }
 
-/// What a start does with the log: batches of [`REPLAYED`] setData of 100 B on random znodes, decoded and applied.
+/// What a start does with the log: batches of [`REPLAYED`] setData of 100 B on random znodes, decoded and
+/// applied.
 fn replay(leader: &mut Leader) {
     const REPLAYED: usize = 200;
     let mut zxid = leader.state.last_zxid().0;

@@ -1,7 +1,8 @@
-//! Faults of a whole server that can be planted, one at a time, so that the simulator proves that it would see them.
+//! Faults of a whole server that can be planted, one at a time, so that the simulator proves that it would
+//! see them.
 //!
-//! Those of the broadcast are in [`crate::zab::Mutation`]. Without the feature `mutations` there is one value, of no
-//! size, and the checks compile to nothing.
+//! Those of the broadcast are in [`crate::zab::Mutation`]. Without the feature `mutations` there is one
+//! value, of no size, and the checks compile to nothing.
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Prefetches what a group of writes will look up.
 //!
-//! On a tree that no cache holds, a write waits for memory: once for each level of its look-up, and once more for the
-//! reference counts in the nodes that it copies. If the znodes of several writes are looked up together beforehand,
-//! these waits overlap. A prefetch changes nothing, and nothing depends on it
+//! On a tree that no cache holds, a write waits for memory: once for each level of its look-up, and once more
+//! for the reference counts in the nodes that it copies. If the znodes of several writes are looked up
+//! together beforehand, these waits overlap. A prefetch changes nothing, and nothing depends on it
 //! (docs/decisions/0003-prefetch-before-writes.md).
 
 use ringkeeper_wire::Request;
@@ -23,8 +23,8 @@ impl State {
         self.prefetch(txns.iter().flat_map(|txn| txn.op.updates()).map(changed_by_update), shared);
     }
 
-    /// Prefetches what executing `requests` will change, on a state of which there are clones. Operations of a
-    /// multi are not prefetched.
+    /// Prefetches what executing `requests` will change, on a state of which there are clones. Operations of
+    /// a multi are not prefetched.
     pub(crate) fn prefetch_requests<'r, 'b: 'r>(&self, requests: impl Iterator<Item = &'r Request<'b>>) {
         self.prefetch(requests.filter_map(changed_by_request), true);
     }

@@ -1,8 +1,8 @@
 //! From a request to a transaction: every check that decides whether a write happens.
 //!
-//! The leader prepares against the state after all transactions before this one, committed or not. A request that
-//! fails becomes a transaction too, see [`TxnOp::Error`]. The order of the checks is part of the protocol
-//! (docs/protocol.md, 4.2): clients see only the first that fails.
+//! The leader prepares against the state after all transactions before this one, committed or not. A request
+//! that fails becomes a transaction too, see [`TxnOp::Error`]. The order of the checks is part of the
+//! protocol (docs/protocol.md, 4.2): clients see only the first that fails.
 
 mod create;
 
@@ -48,8 +48,8 @@ impl<'a> Context<'a> {
 }
 
 /// The transaction that `request` becomes on top of `head`. Requests that are not writes become
-/// [`ErrorCode::Unimplemented`]; so does reconfig, which needs to know the ensemble and is prepared by the leader's
-/// replica.
+/// [`ErrorCode::Unimplemented`]; so does reconfig, which needs to know the ensemble and is prepared by the
+/// leader's replica.
 #[must_use]
 pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> TxnOp {
     if let Some(limit) = context.settings.limits.exceeded_by(request, context.identities) {
@@ -115,8 +115,8 @@ pub fn prepare_close_session(head: &State, session: SessionId) -> TxnOp {
     TxnOp::CloseSession
 }
 
-/// The transaction that deletes a container or TTL znode whose time has come; `None` if it is another kind by now,
-/// or has children.
+/// The transaction that deletes a container or TTL znode whose time has come; `None` if it is another kind by
+/// now, or has children.
 #[must_use]
 pub fn prepare_reap(head: &State, path: &str) -> Option<TxnOp> {
     let znode = head.znode(path)?;

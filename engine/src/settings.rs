@@ -3,8 +3,8 @@
 use crate::limits::Limits;
 use crate::mutation::Mutation;
 
-/// Settings that decide what a request may do. They must be the same on all servers of an ensemble: whoever leads
-/// applies its own.
+/// Settings that decide what a request may do. They must be the same on all servers of an ensemble: whoever
+/// leads applies its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether znodes with a time to live can be created (`zookeeper.extendedTypesEnabled`). On here, off in

@@ -1,8 +1,8 @@
 //! The replicated state: one value that every server computes alike from the log.
 //!
 //! Everything in it is persistent: a clone costs a few reference counts, and never changes when the original
-//! does. So the leader keeps a state per proposal, shards read the committed one, and a snapshot task holds one
-//! while the service goes on.
+//! does. So the leader keeps a state per proposal, shards read the committed one, and a snapshot task holds
+//! one while the service goes on.
 
 mod acls;
 pub(crate) mod digest;
@@ -42,8 +42,8 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a new ensemble. `seed` orders znodes inside this server and is not part of the value; clients
-    /// should not be able to guess it.
+    /// The state of a new ensemble. `seed` orders znodes inside this server and is not part of the value;
+    /// clients should not be able to guess it.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let tree = Tree::new(seed);
@@ -120,8 +120,8 @@ impl State {
         self.sessions.ephemeral_count()
     }
 
-    /// Container and TTL znodes after `after` in the order of their paths, which is how a cleaner with a limited
-    /// rate goes around.
+    /// Container and TTL znodes after `after` in the order of their paths, which is how a cleaner with a
+    /// limited rate goes around.
     pub fn reapable<'a>(
         &'a self,
         after: Option<&str>,

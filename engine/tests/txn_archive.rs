@@ -202,8 +202,8 @@ fn a_closed_session_has_no_more_in_the_archive_than_its_number() {
     assert!(&*encoded == golden, "the archive has changed: see {written}");
 }
 
-/// Logs written by this version must be read by all later ones: if this fails, the log's format version changes, and
-/// the old bytes stay here as a file that must still be read.
+/// Logs written by this version must be read by all later ones: if this fails, the log's format version
+/// changes, and the old bytes stay here as a file that must still be read.
 #[test]
 fn the_archive_is_the_one_on_disk() {
     let golden = include_bytes!("golden/txn_batch_v1.bin");

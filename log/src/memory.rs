@@ -1,17 +1,18 @@
-//! The simulator's disk: a [`Storage`] in memory that forgets, tears, fails, fills up, dawdles and rots on demand.
+//! The simulator's disk: a [`Storage`] in memory that forgets, tears, fails, fills up, dawdles and rots on
+//! demand.
 //!
-//! Deterministic, in one thread, with std alone: the same calls and the same seeds give the same disk. Its futures
-//! run under any executor, or are polled by hand.
+//! Deterministic, in one thread, with std alone: the same calls and the same seeds give the same disk. Its
+//! futures run under any executor, or are polled by hand.
 //!
 //! What the machine sees and what would survive a power loss are two things here. A write is seen at once and
 //! survives for certain after a [`StorageFile::datasync`]; until then [`MemoryDisk::crash`] decides for each
 //! 512-byte sector whether it did. Likewise each creation, renaming or removal of a name until
-//! [`Storage::sync_dir`]: a file that was written and synced is gone if its name was not. An operation under way when
-//! the power fails has the same freedom, so a write in flight may tear and a sync in flight may have worked.
-//! [`MemoryDisk::crash_states`] goes through all that may be left instead of drawing one.
+//! [`Storage::sync_dir`]: a file that was written and synced is gone if its name was not. An operation under
+//! way when the power fails has the same freedom, so a write in flight may tear and a sync in flight may have
+//! worked. [`MemoryDisk::crash_states`] goes through all that may be left instead of drawing one.
 //!
-//! A [`Fault`] strikes single operations: errors, a full disk, writes that are lost or land elsewhere, and syncs that
-//! fail or lie ([`Effect`] lists them). [`MemoryDisk::rot`] flips bits of what is durable.
+//! A [`Fault`] strikes single operations: errors, a full disk, writes that are lost or land elsewhere, and
+//! syncs that fail or lie ([`Effect`] lists them). [`MemoryDisk::rot`] flips bits of what is durable.
 
 mod crash_states;
 mod disk;
@@ -56,8 +57,8 @@ impl MemoryDisk {
         Self { disk: Rc::new(RefCell::new(self.disk.borrow().copy())) }
     }
 
-    /// Cuts the power and restores it: what was not durable survives as `mode` says, whoever used the disk is cut
-    /// off, faults and holds are lifted.
+    /// Cuts the power and restores it: what was not durable survives as `mode` says, whoever used the disk is
+    /// cut off, faults and holds are lifted.
     pub fn crash(&self, mode: CrashMode) {
         self.disk.borrow_mut().crash(&mut mode.chooser());
     }
@@ -67,18 +68,18 @@ impl MemoryDisk {
         self.disk.borrow_mut().crash(&mut survives);
     }
 
-    /// The process that uses the disk ends, and the machine goes on: everything stays as it is seen, unsynced or not;
-    /// whoever used the disk is cut off, faults and holds are lifted.
+    /// The process that uses the disk ends, and the machine goes on: everything stays as it is seen, unsynced
+    /// or not; whoever used the disk is cut off, faults and holds are lifted.
     pub fn end_process(&self) {
         self.disk.borrow_mut().end_process();
     }
 
-    /// Hands each state that a power loss right now may leave to `each`, as a disk of its own, powered on; no two of
-    /// them are equal. Returns how many there are.
+    /// Hands each state that a power loss right now may leave to `each`, as a disk of its own, powered on; no
+    /// two of them are equal. Returns how many there are.
     ///
-    /// A file system may write what is not durable in any order, so any set of the sectors, lengths and names that
-    /// [`Self::crash_with`] asks about may survive. Sets that leave the same contents under the same names are one
-    /// state.
+    /// A file system may write what is not durable in any order, so any set of the sectors, lengths and names
+    /// that [`Self::crash_with`] asks about may survive. Sets that leave the same contents under the same
+    /// names are one state.
     ///
     /// # Panics
     /// If there are more than [`CRASH_STATES_MAX`]: too much is unsynced at once to look at all of it.
@@ -97,8 +98,8 @@ impl MemoryDisk {
         self.disk.borrow().begun
     }
 
-    /// The power fails in the middle of the operation after the next `operations`: that one and all later ones
-    /// never finish. What follows is a [`Self::crash`].
+    /// The power fails in the middle of the operation after the next `operations`: that one and all later
+    /// ones never finish. What follows is a [`Self::crash`].
     pub fn halt_after(&self, operations: u64) {
         let mut disk = self.disk.borrow_mut();
         disk.halt_at = Some(disk.begun + operations);
@@ -183,7 +184,8 @@ impl MemoryDisk {
         self.disk.borrow_mut().capacity = capacity;
     }
 
-    /// Changes a durable byte behind everyone's back: `mask` is XORed onto it. Returns whether the file has it.
+    /// Changes a durable byte behind everyone's back: `mask` is XORed onto it. Returns whether the file has
+    /// it.
     pub fn rot(&self, name: &str, offset: u64, mask: u8) -> bool {
         self.disk.borrow_mut().rot(name, offset, mask)
     }
@@ -194,8 +196,8 @@ impl MemoryDisk {
         self.disk.borrow().names()
     }
 
-    /// What a power loss right now leaves for certain: files, by the numbers that [`Unit`] gives them, and their bytes.
-    /// From now on, [`Self::take_newly_durable`] tells what becomes durable.
+    /// What a power loss right now leaves for certain: files, by the numbers that [`Unit`] gives them, and
+    /// their bytes. From now on, [`Self::take_newly_durable`] tells what becomes durable.
     #[must_use]
     pub fn durable_files(&self) -> Vec<(u64, Rc<Vec<u8>>)> {
         let mut disk = self.disk.borrow_mut();
@@ -203,8 +205,8 @@ impl MemoryDisk {
         disk.durable_files()
     }
 
-    /// Hands each piece of a file that a write or a sync has made durable since the last call to `each`: the file's
-    /// number, all its durable bytes, and which of them are new.
+    /// Hands each piece of a file that a write or a sync has made durable since the last call to `each`: the
+    /// file's number, all its durable bytes, and which of them are new.
     pub fn take_newly_durable(&self, mut each: impl FnMut(u64, &[u8], Range<usize>)) {
         let mut disk = self.disk.borrow_mut();
         let places = disk.newly_durable.as_mut().map(std::mem::take).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! The small things a server must never forget: who it is, and the epochs it has promised.
 //!
-//! One file, `meta`; replaced as a whole (written under another name, synced, renamed, folder synced), so that a crash
-//! leaves the old or the new one. Epochs are durable before they are answered for (Zab, discovery and synchronization
-//! phases). Its two blocks say the same, so that one of them may rot.
+//! One file, `meta`; replaced as a whole (written under another name, synced, renamed, folder synced), so
+//! that a crash leaves the old or the new one. Epochs are durable before they are answered for (Zab,
+//! discovery and synchronization phases). Its two blocks say the same, so that one of them may rot.
 //!
 //! ```text
 //!  0        4        8    10   12        16        20        21      24        32          40     48      56     64
@@ -18,7 +18,8 @@
 //!  +-------------------+
 //! ```
 //!
-//! Version 1 ended at 64, with zeros in the place of the fork. It is read as a folder whose voters are not known.
+//! Version 1 ended at 64, with zeros in the place of the fork. It is read as a folder whose voters are not
+//! known.
 
 use std::io;
 use std::rc::Rc;
@@ -72,13 +73,14 @@ const IDENTITY_NAME: &[u8; 16] = b"ringkeeper\0\0\0\0\0\0";
 /// What a server has promised its ensemble (Zab, discovery and synchronization phases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promises {
-    /// The ensemble in which the history began; 0 before its first election. It stays once there is a history.
+    /// The ensemble in which the history began; 0 before its first election. It stays once there is a
+    /// history.
     pub cluster: u64,
-    /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of one
-    /// history refuse each other.
+    /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of
+    /// one history refuse each other.
     pub fork: u64,
-    /// The voters of the ensemble that the folder belongs to, one bit each; a server alone is its own only voter. Zero
-    /// while not known: in a folder made before this was kept.
+    /// The voters of the ensemble that the folder belongs to, one bit each; a server alone is its own only
+    /// voter. Zero while not known: in a folder made before this was kept.
     pub voters: [u64; 4],
     /// The last epoch promised to a leader: no leader of an earlier one is followed.
     pub accepted_epoch: Epoch,
@@ -86,7 +88,8 @@ pub struct Promises {
     pub current_epoch: Epoch,
     /// Whether this folder remembers all that the server has ever promised.
     pub initialized: bool,
-    /// Where the log ended before a damaged part of it was cut off, see [`crate::salvage`]; 0 if all of it is there.
+    /// Where the log ended before a damaged part of it was cut off, see [`crate::salvage`]; 0 if all of it is
+    /// there.
     pub claim: Zxid,
 }
 
@@ -203,7 +206,8 @@ pub struct MetaStore<S> {
 }
 
 impl<S: Storage> MetaStore<S> {
-    /// Opens the folder's meta file; a folder without one, and without a log, becomes the server's, with `salt`.
+    /// Opens the folder's meta file; a folder without one, and without a log, becomes the server's, with
+    /// `salt`.
     ///
     /// # Errors
     /// When the folder is somebody else's, the file is damaged or missing, or the disk fails.
@@ -254,11 +258,12 @@ impl<S: Storage> MetaStore<S> {
         &self.meta
     }
 
-    /// Makes promises durable. Taking over an epoch's history is one, so the history has to be durable before.
+    /// Makes promises durable. Taking over an epoch's history is one, so the history has to be durable
+    /// before.
     ///
     /// # Errors
-    /// When the disk fails; all later calls fail then. When it is full ([`FatalError::is_no_space`]), what was promised
-    /// before stands, and it may be tried again.
+    /// When the disk fails; all later calls fail then. When it is full ([`FatalError::is_no_space`]), what
+    /// was promised before stands, and it may be tried again.
     ///
     /// # Panics
     /// When a promise would be taken back.
@@ -289,7 +294,8 @@ impl<S: Storage> MetaStore<S> {
                 self.failed = None;
                 return Err(error);
             }
-            // What the folder holds now is not known, so there is no trying again, whatever there is room for.
+            // What the folder holds now is not known, so there is no trying again, whatever there is room
+            // for.
             tracing::error!(%error, "the promises could be neither written nor left as they were");
             return Err(FatalError::Abandoned);
         }

@@ -1,7 +1,8 @@
 //! Faults of the log that can be planted, one at a time, so that the simulator proves that it would see them.
 //!
-//! Without the feature `mutations` the checks compile to nothing. With it, a fault is planted for everything that the
-//! thread does with a log, since files are reached through many types, none of which production gives settings for this.
+//! Without the feature `mutations` the checks compile to nothing. With it, a fault is planted for everything
+//! that the thread does with a log, since files are reached through many types, none of which production
+//! gives settings for this.
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,18 +1,20 @@
 //! What a log's files say after a stop of any kind.
 //!
-//! 1. Each file's first block is read. The newest sound header begins the list of segments, which its `previous`
-//!    fields lead back through. Files outside of the list are void or waiting for use.
-//! 2. The list is read from its oldest segment, each up to the point where the next one continues it, and the newest
-//!    up to the first group that is not whole.
-//! 3. What lies behind that point decides. If a group there, or in a file that has lost its header, claims that
-//!    something numbered later than the last good group had been durable, then durable data is damaged: corruption.
-//!    If there are groups, but none claims that, a crash has torn the last append, which nobody was told of: the log
-//!    ends here, and goes on in another segment. If there is nothing, the log ends here and goes on here.
+//! 1. Each file's first block is read. The newest sound header begins the list of segments, which its
+//!    `previous` fields lead back through. Files outside of the list are void or waiting for use.
+//! 2. The list is read from its oldest segment, each up to the point where the next one continues it, and the
+//!    newest up to the first group that is not whole.
+//! 3. What lies behind that point decides. If a group there, or in a file that has lost its header, claims
+//!    that something numbered later than the last good group had been durable, then durable data is damaged:
+//!    corruption. If there are groups, but none claims that, a crash has torn the last append, which nobody
+//!    was told of: the log ends here, and goes on in another segment. If there is nothing, the log ends here
+//!    and goes on here.
 //!
-//! What was read is not all durable yet: the crash may have been one of the process alone. A sync would not do, since
-//! the process may have ended because a sync had failed; the system then shows what it has given up to write, and says
-//! yes to the next sync. So everything that no later group claims to have been durable, which is no more than the last
-//! append, is written again, the same bytes at the same place, and synced. Nothing else is written.
+//! What was read is not all durable yet: the crash may have been one of the process alone. A sync would not
+//! do, since the process may have ended because a sync had failed; the system then shows what it has given up
+//! to write, and says yes to the next sync. So everything that no later group claims to have been durable,
+//! which is no more than the last append, is written again, the same bytes at the same place, and synced.
+//! Nothing else is written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -240,8 +242,8 @@ impl<R: FnMut(&Frame<'_>) -> Result<(), ReplayError>> Replayer<'_, R> {
     }
 }
 
-/// Reads a segment to where the next one continues it (`limit`), or as far as it is whole. Returns where the part begins
-/// that no group in it claims to have been durable.
+/// Reads a segment to where the next one continues it (`limit`), or as far as it is whole. Returns where the
+/// part begins that no group in it claims to have been durable.
 async fn walk<F, R>(
     segment: &mut Live<F>,
     len: u64,

@@ -2,7 +2,8 @@
 //!
 //! Positions on a log, in their order: `after_zxid` (the last zxid before the first frame, moved up by
 //! [`Wal::purge_before`]) <= `last().zxid` (the last durable zxid, moved up by [`Wal::append`] and down by
-//! [`Wal::truncate_after`]). There is no "written, but not durable yet": an append returns when its frames are.
+//! [`Wal::truncate_after`]). There is no "written, but not durable yet": an append returns when its frames
+//! are.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -34,11 +35,11 @@ static ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
 pub struct Options {
     /// Whose log it is.
     pub identity: Identity,
-    /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep theirs, and a
-    /// frame that is longer gets a segment of its own.
+    /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep
+    /// theirs, and a frame that is longer gets a segment of its own.
     pub segment_size_bytes: u64,
-    /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is longer. More
-    /// than 1 MiB does not go faster (docs/decisions/0013-small-writes-go-through.md).
+    /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is
+    /// longer. More than 1 MiB does not go faster (docs/decisions/0013-small-writes-go-through.md).
     pub write_size_bytes_max: usize,
     /// Sync after each append, or write synchronously.
     pub write_mode: WriteMode,
@@ -126,8 +127,8 @@ enum State {
 
 /// A write-ahead log: frames in, durable when `append` returns; frames out, verified.
 ///
-/// It lives on one executor. One append runs at a time; what comes in meanwhile is the caller's to collect and to
-/// append as the next group.
+/// It lives on one executor. One append runs at a time; what comes in meanwhile is the caller's to collect
+/// and to append as the next group.
 pub struct Wal<S: Storage> {
     upkeep: Upkeep<S>,
     identity: Identity,
@@ -146,12 +147,12 @@ pub struct Wal<S: Storage> {
 }
 
 impl<S: Storage> Wal<S> {
-    /// Opens the log in `storage`, or begins one, and hands every frame in order to `replay`. Frames reach `replay`
-    /// only after their checksum, their place in the chain and their zxids have been checked.
+    /// Opens the log in `storage`, or begins one, and hands every frame in order to `replay`. Frames reach
+    /// `replay` only after their checksum, their place in the chain and their zxids have been checked.
     ///
     /// # Errors
-    /// When the log is damaged (it is not changed then), is not ours, or the disk fails. What `replay` has made of
-    /// the frames before the error has to be dropped.
+    /// When the log is damaged (it is not changed then), is not ours, or the disk fails. What `replay` has
+    /// made of the frames before the error has to be dropped.
     pub async fn open(
         storage: S,
         options: Options,
@@ -169,8 +170,8 @@ impl<S: Storage> Wal<S> {
         Ok((wal, history.recovered))
     }
 
-    /// A log of these segments, with the greatest number that was ever given to a group or segment header, and the
-    /// sequence of the next segment.
+    /// A log of these segments, with the greatest number that was ever given to a group or segment header,
+    /// and the sequence of the next segment.
     pub(crate) fn assemble(
         storage: S,
         options: &Options,
@@ -193,7 +194,8 @@ impl<S: Storage> Wal<S> {
         }
     }
 
-    /// Begins a log in `storage`, which holds none, as one that goes on after a position, with a segment of this number.
+    /// Begins a log in `storage`, which holds none, as one that goes on after a position, with a segment of
+    /// this number.
     pub(crate) async fn begin(
         storage: S,
         options: &Options,
@@ -233,12 +235,13 @@ impl<S: Storage> Wal<S> {
         self.upkeep.clone()
     }
 
-    /// Appends frames, each as [`frame::encode`] made it or [`frame::parse`] accepted it, and returns when all are
-    /// durable. Their checksums are not computed again.
+    /// Appends frames, each as [`frame::encode`] made it or [`frame::parse`] accepted it, and returns when
+    /// all are durable. Their checksums are not computed again.
     ///
     /// # Errors
-    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before (only a
-    /// crash right after [`AppendError::NoSpace`] may find frames of that append, as of any unfinished one).
+    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before
+    /// (only a crash right after [`AppendError::NoSpace`] may find frames of that append, as of any
+    /// unfinished one).
     pub async fn append<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<LogPosition, AppendError> {
         self.check_state()?;
         let tip = self.admit(frames)?;
@@ -259,9 +262,9 @@ impl<S: Storage> Wal<S> {
         Ok(self.last())
     }
 
-    /// Writes down that everything appended so far is durable, so that later damage to the last append cannot be
-    /// taken for a crash in the middle of it. For a clean stop, and when no append has come for a while. Does nothing
-    /// if nothing was appended since the last seal.
+    /// Writes down that everything appended so far is durable, so that later damage to the last append cannot
+    /// be taken for a crash in the middle of it. For a clean stop, and when no append has come for a while.
+    /// Does nothing if nothing was appended since the last seal.
     ///
     /// # Errors
     /// As [`Self::append`].
@@ -281,8 +284,8 @@ impl<S: Storage> Wal<S> {
         Ok(())
     }
 
-    /// Cuts the log after the batch that ends with `zxid` (Zab, synchronization phase: TRUNC). When it returns, no
-    /// crash brings the later frames back; a crash before leaves the log as it was, or cut.
+    /// Cuts the log after the batch that ends with `zxid` (Zab, synchronization phase: TRUNC). When it
+    /// returns, no crash brings the later frames back; a crash before leaves the log as it was, or cut.
     ///
     /// # Errors
     /// When there is no such batch, or the disk is full or fails. [`FatalError`]s are final.
@@ -304,8 +307,8 @@ impl<S: Storage> Wal<S> {
         Ok(self.last())
     }
 
-    /// Where the history is cut to end with `zxid`; the checksum there is known only if nothing is kept. Segments that
-    /// begin at the cut or behind it are void as a whole.
+    /// Where the history is cut to end with `zxid`; the checksum there is known only if nothing is kept.
+    /// Segments that begin at the cut or behind it are void as a whole.
     pub(crate) fn place_of_cut(&self, zxid: Zxid) -> Cut {
         let kept = self.segments.iter().take_while(|segment| segment.header.after_zxid < zxid).count();
         match kept.checked_sub(1).and_then(|last| self.segments.get(last)) {
@@ -321,8 +324,8 @@ impl<S: Storage> Wal<S> {
         }
     }
 
-    /// Empties the log and goes on after a state that was received whole (Zab, synchronization phase: SNAP). The
-    /// next frame has to follow `zxid` and continue `checksum`. Atomic as [`Self::truncate_after`].
+    /// Empties the log and goes on after a state that was received whole (Zab, synchronization phase: SNAP).
+    /// The next frame has to follow `zxid` and continue `checksum`. Atomic as [`Self::truncate_after`].
     ///
     /// # Errors
     /// When the disk is full or fails. [`FatalError`]s are final.
@@ -332,8 +335,8 @@ impl<S: Storage> Wal<S> {
         self.continue_after(Cut { kept: 0, previous: 0, tip }).await
     }
 
-    /// Goes on in another segment if the current one is `file`, where damage was found: so that a snapshot of everything
-    /// up to here, whose zxid this returns, lets go of it ([`Self::purge_before`]).
+    /// Goes on in another segment if the current one is `file`, where damage was found: so that a snapshot of
+    /// everything up to here, whose zxid this returns, lets go of it ([`Self::purge_before`]).
     ///
     /// # Errors
     /// When the disk is full or fails. [`FatalError`]s are final.
@@ -352,8 +355,8 @@ impl<S: Storage> Wal<S> {
         self.segments.iter()
     }
 
-    /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their files are
-    /// reused or removed by [`Upkeep::run`]. Returns how many they are.
+    /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their
+    /// files are reused or removed by [`Upkeep::run`]. Returns how many they are.
     pub fn purge_before(&mut self, zxid: Zxid) -> usize {
         let zxid = if planted!(PurgeEverything) { self.tip().zxid } else { zxid };
         let mut purged = 0;
@@ -366,8 +369,8 @@ impl<S: Storage> Wal<S> {
         purged
     }
 
-    /// Reads from the frame that holds `zxid`, or the first one after it, to the end the log has now. The reader is
-    /// independent: appends and purges go on beside it.
+    /// Reads from the frame that holds `zxid`, or the first one after it, to the end the log has now. The
+    /// reader is independent: appends and purges go on beside it.
     ///
     /// # Errors
     /// When the log begins after `zxid`.

@@ -11,8 +11,8 @@ use super::{Acl, scheme};
 #[error("invalid ACL")]
 pub struct InvalidAcl;
 
-/// Removes repeated entries, replaces `auth` entries by what the client has proved to be, and checks the rest, in
-/// ZooKeeper's order (`PrepRequestProcessor.fixupACL`).
+/// Removes repeated entries, replaces `auth` entries by what the client has proved to be, and checks the
+/// rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`).
 ///
 /// # Errors
 /// See [`InvalidAcl`].

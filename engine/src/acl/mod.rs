@@ -1,7 +1,7 @@
 //! Access control lists: who may do what to a znode (docs/protocol.md, 7).
 //!
-//! A list is checked alone; children do not inherit it. What the schemes mean is in `scheme`, how a list that a
-//! client sends becomes one that is kept in `fixup`, and how a client becomes somebody in `authenticate`.
+//! A list is checked alone; children do not inherit it. What the schemes mean is in `scheme`, how a list that
+//! a client sends becomes one that is kept in `fixup`, and how a client becomes somebody in `authenticate`.
 
 mod authenticate;
 mod digest;
@@ -50,8 +50,8 @@ impl Acl {
     /// Everybody may do everything.
     pub const OPEN: Self = Self(None);
 
-    /// The list of these entries, in this order. No entries at all mean that nothing is checked, as in ZooKeeper,
-    /// which is what [`Self::OPEN`] does.
+    /// The list of these entries, in this order. No entries at all mean that nothing is checked, as in
+    /// ZooKeeper, which is what [`Self::OPEN`] does.
     #[must_use]
     pub fn new(entries: Vec<AclEntry>) -> Self {
         if entries.is_empty() || entries == *OPEN_ENTRIES {
@@ -147,8 +147,8 @@ impl Caller<'_> {
             || acl.grants(wanted, self.identities)
     }
 
-    /// What getACL shows of `acl`: without ADMIN, the secrets of `digest` entries are hidden. `None` if neither
-    /// READ nor ADMIN is granted.
+    /// What getACL shows of `acl`: without ADMIN, the secrets of `digest` entries are hidden. `None` if
+    /// neither READ nor ADMIN is granted.
     #[must_use]
     pub fn view<'l>(&self, acl: &'l Acl) -> Option<Cow<'l, [AclEntry]>> {
         if self.may(Perms::ADMIN, acl) {

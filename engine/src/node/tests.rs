@@ -58,8 +58,9 @@ fn serves(node: &mut Node) -> Option<Serving> {
     })
 }
 
-/// What the new leader sent while the state was being rebuilt was executed on the state with the cut transactions, and
-/// then lost when the rebuilt one took its place: the server went on, and served, without it.
+/// What the new leader sent while the state was being rebuilt was executed on the state with the cut
+/// transactions, and then lost when the rebuilt one took its place: the server went on, and served, without
+/// it.
 #[test]
 fn what_comes_while_the_state_is_rebuilt_is_executed_on_the_rebuilt_state() {
     let (kept, cut, next) = (batch(zxid(1, 1)), batch(zxid(1, 2)), batch(zxid(2, 1)));

@@ -41,8 +41,8 @@ impl Shard {
         self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
     }
 
-    /// Whether authentication is not enforced, or the connection has one of the schemes. If not, the request is
-    /// answered and the connection closed.
+    /// Whether authentication is not enforced, or the connection has one of the schemes. If not, the request
+    /// is answered and the connection closed.
     pub(super) fn is_authenticated(&mut self, slot: Slot, xid: Xid) -> bool {
         let schemes = &self.settings.enforced_auth_schemes;
         if schemes.is_empty() {

@@ -1,7 +1,8 @@
 //! Requests of one connection that were taken and not yet answered, in the order of their answers.
 //!
-//! Writes and syncs are holes: the core fills them. A read behind a hole waits, with its body kept here. All bodies
-//! share one buffer, oldest first, so that a client that mixes reads and writes costs no allocation a request.
+//! Writes and syncs are holes: the core fills them. A read behind a hole waits, with its body kept here. All
+//! bodies share one buffer, oldest first, so that a client that mixes reads and writes costs no allocation a
+//! request.
 
 use std::collections::VecDeque;
 

@@ -26,8 +26,8 @@ pub enum Effect {
         /// The bound.
         limit: Limit,
     },
-    /// The connection is being closed for a reason worth a line in the log (the shell limits their rate). Ends that
-    /// are in order have no such line.
+    /// The connection is being closed for a reason worth a line in the log (the shell limits their rate).
+    /// Ends that are in order have no such line.
     Closing {
         /// The connection.
         conn: ConnId,
@@ -99,8 +99,8 @@ pub enum CloseReason {
     /// A reply is longer than a frame can be.
     #[error("reply exceeds 2 GiB")]
     ReplyTooLong,
-    /// The core answered in another order than it was asked. A defect of ours; the client finds its session again
-    /// elsewhere, in order.
+    /// The core answered in another order than it was asked. A defect of ours; the client finds its session
+    /// again elsewhere, in order.
     #[error("answers out of order")]
     OutOfOrder,
 }

@@ -50,7 +50,8 @@ impl Shard {
         true
     }
 
-    /// Whether this server may serve the client. All refusals are silent, so that the client tries another server.
+    /// Whether this server may serve the client. All refusals are silent, so that the client tries another
+    /// server.
     fn admit(&self, request: &ConnectRequest<'_>) -> Result<(), CloseReason> {
         match self.serving {
             Serving::No => return Err(CloseReason::NotServing),
@@ -128,8 +129,8 @@ impl Shard {
         }
         let slots: Vec<Slot> = self.connections.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            // A four-letter word on its way is answered in any case. A session that is about to end is not: what it
-            // waits for will not come any more.
+            // A four-letter word on its way is answered in any case. A session that is about to end is not:
+            // what it waits for will not come any more.
             let connection = self.connection(slot);
             if connection.attached || matches!(connection.phase, Phase::Establishing | Phase::Attached) {
                 self.abort(slot, None);

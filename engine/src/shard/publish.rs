@@ -20,8 +20,8 @@ impl Shard {
         }
     }
 
-    /// The order that every promise rests on: each transaction's events, then its reply; after the last one, what
-    /// waited for the state.
+    /// The order that every promise rests on: each transaction's events, then its reply; after the last one,
+    /// what waited for the state.
     fn publish_step(&mut self, now_ms: u64, step: &Step) {
         for committed in &step.txns {
             self.zxid = committed.zxid();

@@ -112,8 +112,8 @@ impl Shard {
     }
 }
 
-/// Appends a reply; if `body` fails, its header alone, with the error. The length of the frame, or `None` if it is
-/// longer than a frame can be, and nothing was appended.
+/// Appends a reply; if `body` fails, its header alone, with the error. The length of the frame, or `None` if
+/// it is longer than a frame can be, and nothing was appended.
 pub(super) fn encode_reply(
     out: &mut Vec<u8>,
     xid: Xid,

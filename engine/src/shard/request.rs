@@ -12,8 +12,8 @@ use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
 use crate::mutation::planted;
 
-/// How many reads may wait between two writes of one connection: they run all at once, on the state between the
-/// two, whether or not the client has room for their replies.
+/// How many reads may wait between two writes of one connection: they run all at once, on the state between
+/// the two, whether or not the client has room for their replies.
 const FENCED_READS_MAX: usize = 1024;
 
 /// In the reply to a request that no server processes.
@@ -91,8 +91,9 @@ impl Shard {
 
     /// Submits a write, unless it has to be handled again later.
     ///
-    /// A write behind an unanswered sync is held back: once both were on their way, the core could publish the
-    /// write before it says that the sync is due, and reads between the two would have no state to run on.
+    /// A write behind an unanswered sync is held back: once both were on their way, the core could publish
+    /// the write before it says that the sync is due, and reads between the two would have no state to run
+    /// on.
     fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
         let code = if self.serving == Serving::ReadOnly || !self.room {
             Some(ErrorCode::NotReadOnly)
@@ -158,8 +159,8 @@ impl Shard {
         }
     }
 
-    /// Answers from the front of the backlog what can be answered on the current view, and goes on with input that
-    /// waited for it.
+    /// Answers from the front of the backlog what can be answered on the current view, and goes on with input
+    /// that waited for it.
     pub(super) fn drain(&mut self, now_ms: u64, slot: Slot) {
         self.advance(now_ms, slot);
         self.pump(now_ms, slot);
@@ -219,8 +220,8 @@ impl Shard {
                 }
             }
             What::Read { op, identities } => {
-                // A client that does not read gets no further replies, unless a write behind this read is on its
-                // way: that one must not be seen by it.
+                // A client that does not read gets no further replies, unless a write behind this read is on
+                // its way: that one must not be seen by it.
                 let full = self.connection(slot).outbox.len() >= self.settings.output_high_water_bytes;
                 if full && !backlog.awaits_write() {
                     return false;

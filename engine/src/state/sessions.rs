@@ -9,8 +9,8 @@ use ringkeeper_wire::SessionId;
 
 use crate::txn::Session;
 
-/// All sessions, and the ephemerals of all in one set: sessions with one ephemeral are the rule, and a set for
-/// each would cost more than its content.
+/// All sessions, and the ephemerals of all in one set: sessions with one ephemeral are the rule, and a set
+/// for each would cost more than its content.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     by_id: OrdMap<SessionId, Session>,

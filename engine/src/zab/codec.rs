@@ -64,7 +64,8 @@ pub const HEADER_BYTES_MAX: usize = 1 + 4 + 12 + 8 + 8 + 8 + 4;
 impl Message {
     /// Appends the message without its payload, and returns the payload, which is to follow on the wire.
     ///
-    /// The shell writes a long payload from where it lies, so that a proposal's bytes are not copied for each learner.
+    /// The shell writes a long payload from where it lies, so that a proposal's bytes are not copied for each
+    /// learner.
     pub fn encode_header(&self, out: &mut Vec<u8>) -> Option<&Arc<[u8]>> {
         let mut w = Writer(out);
         match self {

@@ -15,8 +15,8 @@ pub struct Config {
     pub quorum: Box<dyn Quorum>,
     /// Servers that learn without a vote.
     pub observers: ServerSet,
-    /// Silence after which a peer is taken for dead. A broken connection is acted on at once; time in which this
-    /// server itself stood still is no silence.
+    /// Silence after which a peer is taken for dead. A broken connection is acted on at once; time in which
+    /// this server itself stood still is no silence.
     pub peer_timeout_ms: u64,
     /// How long a candidate that a quorum agrees on waits for connected voters that have not answered.
     pub finalize_wait_ms: u64,
@@ -30,8 +30,8 @@ pub struct Config {
     pub tail_bytes_max: usize,
     /// Bytes sent to one learner and not yet durable there; a learner further behind waits for its own acks.
     pub window_bytes_max: usize,
-    /// The same for a learner that lacks more than it has been sent: little, so that neither the log nor the link is busy
-    /// with it for long, and whoever keeps up waits behind no more than this.
+    /// The same for a learner that lacks more than it has been sent: little, so that neither the log nor the
+    /// link is busy with it for long, and whoever keeps up waits behind no more than this.
     pub catch_up_bytes_max: usize,
     /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
     pub epoch_txns_max: u32,
@@ -78,8 +78,8 @@ impl Config {
         self.peer_timeout_ms / 4
     }
 
-    /// The longest time between two inputs that counts in full. More means that the shell, which ticks at least twice
-    /// as often, did not run.
+    /// The longest time between two inputs that counts in full. More means that the shell, which ticks at
+    /// least twice as often, did not run.
     pub(super) const fn step_max_ms(&self) -> u64 {
         let heartbeat_ms = self.heartbeat_ms();
         if heartbeat_ms > 100 { heartbeat_ms } else { 100 }
@@ -91,10 +91,12 @@ impl Config {
 pub enum Founding {
     /// It may have lost what it had: it waits for an ensemble (`zookeeper.db.autocreate=false`).
     Never,
-    /// With a majority of servers that are as new, when the others were not heard of for [`Config::init_limit_ms`].
+    /// With a majority of servers that are as new, when the others were not heard of for
+    /// [`Config::init_limit_ms`].
     #[default]
     WhenOthersAreSilent,
-    /// With a majority of servers that are as new: the operator has said that the ensemble is (a file `initialize`).
+    /// With a majority of servers that are as new: the operator has said that the ensemble is (a file
+    /// `initialize`).
     AtOnce,
 }
 
@@ -109,8 +111,8 @@ pub struct Epochs {
     pub current: Epoch,
     /// Identity of the ensemble, drawn at its first election; 0 while not known.
     pub cluster: u64,
-    /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of one history
-    /// refuse each other.
+    /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of
+    /// one history refuse each other.
     pub fork: u64,
     /// The voters of the ensemble that the folder belongs to; none while not known.
     pub voters: ServerSet,
@@ -123,8 +125,8 @@ pub struct Epochs {
     /// Where the log ended before a damaged part of it was cut off; [`Zxid::ZERO`] if all of it is there.
     ///
     /// The server may have acknowledged everything up to here, so its history counts as this long in all
-    /// comparisons, while it can show less: see "Damaged logs" in [`super`]. The shell sets it, durably, before
-    /// it cuts a damaged log.
+    /// comparisons, while it can show less: see "Damaged logs" in [`super`]. The shell sets it, durably,
+    /// before it cuts a damaged log.
     pub claim: Zxid,
 }
 

@@ -74,8 +74,8 @@ pub(super) struct Core {
     pub(super) log: History,
     /// Everything up to here is committed and handed up.
     pub(super) commit: Zxid,
-    /// End of the log that this server's state was recovered from. What it serves holds everything up to here, so
-    /// nobody may see it before that is committed.
+    /// End of the log that this server's state was recovered from. What it serves holds everything up to
+    /// here, so nobody may see it before that is committed.
     pub(super) recovered: Zxid,
     /// Since when what is appended waits for room on the disk, if it does.
     pub(super) full_since_ms: Option<u64>,
@@ -126,10 +126,10 @@ impl Core {
         self.config.is_voter(self.me())
     }
 
-    /// Advances the clock. A step backwards counts as no time, a long one as [`Config::step_max_ms`]: a server that
-    /// stood still, for want of a CPU perhaps, must read what its peers have sent meanwhile before it calls them
-    /// silent. Otherwise a crowded machine would make followers leave a leader that is well, and close their clients'
-    /// connections. Nothing but patience rests on this clock.
+    /// Advances the clock. A step backwards counts as no time, a long one as [`Config::step_max_ms`]: a
+    /// server that stood still, for want of a CPU perhaps, must read what its peers have sent meanwhile
+    /// before it calls them silent. Otherwise a crowded machine would make followers leave a leader that is
+    /// well, and close their clients' connections. Nothing but patience rests on this clock.
     pub(super) fn advance_clock(&mut self, shell_ms: u64) {
         let before = self.shell_ms.replace(shell_ms).unwrap_or(shell_ms);
         self.now_ms += shell_ms.saturating_sub(before).min(self.config.step_max_ms());
@@ -189,7 +189,8 @@ impl Core {
         self.full_since_ms = if room { None } else { self.full_since_ms.or(Some(self.now_ms)) };
     }
 
-    /// Whether a part of the log waits for room on the disk: this server could adopt no epoch now that begins with it.
+    /// Whether a part of the log waits for room on the disk: this server could adopt no epoch now that begins
+    /// with it.
     pub(super) fn is_stuck(&self) -> bool {
         self.full_since_ms.is_some() && self.log.durable() < self.log.last().zxid
     }
@@ -199,7 +200,8 @@ impl Core {
         Vote { epoch: Epoch(0), zxid: Zxid::ZERO, leader: self.me() }
     }
 
-    /// The server's own history. One that has lost a part of it stands for nothing: see "Damaged logs" in [`super`].
+    /// The server's own history. One that has lost a part of it stands for nothing: see "Damaged logs" in
+    /// [`super`].
     pub(super) fn own_vote(&self) -> Vote {
         if self.is_damaged() {
             return self.blank_vote();
@@ -212,7 +214,8 @@ impl Core {
         self.epochs.claim > Zxid::ZERO
     }
 
-    /// The end of what this server has ever logged and not cut on a leader's word, whether it still has it or not.
+    /// The end of what this server has ever logged and not cut on a leader's word, whether it still has it or
+    /// not.
     pub(super) fn claimed(&self) -> Zxid {
         self.log.last().zxid.max(self.epochs.claim)
     }
@@ -240,7 +243,8 @@ impl Core {
         EnsembleId { cluster, fork, voters: *self.config.quorum.voters() }
     }
 
-    /// Whether this server may be one of those who found an ensemble: it has nothing, and never had an ensemble.
+    /// Whether this server may be one of those who found an ensemble: it has nothing, and never had an
+    /// ensemble.
     pub(super) fn founds(&self) -> bool {
         let new = !self.epochs.initialized && self.epochs.cluster == 0 && self.is_blank();
         new && self.config.founding != Founding::Never
@@ -279,15 +283,17 @@ impl Core {
 
     /// Whether a server belongs to another ensemble, or to another fork of this one.
     ///
-    /// A first election that was interrupted may leave several ensembles behind, of which nothing is known but their
-    /// names. So a server without data that belongs to another one is a server with a new disk, not a stranger.
+    /// A first election that was interrupted may leave several ensembles behind, of which nothing is known
+    /// but their names. So a server without data that belongs to another one is a server with a new disk, not
+    /// a stranger.
     pub(super) fn is_elsewhere(&self, ensemble: &EnsembleId) -> bool {
         let EnsembleId { cluster, fork, .. } = *ensemble;
         let own = (self.epochs.cluster, self.epochs.fork);
         cluster != 0 && own.0 != 0 && (cluster, fork) != own
     }
 
-    /// Whether these voters may decide on a leader and its history; see "New disks" and "New ensembles" in [`super`].
+    /// Whether these voters may decide on a leader and its history; see "New disks" and "New ensembles" in
+    /// [`super`].
     pub(super) fn may_decide(&self, members: impl Iterator<Item = Member>) -> Decision {
         let (mut all, mut initialized) = (ServerSet::EMPTY, ServerSet::EMPTY);
         let (mut blank, mut founders) = (true, true);

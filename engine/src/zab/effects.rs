@@ -191,8 +191,8 @@ pub enum Alarm {
         /// Its list.
         voters: ServerSet,
     },
-    /// A new ensemble has begun, and some of its voters were not there: if one of them has data of before, it will be
-    /// refused.
+    /// A new ensemble has begun, and some of its voters were not there: if one of them has data of before, it
+    /// will be refused.
     Founded {
         /// Who was not there.
         without: ServerSet,
@@ -314,8 +314,8 @@ pub enum Effect {
     Departed(Departure),
     /// The server's status changed.
     Status(Status),
-    /// Leadership is lost, or the attempt at it: drop what was built on proposals that are not committed, and send no
-    /// more snapshots. The proposals stay in the log, and the next leader commits or truncates them.
+    /// Leadership is lost, or the attempt at it: drop what was built on proposals that are not committed, and
+    /// send no more snapshots. The proposals stay in the log, and the next leader commits or truncates them.
     Reset,
     /// A quorum has confirmed, after the question, that no newer leader is active.
     LeadershipConfirmed {
@@ -341,7 +341,8 @@ pub enum Effect {
         /// The peer.
         peer: ServerId,
     },
-    /// What a damaged log had lost is there again, or was never part of the history: the server's claim is met.
+    /// What a damaged log had lost is there again, or was never part of the history: the server's claim is
+    /// met.
     Repaired {
         /// The leader that had it.
         from: ServerId,

@@ -42,8 +42,9 @@ impl Election {
         election
     }
 
-    /// A server that cannot write its own log for want of room is a bad leader. Now and then it stands all the same,
-    /// since it may be the only one that reaches a quorum; but not right after it has resigned for that reason.
+    /// A server that cannot write its own log for want of room is a bad leader. Now and then it stands all
+    /// the same, since it may be the only one that reaches a quorum; but not right after it has resigned for
+    /// that reason.
     fn own_vote(core: &mut Core, passed_over: Option<ServerId>) -> Vote {
         let abstains =
             passed_over == Some(core.me()) || (core.is_stuck() && !core.random().is_multiple_of(4));

@@ -42,7 +42,8 @@ enum Phase {
 pub(super) struct Leader {
     phase: Phase,
     session: Session,
-    /// Who chose the history: others than a quorum of servers that remember vouch for the new disks among them.
+    /// Who chose the history: others than a quorum of servers that remember vouch for the new disks among
+    /// them.
     chosen_by: Decision,
     peers: Vec<Peer>,
     adopted: bool,
@@ -427,9 +428,9 @@ impl Leader {
         Next::Stay
     }
 
-    /// Whether a quorum of others has what this server cannot append for want of room, so that one of them would lead
-    /// better. If the others have no room either, nothing is won, and a spell shorter than the peer timeout costs less
-    /// than an election.
+    /// Whether a quorum of others has what this server cannot append for want of room, so that one of them
+    /// would lead better. If the others have no room either, nothing is won, and a spell shorter than the
+    /// peer timeout costs less than an election.
     fn holds_others_up(&self, core: &Core) -> bool {
         let timeout_ms = core.config.peer_timeout_ms;
         let full = core.full_since_ms.is_some_and(|since_ms| core.now_ms >= since_ms + timeout_ms);

@@ -143,7 +143,8 @@ impl Learner {
             }
             Message::Commit { epoch, upto } if epoch == self.epoch => self.learn_commit(upto),
             Message::Ping(ping) => return self.on_ping(core, ping, out),
-            // Also when the leader has moved to another epoch meanwhile: it asks for what comes next afterwards.
+            // Also when the leader has moved to another epoch meanwhile: it asks for what comes next
+            // afterwards.
             Message::SnapshotChunk(bytes) if core.log.operation() == Some(LogOperation::Install) => {
                 out.push(Effect::SnapshotChunk { from: self.leader, bytes });
             }
@@ -344,7 +345,8 @@ impl Learner {
         }
         // All that it acknowledged to this very leader is there again.
         if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
-            // Nor is anything missing that a server without a log, which does not know its claim, may have acknowledged.
+            // Nor is anything missing that a server without a log, which does not know its claim, may have
+            // acknowledged.
             core.epochs.initialized |= core.epochs.claim > Zxid::ZERO;
             core.epochs.claim = Zxid::ZERO;
         }

@@ -210,8 +210,8 @@ pub enum Message {
     Sync(Sync),
     /// Leader to learner: a piece of the snapshot announced, passed through in order.
     SnapshotChunk(Arc<[u8]>),
-    /// Learner to leader: so much of the snapshot is written. Between the shells, which decide how much is under way;
-    /// Zab takes it for a sign of life.
+    /// Learner to leader: so much of the snapshot is written. Between the shells, which decide how much is
+    /// under way; Zab takes it for a sign of life.
     SnapshotReceived {
         /// Which snapshot.
         zxid: Zxid,

@@ -42,56 +42,61 @@
 //!
 //! # New ensembles
 //!
-//! A majority of servers with empty folders, which never had an ensemble, founds one. Nothing tells them from servers
-//! that have lost their disks, so they wait until nobody else was to be heard for [`Config::init_limit_ms`], unless
-//! the operator has said that they are new ([`Founding`]). A voter that has data, or belongs to an ensemble, keeps them
-//! from it; a new server among servers with data has no vote before it has learned. Two majorities share a server, and
-//! who has adopted an epoch founds nothing any more, so two ensembles cannot both begin with the same voters.
+//! A majority of servers with empty folders, which never had an ensemble, founds one. Nothing tells them from
+//! servers that have lost their disks, so they wait until nobody else was to be heard for
+//! [`Config::init_limit_ms`], unless the operator has said that they are new ([`Founding`]). A voter that has
+//! data, or belongs to an ensemble, keeps them from it; a new server among servers with data has no vote
+//! before it has learned. Two majorities share a server, and who has adopted an epoch founds nothing any
+//! more, so two ensembles cannot both begin with the same voters.
 //!
-//! An ensemble has a number, drawn by its first leader. If a majority lost its disks while the only server with data
-//! was away, that server returns with another number: it is refused, loudly on both sides, and keeps what it has. What
-//! an operator takes out of its ensemble with `folder adopt` has a fork's number besides, to the same effect.
+//! An ensemble has a number, drawn by its first leader. If a majority lost its disks while the only server
+//! with data was away, that server returns with another number: it is refused, loudly on both sides, and
+//! keeps what it has. What an operator takes out of its ensemble with `folder adopt` has a fork's number
+//! besides, to the same effect.
 //!
 //! # Lists of voters
 //!
-//! Servers whose configurations name different voters do not count for one another's decisions: each decides with those
-//! that go by its own list, and any other one only learns. A server remembers the list that it has served under
-//! ([`Epochs::voters`]), and the shell refuses a start with one whose majorities could do without all of those before.
+//! Servers whose configurations name different voters do not count for one another's decisions: each decides
+//! with those that go by its own list, and any other one only learns. A server remembers the list that it has
+//! served under ([`Epochs::voters`]), and the shell refuses a start with one whose majorities could do
+//! without all of those before.
 //!
 //! # Damaged logs
 //!
-//! A server that finds a part of its log damaged when it starts cuts the log there, so that what is left is sound.
-//! It keeps its promises, and it knows how far its log went: later groups of the log, which are sound or at least
-//! begin soundly, tell. Before it cuts, it writes that down as its [`Epochs::claim`]. Until the claim is met:
+//! A server that finds a part of its log damaged when it starts cuts the log there, so that what is left is
+//! sound. It keeps its promises, and it knows how far its log went: later groups of the log, which are sound
+//! or at least begin soundly, tell. Before it cuts, it writes that down as its [`Epochs::claim`]. Until the
+//! claim is met:
 //!
-//! - In all comparisons of histories it stands where the log ended before the damage. So its promise counts for a
-//!   leader whose history goes at least that far, and for no other: just as if its log were whole. A history that
-//!   is as new as one's own, by epoch adopted and by length, holds everything committed that one's own holds, so it
-//!   does not matter to an election that the server cannot show its own. Rule 2 stands, and with it: nothing
-//!   committed is lost because someone voted who had forgotten it.
+//! - In all comparisons of histories it stands where the log ended before the damage. So its promise counts
+//!   for a leader whose history goes at least that far, and for no other: just as if its log were whole. A
+//!   history that is as new as one's own, by epoch adopted and by length, holds everything committed that
+//!   one's own holds, so it does not matter to an election that the server cannot show its own. Rule 2
+//!   stands, and with it: nothing committed is lost because someone voted who had forgotten it.
 //! - It never leads, and nobody votes for it, since it can show less than it stands for.
 //! - It acknowledges what is durable, but adopts nothing (rule 3), so its acks commit nothing.
-//! - It is a learner like any other: it asks from where its log ends, and is sent what it lacks (or a snapshot, if
-//!   the leader's log does not reach back that far).
-//! - The claim is met when the server adopts an epoch newer than its current one, whose history was chosen by a
-//!   quorum and replaces the server's own; or when it has, from the leader of its current epoch, everything up to
-//!   the claim, since all that it ever acknowledged in that epoch came from that leader.
+//! - It is a learner like any other: it asks from where its log ends, and is sent what it lacks (or a
+//!   snapshot, if the leader's log does not reach back that far).
+//! - The claim is met when the server adopts an epoch newer than its current one, whose history was chosen by
+//!   a quorum and replaces the server's own; or when it has, from the leader of its current epoch, everything
+//!   up to the claim, since all that it ever acknowledged in that epoch came from that leader.
 //! - To a leader whose history does not reach its claim, it is a server with a new disk: a quorum of others
 //!   decides, or all voters (two servers: the one that is left has everything committed).
 //! - A server that is the only voter has nobody to be answerable to: it drops its claim when it starts.
 //!
-//! So with a damaged minority the others go on as they would with those servers down, and one damaged server does
-//! not keep the rest from electing someone up to date with its help.
+//! So with a damaged minority the others go on as they would with those servers down, and one damaged server
+//! does not keep the rest from electing someone up to date with its help.
 //!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
 //!
 //! # Full disks
 //!
-//! A server whose disk is full acknowledges nothing new, and everyone else goes on. If it leads, it is in their way: it
-//! proposes little while its own append waits. So it resigns when that has lasted for the peer timeout and a quorum of
-//! others has acknowledged what it cannot append itself. Nobody has to say who has room: their acks prove it, and where
-//! no such quorum is, an election would win nothing. It stands in no election while a part of its log waits, except
-//! now and then, since it may be the only one that reaches a quorum. Its in-memory history counts as ever.
+//! A server whose disk is full acknowledges nothing new, and everyone else goes on. If it leads, it is in
+//! their way: it proposes little while its own append waits. So it resigns when that has lasted for the peer
+//! timeout and a quorum of others has acknowledged what it cannot append itself. Nobody has to say who has
+//! room: their acks prove it, and where no such quorum is, an election would win nothing. It stands in no
+//! election while a part of its log waits, except now and then, since it may be the only one that reaches a
+//! quorum. Its in-memory history counts as ever.
 
 pub mod codec;
 mod config;
@@ -195,9 +200,9 @@ impl Zab {
         self.core.commit
     }
 
-    /// The position `zxid` of the log, if a snapshot may hold everything up to it: it is committed, so that it is never
-    /// cut off, and durable here, so that the log goes on after it whatever happens. `None` as well if the position is
-    /// not known without reading.
+    /// The position `zxid` of the log, if a snapshot may hold everything up to it: it is committed, so that
+    /// it is never cut off, and durable here, so that the log goes on after it whatever happens. `None` as
+    /// well if the position is not known without reading.
     #[must_use]
     pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogPosition> {
         let settled = zxid > Zxid::ZERO && zxid <= self.core.commit && zxid <= self.core.log.durable();

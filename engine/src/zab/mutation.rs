@@ -37,7 +37,8 @@ pub enum Mutation {
     /// A leader reuses the epoch it has promised already.
     #[cfg(feature = "mutations")]
     ReuseEpoch,
-    /// A learner appends whatever proposal comes. Not one of [`Self::ALL`]: a link that keeps its order never shows it.
+    /// A learner appends whatever proposal comes. Not one of [`Self::ALL`]: a link that keeps its order never
+    /// shows it.
     #[cfg(feature = "mutations")]
     SkipContiguityCheck,
     /// A server promises itself to older epochs too.

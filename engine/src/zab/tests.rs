@@ -449,7 +449,8 @@ fn a_gap_is_not_appended_but_asked_for() {
     assert_eq!(asked(&effects).unwrap().log.last(), zxid(1, 4));
 }
 
-/// The simulator's connections are ordered, so no gap ever comes to a learner there: the check is proved to matter here.
+/// The simulator's connections are ordered, so no gap ever comes to a learner there: the check is proved to
+/// matter here.
 #[cfg(feature = "mutations")]
 #[test]
 fn without_the_contiguity_check_a_gap_is_appended() {
@@ -599,7 +600,8 @@ fn a_learner_serves_once_it_has_what_was_committed_when_the_leader_began_to() {
     assert_eq!(server.zab.status(), following);
 }
 
-/// A server that came back to its leader served a state with the end of its log in it, which nobody else may have had.
+/// A server that came back to its leader served a state with the end of its log in it, which nobody else may
+/// have had.
 #[test]
 fn a_learner_serves_nothing_of_its_log_that_is_not_committed() {
     let mut server = Server::streaming(remembers(1, &[(1, 5)]), 2, zxid(1, 5));
@@ -1044,7 +1046,8 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
 
 // Full disks.
 
-/// A leader of three that has proposed what it cannot append for want of room, while both others are in step with it.
+/// A leader of three that has proposed what it cannot append for want of room, while both others are in step
+/// with it.
 fn leader_without_room() -> (Server, Epoch) {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     server.hear(
@@ -1064,7 +1067,8 @@ fn leader_without_room() -> (Server, Epoch) {
     (server, epoch)
 }
 
-/// The leader's disk is full for longer than the peer timeout, and server 1 has acknowledged `first`, server 2 `second`.
+/// The leader's disk is full for longer than the peer timeout, and server 1 has acknowledged `first`, server
+/// 2 `second`.
 fn full_leader(first: Zxid, second: Zxid) -> Server {
     let (mut server, epoch) = leader_without_room();
     for now_ms in (0..=4).map(|quarter| quarter * 300) {
@@ -1213,7 +1217,8 @@ fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log
     }));
 }
 
-/// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an epoch.
+/// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an
+/// epoch.
 fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
     let vote = Vote { epoch: Epoch(1), zxid: last, leader: ServerId(3) };

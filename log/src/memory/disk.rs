@@ -50,14 +50,14 @@ pub enum Effect {
     Short,
     /// A write or a sync says that it has worked, and does nothing: a lost write, a lying sync.
     Ignore,
-    /// A write says that it has worked, and lands this many blocks further on in the file, behind its end going on at
-    /// its beginning. Where it belongs, everything is as before.
+    /// A write says that it has worked, and lands this many blocks further on in the file, behind its end
+    /// going on at its beginning. Where it belongs, everything is as before.
     Misdirect {
         /// How far off.
         blocks: u64,
     },
-    /// A file's sync fails, and what it was to make durable is given up: no later sync, although it says that it has
-    /// worked, writes it. Linux does so (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+    /// A file's sync fails, and what it was to make durable is given up: no later sync, although it says that
+    /// it has worked, writes it. Linux does so (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
     Drop {
         /// Reads go on showing what was given up, until the power fails; if not, they show the medium's.
         cached: bool,
@@ -240,8 +240,8 @@ impl NameChange {
         }
     }
 
-    /// Writes the entries of the folder that it changes. Each stands on its own: a renaming may survive the loss of the
-    /// creation before it, and a removal takes only the file that it was meant for.
+    /// Writes the entries of the folder that it changes. Each stands on its own: a renaming may survive the
+    /// loss of the creation before it, and a removal takes only the file that it was meant for.
     pub(super) fn apply(&self, names: &mut Names) {
         match self {
             Self::Create { name, inode } => {

@@ -11,8 +11,9 @@ use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode};
 /// Bytes of one write: small, so that the log's own writes need not wait long behind it.
 const WRITE_LEN: usize = 64 * BLOCK_LEN;
 
-/// Bytes after which what was written is forced to the medium where there is no direct I/O: a page cache full of a
-/// snapshot would hold up the log's own syncs. With direct I/O each sync would do that, and there is nothing to gain.
+/// Bytes after which what was written is forced to the medium where there is no direct I/O: a page cache full
+/// of a snapshot would hold up the log's own syncs. With direct I/O each sync would do that, and there is
+/// nothing to gain.
 const SYNC_LEN: u64 = 4 << 20;
 
 /// A file that grows from its beginning, in whole blocks.

@@ -78,8 +78,8 @@ impl<S: Storage> Wal<S> {
             let (group, later) = rest.split_at(part.frames);
             match self.write_group(group).await {
                 Ok(()) => rest = later,
-                // A file system that gives no room ahead of time, after all. The groups of this append that were
-                // written are not durable and will be overwritten; numbers are not reused.
+                // A file system that gives no room ahead of time, after all. The groups of this append that
+                // were written are not durable and will be overwritten; numbers are not reused.
                 Err(error) if error.is_no_space() && !rolled => {
                     if let (Some(segment), Some((end, tip, marks))) = (self.segments.back_mut(), before) {
                         (segment.end, segment.tip) = (end, tip);
@@ -107,9 +107,9 @@ impl<S: Storage> Wal<S> {
         Ok(result?)
     }
 
-    /// Cuts the history and goes on in a new segment. Its header, once durable, is the cut. A seal follows in a
-    /// write of its own: if the header rots later, the seal proves that there was one, and the frames that were cut
-    /// off are not taken for the log's end.
+    /// Cuts the history and goes on in a new segment. Its header, once durable, is the cut. A seal follows in
+    /// a write of its own: if the header rots later, the seal proves that there was one, and the frames that
+    /// were cut off are not taken for the log's end.
     pub(crate) async fn continue_after(&mut self, cut: Cut) -> Result<(), SegmentError> {
         let active = self.active_sequence();
         let spare = self.upkeep.take(active).await?;

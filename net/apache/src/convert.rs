@@ -31,8 +31,8 @@ pub struct Converted {
 }
 
 impl Loaded {
-    /// The state with these znodes and sessions, each session with the password that its client has. `seed` as for
-    /// [`State::new`].
+    /// The state with these znodes and sessions, each session with the password that its client has. `seed`
+    /// as for [`State::new`].
     ///
     /// # Errors
     /// There is no root, which neither a snapshot that was read nor a log leaves so.

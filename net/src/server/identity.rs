@@ -1,8 +1,8 @@
 //! Whether a folder is what its server is about to be started as.
 //!
 //! A member that runs alone begins an epoch of its own. Put back into its ensemble it would have the newest
-//! history, and what the others had acknowledged meanwhile would be cut off. So a folder remembers its ensemble's
-//! voters, and what does not fit them is refused, with the command that does it on purpose.
+//! history, and what the others had acknowledged meanwhile would be cut off. So a folder remembers its
+//! ensemble's voters, and what does not fit them is refused, with the command that does it on purpose.
 
 use std::path::PathBuf;
 
@@ -92,8 +92,8 @@ impl Wanted {
         })
     }
 
-    /// Has a folder that does not know it remember what it is used as. What it is used as later it remembers when it
-    /// has served as such.
+    /// Has a folder that does not know it remember what it is used as. What it is used as later it remembers
+    /// when it has served as such.
     ///
     /// # Errors
     /// The disk fails, or is full.

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is said again that something is missing, although nothing has changed.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Says what is missing whenever that changes and every ten seconds, until clients are served; and again whenever they
-/// are not served any more. The operator's word that the ensemble is new is used up then.
+/// Says what is missing whenever that changes and every ten seconds, until clients are served; and again
+/// whenever they are not served any more. The operator's word that the ensemble is new is used up then.
 pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
     loop {
         wait_until_served(&core, &config).await;

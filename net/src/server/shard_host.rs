@@ -1,8 +1,9 @@
 //! One shard on its executor: its sockets, and the rings to and from the leader core.
 //!
-//! A connection is one task that reads. What it reads is decoded and, where it is a read, answered at once; the
-//! bytes to write are collected and written by the shard's pump, which runs after all connections that were ready
-//! had their turn, hands the core everything they asked in one [`Turn`], and writes each connection once.
+//! A connection is one task that reads. What it reads is decoded and, where it is a read, answered at once;
+//! the bytes to write are collected and written by the shard's pump, which runs after all connections that
+//! were ready had their turn, hands the core everything they asked in one [`Turn`], and writes each
+//! connection once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -83,8 +84,8 @@ enum Flushed {
 }
 
 impl ShardHost {
-    /// Connections are numbered from `first_conn`: at random, so that a leader's word to a connection of this server
-    /// before its restart does not reach one of after it.
+    /// Connections are numbered from `first_conn`: at random, so that a leader's word to a connection of this
+    /// server before its restart does not reach one of after it.
     pub(crate) fn new(
         shard: Shard,
         first_conn: u64,

@@ -48,7 +48,8 @@ fn write(client: &mut Client, txns: usize) -> i64 {
     zxid
 }
 
-/// A snapshot every 100 to 200 transactions, segments of 64 KiB: what is older than the third one is purged soon.
+/// A snapshot every 100 to 200 transactions, segments of 64 KiB: what is older than the third one is purged
+/// soon.
 const SMALL: &str = "snapCount=200\npreAllocSize=64";
 
 /// Znodes that make a snapshot long.
@@ -68,7 +69,8 @@ fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -
     })
 }
 
-/// Starts a server again, under load, which has to be sent a snapshot; `meanwhile` gets it while that is coming in.
+/// Starts a server again, under load, which has to be sent a snapshot; `meanwhile` gets it while that is
+/// coming in.
 fn comes_back_by_a_snapshot(
     large: usize,
     while_away: impl FnOnce(&Ensemble, usize),

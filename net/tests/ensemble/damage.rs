@@ -1,4 +1,5 @@
-//! Bits that flip in the files of one server of three: it is whole again, from the others, and says what it repaired.
+//! Bits that flip in the files of one server of three: it is whole again, from the others, and says what it
+//! repaired.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ const LONG: &str = "RINGKEEPER_LONG_TESTS";
 /// Servers that are stopped and damaged one after the other, if not every block is.
 const SAMPLE: usize = 24;
 
-/// And in so many more rounds the block that is damaged lies behind every snapshot, so that the log has to be cut: a
-/// snapshot may come in between in one of them, not in all.
+/// And in so many more rounds the block that is damaged lies behind every snapshot, so that the log has to be
+/// cut: a snapshot may come in between in one of them, not in all.
 const BEHIND: usize = 3;
 
 const BLOCK: usize = 4096;
@@ -187,8 +188,9 @@ fn tool(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
 }
 
-/// A and B have acknowledged what C has not seen. A's log is damaged, and repaired by an operator whose command does not
-/// say that the folder is a member's. A and C are a quorum, and must not go on without what only B has now.
+/// A and B have acknowledged what C has not seen. A's log is damaged, and repaired by an operator whose
+/// command does not say that the folder is a member's. A and C are a quorum, and must not go on without what
+/// only B has now.
 #[test]
 fn a_member_that_was_repaired_by_its_operator_leads_nobody_and_elects_nobody_without_what_was_cut() {
     let ensemble = Ensemble::start_with("preAllocSize=64");

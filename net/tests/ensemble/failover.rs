@@ -50,7 +50,8 @@ fn a_follower_that_stands_still_for_a_moment_keeps_its_leader_and_its_clients() 
     for follower in ensemble.others(leader).into_iter().cycle().take(6) {
         load.wait_for_writes(50);
         ensemble.pause(follower);
-        // Longer than the peer timeout: what it finds first when it goes on is that its leader has been silent.
+        // Longer than the peer timeout: what it finds first when it goes on is that its leader has been
+        // silent.
         sleep(Duration::from_millis(700));
         ensemble.resume(follower);
     }
@@ -91,7 +92,8 @@ fn a_leader_that_stands_still_is_replaced_and_steps_down_when_it_goes_on() {
     let mut client = ensemble.connect(old);
     load.wait_for_writes(50);
     ensemble.pause(old);
-    // The old leader finds it in its socket when it goes on, after the new one has served: it must not acknowledge it.
+    // The old leader finds it in its socket when it goes on, after the new one has served: it must not
+    // acknowledge it.
     client.send_create("/too-late", b"", CreateMode::Persistent);
     let new = ensemble.leader_among(&others);
     let mut witness = ensemble.connect(new);

@@ -1,4 +1,5 @@
-//! Disks that run full under load, on one server and on all: what can go on does, and nothing acknowledged is lost.
+//! Disks that run full under load, on one server and on all: what can go on does, and nothing acknowledged is
+//! lost.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Clients that write all the time, go from server to server when they have to, and remember what was acknowledged.
+//! Clients that write all the time, go from server to server when they have to, and remember what was
+//! acknowledged.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Operators' slips: a folder that is started as something that it is not. Nothing acknowledged is lost in silence.
+//! Operators' slips: a folder that is started as something that it is not. Nothing acknowledged is lost in
+//! silence.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

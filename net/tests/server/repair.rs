@@ -181,7 +181,8 @@ fn a_server_whose_log_is_gone_does_not_begin_anew() {
     let log = server.log();
     let read = log.lines().rfind(|line| line.contains("snapshot read")).expect("it begins with a snapshot");
     let znodes = read.split_once("znodes=").expect("their number").1.split(' ').next();
-    // Beside the system's four and `/n`; one is due after 21 transactions, of which all but the last are committed.
+    // Beside the system's four and `/n`; one is due after 21 transactions, of which all but the last are
+    // committed.
     let kept = children(&server).len();
     assert!(kept >= 17 && znodes == Some(&*(kept + 5).to_string()), "what the snapshot has: {kept}, {read}");
 }

@@ -18,14 +18,14 @@ pub struct FaultMix {
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
-    /// Share of crashes, per mille, after which log or snapshots are found damaged: flipped bits, writes that never came
-    /// or came elsewhere, files that are gone.
+    /// Share of crashes, per mille, after which log or snapshots are found damaged: flipped bits, writes that
+    /// never came or came elsewhere, files that are gone.
     pub rot: u64,
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
     pub pause_max_us: u64,
-    /// Share of pauses, per mille, in which the server is cut off as well, until a while after it goes on: a leader
-    /// that has been replaced and does not hear of it.
+    /// Share of pauses, per mille, in which the server is cut off as well, until a while after it goes on: a
+    /// leader that has been replaced and does not hear of it.
     pub isolation: u64,
     /// Breaks a connection between two servers.
     pub disconnect: u64,
@@ -142,8 +142,8 @@ impl FaultMix {
         }
     }
 
-    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble without
-    /// room refuses writes, and they say so to their programs.
+    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble
+    /// without room refuses writes, and they say so to their programs.
     pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
         let mix = Self::draw(random);
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };

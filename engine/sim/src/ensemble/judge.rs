@@ -271,7 +271,8 @@ impl Judge {
         self.promises.remove(&server);
     }
 
-    /// A server begins to serve from `state`, whose transactions are in `log`. Returns how many are committed there.
+    /// A server begins to serve from `state`, whose transactions are in `log`. Returns how many are committed
+    /// there.
     pub(crate) fn serves(
         &mut self,
         server: ServerId,
@@ -440,7 +441,8 @@ impl Judge {
         })?;
         Oracle::Write.check(!sent.refused, || format!("committed after it was refused: {txn:?}"))?;
         let before = self.committed_of_link.entry(sent.link).or_default();
-        // Whoever has no room passes over writes. Any other answer to those is found to be wrong when it is read.
+        // Whoever has no room passes over writes. Any other answer to those is found to be wrong when it is
+        // read.
         let in_order = *before == sent.number || (self.was_full && *before < sent.number);
         Oracle::SessionOrder.check(in_order, || {
             format!(

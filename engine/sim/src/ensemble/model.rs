@@ -1,7 +1,7 @@
 //! The service as its users understand it: a map of paths, changed by one request after the other.
 //!
-//! Naive on purpose, and independent of the engine: the oracle for its replies and its trees. Every version is kept;
-//! they share structure.
+//! Naive on purpose, and independent of the engine: the oracle for its replies and its trees. Every version
+//! is kept; they share structure.
 
 use std::sync::Arc;
 

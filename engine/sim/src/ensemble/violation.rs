@@ -34,7 +34,8 @@ pub enum Oracle {
     /// A write does what the model of the committed order says, and its reply says so.
     #[error("writes follow the committed order")]
     Write,
-    /// A write takes effect at most once, in the order of its session, and only from the session's connection.
+    /// A write takes effect at most once, in the order of its session, and only from the session's
+    /// connection.
     #[error("a session's writes take effect once and in order")]
     SessionOrder,
     /// A read shows the state at the zxid it names, which is no older than anything its session has seen.
@@ -79,7 +80,8 @@ pub enum Oracle {
     /// Whoever watches is told of every change, and of nothing else.
     #[error("watches tell programs of every change")]
     Told,
-    /// What the library says of a request that failed is so, and what was asked at once is executed up to a point.
+    /// What the library says of a request that failed is so, and what was asked at once is executed up to a
+    /// point.
     #[error("the client tells what became of requests")]
     Outcome,
     /// A recipe fails with its session, and not otherwise.

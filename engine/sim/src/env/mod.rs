@@ -1,4 +1,5 @@
-//! The simulated machines that the shipped host runs on: [`Env`] with time, disks and a network from one seed.
+//! The simulated machines that the shipped host runs on: [`Env`] with time, disks and a network from one
+//! seed.
 //!
 //! ```text
 //! host, application ── SimEnv ──┬── executor: order of turns, virtual time, timers
@@ -76,8 +77,8 @@ impl Machines {
         }
     }
 
-    /// Ends the process on a machine wherever its tasks are. What becomes of its disk is for the caller to say; the other
-    /// ends of its connections hear of it after `silence_us`.
+    /// Ends the process on a machine wherever its tasks are. What becomes of its disk is for the caller to
+    /// say; the other ends of its connections hear of it after `silence_us`.
     pub(crate) fn end(&self, number: usize, silence_us: u64) {
         let machine = &self.machines[number];
         if let Some(process) = machine.process() {

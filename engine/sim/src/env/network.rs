@@ -1,8 +1,9 @@
 //! The network between machines: connections of ordered bytes, which take their time, stall and break.
 //!
-//! It behaves as TCP does for those who use it. What is lost is sent again, so it comes late, and what follows waits for
-//! it. A partition stalls what is on its way in one direction or both, and says nothing to either end. A reader that does
-//! not read stops the writer. The end of a process resets its connections, which its peers hear of later.
+//! It behaves as TCP does for those who use it. What is lost is sent again, so it comes late, and what
+//! follows waits for it. A partition stalls what is on its way in one direction or both, and says nothing to
+//! either end. A reader that does not read stops the writer. The end of a process resets its connections,
+//! which its peers hear of later.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -183,7 +184,8 @@ impl Network {
         }
     }
 
-    /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the earliest.
+    /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the
+    /// earliest.
     pub(super) fn reset(&self, process: &Process, silence_us: u64) {
         self.0.listeners.borrow_mut().retain(|_, backlog| backlog.process.id() != process.id());
         for connection in self.connections() {

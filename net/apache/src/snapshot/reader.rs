@@ -160,8 +160,8 @@ const TAIL_MAX: u64 = 4096;
 const DIGEST_LEN: usize = 20;
 const SEAL_LEN: usize = 13;
 
-/// The digest is the first of the parts that may follow; the last zxid, which may follow as well or instead, is what
-/// the name says already.
+/// The digest is the first of the parts that may follow; the last zxid, which may follow as well or instead,
+/// is what the name says already.
 fn digest_mark(input: &mut Input<impl Read>) -> Result<DigestMark, Flaw> {
     let offset = input.offset();
     let mut checksum = Adler32::from_checksum(input.checksum());

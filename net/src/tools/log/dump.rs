@@ -37,8 +37,8 @@ pub(super) async fn dump(args: DumpArgs) -> Result<Finding, ToolError> {
     Ok(if found.verdict.is_ok() { Finding::Sound } else { Finding::Damaged })
 }
 
-/// Last zxid and checksum of a batch. Servers of one ensemble have the same bytes for a batch, and its checksum covers
-/// all before it.
+/// Last zxid and checksum of a batch. Servers of one ensemble have the same bytes for a batch, and its
+/// checksum covers all before it.
 pub(super) type BatchEnd = (Zxid, Checksum);
 
 /// Which batches are wanted.
