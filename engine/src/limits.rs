@@ -1,8 +1,10 @@
-//! How much a client may ask for at once, and have kept for it: one table of bounds, each with a setting and a metric.
+//! How much a client may ask for at once, and have kept for it: one table of bounds, each with a setting and
+//! a metric.
 //!
-//! What a client chooses the number, length or list of decides about time and memory of everybody else. So each such
-//! thing has a bound here. The shard compares a request with the bounds before it passes the request on, and names the
-//! bound in the log; the leader compares again, since its own bounds count and not those of the server that forwards.
+//! What a client chooses the number, length or list of decides about time and memory of everybody else. So
+//! each such thing has a bound here. The shard compares a request with the bounds before it passes the
+//! request on, and names the bound in the log; the leader compares again, since its own bounds count and not
+//! those of the server that forwards.
 
 mod request;
 
@@ -51,7 +53,8 @@ limits! {
     /// What a multiRead answers.
     MultiReadBytes: "ringkeeper.multiReadBytesMax", "multi_read_bytes_limit_exceeded", 8 << 20, BadArguments;
     /// What a transaction takes in the log.
-    TransactionBytes: "ringkeeper.transactionBytesMax", "transaction_bytes_limit_exceeded", 16 << 20, BadArguments;
+    TransactionBytes: "ringkeeper.transactionBytesMax",
+        "transaction_bytes_limit_exceeded", 16 << 20, BadArguments;
     /// Entries of a znode's ACL.
     AclEntries: "ringkeeper.aclEntriesMax", "acl_entries_limit_exceeded", 1_000, InvalidAcl;
     /// Schemes and ids of a znode's ACL.

@@ -39,7 +39,8 @@ pub struct Turn {
     pub submissions: Vec<Submission>,
     /// Sessions heard from since the last turn that carried touches.
     pub touched: Vec<SessionId>,
-    /// Whether this server is short of memory from now on, if that has changed. Of no meaning for another server.
+    /// Whether this server is short of memory from now on, if that has changed. Of no meaning for another
+    /// server.
     pub short_of_memory: Option<bool>,
 }
 
@@ -73,8 +74,9 @@ pub enum Submitted {
         op: OpCode,
         /// Its body, in [`Turn::bytes`]; already decoded once by the shard without error.
         body: Range<usize>,
-        /// Who asks, as authenticated when the request came in; `None` for those of the connection's last write that had
-        /// some, which is how a follower says it: they may be long, and are the same for most writes.
+        /// Who asks, as authenticated when the request came in; `None` for those of the connection's last
+        /// write that had some, which is how a follower says it: they may be long, and are the same for most
+        /// writes.
         identities: Option<Arc<[Identity]>>,
         /// Reads of this connection wait between its previous write and this one: they must see a state without
         /// this write, so the core publishes a [`Step`] boundary between the two.

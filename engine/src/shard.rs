@@ -235,8 +235,8 @@ impl Shard {
         self.resume_stalled(now_ms);
     }
 
-    /// Goes on with what ended connections have left behind. Whether more is left; to be called again after everybody
-    /// else had their turn, since a connection may have left a million watches.
+    /// Goes on with what ended connections have left behind. Whether more is left; to be called again after
+    /// everybody else had their turn, since a connection may have left a million watches.
     pub fn forget_departed(&mut self) -> bool {
         let mut left = REMOVED_WATCHES_MAX;
         while let Some(&slot) = self.departed.front() {
@@ -272,7 +272,8 @@ impl Shard {
         self.resume_stalled(now_ms);
     }
 
-    /// Whether this server is short of memory: then it creates no sessions, and the leader does not let the tree grow.
+    /// Whether this server is short of memory: then it creates no sessions, and the leader does not let the
+    /// tree grow.
     pub fn set_memory(&mut self, memory: Memory) {
         let before = std::mem::replace(&mut self.memory, memory);
         if (before == Memory::Ample) != (memory == Memory::Ample) {

@@ -54,13 +54,13 @@ pub enum TxnOp {
     Error(#[rkyv(with = Number)] ErrorCode),
     /// The session [`Txn::session`] begins.
     CreateSession(Session),
-    /// The session [`Txn::session`] ends, and these paths with it. Logs before [`Self::CloseSession`] have it; it is no
-    /// longer made, since the list grows with what the session owns.
+    /// The session [`Txn::session`] ends, and these paths with it. Logs before [`Self::CloseSession`] have
+    /// it; it is no longer made, since the list grows with what the session owns.
     CloseSessionListed(Vec<Box<str>>),
     /// The ensemble's configuration changes: a [`SetData`] of [`crate::path::CONFIG`].
     Reconfig(Update),
-    /// The session [`Txn::session`] ends, and its ephemeral znodes with it: those that the state knows, which is the
-    /// same on all servers. So the transaction has the same length whatever the session owns.
+    /// The session [`Txn::session`] ends, and its ephemeral znodes with it: those that the state knows, which
+    /// is the same on all servers. So the transaction has the same length whatever the session owns.
     CloseSession,
 }
 

@@ -6,8 +6,9 @@
 //! removing cost the same however many watchers a path has and however many paths a connection watches. Paths are
 //! held once. A watch takes 48 bytes, a path 48 and its characters.
 //!
-//! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up. Those of
-//! a path are in a list of their own, so that an event passes over the other watches of its ancestors.
+//! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
+//! Those of a path are in a list of their own, so that an event passes over the other watches of its
+//! ancestors.
 
 mod list;
 #[cfg(test)]

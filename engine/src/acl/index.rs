@@ -7,8 +7,8 @@ use super::scheme::{self, Network};
 /// Lists that are no longer than this are read from end to end, which is faster.
 const READ_ENTRIES_MAX: usize = 16;
 
-/// What a long list permits, by whom. Permissions of entries for the same id count together: whoever has one of the wanted
-/// ones may.
+/// What a long list permits, by whom. Permissions of entries for the same id count together: whoever has one
+/// of the wanted ones may.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     /// To everybody.

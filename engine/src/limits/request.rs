@@ -80,8 +80,8 @@ impl Asked {
     }
 }
 
-/// Entries of a list and the bytes of their texts, once the identities stand in the place of `auth`; repeated entries are
-/// counted again.
+/// Entries of a list and the bytes of their texts, once the identities stand in the place of `auth`; repeated
+/// entries are counted again.
 fn expanded(acl: AclList<'_>, identities: &[Identity]) -> (usize, usize) {
     let (mut entries, mut bytes, mut auth) = (0, 0, BTreeSet::new());
     for entry in acl {

@@ -139,7 +139,8 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
     Ok(())
 }
 
-/// Whether the use that the znode `path` is to show may be counted, which visits every znode below its subject.
+/// Whether the use that the znode `path` is to show may be counted, which visits every znode below its
+/// subject.
 fn check_countable(head: &State, context: &Context<'_>, path: &str) -> Result<(), ErrorCode> {
     let Some(subject) = quota::counted_by(path) else { return Ok(()) };
     let left = context.countable.get();

@@ -25,8 +25,9 @@ use crate::txn::{Session, SetData, Txn, TxnOp, Update};
 /// A gap between two ticks from which on the process counts as having stood still.
 const STALL_MS: u64 = 500;
 
-/// How many znodes a second clients may have counted by creating the znodes that show the use of quotas, once what they
-/// may at a time is used up. Nothing else that a client asks for visits a whole subtree at the leader.
+/// How many znodes a second clients may have counted by creating the znodes that show the use of quotas, once
+/// what they may at a time is used up. Nothing else that a client asks for visits a whole subtree at the
+/// leader.
 const COUNTED_PER_SECOND: u64 = 100_000;
 
 /// A connection of some server of the ensemble.
@@ -324,7 +325,8 @@ impl Replica {
     }
 
     fn owns(&self, client: Client, session: SessionId) -> bool {
-        matches!(&self.role, Role::Leading(leadership) if leadership.owners.get(&session).is_some_and(|owner| owner.client == client))
+        let Role::Leading(leadership) = &self.role else { return false };
+        leadership.owners.get(&session).is_some_and(|owner| owner.client == client)
     }
 
     fn open_session(&mut self, now: Now, client: Client, timeout_ms: u32) {

@@ -43,8 +43,8 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
-/// A batch takes no further requests when it has this much: what shards hand over in one turn may be far more, and a batch is
-/// held in memory by everybody whom it passes.
+/// A batch takes no further requests when it has this much: what shards hand over in one turn may be far
+/// more, and a batch is held in memory by everybody whom it passes.
 const SEALED_BYTES_MAX: usize = 16 << 20;
 
 /// What the buffer of archives keeps for the next ones: enough for the usual batch and turn.

@@ -132,8 +132,8 @@ impl Pipeline {
         }
     }
 
-    /// Closes the open batch and gives its transactions in order, to be encoded; nothing if it is empty. What would make
-    /// it longer than `bytes_max` stays for the next one.
+    /// Closes the open batch and gives its transactions in order, to be encoded; nothing if it is empty. What
+    /// would make it longer than `bytes_max` stays for the next one.
     pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<Vec<&Txn>> {
         self.end_step();
         let (first, mut bytes) = self.open.pop_front()?;

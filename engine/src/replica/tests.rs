@@ -528,8 +528,8 @@ fn a_follower_names_the_identities_of_a_connection_once() {
     assert_eq!(leader.committed().znode("/mine").and_then(|znode| znode.data()), Some(&b"2"[..]));
 }
 
-/// Carries what the follower has for the leader there and the answers back; how many bytes it was, and a session that
-/// was attached.
+/// Carries what the follower has for the leader there and the answers back; how many bytes it was, and a
+/// session that was attached.
 fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Option<SessionId>) {
     let Some(Effect::ToLeader(bytes)) = follower.take_effects().find(|it| matches!(it, Effect::ToLeader(_)))
     else {

@@ -14,7 +14,8 @@ pub struct Settings {
     /// Requests of this shard that wait for an answer, above which a connection that has some of them is not read
     /// (`globalOutstandingLimit`).
     pub outstanding_max: usize,
-    /// Bytes of the writes of this shard that wait for an answer, above which a connection that has some of them is not read.
+    /// Bytes of the writes of this shard that wait for an answer, above which a connection that has some of
+    /// them is not read.
     pub outstanding_max_bytes: usize,
     /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is executed.
     pub output_high_water_bytes: usize,

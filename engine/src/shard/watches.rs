@@ -120,7 +120,8 @@ impl Shard {
         }
     }
 
-    /// A client that comes from another server counts on all its watches: it is given none if it cannot have all.
+    /// A client that comes from another server counts on all its watches: it is given none if it cannot have
+    /// all.
     fn leave_watch(&mut self, slot: Slot, path: &str, modes: Modes) {
         if self.connection(slot).phase == Phase::Closed {
             return;

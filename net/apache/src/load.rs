@@ -115,7 +115,8 @@ impl std::fmt::Display for Note {
             }
             Self::Unsatisfiable { scheme, znodes, locked, example } => write!(
                 f,
-                "{znodes} znodes (one is {example}) have ACL entries of the scheme {scheme}, which nobody can satisfy here; \
+                "{znodes} znodes (one is {example}) have ACL entries of the scheme {scheme}, \
+                 which nobody can satisfy here; \
                  {locked} of them have no other entry, and nobody but the superuser may use them"
             ),
             Self::OrphanLeftOut(path) => write!(f, "{path}: it has no parent, and was left out"),

@@ -16,7 +16,8 @@ enum Treatment {
     Honoured(Apply),
     /// It is accepted and changes nothing, for this reason.
     NoEffect(&'static str),
-    /// It asks for protection that there is none of, for this reason, where its value is one of those that do.
+    /// It asks for protection that there is none of, for this reason, where its value is one of those that
+    /// do.
     Unprotected(fn(&str) -> bool, &'static str),
 }
 

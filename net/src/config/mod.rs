@@ -301,8 +301,9 @@ impl Config {
         Ok(notices)
     }
 
-    /// What the operator believes to be protected is not left open: a key that asks for what we do not do stops the
-    /// start, unless the operator says by name that it may be left out. Gives a notice for each one that is.
+    /// What the operator believes to be protected is not left open: a key that asks for what we do not do
+    /// stops the start, unless the operator says by name that it may be left out. Gives a notice for each one
+    /// that is.
     ///
     /// # Errors
     /// There is such a key, or authentication is enforced without a scheme.
@@ -600,7 +601,8 @@ mod tests {
             let (config, _) = read(&ignoring, None).expect("well formed");
             assert_eq!(config.check_protection().expect(key).len(), 1);
         }
-        let off = "sslQuorum=false\naudit.enable=no\nDigestAuthenticationProvider.digestAlg=SHA1\nweight.1=1\n\
+        let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
+                   DigestAuthenticationProvider.digestAlg=SHA1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
         let (config, _) = read(&format!("{base}{off}"), None).expect("well formed");
         assert_eq!(config.check_protection(), Ok(Vec::new()));

@@ -32,8 +32,8 @@ pub(crate) struct Admitted {
 }
 
 impl Admission {
-    /// Limits, 0 meaning none; how many connections the limit of open files leaves room for; and the number of shards, at
-    /// least one.
+    /// Limits, 0 meaning none; how many connections the limit of open files leaves room for; and the number
+    /// of shards, at least one.
     pub(crate) fn new(per_address_max: u32, total_max: u32, descriptors_max: u32, shards: u16) -> Arc<Self> {
         let open = Open { per_shard: vec![0; usize::from(shards.max(1))], ..Open::default() };
         Arc::new(Self { per_address_max, total_max, descriptors_max, open: Mutex::new(open) })
@@ -50,8 +50,8 @@ impl Admission {
             Some(format!("{} connections are open, maxCnxns allows no more", open.total))
         } else if open.total >= self.descriptors_max {
             Some(format!(
-                "{} connections are open, and the other files that the system allows are kept for log, snapshots and \
-                 peers: raise it with `ulimit -Hn`, or LimitNOFILE= in the systemd unit",
+                "{} connections are open, and the other files that the system allows are kept for log, \
+                 snapshots and peers: raise it with `ulimit -Hn`, or LimitNOFILE= in the systemd unit",
                 open.total
             ))
         } else if self.per_address_max != 0 && from_here >= self.per_address_max {

@@ -1,4 +1,5 @@
-//! Watches the memory that the process takes, so that the tree stops growing before the kernel ends the process.
+//! Watches the memory that the process takes, so that the tree stops growing before the kernel ends the
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -59,7 +60,7 @@ pub(crate) async fn watch(limit: MemoryLimit, state: Arc<MemoryState>) {
             Memory::Short => tracing::warn!(
                 taken_mib,
                 limit_mib,
-                "memory is above ringkeeper.memoryLimit: the tree may not grow; reads, deletes and closes go on"
+                "memory is above ringkeeper.memoryLimit: the tree may not grow; reads and deletes go on"
             ),
             Memory::Scarce => {
                 tracing::warn!(

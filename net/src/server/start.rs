@@ -366,8 +366,8 @@ impl ShardSeed {
     }
 }
 
-/// How many clients the limit of open files leaves room for. Without a descriptor for its next file, the log cannot go
-/// on, and with it the server; so segments, snapshots, rings and links come first.
+/// How many clients the limit of open files leaves room for. Without a descriptor for its next file, the log
+/// cannot go on, and with it the server; so segments, snapshots, rings and links come first.
 fn connections_max(open_files: u64, shards: u16, servers: usize) -> u32 {
     const FILES: u64 = 100;
     const PER_EXECUTOR: u64 = 16;
@@ -425,8 +425,8 @@ async fn accept(
     }
 }
 
-/// Has the system end a connection whose client is gone without a word, or takes none of what was written for longer than
-/// any session lasts. Where the system cannot do it, the session's end closes the connection.
+/// Has the system end a connection whose client is gone without a word, or takes none of what was written for
+/// longer than any session lasts. Where the system cannot do it, the session's end closes the connection.
 fn watch_over(socket: &Socket, silence_max: Duration) {
     let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
     let _ = socket.set_tcp_keepalive(&keepalive);
@@ -447,8 +447,8 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 last = format!(
-                    "another server listens there; end it, or choose another first port in the line server.{}, which is \
-                     the same on all servers",
+                    "another server listens there; end it, or choose another first port in the line \
+                     server.{}, which is the same on all servers",
                     own.id
                 );
             }

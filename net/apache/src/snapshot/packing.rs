@@ -38,8 +38,8 @@ impl Packing {
     }
 }
 
-/// What a file may always unpack to, in bytes, and how many times its length beyond that. Znodes have paths and times, which do
-/// not shrink so much: what does is made to fill the memory of whoever unpacks it.
+/// What a file may always unpack to, in bytes, and how many times its length beyond that. Znodes have paths
+/// and times, which do not shrink so much: what does is made to fill the memory of whoever unpacks it.
 const UNPACKED_ALWAYS: u64 = 64 << 20;
 const RATIO_MAX: u64 = 100;
 
@@ -60,8 +60,8 @@ impl<R: Read> Read for Bounded<R> {
         let got = self.source.read(out)?;
         self.left = self.left.checked_sub(got as u64).ok_or_else(|| {
             let what = format!(
-                "it unpacks to more than {RATIO_MAX} times its length, which no snapshot does; if it is one all the same, \
-                 unpack it and import the file without its suffix"
+                "it unpacks to more than {RATIO_MAX} times its length, which no snapshot does; if it is one \
+                 all the same, unpack it and import the file without its suffix"
             );
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?;

@@ -66,8 +66,9 @@ pub fn release(stream: TcpStream) -> io::Result<Socket> {
     borrowed.try_clone_to_owned().map(Socket::from)
 }
 
-/// Ends a connection at once: what the system has not sent yet is dropped, and the other end hears of it by a reset. Closing
-/// alone would keep the bytes for a client that does not take them, and the connection with them.
+/// Ends a connection at once: what the system has not sent yet is dropped, and the other end hears of it by a
+/// reset. Closing alone would keep the bytes for a client that does not take them, and the connection with
+/// them.
 pub fn reset(stream: &TcpStream) {
     // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };

@@ -1,5 +1,6 @@
-//! Hostile clients: malformed bytes, floods, greed and patience. Beside each of them and after it a well-behaved session
-//! must be served, and the server's memory must stay within its bound. How long the one beside it waited is printed.
+//! Hostile clients: malformed bytes, floods, greed and patience. Beside each of them and after it a
+//! well-behaved session must be served, and the server's memory must stay within its bound. How long the one
+//! beside it waited is printed.
 
 mod attack;
 mod bystander;
