@@ -18,6 +18,16 @@ pub enum ForwardError {
     /// They name an opcode that no client can have sent.
     #[error("a peer forwarded a request with opcode {0}")]
     Opcode(i32),
+    /// They name a part of the turn that it does not have.
+    #[error("a peer forwarded a request of the bytes {start} to {end} of {len}")]
+    Range {
+        /// Where the request's body should begin.
+        start: u32,
+        /// Where it should end.
+        end: u32,
+        /// Bytes of the turn.
+        len: usize,
+    },
 }
 
 /// What a learner's replica says to the leader's.
@@ -108,8 +118,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
         FromLearner::Turn(forwarded) => forwarded,
         FromLearner::Digest { zxid, digest } => return Ok(Heard::Digest(Zxid(zxid), digest)),
     };
-    let submissions =
-        forwarded.submissions.into_iter().map(Submission::try_from).collect::<Result<_, _>>()?;
+    let len = forwarded.bytes.len();
+    let submissions = forwarded.submissions.into_iter().map(|submission| submission.checked(len));
+    let submissions = submissions.collect::<Result<_, _>>()?;
     let touched = forwarded.touched.into_iter().map(SessionId).collect();
     let turn = Turn { bytes: forwarded.bytes, submissions, touched, short_of_memory: None };
     Ok(Heard::Turn(ShardId(forwarded.shard), turn))
@@ -155,9 +166,8 @@ impl From<Submission> for ForwardedSubmission {
             Submitted::Write { xid, op, body, identities, fence } => Forwarded::Write {
                 xid: xid.0,
                 op: op.to_wire(),
-                // A turn is far smaller than 4 GiB: every queue is bounded.
-                start: u32::try_from(body.start).unwrap_or(u32::MAX),
-                end: u32::try_from(body.end).unwrap_or(u32::MAX),
+                start: place(body.start),
+                end: place(body.end),
                 identities: identities.map(|identities| {
                     identities.iter().map(|who| (who.scheme.clone(), who.id.clone())).collect()
                 }),
@@ -172,11 +182,18 @@ impl From<Submission> for ForwardedSubmission {
     }
 }
 
-impl TryFrom<ForwardedSubmission> for Submission {
-    type Error = ForwardError;
+/// A place in the bytes of a turn, which are far fewer than 4 GiB: every queue is bounded.
+fn place(at: usize) -> u32 {
+    u32::try_from(at).expect("a turn is far smaller than 4 GiB")
+}
 
-    fn try_from(forwarded: ForwardedSubmission) -> Result<Self, ForwardError> {
-        let what = match forwarded.what {
+impl ForwardedSubmission {
+    /// The submission, of a turn with `len` bytes.
+    fn checked(self, len: usize) -> Result<Submission, ForwardError> {
+        let what = match self.what {
+            Forwarded::Write { start, end, .. } if start > end || end as usize > len => {
+                return Err(ForwardError::Range { start, end, len });
+            }
             Forwarded::Write { xid, op, start, end, identities, fence } => Submitted::Write {
                 xid: Xid(xid),
                 op: OpCode::from_wire(op).ok_or(ForwardError::Opcode(op))?,
@@ -191,7 +208,7 @@ impl TryFrom<ForwardedSubmission> for Submission {
             Forwarded::Reattach { password, timeout_ms } => Submitted::Reattach { password, timeout_ms },
             Forwarded::Detach => Submitted::Detach,
         };
-        Ok(Self { conn: ConnId(forwarded.conn), session: SessionId(forwarded.session), what })
+        Ok(Submission { conn: ConnId(self.conn), session: SessionId(self.session), what })
     }
 }
 
@@ -250,6 +267,25 @@ mod tests {
             panic!("not a turn");
         };
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));
+    }
+
+    /// A range that the turn does not have was passed on, and where one was impossible to write down it became 4 GiB.
+    #[test]
+    fn a_request_outside_of_its_turn_is_refused() {
+        for (start, end) in [(0, 4), (3, 2), (u32::MAX, u32::MAX), (5, 5)] {
+            let what = Forwarded::Write {
+                xid: 7,
+                op: OpCode::SetData.to_wire(),
+                start,
+                end,
+                identities: None,
+                fence: false,
+            };
+            let submissions = vec![ForwardedSubmission { conn: 1, session: 2, what }];
+            let turn = ForwardedTurn { shard: 0, bytes: b"abc".to_vec(), submissions, touched: Vec::new() };
+            let bytes = to_bytes(&FromLearner::Turn(turn), &mut AlignedVec::new());
+            assert!(matches!(decode(&bytes), Err(ForwardError::Range { .. })), "{start} to {end}");
+        }
     }
 
     #[test]
