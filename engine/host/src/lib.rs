@@ -4,3 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod env;
+pub mod log_task;
+pub mod wake;

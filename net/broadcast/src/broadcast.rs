@@ -21,11 +21,12 @@ use crate::host::Host;
 use crate::machine::{StateError, StateMachine};
 use crate::recovery::{Folder, FolderError};
 use crate::shell::clock::Clock;
+use crate::shell::env::GlommioEnv;
 use crate::shell::executor::{executor, keep_awake};
-use crate::shell::log_task::{LogFailure, LogQueue};
 use crate::shell::peers::{PeerHost, Peers};
 use crate::shell::{preflight, socket};
 use crate::waiters::Release;
+use ringkeeper_host::log_task::{LogFailure, LogQueue};
 
 /// How often time is told to the core.
 const TICK: Duration = Duration::from_millis(20);
@@ -190,13 +191,14 @@ impl Server {
     ) -> Result<(), Failure> {
         keep_awake();
         let clock = Clock::start();
+        let env = GlommioEnv::new(clock);
         let Self { config, members, folder, port, shared, requests } = self;
         let say = |result| {
             // Whoever started this waits for it.
             let _ = started.send(result);
         };
         let opened = async {
-            let opened = folder.open(&config, random()?).await?;
+            let opened = folder.open(env, &config, random()?).await?;
             if let Some(state) = &opened.state {
                 let zxid = opened.recovered.snapshot.zxid;
                 machine.set_state(zxid, state).map_err(StartError::State)?;

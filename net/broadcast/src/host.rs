@@ -16,11 +16,11 @@ use crate::handle::{Request, Shared};
 use crate::machine::StateMachine;
 use crate::shell::clock::Clock;
 use crate::shell::log_quota::LogQuota;
-use crate::shell::log_task::{Answer, Command, LogHost, LogQueue};
 use crate::shell::peers::{PeerHost, Peers};
-use crate::shell::wake::WakeFlag;
 use crate::snapshots::{self, Receiving, Sends, SnapshotHost};
 use crate::waiters::Waiters;
+use ringkeeper_host::log_task::{Answer, Command, LogHost, LogQueue};
+use ringkeeper_host::wake::WakeFlag;
 
 /// How much the machine hears before sockets and log have their turn again.
 const DELIVER_BYTES: usize = 64 << 10;
@@ -146,7 +146,7 @@ impl<M: StateMachine> Host<M> {
                 Answer::Rebuilt(_) => {}
             }
         }
-        let room = self.log.has_room();
+        let room = !self.log.disk_is_full();
         if self.room.replace(room) != room {
             core.input(now_ms, Input::Room(room));
         }

@@ -17,7 +17,8 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::config::Config;
 use crate::core::Recovered;
-use crate::shell::log_task::{LogTask, Restore};
+use crate::shell::env::GlommioEnv;
+use ringkeeper_host::log_task::{LogTask, Restore};
 
 /// A folder that cannot be used: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +124,7 @@ pub(crate) struct Folder {
 
 /// What a folder held.
 pub(crate) struct Opened {
-    pub(crate) log: LogTask<DmaStorage, StateBytes>,
+    pub(crate) log: LogTask<GlommioEnv, StateBytes>,
     pub(crate) snapshots: Snapshots<DmaStorage>,
     /// What the broadcast has to know.
     pub(crate) durable: Durable,
@@ -152,7 +153,12 @@ impl Folder {
     ///
     /// # Errors
     /// The folder is another server's, its contents are damaged, or the disk fails.
-    pub(crate) async fn open(&self, config: &Config, salt: u64) -> Result<Opened, FolderError> {
+    pub(crate) async fn open(
+        &self,
+        env: GlommioEnv,
+        config: &Config,
+        salt: u64,
+    ) -> Result<Opened, FolderError> {
         let folder = || self.path.clone();
         let storage = DmaStorage::open(&self.path)
             .await
@@ -250,7 +256,15 @@ impl Folder {
             source: std::io::Error::other(failed),
         })?;
         Ok(Opened {
-            log: LogTask { wal, snapshots: snapshots.clone(), storage, reserve, meta, restore: StateBytes },
+            log: LogTask {
+                env,
+                wal,
+                snapshots: snapshots.clone(),
+                storage,
+                reserve,
+                meta,
+                restore: StateBytes,
+            },
             snapshots,
             durable: Durable { epochs, log: summary },
             state,

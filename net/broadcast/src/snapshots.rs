@@ -21,7 +21,7 @@ use ringkeeper_log::snapshot::{Contents, Head, Incoming, SnapshotError, Snapshot
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::message::Chunk;
-use crate::shell::wake::WakeFlag;
+use ringkeeper_host::wake::WakeFlag;
 
 /// Bytes sent to a learner and not taken there.
 const WINDOW_BYTES: u64 = 4 << 20;

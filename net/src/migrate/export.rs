@@ -14,7 +14,7 @@ use ringkeeper_log::meta::MetaStore;
 use super::draft::{Draft, write_durably};
 use super::{MY_ID, MigrateError, executor, random, say};
 use crate::config::Config;
-use crate::server::Folder;
+use crate::server::{Clock, Folder, GlommioEnv};
 
 /// What Apache ZooKeeper looks for in its folder.
 const VERSION: &str = "version-2";
@@ -53,7 +53,8 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     let folder = Folder::claim(&config)?;
     let draft = Draft::begin(&args.to)?;
     let (seed, salt) = (random()?, random()?);
-    let recovered = executor.run(folder.recover(seed, salt, None))?;
+    let recovered =
+        executor.run(async { folder.recover(GlommioEnv::new(Clock::start()), seed, salt, None).await })?;
     let (state, epochs) = (recovered.state, recovered.durable.epochs);
     let inside = draft.path().join(VERSION);
     let failed = |source| MigrateError::Target { folder: args.to.clone(), source };

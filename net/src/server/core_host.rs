@@ -108,7 +108,7 @@ impl CoreHost {
             peers_connected: self.peers.connected(),
             forced: self.log.forced(),
             snapshots: self.trigger.taken(),
-            has_room: self.log.has_room(),
+            has_room: !self.log.disk_is_full(),
             integrity: self.integrity.metrics(node.zab().durable_epochs().claim > Zxid::ZERO),
             history_conflict: self
                 .conflict_ms
@@ -281,7 +281,7 @@ impl CoreHost {
 
     /// Tells the broadcast and the shards when the disk has run full, and when it has room again.
     fn tell_room(&self) {
-        let room = self.log.has_room();
+        let room = !self.log.disk_is_full();
         if self.room.replace(room) != room {
             self.node.borrow_mut().input(self.clock.now(), Input::Room(room));
             (0..self.shards.len()).for_each(|shard| self.send(shard, ToShard::Room(room)));

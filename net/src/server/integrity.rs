@@ -12,19 +12,15 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use glommio::{Latency, Shares, TaskQueueHandle};
 use ringkeeper_engine::state::State;
+use ringkeeper_host::env::{Class, Env, Task};
 use ringkeeper_log::error::{Corruption, ReadError};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots, file_name};
-use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::Zxid;
 
 use super::log_task::{Command, LogQueue, Verification};
 use super::snapshots::Trigger;
 use crate::config::Config;
-
-/// Of the thousand that everything else has.
-const SHARES: usize = 10;
 
 /// How often it is looked whether a snapshot that was asked for is there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -90,9 +86,10 @@ struct Pace {
 }
 
 /// The background scrub of one server.
-pub(crate) struct Scrubber<S: Storage> {
+pub(crate) struct Scrubber<E: Env> {
+    env: E,
     pace: Pace,
-    snapshots: Snapshots<S>,
+    snapshots: Snapshots<E::Storage>,
     log: Rc<LogQueue<State>>,
     trigger: Rc<Trigger>,
     integrity: Rc<Integrity>,
@@ -107,45 +104,40 @@ enum PassError {
     Snapshot(#[from] SnapshotError),
 }
 
-impl<S: Storage> Scrubber<S> {
+impl<E: Env> Scrubber<E> {
     pub(crate) fn new(
+        env: E,
         config: &Config,
-        snapshots: Snapshots<S>,
+        snapshots: Snapshots<E::Storage>,
         log: Rc<LogQueue<State>>,
         trigger: Rc<Trigger>,
         integrity: Rc<Integrity>,
     ) -> Self {
         let bytes_per_second = config.scrub_bytes_per_second;
         let pace = Pace { bytes_per_second, rest: Duration::from_secs(config.scrub_interval_s) };
-        Self { pace, snapshots, log, trigger, integrity }
+        Self { env, pace, snapshots, log, trigger, integrity }
     }
 
-    /// Starts it, in a task queue of its own.
+    /// Starts it, in the background.
     pub(crate) fn start(self) {
         if self.pace.rest.is_zero() {
             return;
         }
-        let latency = Latency::NotImportant;
-        let queue = glommio::executor().create_task_queue(Shares::Static(SHARES), latency, "scrub");
-        match glommio::spawn_local_into(self.run(queue), queue) {
-            Ok(task) => {
-                task.detach();
-            }
-            Err(error) => tracing::error!(%error, "no background scrub"),
-        }
+        let env = self.env.clone();
+        env.spawn(Class::Background, self.run()).detach();
     }
 
-    async fn run(self, queue: TaskQueueHandle) {
+    async fn run(self) {
         loop {
-            glommio::timer::sleep(self.pace.rest).await;
+            self.env.sleep(self.pace.rest).await;
             loop {
-                match self.pass(queue).await {
+                match self.pass().await {
                     Ok(true) => break,
                     // What was repaired is looked at again at once, with what lies behind it.
                     Ok(false) => {}
                     Err(error) => {
                         tracing::error!(%error, "the scrub could not go on");
-                        glommio::timer::sleep(AGAIN_AFTER).await;
+                        self.env.sleep(AGAIN_AFTER).await;
                     }
                 }
             }
@@ -153,11 +145,11 @@ impl<S: Storage> Scrubber<S> {
     }
 
     /// Reads everything once, or up to the first damage, and repairs that. Whether there was none.
-    async fn pass(&self, queue: TaskQueueHandle) -> Result<bool, PassError> {
+    async fn pass(&self) -> Result<bool, PassError> {
         let started = Instant::now();
         let before = self.integrity.scrubbed_bytes.get();
         let verification =
-            Verification::new(queue, self.pace.bytes_per_second, Rc::clone(&self.integrity.scrubbed_bytes));
+            Verification::new(self.pace.bytes_per_second, Rc::clone(&self.integrity.scrubbed_bytes));
         self.log.push(Command::Verify(Rc::clone(&verification)));
         match poll_fn(|cx| verification.poll_done(cx)).await {
             Ok(()) => {}
@@ -195,7 +187,7 @@ impl<S: Storage> Scrubber<S> {
             let Some(bytes) = reader.next().await?.map(|block| block.len() as u64) else { return Ok(()) };
             self.integrity.scrubbed_bytes.set(self.integrity.scrubbed_bytes.get() + bytes);
             let due = Duration::from_nanos(bytes * 1_000_000_000 / self.pace.bytes_per_second.max(1));
-            glommio::timer::sleep(due.saturating_sub(began.elapsed())).await;
+            self.env.sleep(due.saturating_sub(began.elapsed())).await;
         }
     }
 
@@ -211,7 +203,7 @@ impl<S: Storage> Scrubber<S> {
             if let Some(end) = left.get() {
                 break end;
             }
-            glommio::timer::sleep(LOOK_EVERY).await;
+            self.env.sleep(LOOK_EVERY).await;
         };
         let snapshot = self.wait_for_snapshot(end).await?;
         // Older snapshots are of no use without the log between; they go when newer ones displace them.
@@ -239,7 +231,7 @@ impl<S: Storage> Scrubber<S> {
                 Some(newest) if *newest >= zxid => return Ok(*newest),
                 _ => self.trigger.demand(),
             }
-            glommio::timer::sleep(LOOK_EVERY).await;
+            self.env.sleep(LOOK_EVERY).await;
         }
     }
 }

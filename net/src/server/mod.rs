@@ -18,9 +18,12 @@ mod start;
 mod system;
 
 use ringkeeper_broadcast::shell::{
-    clock, cooperative, executor, log_quota, log_task, peers, preflight, ring, socket, wake,
+    clock, cooperative, env, executor, log_quota, peers, preflight, ring, socket,
 };
+use ringkeeper_host::{log_task, wake};
 
+pub(crate) use clock::Clock;
+pub(crate) use env::GlommioEnv;
 pub(crate) use identity::{Belongs, Wanted};
 pub(crate) use recovery::{Folder, FolderError};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};

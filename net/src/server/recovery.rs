@@ -18,6 +18,7 @@ use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{ServerId, Zxid};
 
+use super::env::GlommioEnv;
 use super::identity::{IdentityError, Wanted};
 use super::log_task::{LogTask, Restore};
 use super::replay::{self, RestoreError};
@@ -103,7 +104,7 @@ pub(crate) struct Recovered {
     /// The number of the server that the folder belongs to.
     pub(crate) server_id: u64,
     pub(crate) state: State,
-    pub(crate) log: LogTask<DmaStorage, TreeRestore>,
+    pub(crate) log: LogTask<GlommioEnv, TreeRestore>,
     /// Transactions after the newest snapshot, and the bytes of their batches.
     pub(crate) txns: u64,
     pub(crate) bytes: u64,
@@ -158,6 +159,7 @@ impl Folder {
     /// The folder is not what is wanted, its contents are damaged, or the disk fails.
     pub(crate) async fn recover(
         &self,
+        env: GlommioEnv,
         seed: u64,
         salt: u64,
         wanted: Option<&Wanted>,
@@ -284,7 +286,7 @@ impl Folder {
             folder: folder(),
             source: std::io::Error::other(failed),
         })?;
-        let log = LogTask { wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
+        let log = LogTask { env, wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
         Ok(Recovered { server_id, state, log, txns: restored.txns, bytes: restored.bytes, damage, durable })
     }
 }

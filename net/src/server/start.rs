@@ -27,6 +27,7 @@ use super::admission::{Admission, Admitted};
 use super::clock::Clock;
 use super::core_host::CoreHost;
 use super::crew;
+use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::identity::Wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
@@ -191,9 +192,11 @@ impl Server {
         let ports = ports.map(|port| listener::handle(port, config.client_socket()));
         let ports = ports.collect::<Result<Vec<_>, _>>()?;
         keep_awake();
+        let env = GlommioEnv::new(clock);
         let seed = u64::from_le_bytes(random()?);
         let wanted = Wanted::of(&config);
-        let recovered = folder.recover(seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
+        let recovered =
+            folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
         config.my_id = Some(recovered.server_id);
         let view = Arc::new(recovered.state.clone());
         let node = Node::new(
@@ -271,7 +274,7 @@ impl Server {
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
         let (kept, written) = (snapshots.clone(), Rc::clone(&trigger));
-        Scrubber::new(&config, kept, Rc::clone(&log), written, integrity).start();
+        Scrubber::new(env, &config, kept, Rc::clone(&log), written, integrity).start();
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&trigger))).detach();
         let sending = snapshots::send_snapshots(snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
         let receiving = snapshots::receive_snapshots(snapshots.clone(), Rc::clone(&core), Rc::clone(&log));

@@ -3,11 +3,10 @@
 
 pub mod clock;
 pub mod cooperative;
+pub mod env;
 pub mod executor;
 pub mod log_quota;
-pub mod log_task;
 pub mod peers;
 pub mod preflight;
 pub mod ring;
 pub mod socket;
-pub mod wake;

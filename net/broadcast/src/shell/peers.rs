@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use glommio::Task;
 use glommio::net::TcpStream;
 use ringkeeper_engine::zab::{Input, Message};
+pub use ringkeeper_host::env::PeerAddress;
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
@@ -46,17 +47,6 @@ const REDIAL_LAST: Duration = Duration::from_secs(1);
 
 /// Strangers on the quorum port that are listened to at a time.
 const STRANGERS_MAX: usize = 64;
-
-/// Another server: who it is, and where it takes the connections of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerAddress {
-    /// The server.
-    pub id: ServerId,
-    /// A name, resolved at each dial, or an address.
-    pub host: String,
-    /// The port for other servers.
-    pub port: u16,
-}
 
 /// What the links belong to, and whom they tell what they hear.
 pub trait PeerHost: 'static {

@@ -15,7 +15,7 @@ use super::PeerAddress;
 use super::frames::FrameReader;
 use super::output::Output;
 use crate::shell::socket;
-use crate::shell::wake::WakeFlag;
+use ringkeeper_host::wake::WakeFlag;
 
 /// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the way to
 /// one learner; a peer with more to read does not read.

@@ -1,5 +1,7 @@
-//! The log's own task: the single owner of the log and of the promises. It does what the node wants, in
-//! order, one thing at a time; what comes in while the medium is busy is the next append.
+//! The log task: the only owner of the log and of the persisted epochs.
+//!
+//! It carries out commands one at a time, in order. Batches that are received during an fsync are appended together after
+//! it (group commit).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,9 +9,8 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use glommio::TaskQueueHandle;
 use hdrhistogram::Histogram;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogPosition};
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
@@ -22,7 +23,8 @@ use ringkeeper_log::wal::Wal;
 use ringkeeper_log::{Reader, Scrub};
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::wake::WakeFlag;
+use crate::env::{Class, Env, Task};
+use crate::wake::WakeFlag;
 
 /// Without an append for this long, the log writes down that all of it is durable, so that later damage to
 /// its last blocks can be told from a crash in the middle of writing them.
@@ -69,7 +71,7 @@ pub trait Restore<S: Storage>: 'static {
     ) -> Result<Self::State, ReplayError>;
 }
 
-/// Who hears that the log has answers.
+/// Notified when the log task has answers to collect.
 pub trait LogHost: 'static {
     /// There is an answer, or the log is idle.
     fn wake(&self);
@@ -124,7 +126,6 @@ pub enum Command {
 /// A pass over the log that verifies it at a bounded rate.
 #[derive(Debug)]
 pub struct Verification {
-    queue: TaskQueueHandle,
     bytes_per_second: u64,
     read_bytes: Rc<Cell<u64>>,
     outcome: RefCell<Option<Result<(), ReadError>>>,
@@ -132,11 +133,11 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// One that runs in `queue` and counts in `read_bytes` what it has read.
+    /// One that counts in `read_bytes` what it has read.
     #[must_use]
-    pub fn new(queue: TaskQueueHandle, bytes_per_second: u64, read_bytes: Rc<Cell<u64>>) -> Rc<Self> {
+    pub fn new(bytes_per_second: u64, read_bytes: Rc<Cell<u64>>) -> Rc<Self> {
         let (outcome, done) = (RefCell::default(), WakeFlag::default());
-        Rc::new(Self { queue, bytes_per_second, read_bytes, outcome, done })
+        Rc::new(Self { bytes_per_second, read_bytes, outcome, done })
     }
 
     /// Ready when the pass is over; with the damage that ended it, if there was any.
@@ -147,13 +148,13 @@ impl Verification {
         }
     }
 
-    async fn run<F: StorageFile>(&self, mut scrub: Scrub<F>) {
+    async fn run<F: StorageFile>(&self, env: &impl Env, mut scrub: Scrub<F>) {
         let outcome = loop {
-            let began = Instant::now();
+            let began = env.elapsed();
             match scrub.step().await {
                 Ok(Some(bytes)) => {
                     self.read_bytes.set(self.read_bytes.get() + bytes);
-                    self.rest(bytes, began).await;
+                    self.rest(env, bytes, began).await;
                 }
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
@@ -164,13 +165,13 @@ impl Verification {
     }
 
     /// Waits for as long as the rate asks after so many bytes.
-    async fn rest(&self, bytes: u64, began: Instant) {
+    async fn rest(&self, env: &impl Env, bytes: u64, began: Duration) {
         let due = Duration::from_nanos(bytes * 1_000_000_000 / self.bytes_per_second.max(1));
-        let due = due.saturating_sub(began.elapsed());
+        let due = due.saturating_sub(env.elapsed().saturating_sub(began));
         if due > Duration::ZERO {
-            glommio::timer::sleep(due).await;
+            env.sleep(due).await;
         } else {
-            glommio::yield_if_needed().await;
+            env.yield_if_needed().await;
         }
     }
 }
@@ -193,7 +194,7 @@ pub struct LogQueue<T> {
     /// A command is being carried out.
     busy: Cell<bool>,
     stop: Cell<bool>,
-    /// The disk has no room for what is to be appended.
+    /// Appends wait for space on the disk.
     full: Cell<bool>,
     work: WakeFlag,
     force_warning: Duration,
@@ -259,10 +260,10 @@ impl<T> LogQueue<T> {
         !self.busy.get() && self.commands.borrow().is_empty()
     }
 
-    /// Whether the disk has room for writes.
+    /// Whether appends wait for space on the disk.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        !self.full.get()
+    pub fn disk_is_full(&self) -> bool {
+        self.full.get()
     }
 
     /// How long the medium took so far.
@@ -329,23 +330,25 @@ impl<T> LogQueue<T> {
     }
 }
 
-/// The log, the promises, and what rebuilding a state needs.
-pub struct LogTask<S: Storage, R> {
+/// The log, the persisted epochs, and what rebuilding a state needs.
+pub struct LogTask<E: Env, R> {
+    /// The machine.
+    pub env: E,
     /// The log.
-    pub wal: Wal<S>,
-    /// The snapshots beside it.
-    pub snapshots: Snapshots<S>,
-    /// Where both are.
-    pub storage: S,
-    /// Room for what must be written on a full disk.
-    pub reserve: Reserve<S>,
-    /// The promises.
-    pub meta: MetaStore<S>,
+    pub wal: Wal<E::Storage>,
+    /// The snapshots, in the log's folder or in another one.
+    pub snapshots: Snapshots<E::Storage>,
+    /// The log's folder.
+    pub storage: E::Storage,
+    /// Disk space that is kept for what must be written when the disk is full.
+    pub reserve: Reserve<E::Storage>,
+    /// The persisted epochs.
+    pub meta: MetaStore<E::Storage>,
     /// How to rebuild a state.
     pub restore: R,
 }
 
-impl<S: Storage, R: Restore<S>> LogTask<S, R> {
+impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     /// Carries out what the queue holds until it is stopped.
     ///
     /// # Errors
@@ -370,7 +373,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             } else if queue.stop.get() {
                 return self.seal().await;
             } else {
-                if !wait(&queue, sealed).await {
+                if !wait(&self.env, &queue, sealed).await {
                     self.seal().await?;
                     sealed = true;
                 }
@@ -379,7 +382,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             queue.busy.set(false);
             core.wake();
             // The core has been waiting for the log to be idle: its next batch comes first.
-            glommio::executor().yield_task_queue_now().await;
+            self.env.yield_now().await;
         }
     }
 
@@ -402,7 +405,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
     ) -> Result<bool, LogFailure> {
         let Some(last) = group.last() else { return Ok(true) };
         let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
-        let mut started = Instant::now();
+        let mut started = self.env.elapsed();
         loop {
             match self.wal.append(&frames).await {
                 Ok(_) => break,
@@ -410,13 +413,13 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                     if !self.wait_for_room(needed_bytes, queue, core).await? {
                         return Ok(false);
                     }
-                    started = Instant::now();
+                    started = self.env.elapsed();
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         self.found_room(queue).await?;
-        queue.record(started.elapsed());
+        queue.record(self.env.elapsed().saturating_sub(started));
         queue.answer(Answer::Input(Input::Durable { upto: last.last() }));
         Ok(true)
     }
@@ -445,7 +448,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             self.reserve.release().await;
             core.wake();
         }
-        let mut look = pin!(glommio::timer::sleep(LOOK_FOR_ROOM_EVERY));
+        let mut look = pin!(self.env.sleep(LOOK_FOR_ROOM_EVERY));
         loop {
             while let Some(command) = queue.next_beside_append() {
                 self.carry_out_beside(command, queue, core).await?;
@@ -462,7 +465,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             if !looks.await {
                 continue;
             }
-            look.set(glommio::timer::sleep(LOOK_FOR_ROOM_EVERY));
+            look.set(self.env.sleep(LOOK_FOR_ROOM_EVERY));
             // What the reserve has let go of is not for the log. What cannot be asked is tried.
             let wanted_bytes = needed_bytes + self.reserve.missing_bytes();
             if self.storage.free_bytes().await.is_ok_and(|free| free < wanted_bytes) {
@@ -564,22 +567,17 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
                 };
                 // Beside the appends, which go on.
                 let (queue, core) = (Rc::clone(queue), Rc::clone(core));
-                glommio::spawn_local(async move {
+                let read = async move {
                     let batches = read_batches(reader, bytes_max).await;
                     queue.answer(Answer::Input(Input::LogRead { peer, after, batches }));
                     core.wake();
-                })
-                .detach();
+                };
+                self.env.spawn(Class::Requests, read).detach();
             }
             Command::Verify(verification) => {
-                let (scrub, queue) = (self.wal.scrub(), verification.queue);
-                let run = async move { verification.run(scrub).await };
-                match glommio::spawn_local_into(run, queue) {
-                    Ok(task) => {
-                        task.detach();
-                    }
-                    Err(error) => tracing::error!(%error, "the log is not verified"),
-                }
+                let (scrub, env) = (self.wal.scrub(), self.env.clone());
+                let run = async move { verification.run(&env, scrub).await };
+                self.env.spawn(Class::Background, run).detach();
             }
             _ => unreachable!("not a command beside others"),
         }
@@ -602,7 +600,7 @@ impl<S: Storage, R: Restore<S>> LogTask<S, R> {
             if queue.stop.get() {
                 return Ok(false);
             }
-            glommio::timer::sleep(LOOK_FOR_ROOM_EVERY).await;
+            self.env.sleep(LOOK_FOR_ROOM_EVERY).await;
         }
         if waits {
             self.reserve.keep().await?;
@@ -686,7 +684,7 @@ fn promises(epochs: &Epochs) -> Promises {
 }
 
 /// Waits for work; false if the log is to be sealed before any has come.
-async fn wait<T>(queue: &LogQueue<T>, sealed: bool) -> bool {
+async fn wait<T>(env: &impl Env, queue: &LogQueue<T>, sealed: bool) -> bool {
     let work = async {
         poll_fn(|cx| queue.work.poll_lower(cx)).await;
         true
@@ -695,7 +693,7 @@ async fn wait<T>(queue: &LogQueue<T>, sealed: bool) -> bool {
         return work.await;
     }
     futures_lite::future::or(work, async {
-        glommio::timer::sleep(SEAL_AFTER).await;
+        env.sleep(SEAL_AFTER).await;
         false
     })
     .await

@@ -1,0 +1,120 @@
+//! The host's environment on glommio.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use glommio::net::TcpStream;
+use glommio::{Latency, Shares, TaskQueueHandle};
+use ringkeeper_engine::replica::Now;
+use ringkeeper_host::env::{Class, Env, PeerAddress, Stream, Task};
+use ringkeeper_log::dma::DmaStorage;
+
+use super::clock::Clock;
+use super::socket;
+
+/// Processor shares of [`Class::Background`], of the thousand that everything else has.
+const BACKGROUND_SHARES: usize = 10;
+
+/// The executor of this thread and its machine.
+#[derive(Clone)]
+pub struct GlommioEnv {
+    clock: Clock,
+    started: Instant,
+    background: TaskQueueHandle,
+}
+
+impl GlommioEnv {
+    /// The environment on this thread's executor, with this clock.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        let shares = Shares::Static(BACKGROUND_SHARES);
+        let background = glommio::executor().create_task_queue(shares, Latency::NotImportant, "background");
+        Self { clock, started: Instant::now(), background }
+    }
+}
+
+impl Env for GlommioEnv {
+    type Storage = DmaStorage;
+    type Stream = PeerStream;
+    type Task = RunningTask;
+
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        getrandom::u64().expect("the system's random source fails at the start or never")
+    }
+
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> + 'static {
+        glommio::timer::sleep(time)
+    }
+
+    async fn yield_now(&self) {
+        glommio::executor().yield_task_queue_now().await;
+    }
+
+    async fn yield_if_needed(&self) {
+        glommio::yield_if_needed().await;
+    }
+
+    fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> RunningTask {
+        RunningTask(match class {
+            Class::Requests => glommio::spawn_local(task),
+            Class::Background => glommio::spawn_local_into(task, self.background)
+                .expect("the queue was made on this executor and is never removed"),
+        })
+    }
+
+    async fn dial(&self, peer: &PeerAddress, patience: Duration) -> io::Result<PeerStream> {
+        let (host, port) = (peer.host.clone(), peer.port);
+        let resolved = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        let addresses: Vec<SocketAddr> = glommio::executor().spawn_blocking(resolved).await?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            match TcpStream::connect_timeout(address, patience).await {
+                Ok(stream) => return Ok(PeerStream(stream)),
+                Err(error) => last = error.into(),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// A task of this thread's executor.
+pub struct RunningTask(glommio::Task<()>);
+
+impl Task for RunningTask {
+    fn detach(self) {
+        self.0.detach();
+    }
+
+    async fn cancel(self) {
+        self.0.cancel().await;
+    }
+}
+
+/// A TCP connection to a peer.
+pub struct PeerStream(TcpStream);
+
+impl Stream for PeerStream {
+    type Reader = TcpStream;
+    type Writer = TcpStream;
+
+    fn split(self) -> io::Result<(TcpStream, TcpStream)> {
+        self.0.set_nodelay(true)?;
+        let writer = socket::second(&self.0)?;
+        Ok((self.0, writer))
+    }
+
+    async fn shutdown(writer: &mut TcpStream) {
+        // It may be closed already.
+        let _ = writer.shutdown(std::net::Shutdown::Both).await;
+    }
+}
