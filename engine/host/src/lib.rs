@@ -5,4 +5,5 @@
 
 pub mod env;
 pub mod log_task;
+pub mod transfer;
 pub mod wake;

@@ -11,6 +11,7 @@ use async_channel::Receiver;
 use futures_lite::future::or;
 use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::zab::Zab;
+use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
@@ -36,6 +37,9 @@ const FORCE_WARNING: Duration = Duration::from_secs(1);
 
 /// Connections of other members that wait to be taken.
 const BACKLOG: i32 = 64;
+
+/// What one learner is sent of a snapshot, at most.
+const SNAPSHOT_BYTES_PER_SECOND: u64 = 64 << 20;
 
 const IO_MEMORY_BYTES: usize = 4 << 20;
 
@@ -198,7 +202,7 @@ impl Server {
             let _ = started.send(result);
         };
         let opened = async {
-            let opened = folder.open(env, &config, random()?).await?;
+            let opened = folder.open(env.clone(), &config, random()?).await?;
             if let Some(state) = &opened.state {
                 let zxid = opened.recovered.snapshot.zxid;
                 machine.set_state(zxid, state).map_err(StartError::State)?;
@@ -224,13 +228,17 @@ impl Server {
         let peers = Peers::new(ServerId(config.id), ensemble, &config.secret);
         let waiters = Rc::default();
         let release = Release { waiters: Rc::clone(&waiters), requests };
-        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, opened.snapshots, waiters);
+        let snapshots = opened.snapshots;
+        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, snapshots.clone(), waiters);
 
         let upkeep = opened.log.wal.upkeep();
         let log_task = glommio::spawn_local(opened.log.run(Rc::clone(&log), Rc::clone(&host)));
         let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
         let core_task = glommio::spawn_local(Rc::clone(&host).pump());
-        let receiving = glommio::spawn_local(Rc::clone(&host).receive_snapshots());
+        let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&host), Rc::clone(&log));
+        let receiving = glommio::spawn_local(receiving);
+        let sending = send_snapshots(env, snapshots, SNAPSHOT_BYTES_PER_SECOND, Rc::clone(&host));
+        let sending = glommio::spawn_local(sending);
         let ticking = Rc::clone(&host);
         let ticking = glommio::spawn_local(async move {
             loop {
@@ -253,6 +261,7 @@ impl Server {
         let ended = or(stop, or(log_ends, core_ends)).await;
         host.peers().stop().await;
         receiving.cancel().await;
+        sending.cancel().await;
         ticking.cancel().await;
         tracing::info!(zxid = %host.delivered(), "ended");
         ended

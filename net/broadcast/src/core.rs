@@ -10,7 +10,6 @@
 //! it names.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use ringkeeper_engine::zab::{self, Batch, Effect, Effects, Input, LogPosition, Status, Zab};
 use ringkeeper_log::frame::{self, Framer};
@@ -63,16 +62,6 @@ pub(crate) enum Output {
     Status(Status),
     /// Write a snapshot; answered by [`Core::snapshot_ended`].
     TakeSnapshot { last: LogPosition, cluster: u64, state: Vec<u8> },
-    /// Send the newest snapshot to a learner, in place of one that is being sent.
-    SendSnapshot { to: ServerId },
-    /// A learner has taken so much of the snapshot that it is sent.
-    Taken { by: ServerId, zxid: Zxid, bytes: u64 },
-    /// Receive a snapshot; answered by [`Core::installed`] or [`Input::SnapshotAborted`].
-    InstallSnapshot { last: LogPosition },
-    /// A piece of it.
-    SnapshotChunk(Arc<[u8]>),
-    /// Stop receiving it, unless it is installed already.
-    AbortSnapshot,
     /// A peer sent what it cannot have meant: its connection is to be closed.
     Distrust { peer: ServerId, reason: String },
     /// The server cannot go on.
@@ -94,8 +83,6 @@ enum Upcall {
         last: LogPosition,
         state: Vec<u8>,
     },
-    /// A learner needs one.
-    Snapshot,
 }
 
 /// Entries that wait to be proposed or forwarded, and the last of this server's own numbers among them.
@@ -138,8 +125,6 @@ pub(crate) struct Core<M> {
     /// The newest snapshot that is durable.
     snapshot: Zxid,
     taking_snapshot: bool,
-    /// Learners that wait for a snapshot of at least this.
-    wanted: Vec<(ServerId, Zxid)>,
     outputs: Vec<Output>,
 }
 
@@ -167,7 +152,6 @@ impl<M: StateMachine> Core<M> {
             bytes_since_snapshot: 0,
             snapshot: recovered.snapshot.zxid,
             taking_snapshot: false,
-            wanted: Vec::new(),
             outputs: Vec::new(),
         }
     }
@@ -284,11 +268,19 @@ impl<M: StateMachine> Core<M> {
         if let Some(zxid) = taken {
             self.snapshot = self.snapshot.max(zxid);
             self.input(now_ms, Input::SnapshotTaken { zxid });
-            return self.send_snapshots();
         }
-        for (peer, _) in std::mem::take(&mut self.wanted) {
-            self.outputs.push(Output::Zab(Effect::Disconnect { peer }));
+    }
+
+    /// A learner needs a snapshot of more than the newest one.
+    pub(crate) fn demand_snapshot(&mut self) {
+        if self.delivered.zxid > self.snapshot {
+            self.take_snapshot();
         }
+    }
+
+    /// Everything up to here is committed.
+    pub(crate) fn committed(&self) -> Zxid {
+        self.zab.committed()
     }
 
     /// A snapshot from the leader has replaced the log.
@@ -324,7 +316,6 @@ impl<M: StateMachine> Core<M> {
                     heard += state.len();
                     self.set_state(last, &state);
                 }
-                Upcall::Snapshot => self.send_snapshots(),
             }
         }
         !self.upcalls.is_empty()
@@ -389,17 +380,6 @@ impl<M: StateMachine> Core<M> {
         self.outputs.push(Output::TakeSnapshot { last: self.delivered, cluster: self.cluster(), state });
     }
 
-    /// Sends the newest snapshot to whom it is enough for, and takes another one for the others.
-    fn send_snapshots(&mut self) {
-        let newest = self.snapshot;
-        for (to, _) in self.wanted.extract_if(.., |(_, least)| *least <= newest) {
-            self.outputs.push(Output::SendSnapshot { to });
-        }
-        if self.wanted.iter().any(|(_, least)| *least <= self.delivered.zxid) {
-            self.take_snapshot();
-        }
-    }
-
     fn answer(&mut self, number: u64, answer: Answer) {
         self.outputs.push(Output::Answer { number, answer });
     }
@@ -426,8 +406,6 @@ impl<M: StateMachine> Core<M> {
                 self.outputs.push(Output::Zab(effect));
             }
             Effect::Status(status) => self.on_status(status),
-            // The status that follows says the same, and the machine has heard of nothing uncommitted.
-            Effect::Reset => {}
             Effect::LeadershipConfirmed { token, commit } => self.on_confirmed(now_ms, token, commit),
             Effect::Forwarded { from, bytes } => {
                 if let Err(reason) = self.on_forwarded(now_ms, from, &bytes) {
@@ -435,15 +413,6 @@ impl<M: StateMachine> Core<M> {
                 }
             }
             Effect::FromLeader { bytes } => self.on_leader(&bytes),
-            Effect::SendSnapshot { to } => {
-                self.wanted.retain(|(id, _)| *id != to);
-                // The learner may hold all that is committed: a snapshot of less would not help it.
-                self.wanted.push((to, self.zab.committed()));
-                self.upcalls.push_back(Upcall::Snapshot);
-            }
-            Effect::InstallSnapshot { last, .. } => self.outputs.push(Output::InstallSnapshot { last }),
-            Effect::SnapshotChunk { bytes, .. } => self.outputs.push(Output::SnapshotChunk(bytes)),
-            Effect::AbortSnapshot => self.outputs.push(Output::AbortSnapshot),
             effect => self.outputs.push(Output::Zab(effect)),
         }
     }
@@ -482,9 +451,6 @@ impl<M: StateMachine> Core<M> {
             self.answer(number, Answer::NoLeader);
         }
         self.questions.clear();
-        if !matches!(status, Status::Leading { .. }) {
-            self.wanted.clear();
-        }
         self.upcalls.push_back(Upcall::Status { status, handed_on: self.handed_on });
     }
 
@@ -521,7 +487,6 @@ impl<M: StateMachine> Core<M> {
                     self.ask(now_ms, Asker::Learner { id: from, number });
                 }
             }
-            ToLeader::Taken { zxid, bytes } => self.outputs.push(Output::Taken { by: from, zxid, bytes }),
         }
         Ok(())
     }

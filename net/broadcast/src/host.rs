@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_channel::Receiver;
 use ringkeeper_engine::zab::{Effect, Input, LogPosition, Message, Status};
+use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
 use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_wire::{ServerId, Zxid};
@@ -17,7 +18,7 @@ use crate::machine::StateMachine;
 use crate::shell::clock::Clock;
 use crate::shell::log_quota::LogQuota;
 use crate::shell::peers::{PeerHost, Peers};
-use crate::snapshots::{self, Receiving, Sends, SnapshotHost};
+use crate::snapshots::{self, STATE_VERSION, SnapshotHost};
 use crate::waiters::Waiters;
 use ringkeeper_host::log_task::{Answer, Command, LogHost, LogQueue};
 use ringkeeper_host::wake::WakeFlag;
@@ -40,8 +41,12 @@ pub(crate) struct Host<M> {
     /// Requests so far; each has its number.
     numbered: Cell<u64>,
     snapshots: Snapshots<DmaStorage>,
-    sends: Sends,
+    sending: Sending,
     receiving: Receiving,
+    /// A learner waits for a snapshot newer than those in the folder.
+    demanded: Cell<bool>,
+    /// A state that is to be written as a snapshot, with its position and the ensemble.
+    held: RefCell<Option<(LogPosition, u64, Vec<u8>)>>,
     alarms: LogQuota,
     /// The broadcast was told that the disk has room.
     room: Cell<bool>,
@@ -70,8 +75,10 @@ impl<M: StateMachine> Host<M> {
             waiters,
             numbered: Cell::new(0),
             snapshots,
-            sends: Sends::default(),
+            sending: Sending::default(),
             receiving: Receiving::default(),
+            demanded: Cell::new(false),
+            held: RefCell::default(),
             alarms: LogQuota::default(),
             room: Cell::new(true),
             broken: RefCell::default(),
@@ -124,6 +131,9 @@ impl<M: StateMachine> Host<M> {
             self.handle();
             let more = self.deliver();
             self.carry_out();
+            if let Some((last, cluster, state)) = self.held.take() {
+                snapshots::take(&self, last, cluster, state);
+            }
             if let Some(reason) = self.broken.take() {
                 return reason;
             }
@@ -154,6 +164,9 @@ impl<M: StateMachine> Host<M> {
         if self.log.is_idle() || core.has_full_batch() {
             core.seal(now_ms);
         }
+        if self.demanded.take() {
+            core.demand_snapshot();
+        }
         core.flush(now_ms);
     }
 
@@ -165,7 +178,7 @@ impl<M: StateMachine> Host<M> {
         core.deliver(DELIVER_BYTES)
     }
 
-    fn carry_out(self: &Rc<Self>) {
+    fn carry_out(&self) {
         let outputs = self.core.borrow_mut().take_outputs();
         for output in outputs {
             match output {
@@ -177,12 +190,9 @@ impl<M: StateMachine> Host<M> {
                     report(status);
                     self.shared.set_status(status);
                 }
-                Output::TakeSnapshot { last, cluster, state } => snapshots::take(self, last, cluster, state),
-                Output::SendSnapshot { to } => self.sends.start(self, to),
-                Output::Taken { by, zxid, bytes } => self.sends.taken(by, zxid, bytes),
-                Output::InstallSnapshot { last } => self.receiving.begin(last),
-                Output::SnapshotChunk(bytes) => self.receiving.chunk(bytes),
-                Output::AbortSnapshot => self.receiving.abort(),
+                Output::TakeSnapshot { last, cluster, state } => {
+                    self.held.replace(Some((last, cluster, state)));
+                }
                 Output::Distrust { peer, reason } => {
                     tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
                     self.peers.disconnect(peer);
@@ -204,6 +214,11 @@ impl<M: StateMachine> Host<M> {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             Effect::Disconnect { peer } => self.peers.disconnect(peer),
+            Effect::Reset => self.sending.cancel_all(),
+            Effect::SendSnapshot { to } => self.sending.ask(to),
+            Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),
+            Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes),
+            Effect::AbortSnapshot => self.receiving.abort(),
             Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
             // It is found again at each heartbeat.
             Effect::Repaired { from, claim } => {
@@ -217,9 +232,11 @@ impl<M: StateMachine> Host<M> {
         }
     }
 
-    /// Receives snapshots for as long as the server runs.
-    pub(crate) async fn receive_snapshots(self: Rc<Self>) {
-        self.receiving.run(&*self).await;
+    fn receive_piece(&self, from: ServerId, bytes: Arc<[u8]>) {
+        if !self.receiving.piece(bytes) {
+            tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
+            self.peers.disconnect(from);
+        }
     }
 
     /// Time has passed.
@@ -245,8 +262,12 @@ impl<M: StateMachine> PeerHost for Host<M> {
     }
 
     fn peer_input(&self, input: Input) {
-        if let Input::PeerConnected(peer) | Input::PeerDisconnected(peer) = input {
-            self.sends.stop(peer);
+        match &input {
+            Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
+                self.sending.received(*from, *zxid, *upto);
+            }
+            Input::PeerDisconnected(peer) => self.sending.cancel(*peer),
+            _ => {}
         }
         self.input(input);
     }
@@ -261,36 +282,59 @@ impl<M: StateMachine> SnapshotHost for Host<M> {
         let now_ms = self.clock.monotonic_ms();
         self.core.borrow_mut().snapshot_ended(now_ms, taken.map(|(zxid, _)| zxid));
         if let Some((_, oldest)) = taken {
-            self.log.push(Command::Purge { upto: oldest });
+            let sent = self.sending.oldest().unwrap_or(oldest);
+            self.log.push(Command::Purge { upto: oldest.min(sent) });
         }
         self.work.raise();
     }
+}
 
-    fn snapshot_ready(self: &Rc<Self>, to: ServerId, last: LogPosition) {
-        self.input(Input::SnapshotReady { peer: to, last });
-        // What announces the snapshot goes before its first piece.
+impl<M: StateMachine> TransferHost for Host<M> {
+    fn sending(&self) -> &Sending {
+        &self.sending
+    }
+
+    fn receiving(&self) -> &Receiving {
+        &self.receiving
+    }
+
+    fn committed(&self) -> Zxid {
+        self.core.borrow().committed()
+    }
+
+    fn cluster(&self) -> u64 {
+        self.core.borrow().cluster()
+    }
+
+    fn state_version(&self) -> u32 {
+        STATE_VERSION
+    }
+
+    fn demand_snapshot(&self) {
+        self.demanded.set(true);
+        self.work.raise();
+    }
+
+    fn input(&self, input: Input) {
+        Self::input(self, input);
+    }
+
+    fn input_now(&self, input: Input) {
+        Self::input(self, input);
         self.carry_out();
     }
 
-    fn send_chunk(&self, to: ServerId, bytes: Arc<[u8]>) {
-        self.peers.send(to, &Message::SnapshotChunk(bytes));
+    fn send(&self, to: ServerId, message: &Message) {
+        self.peers.send(to, message);
     }
 
-    fn give_up(&self, to: ServerId) {
-        self.peers.disconnect(to);
+    fn disconnect(&self, peer: ServerId) {
+        self.peers.disconnect(peer);
     }
 
-    fn chunk_taken(&self, zxid: Zxid, bytes: u64) {
-        let message = crate::message::ToLeader::Taken { zxid, bytes }.encode();
-        self.input(Input::Forward(message.into()));
-    }
-
-    fn received(&self, last: LogPosition) {
-        self.log.push(Command::Install { last });
-    }
-
-    fn aborted(&self) {
-        self.input(Input::SnapshotAborted);
+    fn fail(&self, reason: String) {
+        self.broken.borrow_mut().get_or_insert(reason);
+        self.work.raise();
     }
 }
 

@@ -3,16 +3,13 @@
 //! ```text
 //! to the leader    1 | entries                    proposals made at the learner
 //!                  2 | number u64                 a sync asked for at the learner
-//!                  3 | zxid u64 | bytes u64       so much of that snapshot has been taken
 //! to a learner     1 | number u64 | zxid u64      the sync is done once this is delivered
-//! snapshot chunk   zxid u64 | length u64 | offset u64 | bytes of the file, as long as it is in all
 //! ```
 
 use ringkeeper_wire::Zxid;
 
 const PROPOSALS: u8 = 1;
 const SYNC: u8 = 2;
-const TAKEN: u8 = 3;
 const SYNCED: u8 = 1;
 
 /// From a learner to its leader.
@@ -23,11 +20,6 @@ pub(crate) enum ToLeader<'a> {
     Sync {
         number: u64,
     },
-    /// A piece of a snapshot has been taken: more may be sent.
-    Taken {
-        zxid: Zxid,
-        bytes: u64,
-    },
 }
 
 /// From the leader to a learner.
@@ -35,18 +27,6 @@ pub(crate) enum ToLeader<'a> {
 pub(crate) enum ToLearner {
     /// What was committed when the sync was asked for ends at `upto`.
     Synced { number: u64, upto: Zxid },
-}
-
-/// A piece of a snapshot's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chunk<'a> {
-    /// The snapshot.
-    pub(crate) zxid: Zxid,
-    /// Length of the whole file.
-    pub(crate) len: u64,
-    /// Where the piece stands.
-    pub(crate) offset: u64,
-    pub(crate) bytes: &'a [u8],
 }
 
 /// Bytes that are no such message.
@@ -59,9 +39,6 @@ impl<'a> ToLeader<'a> {
         match *self {
             Self::Proposals(entries) => [&[PROPOSALS], entries].concat(),
             Self::Sync { number } => [&[SYNC][..], &number.to_le_bytes()].concat(),
-            Self::Taken { zxid, bytes } => {
-                [&[TAKEN][..], &zxid.0.to_le_bytes(), &bytes.to_le_bytes()].concat()
-            }
         }
     }
 
@@ -72,10 +49,6 @@ impl<'a> ToLeader<'a> {
             Some((&SYNC, rest)) => {
                 let [number] = numbers(rest).ok_or(unknown)?;
                 Ok(Self::Sync { number })
-            }
-            Some((&TAKEN, rest)) => {
-                let [zxid, bytes] = numbers(rest).ok_or(unknown)?;
-                Ok(Self::Taken { zxid: Zxid(zxid), bytes })
             }
             _ => Err(unknown),
         }
@@ -96,22 +69,6 @@ impl ToLearner {
     }
 }
 
-impl<'a> Chunk<'a> {
-    const HEAD_LEN: usize = 24;
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let numbers = [self.zxid.0, self.len, self.offset].map(u64::to_le_bytes);
-        [numbers.as_flattened(), self.bytes].concat()
-    }
-
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, Unknown> {
-        let unknown = Unknown(bytes.len());
-        let (head, bytes) = bytes.split_at_checked(Self::HEAD_LEN).ok_or(unknown)?;
-        let [zxid, len, offset] = numbers(head).ok_or(unknown)?;
-        Ok(Self { zxid: Zxid(zxid), len, offset, bytes })
-    }
-}
-
 /// Exactly so many numbers.
 fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let (chunks, rest) = bytes.as_chunks();
@@ -125,26 +82,18 @@ mod tests {
 
     #[test]
     fn messages_read_as_they_were_written() {
-        for message in [
-            ToLeader::Proposals(b"entries"),
-            ToLeader::Sync { number: 7 },
-            ToLeader::Taken { zxid: Zxid(9), bytes: 11 },
-        ] {
+        for message in [ToLeader::Proposals(b"entries"), ToLeader::Sync { number: 7 }] {
             assert_eq!(ToLeader::decode(&message.encode()), Ok(message));
         }
         let synced = ToLearner::Synced { number: 3, upto: Zxid(5) };
         assert_eq!(ToLearner::decode(&synced.encode()), Ok(synced));
-        let chunk = Chunk { zxid: Zxid(1), len: 100, offset: 96, bytes: b"tail" };
-        assert_eq!(Chunk::decode(&chunk.encode()), Ok(chunk));
     }
 
     #[test]
     fn what_is_no_message_is_refused() {
-        for bytes in [&[][..], &[0], &[9, 1], &[SYNC, 1, 2], &[SYNC, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[TAKEN; 9]]
-        {
+        for bytes in [&[][..], &[0], &[9, 1], &[SYNC, 1, 2], &[SYNC, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
             assert!(ToLeader::decode(bytes).is_err(), "{bytes:?}");
         }
         assert!(ToLearner::decode(&[SYNCED; 16]).is_err());
-        assert!(Chunk::decode(&[0; 23]).is_err());
     }
 }

@@ -9,8 +9,10 @@ use std::task::{Context, Poll};
 
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
+use ringkeeper_engine::snapshot::STATE_VERSION;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Input, Message, Status};
+use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
@@ -20,7 +22,7 @@ use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
 use super::report::{CoreCounters, CoreReport};
 use super::ring::{Consumer, Producer};
-use super::snapshots::{Receiving, Sending, Trigger};
+use super::snapshots::Trigger;
 use super::wake::WakeFlag;
 
 /// A conflict of histories is met again and again until it is resolved; for so long it is shown.
@@ -120,16 +122,6 @@ impl CoreHost {
         }
     }
 
-    /// The snapshots that peers are sent.
-    pub(crate) const fn sending(&self) -> &Sending {
-        &self.sending
-    }
-
-    /// The snapshot that the leader sends.
-    pub(crate) const fn receiving(&self) -> &Receiving {
-        &self.receiving
-    }
-
     /// Something happened.
     pub(crate) fn input(&self, input: Input) {
         self.node.borrow_mut().input(self.clock.now(), input);
@@ -140,12 +132,6 @@ impl CoreHost {
     pub(crate) fn fail(&self, reason: String) {
         *self.broken.borrow_mut() = Some(reason);
         self.work.raise();
-    }
-
-    /// Something happened, and what follows from it is done when this returns.
-    pub(crate) fn input_now(&self, input: Input) {
-        self.input(input);
-        self.carry_out_effects();
     }
 
     /// Handles turns, answers of the log and whatever else came in, until the server cannot go on; says why.
@@ -202,9 +188,9 @@ impl CoreHost {
         let effects = self.node.borrow_mut().take_effects();
         for effect in effects {
             match effect {
-                Effect::Shard(shard, message) => self.send(usize::from(shard.0), message),
+                Effect::Shard(shard, message) => self.tell_shard(usize::from(shard.0), message),
                 Effect::AllShards(message) => {
-                    (0..self.shards.len()).for_each(|shard| self.send(shard, message.clone()));
+                    (0..self.shards.len()).for_each(|shard| self.tell_shard(shard, message.clone()));
                 }
                 Effect::Zab(effect) => self.carry_out(effect),
                 Effect::Rebuild => self.log.push(Command::Rebuild),
@@ -284,11 +270,11 @@ impl CoreHost {
         let room = !self.log.disk_is_full();
         if self.room.replace(room) != room {
             self.node.borrow_mut().input(self.clock.now(), Input::Room(room));
-            (0..self.shards.len()).for_each(|shard| self.send(shard, ToShard::Room(room)));
+            (0..self.shards.len()).for_each(|shard| self.tell_shard(shard, ToShard::Room(room)));
         }
     }
 
-    fn send(&self, shard: usize, message: ToShard) {
+    fn tell_shard(&self, shard: usize, message: ToShard) {
         if let Some(shard) = self.shards.get(shard) {
             shard.waiting.borrow_mut().push_back(message);
         }
@@ -306,6 +292,53 @@ impl CoreHost {
 impl LogHost for CoreHost {
     fn wake(&self) {
         self.work.raise();
+    }
+}
+
+impl TransferHost for CoreHost {
+    fn sending(&self) -> &Sending {
+        &self.sending
+    }
+
+    fn receiving(&self) -> &Receiving {
+        &self.receiving
+    }
+
+    fn committed(&self) -> Zxid {
+        self.node.borrow().zab().committed()
+    }
+
+    fn cluster(&self) -> u64 {
+        self.node.borrow().zab().durable_epochs().cluster
+    }
+
+    fn state_version(&self) -> u32 {
+        STATE_VERSION
+    }
+
+    fn demand_snapshot(&self) {
+        self.trigger.demand();
+    }
+
+    fn input(&self, input: Input) {
+        Self::input(self, input);
+    }
+
+    fn input_now(&self, input: Input) {
+        self.input(input);
+        self.carry_out_effects();
+    }
+
+    fn send(&self, to: ServerId, message: &Message) {
+        self.peers.send(to, message);
+    }
+
+    fn disconnect(&self, peer: ServerId) {
+        self.peers.disconnect(peer);
+    }
+
+    fn fail(&self, reason: String) {
+        Self::fail(self, reason);
     }
 }
 

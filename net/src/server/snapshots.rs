@@ -7,14 +7,8 @@
 //!                                                 '--> Purge to the log: what is before the oldest one kept
 //! ```
 //!
-//! A peer that is further behind than the log reaches back is sent the newest snapshot ([`send`]), and puts it in the
-//! place of its own log and state ([`receive`]).
-//!
 //! Everything runs on the leader core's executor, between its other work: a block at a time, at a limited rate.
 
-mod piece;
-mod receive;
-mod send;
 mod take;
 
 use std::cell::Cell;
@@ -23,8 +17,6 @@ use std::rc::Rc;
 
 use ringkeeper_wire::Zxid;
 
-pub(crate) use receive::{Receiving, receive_snapshots};
-pub(crate) use send::{Sending, send_snapshots};
 pub(crate) use take::take_snapshots;
 
 use super::wake::WakeFlag;

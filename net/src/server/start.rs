@@ -17,6 +17,7 @@ use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Founding};
+use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -274,10 +275,11 @@ impl Server {
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
         let (kept, written) = (snapshots.clone(), Rc::clone(&trigger));
-        Scrubber::new(env, &config, kept, Rc::clone(&log), written, integrity).start();
+        Scrubber::new(env.clone(), &config, kept, Rc::clone(&log), written, integrity).start();
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&trigger))).detach();
-        let sending = snapshots::send_snapshots(snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
-        let receiving = snapshots::receive_snapshots(snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
+        let rate = trigger.policy().bytes_per_second;
+        let sending = send_snapshots(env.clone(), snapshots.clone(), rate, Rc::clone(&core));
+        let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
         let taking =
             snapshots::take_snapshots(snapshots, trigger, Rc::clone(&core), Rc::clone(&log), some_number);
         glommio::spawn_local(taking).detach();

@@ -137,3 +137,16 @@ fn what_is_no_batch_of_this_library_stops_the_server() {
         matches!(&outputs[..], [Output::Broken(reason)] if reason.contains("not a batch of this library"))
     );
 }
+
+/// A leader that had lost its office went on sending snapshots: the effect that says so was dropped here.
+#[test]
+fn the_shell_hears_that_leadership_is_lost_and_of_every_piece_with_its_sender() {
+    let mut core = core(u64::MAX);
+    let from = ServerId(2);
+    for effect in [Effect::Reset, Effect::SnapshotChunk { from, bytes: [7; 3].into() }, Effect::AbortSnapshot]
+    {
+        core.on_effect(0, effect.clone());
+        let outputs = core.take_outputs();
+        assert!(matches!(&outputs[..], [Output::Zab(passed)] if *passed == effect), "{outputs:?}");
+    }
+}

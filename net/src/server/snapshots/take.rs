@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::Input;
+use ringkeeper_host::transfer::TransferHost;
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, SnapshotWriter, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::Zxid;

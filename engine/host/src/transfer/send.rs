@@ -10,19 +10,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::future::or;
 use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
-use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::Trigger;
+use super::TransferHost;
 use super::piece::{self, Piece};
-use crate::server::core_host::CoreHost;
-use crate::server::peers::PeerHost;
-use crate::server::wake::WakeFlag;
+use crate::env::{Class, Env, Task};
+use crate::wake::WakeFlag;
 
 /// Bytes sent to a peer that it has not said to have written.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
@@ -35,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The peers that are sent a snapshot.
 #[derive(Default)]
-pub(crate) struct Sending {
+pub struct Sending {
     flows: RefCell<BTreeMap<ServerId, Rc<Flow>>>,
     asked: RefCell<VecDeque<(ServerId, Rc<Flow>)>>,
     work: WakeFlag,
@@ -58,7 +56,7 @@ struct Flow {
 
 impl Sending {
     /// A peer needs a snapshot. What it is being sent, if anything, ends.
-    pub(crate) fn ask(&self, to: ServerId) {
+    pub fn ask(&self, to: ServerId) {
         self.cancel(to);
         let flow = Rc::new(Flow::default());
         self.flows.borrow_mut().insert(to, Rc::clone(&flow));
@@ -67,7 +65,7 @@ impl Sending {
     }
 
     /// A peer has written so much.
-    pub(crate) fn received(&self, from: ServerId, zxid: Zxid, upto: u64) {
+    pub fn received(&self, from: ServerId, zxid: Zxid, upto: u64) {
         if let Some(flow) = self.flows.borrow().get(&from).filter(|flow| flow.zxid.get() == zxid) {
             flow.received.set(flow.received.get().max(Some(upto)));
             flow.news.raise();
@@ -75,7 +73,7 @@ impl Sending {
     }
 
     /// The peer is gone.
-    pub(crate) fn cancel(&self, peer: ServerId) {
+    pub fn cancel(&self, peer: ServerId) {
         if let Some(flow) = self.flows.borrow_mut().remove(&peer) {
             flow.cancelled.set(true);
             flow.news.raise();
@@ -83,13 +81,14 @@ impl Sending {
     }
 
     /// This server leads no more.
-    pub(crate) fn cancel_all(&self) {
+    pub fn cancel_all(&self) {
         let peers: Vec<_> = self.flows.borrow().keys().copied().collect();
         peers.into_iter().for_each(|peer| self.cancel(peer));
     }
 
     /// The oldest snapshot that is being sent: the log has to reach back to it, or it is sent in vain.
-    pub(super) fn oldest(&self) -> Option<Zxid> {
+    #[must_use]
+    pub fn oldest(&self) -> Option<Zxid> {
         self.flows.borrow().values().map(|flow| flow.zxid.get()).filter(|zxid| *zxid > Zxid::ZERO).min()
     }
 
@@ -108,26 +107,34 @@ impl Sending {
     }
 }
 
-/// Sends snapshots to whom needs one, for as long as the server runs.
-pub(crate) async fn send_snapshots<S: Storage>(
-    snapshots: Snapshots<S>,
-    trigger: Rc<Trigger>,
-    core: Rc<CoreHost>,
+/// Sends snapshots to whom needs one, for as long as the server runs, each at up to `bytes_per_second`.
+pub async fn send_snapshots<E: Env>(
+    env: E,
+    snapshots: Snapshots<E::Storage>,
+    bytes_per_second: u64,
+    core: Rc<impl TransferHost>,
 ) {
     loop {
         let (to, flow) = core.sending().next().await;
-        let (snapshots, trigger, core) = (snapshots.clone(), Rc::clone(&trigger), Rc::clone(&core));
-        glommio::spawn_local(async move {
-            let transfer =
-                Transfer { snapshots: &snapshots, trigger: &trigger, core: &core, to, flow: &flow };
+        let (own, snapshots, core) = (env.clone(), snapshots.clone(), Rc::clone(&core));
+        let send = async move {
+            let bytes_per_second = bytes_per_second.max(1);
+            let transfer = Transfer {
+                env: &own,
+                snapshots: &snapshots,
+                bytes_per_second,
+                core: &*core,
+                to,
+                flow: &flow,
+            };
             if let Err(error) = transfer.run().await {
                 tracing::warn!(peer = %to, %error, "a snapshot was not sent");
                 // It asks again when it comes back.
-                core.peers().disconnect(to);
+                core.disconnect(to);
             }
             core.sending().finished(to, &flow);
-        })
-        .detach();
+        };
+        env.spawn(Class::Requests, send).detach();
     }
 }
 
@@ -140,15 +147,16 @@ enum TransferError {
     Stalled,
 }
 
-struct Transfer<'a, S: Storage> {
-    snapshots: &'a Snapshots<S>,
-    trigger: &'a Trigger,
-    core: &'a CoreHost,
+struct Transfer<'a, E: Env, H> {
+    env: &'a E,
+    snapshots: &'a Snapshots<E::Storage>,
+    bytes_per_second: u64,
+    core: &'a H,
     to: ServerId,
     flow: &'a Rc<Flow>,
 }
 
-impl<S: Storage> Transfer<'_, S> {
+impl<E: Env, H: TransferHost> Transfer<'_, E, H> {
     async fn run(&self) -> Result<(), TransferError> {
         let Some(last) = self.choose().await? else { return Ok(()) };
         let ended = self.send(last).await;
@@ -174,7 +182,7 @@ impl<S: Storage> Transfer<'_, S> {
             return Ok(());
         }
         tracing::info!(peer = %to, %zxid, bytes = total, "sending a snapshot");
-        let started = Instant::now();
+        let started = self.env.elapsed();
         self.core.sending().sent.borrow_mut().insert(to, zxid);
         self.core.input_now(Input::SnapshotReady { peer: to, last });
         let stalled = || if flow.cancelled.get() { Ok(()) } else { Err(TransferError::Stalled) };
@@ -188,24 +196,23 @@ impl<S: Storage> Transfer<'_, S> {
             tracing::info!(peer = %to, %zxid, from = received(), "the peer has a part of it");
             outgoing.skip_to(received())?;
         }
-        let bytes_per_second = self.trigger.policy().bytes_per_second.max(1);
         while received() < total {
             let offset = outgoing.offset();
             if offset < total && offset < received() + WINDOW_BYTES {
-                let began = Instant::now();
+                let began = self.env.elapsed();
                 let Some(bytes) = outgoing.next().await? else { break };
                 let message = piece::encode(&Piece { zxid, offset, total, bytes: &bytes });
                 if flow.cancelled.get() {
                     return Ok(());
                 }
-                self.core.peers().send(to, &Message::SnapshotChunk(message));
-                let due = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / bytes_per_second);
-                glommio::timer::sleep(due.saturating_sub(began.elapsed())).await;
+                self.core.send(to, &Message::SnapshotChunk(message));
+                let due = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / self.bytes_per_second);
+                self.env.sleep(due.saturating_sub(self.env.elapsed().saturating_sub(began))).await;
             } else if !self.wait().await {
                 return stalled();
             }
         }
-        tracing::info!(peer = %to, %zxid, took_ms = started.elapsed().as_millis(), "snapshot sent");
+        tracing::info!(peer = %to, %zxid, took_ms = self.env.elapsed().saturating_sub(started).as_millis(), "snapshot sent");
         Ok(())
     }
 
@@ -213,7 +220,7 @@ impl<S: Storage> Transfer<'_, S> {
     /// when the transfer is cancelled.
     async fn choose(&self) -> Result<Option<LogPosition>, SnapshotError> {
         while !self.flow.cancelled.get() {
-            let committed = self.core.with_node(|node| node.zab().committed());
+            let committed = self.core.committed();
             let had = self.core.sending().sent.borrow().get(&self.to).copied();
             let zxids = self.snapshots.list().await?;
             let broken_off = self.core.sending().broken_off.borrow().get(&self.to).copied();
@@ -234,8 +241,8 @@ impl<S: Storage> Transfer<'_, S> {
                     Err(error) => return Err(error),
                 },
                 None => {
-                    self.trigger.demand();
-                    glommio::timer::sleep(LOOK_EVERY).await;
+                    self.core.demand_snapshot();
+                    self.env.sleep(LOOK_EVERY).await;
                 }
             }
         }
@@ -249,9 +256,29 @@ impl<S: Storage> Transfer<'_, S> {
             !self.flow.cancelled.get()
         };
         or(news, async {
-            glommio::timer::sleep(STALL_MAX).await;
+            self.env.sleep(STALL_MAX).await;
             false
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transfers_end_with_the_connection_or_the_leadership() {
+        let sending = Sending::default();
+        (1..=3).for_each(|peer| sending.ask(ServerId(peer)));
+        let flows: Vec<_> = sending.flows.borrow().values().cloned().collect();
+        let cancelled = || flows.iter().filter(|flow| flow.cancelled.get()).count();
+        sending.cancel(ServerId(2));
+        assert_eq!(cancelled(), 1);
+        sending.ask(ServerId(3));
+        assert_eq!(cancelled(), 2, "who asks again is sent anew");
+        sending.cancel_all();
+        assert_eq!(cancelled(), 3);
+        assert!(sending.flows.borrow().is_empty());
     }
 }

@@ -12,18 +12,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Input, LogPosition, Message};
-use ringkeeper_log::snapshot::{Incoming, SnapshotError, Snapshots};
+use ringkeeper_log::snapshot::{Head, Incoming, SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
 
-use super::piece;
 use super::send::WINDOW_BYTES;
-use crate::server::core_host::CoreHost;
-use crate::server::log_task::{Command, LogQueue};
-use crate::server::peers::PeerHost;
-use crate::server::wake::WakeFlag;
+use super::{TransferHost, piece};
+use crate::env::Env;
+use crate::log_task::{Command, LogQueue};
+use crate::wake::WakeFlag;
 
 /// Bytes that wait to be written. The leader sends no more than its window.
 const WAITING_BYTES_MAX: u64 = 4 * WINDOW_BYTES;
@@ -40,7 +38,7 @@ enum Wanted {
 
 /// What the broadcast wants received, in order.
 #[derive(Default)]
-pub(crate) struct Receiving {
+pub struct Receiving {
     wanted: RefCell<VecDeque<Wanted>>,
     waiting_bytes: Cell<u64>,
     work: WakeFlag,
@@ -48,12 +46,13 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     /// A snapshot comes, which ends at `last`.
-    pub(crate) fn begin(&self, from: ServerId, last: LogPosition) {
+    pub fn begin(&self, from: ServerId, last: LogPosition) {
         self.push(Wanted::Begin { from, last });
     }
 
     /// A piece of it. False if there are too many of them already: the sender does not do as it should.
-    pub(crate) fn piece(&self, bytes: Arc<[u8]>) -> bool {
+    #[must_use]
+    pub fn piece(&self, bytes: Arc<[u8]>) -> bool {
         let waiting = self.waiting_bytes.get() + bytes.len() as u64;
         if waiting > WAITING_BYTES_MAX {
             return false;
@@ -64,7 +63,7 @@ impl Receiving {
     }
 
     /// It is not wanted any more.
-    pub(crate) fn abort(&self) {
+    pub fn abort(&self) {
         self.push(Wanted::Abort);
     }
 
@@ -105,21 +104,22 @@ enum ReceiveError {
 }
 
 /// Receives snapshots, for as long as the server runs.
-pub(crate) async fn receive_snapshots<S: Storage>(
-    snapshots: Snapshots<S>,
-    core: Rc<CoreHost>,
-    log: Rc<LogQueue<State>>,
+pub async fn receive_snapshots<E: Env, T>(
+    env: E,
+    snapshots: Snapshots<E::Storage>,
+    core: Rc<impl TransferHost>,
+    log: Rc<LogQueue<T>>,
 ) {
-    let mut current: Option<Current<S>> = None;
-    let mut broken_off: Option<Current<S>> = None;
+    let mut current: Option<Current<E::Storage>> = None;
+    let mut broken_off: Option<Current<E::Storage>> = None;
     loop {
         let result = match core.receiving().next().await {
             Wanted::Begin { from, last } => {
                 let begun = begin(&snapshots, from, last, broken_off.take()).await;
-                begun.inspect(|current| current.tell(&core)).map(Some)
+                begun.inspect(|current| current.tell(&*core)).map(Some)
             }
             Wanted::Piece(bytes) => match current.take() {
-                Some(current) => current.piece(&bytes, &core, &log).await,
+                Some(current) => current.piece(&bytes, &*core, &log).await,
                 // Of one that was given up.
                 None => Ok(None),
             },
@@ -137,7 +137,7 @@ pub(crate) async fn receive_snapshots<S: Storage>(
             Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return core.fail(error.to_string()),
             Err(error) => {
                 tracing::error!(%error, "a snapshot was not received");
-                glommio::timer::sleep(AGAIN_AFTER).await;
+                env.sleep(AGAIN_AFTER).await;
                 core.input(Input::SnapshotAborted);
                 None
             }
@@ -166,17 +166,17 @@ async fn begin<S: Storage>(
 
 impl<S: Storage> Current<S> {
     /// Tells the leader how much is here.
-    fn tell(&self, core: &CoreHost) {
+    fn tell(&self, core: &impl TransferHost) {
         let (zxid, upto) = (self.last.zxid, self.file.len());
-        core.peers().send(self.from, &Message::SnapshotReceived { zxid, upto });
+        core.send(self.from, &Message::SnapshotReceived { zxid, upto });
     }
 
     /// Takes a piece; `None` after the last one.
-    async fn piece(
+    async fn piece<T>(
         mut self,
         message: &[u8],
-        core: &CoreHost,
-        log: &LogQueue<State>,
+        core: &impl TransferHost,
+        log: &LogQueue<T>,
     ) -> Result<Option<Self>, ReceiveError> {
         let written = match piece::decode(message).filter(|piece| piece.zxid == self.last.zxid) {
             Some(piece) => {
@@ -197,14 +197,29 @@ impl<S: Storage> Current<S> {
             return Ok(Some(self));
         }
         let zxid = self.last.zxid;
-        let cluster = core.with_node(|node| node.zab().durable_epochs().cluster);
+        let (cluster, version) = (core.cluster(), core.state_version());
         let checksum = self.last.checksum;
-        let accept = |head: &ringkeeper_log::snapshot::Head| {
-            head.chain == checksum && (cluster == 0 || head.cluster == cluster)
+        let accept = |head: &Head| {
+            head.chain == checksum
+                && head.state_version == version
+                && (cluster == 0 || head.cluster == cluster)
         };
         self.file.finish(zxid, accept).await?;
         tracing::info!(%zxid, bytes = total, "snapshot received");
         log.push(Command::Install { last: self.last });
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_to_be_written_is_bounded() {
+        let receiving = Receiving::default();
+        let piece: Arc<[u8]> = vec![0; 256 * 1024].into();
+        let taken = (0..1000).take_while(|_| receiving.piece(Arc::clone(&piece))).count();
+        assert_eq!(taken as u64 * piece.len() as u64, WAITING_BYTES_MAX, "then the sender is cut off");
     }
 }
