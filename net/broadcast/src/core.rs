@@ -22,6 +22,10 @@ use crate::message::{ToLeader, ToLearner};
 /// More in one batch does not go faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
+/// From this on, batches of a leader that wait for its own log keep it from proposing more: a quorum of others commits
+/// without this server's log, and what waits for that waits in memory.
+const UNFORCED_BYTES_MAX: usize = 8 * BATCH_BYTES_MAX;
+
 /// What the library decides by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -241,7 +245,9 @@ impl<M: StateMachine> Core<M> {
     }
 
     fn propose_waiting(&mut self, now_ms: u64) {
-        while let Some(first) = self.zab.next_zxid() {
+        while self.zab.unforced_bytes() < UNFORCED_BYTES_MAX
+            && let Some(first) = self.zab.next_zxid()
+        {
             let Some(waiting) = self.waiting.pop_front() else { return };
             self.handed_on = self.handed_on.max(waiting.last_own);
             // The broadcast leaves an epoch long before its counter could run over in the middle of a batch.

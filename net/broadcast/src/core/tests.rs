@@ -150,3 +150,30 @@ fn the_shell_hears_that_leadership_is_lost_and_of_every_piece_with_its_sender() 
         assert!(matches!(&outputs[..], [Output::Zab(passed)] if *passed == effect), "{outputs:?}");
     }
 }
+
+/// It proposed everything that waited, however far its own log was behind: all of it waited in memory.
+#[test]
+fn a_leader_proposes_no_more_than_eight_full_batches_ahead_of_its_own_log() {
+    let mut core = core(u64::MAX);
+    core.input(0, Input::Start);
+    run(&mut core);
+    (1..=20).for_each(|number| core.propose(number, &[7; BATCH_BYTES_MAX - 100]));
+    let appended = |outputs: &[Output]| -> Vec<Batch> {
+        let batch = |output: &Output| match output {
+            Output::Zab(Effect::Append(batch)) => Some(batch.clone()),
+            _ => None,
+        };
+        outputs.iter().filter_map(batch).collect()
+    };
+    core.seal(0);
+    let first = appended(&core.take_outputs());
+    let bytes: usize = first.iter().map(|batch| batch.bytes().len()).sum();
+    assert!((UNFORCED_BYTES_MAX..UNFORCED_BYTES_MAX + BATCH_BYTES_MAX).contains(&bytes), "{bytes}");
+    core.seal(0);
+    assert!(appended(&core.take_outputs()).is_empty(), "the log has taken nothing yet");
+    for batch in &first {
+        core.input(0, Input::Durable { upto: batch.last() });
+    }
+    core.seal(0);
+    assert_eq!(appended(&core.take_outputs()).len(), first.len(), "the log has caught up");
+}
