@@ -55,10 +55,10 @@ pub trait Env: Clone + 'static {
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + 'static;
 
     /// Ends after every other task that is ready had its turn.
-    fn yield_now(&self) -> impl Future<Output = ()>;
+    fn yield_now(&self) -> impl Future<Output = ()> + 'static;
 
     /// As [`Self::yield_now`], but at once unless this task has run for long.
-    fn yield_if_needed(&self) -> impl Future<Output = ()>;
+    fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static;
 
     /// Starts a task on this thread.
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> Self::Task;

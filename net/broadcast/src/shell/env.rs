@@ -56,12 +56,12 @@ impl Env for GlommioEnv {
         glommio::timer::sleep(time)
     }
 
-    async fn yield_now(&self) {
-        glommio::executor().yield_task_queue_now().await;
+    fn yield_now(&self) -> impl Future<Output = ()> + 'static {
+        yield_now()
     }
 
-    async fn yield_if_needed(&self) {
-        glommio::yield_if_needed().await;
+    fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static {
+        glommio::yield_if_needed()
     }
 
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> RunningTask {
@@ -85,6 +85,10 @@ impl Env for GlommioEnv {
         }
         Err(last)
     }
+}
+
+async fn yield_now() {
+    glommio::executor().yield_task_queue_now().await;
 }
 
 /// A task of this thread's executor.
