@@ -7,8 +7,8 @@ use ringkeeper_wire::{ErrorCode, Stat};
 use super::{FailedMulti, Txn, Update};
 use crate::acl::Acl;
 
-/// What applying a transaction gave. Paths are in the transaction: a reply is written from [`TxnOp::updates`]
-/// and [`Outcome::effects`] side by side.
+/// What applying a transaction gave. Paths are in the transaction: a reply is written from
+/// [`TxnOp::updates`](super::TxnOp::updates) and [`Outcome::effects`] side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It failed; nothing changed.
