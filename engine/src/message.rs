@@ -1,8 +1,8 @@
 //! What shards and the leader core of one server say to each other.
 //!
-//! They share no mutable memory. A shard sends one [`Turn`] for everything its connections asked in one pass over
-//! its sockets; the core answers with [`ToShard`] messages, in an order that is the order of the log: state and
-//! the events that caused it arrive together.
+//! They share no mutable memory. A shard sends one [`Turn`] for everything its connections asked in one pass
+//! over its sockets; the core answers with [`ToShard`] messages, in an order that is the order of the log:
+//! state and the events that caused it arrive together.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ pub enum Submitted {
         /// write that had some, which is how a follower says it: they may be long, and are the same for most
         /// writes.
         identities: Option<Arc<[Identity]>>,
-        /// Reads of this connection wait between its previous write and this one: they must see a state without
-        /// this write, so the core publishes a [`Step`] boundary between the two.
+        /// Reads of this connection wait between its previous write and this one: they must see a state
+        /// without this write, so the core publishes a [`Step`] boundary between the two.
         fence: bool,
     },
     /// sync: answered by [`ToShard::Synced`] once everything committed before it is published.
@@ -103,13 +103,14 @@ pub enum Submitted {
 /// What the core tells a shard.
 #[derive(Clone, Debug)]
 pub enum ToShard {
-    /// The state to serve from from now on, which did not come about by transactions published to this shard: the
-    /// first one, or one received whole from the leader. Only while not serving.
+    /// The state to serve from from now on, which did not come about by transactions published to this shard:
+    /// the first one, or one received whole from the leader. Only while not serving.
     View(Arc<State>),
-    /// Transactions were committed; the shard fires watches, answers its own writes, and reads from the new view.
+    /// Transactions were committed; the shard fires watches, answers its own writes, and reads from the new
+    /// view.
     Published(Arc<Published>),
-    /// The session of [`Submitted::Open`] or [`Submitted::Reattach`] is served by this connection from now on.
-    /// Comes after the `Published` with its createSession.
+    /// The session of [`Submitted::Open`] or [`Submitted::Reattach`] is served by this connection from now
+    /// on. Comes after the `Published` with its createSession.
     Attached {
         /// The connection.
         conn: ConnId,
@@ -136,8 +137,8 @@ pub enum ToShard {
         /// The connection.
         conn: ConnId,
     },
-    /// Whether this server's disk has room for writes. While it has not, clients are told that the server is read-only
-    /// at each write; reads go on.
+    /// Whether this server's disk has room for writes. While it has not, clients are told that the server is
+    /// read-only at each write; reads go on.
     Room(bool),
     /// Whether clients are served from now on; when not, every connection is closed.
     Serving(Serving),

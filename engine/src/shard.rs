@@ -1,18 +1,18 @@
 //! One shard: its connections, their sessions' request queues, reads and watches.
 //!
-//! A shard is a value. The shell reports what sockets and the core did, with the time, and takes out what is to be
-//! written, submitted and logged. The order in which a client sees answers and events is decided here:
+//! A shard is a value. The shell reports what sockets and the core did, with the time, and takes out what is
+//! to be written, submitted and logged. The order in which a client sees answers and events is decided here:
 //!
-//! - Replies of a connection are in the order of its requests. A write or sync leaves a hole that the core fills;
-//!   a read behind a hole waits for it, a read with nothing before it is answered at once.
-//! - Of a published step, each transaction's events go out first, then its reply if the writer is here. Reads that
-//!   waited for it run after the step's last transaction, on the step's state. So no client sees a state before
-//!   the events that led to it.
-//! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client that
-//!   reconnects with that zxid has missed none of them.
+//! - Replies of a connection are in the order of its requests. A write or sync leaves a hole that the core
+//!   fills; a read behind a hole waits for it, a read with nothing before it is answered at once.
+//! - Of a published step, each transaction's events go out first, then its reply if the writer is here. Reads
+//!   that waited for it run after the step's last transaction, on the step's state. So no client sees a state
+//!   before the events that led to it.
+//! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client
+//!   that reconnects with that zxid has missed none of them.
 //!
-//! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its share
-//! of unanswered requests, is neither decoded nor read until it drains.
+//! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its
+//! share of unanswered requests, is neither decoded nor read until it drains.
 
 mod auth;
 mod backlog;
@@ -50,8 +50,8 @@ use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, T
 use crate::state::State;
 use crate::watch::WatchTable;
 
-/// Longest first frame accepted, in bytes; a ConnectRequest has 45. Whoever has not presented a session cannot make
-/// the server keep more.
+/// Longest first frame accepted, in bytes; a ConnectRequest has 45. Whoever has not presented a session
+/// cannot make the server keep more.
 const CONNECT_LEN_MAX: usize = 4096;
 
 /// What the shell does with a connection after it has written the bytes it took.
@@ -138,8 +138,8 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// A shard without connections. It serves once it is told so by [`ToShard::Serving`]; until then it answers
-    /// four-letter words alone.
+    /// A shard without connections. It serves once it is told so by [`ToShard::Serving`]; until then it
+    /// answers four-letter words alone.
     #[must_use]
     pub fn new(id: ShardId, settings: Settings, view: Arc<State>) -> Self {
         Self {
@@ -183,7 +183,8 @@ impl Shard {
         self.sessionless.push_back(conn);
     }
 
-    /// Bytes came in, as the socket gave them. Whole frames are handled in place; only what must wait is copied.
+    /// Bytes came in, as the socket gave them. Whole frames are handled in place; only what must wait is
+    /// copied.
     pub fn received(&mut self, now_ms: u64, conn: ConnId, bytes: &[u8]) {
         let Some(slot) = self.connections.slot(conn) else { return };
         self.counters.received_bytes += bytes.len() as u64;
@@ -313,8 +314,9 @@ impl Shard {
         None
     }
 
-    /// Exchanges the connection's output for `buffer`, which is emptied first and keeps its capacity for output to
-    /// come. What is taken must be written before anything taken later, and reported by [`Self::written`].
+    /// Exchanges the connection's output for `buffer`, which is emptied first and keeps its capacity for
+    /// output to come. What is taken must be written before anything taken later, and reported by
+    /// [`Self::written`].
     pub fn take_output(&mut self, conn: ConnId, buffer: &mut Vec<u8>) -> AfterWrite {
         buffer.clear();
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
@@ -336,8 +338,8 @@ impl Shard {
         connection.is_none_or(|connection| connection.outbox.is_aborted())
     }
 
-    /// Whether the socket is to be read; to be asked after [`Self::received`]. When it turns from no to yes later,
-    /// [`Self::next_readable`] says so.
+    /// Whether the socket is to be read; to be asked after [`Self::received`]. When it turns from no to yes
+    /// later, [`Self::next_readable`] says so.
     #[must_use]
     pub fn wants_read(&self, conn: ConnId) -> bool {
         let connection = self.connections.slot(conn).and_then(|slot| self.connections.get(slot));
@@ -523,7 +525,8 @@ impl Shard {
         self.update_reading(slot);
     }
 
-    /// Handles whole frames at the front of `input` while the connection may proceed; how many bytes that were.
+    /// Handles whole frames at the front of `input` while the connection may proceed; how many bytes that
+    /// were.
     fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
@@ -595,15 +598,16 @@ impl Shard {
         }
     }
 
-    /// Whether the bounds allow the connection another request. If not, it goes on when its own output or backlog
-    /// shrinks; it is listed if others can make room for it too.
+    /// Whether the bounds allow the connection another request. If not, it goes on when its own output or
+    /// backlog shrinks; it is listed if others can make room for it too.
     fn proceeds(&mut self, slot: Slot) -> bool {
         let settings = &self.settings;
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
         let own_room = connection.outbox.len() < settings.output_high_water_bytes;
         let output_room = self.output_bytes < settings.output_total_max_bytes;
-        // Those that have waited come first: else whoever was answered last would take the place again, and for ever.
+        // Those that have waited come first: else whoever was answered last would take the place again, and
+        // for ever.
         let others_turn = output_room && !self.stalled.is_empty() && self.resumed != Some(slot);
         let place = self.outstanding < settings.outstanding_max
             && self.outstanding_bytes < settings.outstanding_max_bytes

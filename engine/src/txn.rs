@@ -1,8 +1,8 @@
 //! Transactions: what is logged, replicated and applied, and what applying one gives.
 //!
-//! A transaction is idempotent and complete: it carries the leader's time, resulting versions and owners, so that
-//! applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the same). A
-//! request that fails is a transaction too: it takes its place in the order.
+//! A transaction is idempotent and complete: it carries the leader's time, resulting versions and owners, so
+//! that applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the
+//! same). A request that fails is a transaction too: it takes its place in the order.
 
 pub(crate) mod archive;
 mod batch;
@@ -40,8 +40,8 @@ pub struct Txn {
 
 /// What a transaction does.
 ///
-/// Archives outlive this program: variants keep their order, new ones are added at the end and hold no more bytes
-/// than [`TxnOp::Update`], or the format version of the log changes.
+/// Archives outlive this program: variants keep their order, new ones are added at the end and hold no more
+/// bytes than [`TxnOp::Update`], or the format version of the log changes.
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub enum TxnOp {
     /// One change of the tree.
@@ -97,7 +97,8 @@ impl TxnOp {
 pub enum Update {
     /// A znode begins.
     Create(Create),
-    /// The childless znode of this path ends: asked by a client, or a container or TTL znode whose time has come.
+    /// The childless znode of this path ends: asked by a client, or a container or TTL znode whose time has
+    /// come.
     Delete(Box<str>),
     /// Its data is replaced.
     SetData(SetData),

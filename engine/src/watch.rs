@@ -1,10 +1,10 @@
 //! Watches of one shard: which connection waits for an event on which path (docs/protocol.md, 6.1).
 //!
-//! ZooKeeper keeps two tables, data and child, of pairs (path, connection), each pair with a set of modes. Here a
-//! pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of its path (to
-//! fire) and that of its connection (to remove them all when the connection ends), so that setting, consuming and
-//! removing cost the same however many watchers a path has and however many paths a connection watches. Paths are
-//! held once. A watch takes 48 bytes, a path 48 and its characters.
+//! ZooKeeper keeps two tables, data and child, of pairs (path, connection), each pair with a set of modes.
+//! Here a pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of
+//! its path (to fire) and that of its connection (to remove them all when the connection ends), so that
+//! setting, consuming and removing cost the same however many watchers a path has and however many paths a
+//! connection watches. Paths are held once. A watch takes 48 bytes, a path 48 and its characters.
 //!
 //! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
 //! Those of a path are in a list of their own, so that an event passes over the other watches of its
@@ -254,8 +254,8 @@ impl WatchTable {
         self.event += 1;
     }
 
-    /// Collects who sees the current event in `table` at `path`, in the order in which they set their watches, and
-    /// consumes the standard ones, also of connections that were collected before.
+    /// Collects who sees the current event in `table` at `path`, in the order in which they set their
+    /// watches, and consumes the standard ones, also of connections that were collected before.
     pub(crate) fn collect(&mut self, table: Table, path: &str, watchers: &mut Vec<Slot>) {
         if self.recursive > 0 && table == Table::Data {
             self.collect_with_ancestors(path, watchers);
@@ -282,8 +282,8 @@ impl WatchTable {
         }
     }
 
-    /// `path` itself, then its ancestors from the top down. Prefixes are hashed as the path is hashed, so that a
-    /// deep path costs its length once.
+    /// `path` itself, then its ancestors from the top down. Prefixes are hashed as the path is hashed, so
+    /// that a deep path costs its length once.
     fn collect_with_ancestors(&mut self, path: &str, watchers: &mut Vec<Slot>) {
         if let Some(path) = self.find_path(path) {
             self.collect_at(Table::Data, path, watchers);

@@ -1,7 +1,7 @@
 //! What the host asks of the machine that it runs on: time, random numbers, tasks, files and connections.
 //!
-//! `net/runtime` implements it with io_uring and real clocks, the simulator from one seed. Futures are driven on the
-//! thread that made them; nothing here is `Send`.
+//! `net/runtime` implements it with io_uring and real clocks, the simulator from one seed. Futures are driven
+//! on the thread that made them; nothing here is `Send`.
 
 use std::future::Future;
 use std::io;

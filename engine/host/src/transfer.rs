@@ -6,8 +6,9 @@
 //!        <------- SnapshotReceived, after each piece -------
 //! ```
 //!
-//! The bytes on the link are the file's own. A peer that is further behind than the log reaches back is sent the newest
-//! snapshot ([`send_snapshots`]) and puts it in the place of its own log and state ([`receive_snapshots`]).
+//! The bytes on the link are the file's own. A peer that is further behind than the log reaches back is sent
+//! the newest snapshot ([`send_snapshots`]) and puts it in the place of its own log and state
+//! ([`receive_snapshots`]).
 
 mod piece;
 mod receive;
@@ -33,7 +34,8 @@ pub trait TransferHost: 'static {
     /// The ensemble, 0 while not known.
     fn cluster(&self) -> u64;
 
-    /// Version of the application's state in snapshots: one of another application or version is not installed.
+    /// Version of the application's state in snapshots: one of another application or version is not
+    /// installed.
     fn state_version(&self) -> u32;
 
     /// A snapshot newer than those in the folder is wanted.

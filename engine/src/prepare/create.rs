@@ -38,8 +38,9 @@ pub(super) enum CreateKind {
 }
 
 impl CreateKind {
-    /// Inside a multi the flags alone decide what is created; the opcode still decides the answer, except that
-    /// createContainer and createTTL whose flags say neither are answered like create (ZooKeeper's `Op.create`).
+    /// Inside a multi the flags alone decide what is created; the opcode still decides the answer, except
+    /// that createContainer and createTTL whose flags say neither are answered like create (ZooKeeper's
+    /// `Op.create`).
     pub(super) fn in_multi(op: OpCode, flags: i32, ttl_ms: Option<i64>) -> Self {
         match (CreateMode::from_wire(flags), ttl_ms) {
             (Some(CreateMode::Container), _) => Self::Container,

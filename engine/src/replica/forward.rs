@@ -1,4 +1,5 @@
-//! What replicas of one ensemble say to each other beside the broadcast: turns to the leader, answers to learners.
+//! What replicas of one ensemble say to each other beside the broadcast: turns to the leader, answers to
+//! learners.
 
 use std::sync::Arc;
 
@@ -126,8 +127,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
     Ok(Heard::Turn(ShardId(forwarded.shard), turn))
 }
 
-/// A leader's answer for one connection of a learner, to be given once the learner has published everything up to
-/// `after`.
+/// A leader's answer for one connection of a learner, to be given once the learner has published everything
+/// up to `after`.
 ///
 /// # Panics
 /// The message is one that a server gives its own shards only.
@@ -225,7 +226,8 @@ where
     Arc::from(buffer.as_slice())
 }
 
-/// The archive wants its bytes aligned. Those of a peer are, as a rule, since a message has memory of its own.
+/// The archive wants its bytes aligned. Those of a peer are, as a rule, since a message has memory of its
+/// own.
 fn from_bytes<T>(bytes: &[u8]) -> Result<T, ForwardError>
 where
     T: Archive,
@@ -269,7 +271,8 @@ mod tests {
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));
     }
 
-    /// A range that the turn does not have was passed on, and where one was impossible to write down it became 4 GiB.
+    /// A range that the turn does not have was passed on, and where one was impossible to write down it
+    /// became 4 GiB.
     #[test]
     fn a_request_outside_of_its_turn_is_refused() {
         for (start, end) in [(0, 4), (3, 2), (u32::MAX, u32::MAX), (5, 5)] {

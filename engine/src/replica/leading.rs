@@ -58,8 +58,8 @@ struct Opening {
     timeout_ms: u32,
 }
 
-/// What the leader says of its own knowledge, without a transaction. A leader may have been deposed without knowing
-/// it: said at once, such an answer could contradict its successor.
+/// What the leader says of its own knowledge, without a transaction. A leader may have been deposed without
+/// knowing it: said at once, such an answer could contradict its successor.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Synced,
@@ -72,8 +72,8 @@ enum Answer {
     Rejected,
 }
 
-/// An answer that waits until a zxid is committed and a quorum has confirmed, in a round that began after the question
-/// came, that this server still leads.
+/// An answer that waits until a zxid is committed and a quorum has confirmed, in a round that began after the
+/// question came, that this server still leads.
 #[derive(Debug)]
 struct Unconfirmed {
     client: Client,
@@ -95,8 +95,9 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Ownership>,
     opening: BTreeMap<SessionId, Opening>,
     unconfirmed: VecDeque<Unconfirmed>,
-    /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the broadcast may
-    /// answer late what the leadership of an earlier epoch has asked, and that says nothing about this one's rounds.
+    /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the
+    /// broadcast may answer late what the leadership of an earlier epoch has asked, and that says nothing
+    /// about this one's rounds.
     round_asked: u64,
     round_confirmed: u64,
     /// Znodes that may still be counted for quotas, see [`COUNTED_PER_SECOND`].
@@ -164,7 +165,8 @@ impl Leadership {
     }
 
     fn next_zxid(&mut self) -> Zxid {
-        // The broadcast moves to a new epoch well before the counter ends, see `epoch_txns_max` of `zab::Config`.
+        // The broadcast moves to a new epoch well before the counter ends, see `epoch_txns_max` of
+        // `zab::Config`.
         self.last_zxid = self.last_zxid.next().expect("an epoch ends before its counter does");
         self.last_zxid
     }
@@ -214,7 +216,8 @@ impl Replica {
         }
     }
 
-    /// A quorum has confirmed, in answer to [`Effect::ConfirmLeadership`] with this number, that this server leads.
+    /// A quorum has confirmed, in answer to [`Effect::ConfirmLeadership`] with this number, that this server
+    /// leads.
     pub fn leadership_confirmed(&mut self, round: u64) {
         let Role::Leading(leadership) = &mut self.role else { return };
         leadership.round_confirmed = leadership.round_confirmed.max(round);
@@ -225,8 +228,8 @@ impl Replica {
         self.release_confirmed();
     }
 
-    /// A server is gone, and with it what it had not reported yet: whom of its clients it heard from. They are given their
-    /// whole timeout again, for they may count on that since they were last answered.
+    /// A server is gone, and with it what it had not reported yet: whom of its clients it heard from. They
+    /// are given their whole timeout again, for they may count on that since they were last answered.
     pub fn server_left(&mut self, now: Now, server: ServerId) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let sessions = leadership.owners.iter().filter(|(_, owner)| owner.client.server == server);

@@ -1,12 +1,13 @@
 //! One server's leader core: sessions and transactions put together, on a leader and on a follower.
 //!
-//! It runs on every server. Shards hand it [`Turn`]s; it answers with [`ToShard`] messages in the order of the log.
-//! On the leader a request is prepared against the newest speculative state, becomes a transaction, and is published
-//! when it is committed; a follower passes its shards' turns on to the leader and publishes what the log brings.
+//! It runs on every server. Shards hand it [`Turn`]s; it answers with [`ToShard`] messages in the order of
+//! the log. On the leader a request is prepared against the newest speculative state, becomes a transaction,
+//! and is published when it is committed; a follower passes its shards' turns on to the leader and publishes
+//! what the log brings.
 //!
-//! What orders and replicates the batches (Zab, or for a server alone its own log) is driven by the caller: it asks
-//! for a batch with [`Replica::seal`] when the log can take one, tells [`Replica::append`] what a leader sent, and
-//! says with [`Replica::commit`] how far everything is committed.
+//! What orders and replicates the batches (Zab, or for a server alone its own log) is driven by the caller:
+//! it asks for a batch with [`Replica::seal`] when the log can take one, tells [`Replica::append`] what a
+//! leader sent, and says with [`Replica::commit`] how far everything is committed.
 
 mod cleaner;
 mod digests;
@@ -57,12 +58,14 @@ pub struct ReplicaSettings {
     pub server: ServerId,
     /// Sessions expire on multiples of this, milliseconds.
     pub tick_ms: u32,
-    /// Requests that hold so many bytes together are proposed without waiting for the log ([`crate::node::Node`]).
+    /// Requests that hold so many bytes together are proposed without waiting for the log
+    /// ([`crate::node::Node`]).
     pub batch_bytes_max: usize,
     /// How long other servers may keep to themselves that they heard from a session, milliseconds
     /// ([`crate::shard::Settings::touch_interval_ms`]).
     pub touch_interval_ms: u32,
-    /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server alone.
+    /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server
+    /// alone.
     pub ensemble: Arc<str>,
     /// What requests may do.
     pub requests: Settings,
@@ -83,7 +86,8 @@ pub enum Effect {
     ToLeader(Arc<[u8]>),
     /// Send this to a learner, after all commits so far ([`Replica::directed`] there).
     ToLearner(ServerId, Arc<[u8]>),
-    /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this number.
+    /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this
+    /// number.
     ConfirmLeadership(u64),
     /// A learner has another state than this server after the same transaction: one of them is wrong.
     TreesDiffer {
@@ -146,14 +150,15 @@ pub struct Replica {
     pipeline: Pipeline,
     role: Role,
     attached: BTreeMap<SessionId, Attachment>,
-    /// Answers of the leader that rest on transactions which are not published here yet. The leader's commits come
-    /// before its answers, but on a learner that lags they may still wait for their proposals.
+    /// Answers of the leader that rest on transactions which are not published here yet. The leader's commits
+    /// come before its answers, but on a learner that lags they may still wait for their proposals.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
     /// The tree is not to grow.
     short_of_memory: bool,
     /// The newest digest that the leader was told.
     digest_told: Zxid,
-    /// What archives are made in. Each in fresh memory, and a large one spends more on the memory than on the archive.
+    /// What archives are made in. Each in fresh memory, and a large one spends more on the memory than on the
+    /// archive.
     archive: AlignedVec,
     effects: Vec<Effect>,
 }
@@ -181,7 +186,8 @@ impl Replica {
         self.pipeline.committed()
     }
 
-    /// Digests of the committed states at every 128th zxid since this process began, oldest first; at most 1024.
+    /// Digests of the committed states at every 128th zxid since this process began, oldest first; at most
+    /// 1024.
     pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
         self.pipeline.digests()
     }
@@ -197,7 +203,8 @@ impl Replica {
         self.effects.drain(..)
     }
 
-    /// This server leads `epoch` from now on: everything executed so far is committed or will be before anything new.
+    /// This server leads `epoch` from now on: everything executed so far is committed or will be before
+    /// anything new.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
@@ -211,8 +218,8 @@ impl Replica {
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
     }
 
-    /// This server neither leads nor follows: clients are sent away. What was proposed and is not committed stays:
-    /// the next leader's synchronization either commits it or has it truncated ([`Self::truncate`]).
+    /// This server neither leads nor follows: clients are sent away. What was proposed and is not committed
+    /// stays: the next leader's synchronization either commits it or has it truncated ([`Self::truncate`]).
     pub fn look(&mut self) {
         self.role = Role::Looking;
         self.attached.clear();

@@ -5,9 +5,9 @@
 //!            head moves                                                                   committed moves
 //! ```
 //!
-//! `head` is the state after everything executed; each transaction is applied to it once, when it is prepared (on
-//! the leader) or appended (on a follower). Committing publishes states that exist already. Losing leadership drops
-//! what is not sealed, truncating the log drops the batches that were cut off.
+//! `head` is the state after everything executed; each transaction is applied to it once, when it is prepared
+//! (on the leader) or appended (on a follower). Committing publishes states that exist already. Losing
+//! leadership drops what is not sealed, truncating the log drops the batches that were cut off.
 //!
 //! Positions: committed <= last sealed <= last executed.
 
@@ -176,8 +176,8 @@ impl Pipeline {
     }
 
     /// The log was cut after `after`: forgets every batch behind it. False if what is committed here reaches
-    /// further, as it does after a restart, when everything in the log was taken for committed: then the state has to
-    /// be rebuilt from the log.
+    /// further, as it does after a restart, when everything in the log was taken for committed: then the
+    /// state has to be rebuilt from the log.
     #[must_use]
     pub(crate) fn truncate(&mut self, after: Zxid) -> bool {
         self.sealed.retain(|batch| batch.last <= after);

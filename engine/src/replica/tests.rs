@@ -203,8 +203,8 @@ fn a_session_that_comes_back_elsewhere_leaves_its_old_connection() {
     assert!(!replica.has_unsealed(), "a write on the old connection is not executed");
 }
 
-/// A deposed leader that did not know it gave a session to a new connection, while its successor went on to commit
-/// what came from the old one (seed 86978 of the whole-server simulation).
+/// A deposed leader that did not know it gave a session to a new connection, while its successor went on to
+/// commit what came from the old one (seed 86978 of the whole-server simulation).
 #[test]
 fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
     let mut replica = leader();
@@ -330,9 +330,9 @@ fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
     assert!(matches!(told(&mut replica)[..], [ToShard::Synced { .. }]));
 }
 
-/// The broadcast keeps a question through a change of epoch under the same leader and answers it in the new one. Taken
-/// for an answer to the new leadership's own question, it released syncs that nobody had confirmed, and all later
-/// ones waited for ever.
+/// The broadcast keeps a question through a change of epoch under the same leader and answers it in the new
+/// one. Taken for an answer to the new leadership's own question, it released syncs that nobody had
+/// confirmed, and all later ones waited for ever.
 #[test]
 fn what_an_earlier_leadership_asked_confirms_no_sync() {
     let mut replica = leader();

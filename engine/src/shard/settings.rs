@@ -11,15 +11,17 @@ pub struct Settings {
     pub session_timeout_max_ms: u32,
     /// Longest request frame accepted, in bytes (`jute.maxbuffer`).
     pub frame_len_max: usize,
-    /// Requests of this shard that wait for an answer, above which a connection that has some of them is not read
-    /// (`globalOutstandingLimit`).
+    /// Requests of this shard that wait for an answer, above which a connection that has some of them is not
+    /// read (`globalOutstandingLimit`).
     pub outstanding_max: usize,
     /// Bytes of the writes of this shard that wait for an answer, above which a connection that has some of
     /// them is not read.
     pub outstanding_max_bytes: usize,
-    /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is executed.
+    /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is
+    /// executed.
     pub output_high_water_bytes: usize,
-    /// Output of all connections of this shard in bytes, above which a connection that has some is not served.
+    /// Output of all connections of this shard in bytes, above which a connection that has some is not
+    /// served.
     pub output_total_max_bytes: usize,
     /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
     pub sessionless_timeout_ms: u64,
@@ -27,8 +29,8 @@ pub struct Settings {
     pub touch_interval_ms: u64,
     /// Four-letter words that are answered (`4lw.commands.whitelist`).
     pub four_letter_words: Whitelist,
-    /// Schemes of which a connection needs one before any request but auth; empty when authentication is not enforced
-    /// (`enforce.auth.enabled` and `enforce.auth.schemes`).
+    /// Schemes of which a connection needs one before any request but auth; empty when authentication is not
+    /// enforced (`enforce.auth.enabled` and `enforce.auth.schemes`).
     pub enforced_auth_schemes: Vec<String>,
     /// What requests may do.
     pub rules: crate::settings::Settings,

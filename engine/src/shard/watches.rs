@@ -1,5 +1,5 @@
-//! Events: from changes to the connections that watch (docs/protocol.md, 6.2), and what a client missed while it
-//! changed servers (6.4).
+//! Events: from changes to the connections that watch (docs/protocol.md, 6.2), and what a client missed while
+//! it changed servers (6.4).
 
 use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequest, encode_notification};
 

@@ -252,7 +252,8 @@ enum Compare {
 }
 
 impl Digests {
-    /// A digest of before the snapshot began is one of the same tree (the new epoch's first zxid names no transaction).
+    /// A digest of before the snapshot began is one of the same tree (the new epoch's first zxid names no
+    /// transaction).
     fn after(snapshot: &Snapshot, snapshot_zxid: i64) -> Self {
         let state = match snapshot.digest {
             DigestMark::Absent => Compare::Never,

@@ -89,8 +89,8 @@ pub enum Failure {
     Panicked,
 }
 
-/// A running server. It ends when it is dropped, when [`Self::join`] follows a [`Handle::shutdown`], or when its log
-/// fails.
+/// A running server. It ends when it is dropped, when [`Self::join`] follows a [`Handle::shutdown`], or when
+/// its log fails.
 #[derive(Debug)]
 pub struct Broadcast {
     handle: Handle,
@@ -98,9 +98,9 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Starts a server with its state machine, on a thread of its own, and returns when its folder is read, its machine
-    /// set to its newest snapshot and its port open. Whether there is a leader is another matter: see
-    /// [`StateMachine::status`].
+    /// Starts a server with its state machine, on a thread of its own, and returns when its folder is read,
+    /// its machine set to its newest snapshot and its port open. Whether there is a leader is another matter:
+    /// see [`StateMachine::status`].
     ///
     /// # Errors
     /// It cannot be started; nothing is left running.

@@ -42,7 +42,8 @@ pub(crate) struct Config {
     pub(crate) max_connections: u32,
     /// Longest request frame in bytes.
     pub(crate) jute_max_buffer: u32,
-    /// Requests waiting for the log or the quorum, of the whole ensemble; see [`Config::own_outstanding_requests_max`].
+    /// Requests waiting for the log or the quorum, of the whole ensemble; see
+    /// [`Config::own_outstanding_requests_max`].
     pub(crate) outstanding_requests_max: u32,
     /// Bytes of the writes that wait for the log or the quorum, on this server.
     pub(crate) outstanding_bytes_max: u32,
@@ -52,7 +53,8 @@ pub(crate) struct Config {
     pub(crate) snap_count: u64,
     /// Log bytes between two snapshots, KiB.
     pub(crate) snap_size_limit_kib: u64,
-    /// The share of the last snapshot's length that the log behind it has before the next one, percent; 0: none.
+    /// The share of the last snapshot's length that the log behind it has before the next one, percent; 0:
+    /// none.
     pub(crate) snapshot_log_percent: u64,
     /// Bytes of a snapshot that are written a second, at most.
     pub(crate) snapshot_bytes_per_second: u64,
@@ -211,9 +213,9 @@ impl Config {
         self.my_id.unwrap_or(1)
     }
 
-    /// How many requests may be outstanding on this server (`globalOutstandingLimit`). As in ZooKeeper, the limit is that
-    /// of the ensemble: with more than two voting servers, each of them takes as much as if one of them were missing. An
-    /// observer divides nothing.
+    /// How many requests may be outstanding on this server (`globalOutstandingLimit`). As in ZooKeeper, the
+    /// limit is that of the ensemble: with more than two voting servers, each of them takes as much as if one
+    /// of them were missing. An observer divides nothing.
     pub(crate) fn own_outstanding_requests_max(&self) -> u32 {
         let voters = self.voters().count();
         let votes = self.own_server().is_some_and(|own| own.role == PeerRole::Participant);
@@ -255,7 +257,8 @@ impl Config {
     /// effect here and why, unknown keys with the nearest known one.
     ///
     /// # Errors
-    /// The file is unreadable, a value makes no sense, or two contradict one another; always with file and line.
+    /// The file is unreadable, a value makes no sense, or two contradict one another; always with file and
+    /// line.
     pub(crate) fn read(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::new(path, None, format!("cannot be read: {error}")))?;

@@ -38,7 +38,8 @@ pub(crate) struct ExportArgs {
 /// Does what `ringkeeper export` is asked.
 ///
 /// # Errors
-/// The source is no sound folder of a stopped server, or the target cannot be made. Nothing is left of the target then.
+/// The source is no sound folder of a stopped server, or the target cannot be made. Nothing is left of the
+/// target then.
 pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     debug_assert!(args.zookeeper, "the one format that there is has to be named");
     let executor = executor()?;

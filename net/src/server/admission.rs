@@ -1,11 +1,12 @@
-//! Who may connect, and to which shard: limits of connections in all and from one address, the emptiest shard first.
+//! Who may connect, and to which shard: limits of connections in all and from one address, the emptiest shard
+//! first.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The connections of the whole server, counted. Touched once when a connection opens and once when it closes,
-/// never for a request.
+/// The connections of the whole server, counted. Touched once when a connection opens and once when it
+/// closes, never for a request.
 #[derive(Debug)]
 pub(crate) struct Admission {
     per_address_max: u32,

@@ -1,4 +1,5 @@
-//! The leader core on its executor: turns of the shards in, batches to the log, published state to the shards.
+//! The leader core on its executor: turns of the shards in, batches to the log, published state to the
+//! shards.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -280,8 +281,8 @@ impl CoreHost {
         }
     }
 
-    /// Time has passed. What follows is carried out at once: a heartbeat that waited for its turn behind the clients'
-    /// requests would be late just when the server is short of CPU.
+    /// Time has passed. What follows is carried out at once: a heartbeat that waited for its turn behind the
+    /// clients' requests would be late just when the server is short of CPU.
     pub(crate) fn tick(&self) {
         self.node.borrow_mut().tick(self.clock.now());
         self.carry_out_effects();

@@ -1,11 +1,11 @@
 //! The damage that a server finds in its own files, and the background scrub that looks for it.
 //!
-//! A pass reads everything that the log and the snapshots hold, at a bounded rate, in a task queue of few shares: it
-//! takes what nobody else wants. What it finds while the server runs has been lost on the medium alone: the state in
-//! memory holds it. So nothing has to be fetched from anyone, by a server alone either. The log goes on in another
-//! segment if the damaged one is in use, a snapshot of the committed state is written, and the log lets go of everything
-//! before it, the damage included. If the server ends before that, its next start finds the damage again (see
-//! `ringkeeper_log::salvage`).
+//! A pass reads everything that the log and the snapshots hold, at a bounded rate, in a task queue of few
+//! shares: it takes what nobody else wants. What it finds while the server runs has been lost on the medium
+//! alone: the state in memory holds it. So nothing has to be fetched from anyone, by a server alone either.
+//! The log goes on in another segment if the damaged one is in use, a snapshot of the committed state is
+//! written, and the log lets go of everything before it, the damage included. If the server ends before that,
+//! its next start finds the damage again (see `ringkeeper_log::salvage`).
 
 use std::cell::Cell;
 use std::future::poll_fn;

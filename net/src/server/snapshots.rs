@@ -7,7 +7,8 @@
 //!                                                 '--> Purge to the log: what is before the oldest one kept
 //! ```
 //!
-//! Everything runs on the leader core's executor, between its other work: a block at a time, at a limited rate.
+//! Everything runs on the leader core's executor, between its other work: a block at a time, at a limited
+//! rate.
 
 mod take;
 
@@ -29,7 +30,8 @@ pub(crate) struct Policy {
     txns_max: u64,
     /// Bytes of log between two snapshots, at most.
     bytes_max: u64,
-    /// Both limits wait until the log since the last snapshot has this share of that one's length, in percent.
+    /// Both limits wait until the log since the last snapshot has this share of that one's length, in
+    /// percent.
     log_percent: u64,
     /// Snapshots that are kept.
     pub(crate) kept: usize,
@@ -83,8 +85,8 @@ pub(crate) struct Trigger {
     policy: Policy,
     txns: Cell<u64>,
     bytes: Cell<u64>,
-    /// Where the next one is due, between half the limit and the limit, as in ZooKeeper: so the servers of an ensemble
-    /// do not write theirs at the same time.
+    /// Where the next one is due, between half the limit and the limit, as in ZooKeeper: so the servers of an
+    /// ensemble do not write theirs at the same time.
     txns_due: Cell<u64>,
     bytes_due: Cell<u64>,
     /// Before the log is so long none is due, whatever the limits say; see [`Trigger::waits_for_log`].
@@ -148,8 +150,8 @@ impl Trigger {
         }
     }
 
-    /// The operator wants one: of what is committed now, also when there is one of that already, or when an earlier one
-    /// is still being taken.
+    /// The operator wants one: of what is committed now, also when there is one of that already, or when an
+    /// earlier one is still being taken.
     pub(crate) fn command(&self) {
         self.commanded.set(true);
         self.due.raise();
@@ -168,9 +170,10 @@ impl Trigger {
 
     /// Whether the one that is due had better wait for more log, since the newest one has `newest_bytes`.
     ///
-    /// A snapshot costs as much as the tree is big, and saves the replay of as much as the log is long. With the limits
-    /// alone each transaction would cost the more the bigger the tree is. So the log grows with it: what is written for
-    /// snapshots is bounded by what is written to the log, and a replay by a part of reading the snapshot.
+    /// A snapshot costs as much as the tree is big, and saves the replay of as much as the log is long. With
+    /// the limits alone each transaction would cost the more the bigger the tree is. So the log grows with
+    /// it: what is written for snapshots is bounded by what is written to the log, and a replay by a part of
+    /// reading the snapshot.
     fn waits_for_log(&self, newest_bytes: u64) -> bool {
         if self.demanded.get() || self.commanded.get() || newest_bytes < WAITS_FROM_BYTES {
             return false;

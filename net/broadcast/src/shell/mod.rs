@@ -1,5 +1,6 @@
-//! What every shell around the broadcast needs: executors, rings between them, sockets, links between servers, the log's
-//! task. The server `ringkeeper` stands on it as well; it is no part of the library's interface.
+//! What every shell around the broadcast needs: executors, rings between them, sockets, links between
+//! servers, the log's task. The server `ringkeeper` stands on it as well; it is no part of the library's
+//! interface.
 
 pub mod clock;
 pub mod cooperative;

@@ -1,20 +1,21 @@
 //! The links between the servers of an ensemble.
 //!
-//! There is one connection between each pair: the server with the greater number dials, the other one listens on its
-//! quorum port. Messages of the broadcast travel on it in frames, in order, in both directions; when it breaks, both
-//! ends hear of it and the dialer tries again, resolving the name anew each time. A connection that is dialed while
-//! an older one stands takes its place: the dialer knows better that the old one is dead.
+//! There is one connection between each pair: the server with the greater number dials, the other one listens
+//! on its quorum port. Messages of the broadcast travel on it in frames, in order, in both directions; when
+//! it breaks, both ends hear of it and the dialer tries again, resolving the name anew each time. A
+//! connection that is dialed while an older one stands takes its place: the dialer knows better that the old
+//! one is dead.
 //!
 //! ```text
 //! handshake, both ways:  hello { magic 8, from u64, to u64, nonce 32 }  proof { HMAC-SHA256 32 }
 //! afterwards:            { length u32, message }*                       (little endian)
 //! ```
 //!
-//! The proof covers both numbers and both nonces, under the ensemble's secret (`ringkeeper.peerSecretFile`). Without
-//! a secret it proves nothing but that the other end speaks this protocol.
+//! The proof covers both numbers and both nonces, under the ensemble's secret (`ringkeeper.peerSecretFile`).
+//! Without a secret it proves nothing but that the other end speaks this protocol.
 //!
-//! What is bounded: strangers that have not introduced themselves, in number and time; memory for what a peer sends,
-//! by what it really sent; memory for what a peer does not read, after which it is cut off.
+//! What is bounded: strangers that have not introduced themselves, in number and time; memory for what a peer
+//! sends, by what it really sent; memory for what a peer does not read, after which it is cut off.
 
 mod frames;
 mod handshake;
@@ -70,8 +71,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The links of `own` to all others of the ensemble, none of them connected yet. Without a secret (an empty one)
-    /// whoever reaches the port can pass for a peer.
+    /// The links of `own` to all others of the ensemble, none of them connected yet. Without a secret (an
+    /// empty one) whoever reaches the port can pass for a peer.
     #[must_use]
     pub fn new(own: ServerId, ensemble: impl IntoIterator<Item = PeerAddress>, secret: &[u8]) -> Self {
         let others = ensemble.into_iter().filter(|server| server.id != own);
@@ -100,7 +101,8 @@ impl Peers {
         }
     }
 
-    /// Why a peer could not be reached when it was dialed last; empty if it could, or if it is the one that dials.
+    /// Why a peer could not be reached when it was dialed last; empty if it could, or if it is the one that
+    /// dials.
     #[must_use]
     pub fn trouble(&self, peer: ServerId) -> String {
         self.links.get(&peer).map_or_else(String::new, |link| link.trouble())
@@ -125,8 +127,8 @@ impl Peers {
         }
     }
 
-    /// Ends all connections, and closes the port. An executor's end does neither: it forgets its tasks, with the
-    /// descriptors that they hold.
+    /// Ends all connections, and closes the port. An executor's end does neither: it forgets its tasks, with
+    /// the descriptors that they hold.
     pub async fn stop(&self) {
         let tasks = self.tasks.take();
         for task in tasks {

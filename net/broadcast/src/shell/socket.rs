@@ -14,9 +14,9 @@ const PORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Binds a socket, which does not listen yet. SO_REUSEPORT stays off, so that a second server on the port is
 /// refused; SO_REUSEADDR is on, so that a restart need not wait for old connections to time out.
 ///
-/// The kernel takes io_uring apart only after the process is gone, and the sockets with it: a server that is started
-/// the moment its predecessor was killed still finds the port in use. So it waits a little before it believes that.
-/// To be called before there is an executor on this thread.
+/// The kernel takes io_uring apart only after the process is gone, and the sockets with it: a server that is
+/// started the moment its predecessor was killed still finds the port in use. So it waits a little before it
+/// believes that. To be called before there is an executor on this thread.
 ///
 /// # Errors
 /// The port is taken or the address not usable.
@@ -52,7 +52,8 @@ pub fn adopt(socket: Socket) -> TcpListener {
 /// Hands a connection to this thread's executor.
 #[must_use]
 pub fn adopt_stream(socket: Socket) -> TcpStream {
-    // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else has it.
+    // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else has
+    // it.
     unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) }
 }
 

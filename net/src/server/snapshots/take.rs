@@ -97,8 +97,8 @@ async fn take<S: Storage>(
     Ok(zxid)
 }
 
-/// Writes block by block, and rests after each one for as long as the rate asks: that is also when everybody else has
-/// their turn.
+/// Writes block by block, and rests after each one for as long as the rate asks: that is also when everybody
+/// else has their turn.
 async fn write<S: Storage>(
     writer: &mut SnapshotWriter<S>,
     mut encoder: Encoder,

@@ -17,8 +17,8 @@ use super::output::Output;
 use crate::shell::socket;
 use ringkeeper_host::wake::WakeFlag;
 
-/// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the way to
-/// one learner; a peer with more to read does not read.
+/// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the
+/// way to one learner; a peer with more to read does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
 
 /// The link to one server.
@@ -57,7 +57,8 @@ impl Link {
         }
     }
 
-    /// Why it could not be reached when it was dialed last; empty if it could, or if it is the one that dials.
+    /// Why it could not be reached when it was dialed last; empty if it could, or if it is the one that
+    /// dials.
     pub(super) fn trouble(&self) -> String {
         self.trouble.borrow().clone()
     }
@@ -83,8 +84,8 @@ impl Link {
         self.connected.get()
     }
 
-    /// Sends a message if a connection stands. A peer that lets too much wait is cut off: it hears everything anew
-    /// when it comes back.
+    /// Sends a message if a connection stands. A peer that lets too much wait is cut off: it hears everything
+    /// anew when it comes back.
     pub(super) fn send(&self, message: &Message) {
         if !self.connected.get() {
             return;
@@ -103,8 +104,8 @@ impl Link {
         self.closing.raise();
     }
 
-    /// Carries messages until the connection breaks or is given up. `deliver` hears first that the peer is there,
-    /// then its messages, at last that it is gone.
+    /// Carries messages until the connection breaks or is given up. `deliver` hears first that the peer is
+    /// there, then its messages, at last that it is gone.
     pub(super) async fn serve(&self, stream: TcpStream, deliver: &dyn Fn(Input)) {
         let Ok(mut writer) =
             stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| socket::second(&stream))
@@ -121,7 +122,8 @@ impl Link {
             poll_fn(|cx| self.closing.poll_lower(cx)).await;
             io::Error::other(self.reason.get())
         };
-        // Nothing is written after the decision to close, so that a peer never sees messages behind a missing one.
+        // Nothing is written after the decision to close, so that a peer never sees messages behind a missing
+        // one.
         let error = or(closing, or(self.read(stream, deliver), self.write(&mut writer))).await;
         let _ = writer.shutdown(std::net::Shutdown::Both).await;
         drop(standing);
@@ -129,8 +131,8 @@ impl Link {
         deliver(Input::PeerDisconnected(self.peer));
     }
 
-    /// The peer has dialed: what is left of an older connection ends first, so that the end is heard of before the
-    /// beginning. False if the peer has dialed yet again meanwhile.
+    /// The peer has dialed: what is left of an older connection ends first, so that the end is heard of
+    /// before the beginning. False if the peer has dialed yet again meanwhile.
     async fn take_over(&self) -> bool {
         let number = self.dialed.get() + 1;
         self.dialed.set(number);
