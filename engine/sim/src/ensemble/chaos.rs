@@ -31,6 +31,7 @@ impl World {
             let pause_us = self.random.between(1000, self.faults.pause_max_us);
             let until_us = &mut self.servers[server].paused_until_us;
             *until_us = (*until_us).max(self.now_us + pause_us);
+            self.machines.pause(server, *until_us);
             self.report.pauses += 1;
             if self.random.chance(self.faults.isolation) {
                 self.isolate(server, pause_us);
@@ -47,7 +48,7 @@ impl World {
         if self.random.chance(self.faults.clock_jump) {
             self.report.clock_jumps += 1;
             let jump = self.random.between(0, 20_000).cast_signed() - 10_000;
-            self.servers[server].clock_error_ms += jump;
+            self.servers[server].machine.jump_clock(jump);
         }
         if self.random.chance(self.faults.snapshot)
             && let Some(process) = &self.servers[server].process
@@ -105,6 +106,7 @@ impl World {
         if self.random.chance(self.faults.wipe) && self.may_wipe(index) {
             self.report.wipes += 1;
             self.servers[index].disk = MemoryDisk::new();
+            self.servers[index].machine.replace_disk(self.servers[index].disk.clone());
             self.servers[index].struck = 0;
             self.servers[index].remembers = false;
             self.judge.wiped(self.servers[index].id);
@@ -138,11 +140,12 @@ impl World {
     fn fall(&mut self, index: usize) {
         let server = &mut self.servers[index];
         let Some(process) = server.process.take() else { return };
-        server.remembers = process.log.remembers();
+        server.remembers = process.remembers();
         server.life += 1;
-        self.report.snapshots += process.log.snapshots.taken();
+        self.report.snapshots += process.taken();
         self.report.installs += process.installs;
         drop(process);
+        self.machines.end(index, 0);
         for peer in 0..self.servers.len() {
             if peer != index {
                 self.break_peers(index, peer);
@@ -174,7 +177,7 @@ impl World {
     /// A quorum of disks must be left that remember everything, and have it.
     fn may_wipe(&self, index: usize) -> bool {
         let remembers = |server: &super::server::Server| {
-            server.process.as_ref().map_or(server.remembers, |process| process.log.remembers())
+            server.process.as_ref().map_or(server.remembers, |process| process.remembers())
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
         let left: ServerSet =
@@ -225,6 +228,7 @@ impl World {
         self.say("healed");
         self.healed = true;
         for server in &self.servers {
+            server.machine.set_medium_us(self.faults.fsync_us.min(1000));
             server.disk.clear_faults();
             server.disk.set_capacity_bytes(None);
         }
@@ -410,7 +414,7 @@ impl World {
     pub(super) fn finish(mut self) -> Result<super::report::Report, Violation> {
         for server in &self.servers {
             if let Some(process) = &server.process {
-                self.report.snapshots += process.log.snapshots.taken();
+                self.report.snapshots += process.taken();
                 self.report.installs += process.installs;
                 self.judge.compare_all(server.id, process.view())?;
             }

@@ -7,7 +7,7 @@ use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 
-use super::log::at_once;
+use super::recovery::at_once;
 use crate::random::Random;
 
 /// When the transactions of a fork were proposed: before any clock of a run.

@@ -133,7 +133,6 @@ impl World {
     }
 
     pub(super) fn deliver_to_server(&mut self, id: u64, server: usize, bytes: Vec<u8>) {
-        let now_us = self.now_us;
         let Some(link) = self.links.get(&id).filter(|link| link.life == self.servers[server].life) else {
             return;
         };
@@ -141,7 +140,7 @@ impl World {
             return;
         }
         let (shard, conn) = (link.shard, link.conn);
-        if let Some((_, now, process)) = self.servers[server].running(now_us) {
+        if let Some((_, now, process)) = self.servers[server].running() {
             let host = &mut process.shards[shard];
             if bytes.is_empty() {
                 host.disconnected(now.monotonic_ms, conn);

@@ -7,7 +7,7 @@ use ringkeeper_log::memory::{CrashMode, MemoryDisk};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_wire::Zxid;
 
-use super::log::at_once;
+use super::recovery::at_once;
 
 /// The durable part of a disk.
 pub(crate) struct Medium {

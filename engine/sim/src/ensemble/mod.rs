@@ -6,22 +6,23 @@
 //!                     judge: committed order, model, digests     client: replies, reads, events
 //! ```
 //!
-//! [`server`] is the shell, [`log`] the log's task, [`client`] a client with its own expectations, [`workers`] the client
+//! [`server`] is the shell around the host's tasks, [`client`] a client with its own expectations, [`workers`] the client
 //! library with recipes, [`judge`] the committed order and the model that replies and reads are held against, [`world`]
 //! the time, the network and what goes wrong.
 
 mod ask;
 mod chaos;
 mod client;
+mod core;
 mod faults;
 mod founding;
 mod judge;
 mod links;
-mod log;
 mod medium;
 mod model;
 mod network;
 mod planted;
+mod recovery;
 mod report;
 mod server;
 mod snapshots;

@@ -1,11 +1,15 @@
 //! One whole server: the node, its shards and its log, in a shell without threads and sockets.
 //!
-//! The shell mirrors `net/src/server/core_host.rs` and `shard_host.rs`: the same rings, the same order of calls, the
-//! same rule for when a batch is proposed. What would be an executor's turn there is a pump that the world calls here.
+//! The host's tasks run on the server's machine. What is left here follows `net/src/server/core_host.rs` and
+//! `shard_host.rs`: the same rings, the same order of calls, the same rule for when a batch is proposed. What would be an
+//! executor's turn there is a pump that the world calls here.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
@@ -13,14 +17,21 @@ use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::shard::{self, AfterWrite, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Batch, Input, Message};
-use ringkeeper_log::memory::MemoryDisk;
+use ringkeeper_host::env::{Class, Env};
+use ringkeeper_host::log_task::{Answer, Command, LogQueue, LogTask};
+use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
+use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
 use ringkeeper_log::meta::Promises;
-use ringkeeper_wire::{Epoch, ServerId};
+use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
+use super::core::{Core, Told};
 use super::judge::Judge;
-use super::log::{Answer, Command, Log};
 use super::medium::Medium;
+use super::recovery::TreeRestore;
+use super::snapshots;
 use super::violation::{Oracle, Violation};
+use crate::env::{Machine, SimEnv};
 
 /// Messages of the core handled before sockets have their turn again, as in the shell.
 const MESSAGES_PER_TURN: usize = 64;
@@ -28,6 +39,7 @@ const MESSAGES_PER_TURN: usize = 64;
 /// A machine: what outlives the process on it.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
+    pub(crate) machine: Rc<Machine>,
     pub(crate) disk: MemoryDisk,
     /// Operations of the disk that a fault has struck and that are known.
     pub(crate) struck: u64,
@@ -37,17 +49,21 @@ pub(crate) struct Server {
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
     pub(crate) paused_until_us: u64,
-    /// What its wall clock is wrong by, milliseconds.
-    pub(crate) clock_error_ms: i64,
-    /// How fast its clocks run, per mille.
-    pub(crate) clock_rate: u64,
 }
 
 /// A running server.
 pub(crate) struct Process {
     pub(crate) node: Node,
     pub(crate) shards: Vec<ShardHost>,
-    pub(crate) log: Log,
+    env: SimEnv,
+    pub(crate) core: Rc<Core>,
+    log: Rc<LogQueue<State>>,
+    snapshots: Snapshots<MemoryStorage>,
+    snapshots_kept: usize,
+    /// A snapshot is being taken.
+    taking: Rc<Cell<bool>>,
+    /// How many were.
+    taken: Rc<Cell<u64>>,
     /// The log as the server sees it, durable or not.
     pub(crate) batches: Vec<Batch>,
     /// How many of `batches` are known to be durable.
@@ -63,7 +79,6 @@ pub(crate) struct Process {
     /// The shards were told that the disk has room.
     room: bool,
     pub(crate) pump_due: bool,
-    pub(crate) appended_us: u64,
 }
 
 /// A shard with its sockets and rings.
@@ -101,30 +116,50 @@ pub(crate) enum Outward {
 }
 
 impl Server {
-    pub(crate) const fn now(&self, now_us: u64) -> Now {
-        let elapsed_ms = now_us * self.clock_rate / 1_000_000;
-        Now {
-            monotonic_ms: elapsed_ms,
-            wall_ms: 1_700_000_000_000 + elapsed_ms.cast_signed() + self.clock_error_ms,
-        }
-    }
-
     /// The process and its clock, if it runs.
-    pub(crate) fn running(&mut self, now_us: u64) -> Option<(ServerId, Now, &mut Process)> {
-        let now = self.now(now_us);
-        let id = self.id;
+    pub(crate) fn running(&mut self) -> Option<(ServerId, Now, &mut Process)> {
+        let (id, now) = (self.id, self.machine.now());
         self.process.as_mut().map(|process| (id, now, process))
     }
+}
+
+/// Starts what the host does beside the core.
+fn start_tasks(env: &SimEnv, core: &Rc<Core>, log: LogTask<SimEnv, TreeRestore>) -> Rc<LogQueue<State>> {
+    let queue = LogQueue::new(Duration::MAX);
+    let (snapshots, upkeep) = (log.snapshots.clone(), log.wal.upkeep());
+    let sending = send_snapshots(env.clone(), snapshots.clone(), u64::MAX, Rc::clone(core));
+    let receiving = receive_snapshots(env.clone(), snapshots, Rc::clone(core), Rc::clone(&queue));
+    let (running, host) = (log.run(Rc::clone(&queue), Rc::clone(core)), Rc::clone(core));
+    let log_ends = async move {
+        if let Err(error) = running.await {
+            host.tell(Told::Failed(error.to_string()));
+        }
+    };
+    let host = Rc::clone(core);
+    let upkeep_ends = async move {
+        if let Err(error) = upkeep.run().await {
+            host.tell(Told::Failed(error.to_string()));
+        }
+    };
+    env.spawn(Class::Requests, log_ends).detach();
+    env.spawn(Class::Requests, upkeep_ends).detach();
+    env.spawn(Class::Requests, sending).detach();
+    env.spawn(Class::Requests, receiving).detach();
+    queue
 }
 
 impl Process {
     pub(crate) fn new(
         node: Node,
         shards: Vec<(Shard, u64)>,
-        log: Log,
+        (env, core): (SimEnv, Rc<Core>),
+        log: LogTask<SimEnv, TreeRestore>,
+        snapshots_kept: usize,
         batches: Vec<Batch>,
         medium: Medium,
     ) -> Self {
+        let snapshots = log.snapshots.clone();
+        let log = start_tasks(&env, &core, log);
         let hosts = shards.into_iter().map(|(shard, first_conn)| ShardHost {
             shard,
             inbox: VecDeque::new(),
@@ -137,7 +172,13 @@ impl Process {
             view: Arc::clone(node.committed()),
             node,
             shards: hosts.collect(),
+            env,
+            core,
             log,
+            snapshots,
+            snapshots_kept,
+            taking: Rc::default(),
+            taken: Rc::default(),
             durable: 0,
             medium,
             installs: 0,
@@ -146,7 +187,6 @@ impl Process {
             serving: false,
             room: true,
             pump_due: false,
-            appended_us: 0,
         }
     }
 
@@ -167,16 +207,11 @@ impl Process {
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
-        self.log.snapshots.note(self.node.zab().committed(), self.node.zab().durable_epochs().cluster);
+        self.core.note(self.node.zab().committed(), self.node.zab().durable_epochs().cluster);
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => {
-                    let ready = matches!(input, Input::SnapshotReady { .. });
                     self.node.input(now, input);
-                    if ready {
-                        // The pieces follow what the peer is told of it.
-                        self.carry_out_all(server, life, judge, out)?;
-                    }
                 }
                 Answer::Rebuilt(state) => self.node.rebuilt(now, *state),
                 Answer::Installed(state, last) => {
@@ -187,8 +222,6 @@ impl Process {
                     self.node.rebuilt(now, *state);
                     self.node.input(now, Input::SnapshotInstalled { last });
                 }
-                Answer::Send(to, message) => out.push(Outward::Send { to, message }),
-                Answer::Disconnect(peer) => out.push(Outward::Disconnect(peer)),
             }
         }
         for (id, host) in (0..).map(ShardId).zip(&mut self.shards) {
@@ -200,7 +233,7 @@ impl Process {
             self.node.propose(now);
         }
         self.node.flush(now);
-        let room = self.log.has_room();
+        let room = !self.log.disk_is_full();
         if std::mem::replace(&mut self.room, room) != room {
             self.node.input(now, Input::Room(room));
             (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(room), out));
@@ -221,12 +254,48 @@ impl Process {
         Ok(())
     }
 
-    /// Takes a snapshot of what is committed, if one may be taken now.
+    /// An input of which everything follows at once.
+    pub(crate) fn input_now(
+        &mut self,
+        (server, life): (ServerId, u64),
+        now: Now,
+        input: Input,
+        judge: &mut Judge,
+        out: &mut Vec<Outward>,
+    ) -> Result<(), Violation> {
+        self.node.input(now, input);
+        self.carry_out_all(server, life, judge, out)
+    }
+
+    /// Takes a snapshot of what is committed, if one may be taken now and none is being taken.
     pub(crate) fn take_snapshot(&self) {
-        if let Some((state, mark)) = self.node.snapshot() {
-            self.log.snapshots.note(mark.zxid, self.node.zab().durable_epochs().cluster);
-            self.log.snapshots.take(state, mark);
-        }
+        let Some(held) = self.node.snapshot().filter(|_| !self.taking.get()) else { return };
+        self.taking.set(true);
+        self.core.note(held.1.zxid, self.node.zab().durable_epochs().cluster);
+        let (taking, taken) = (Rc::clone(&self.taking), Rc::clone(&self.taken));
+        let (snapshots, core, log) = (self.snapshots.clone(), Rc::clone(&self.core), Rc::clone(&self.log));
+        let kept = self.snapshots_kept;
+        let take = async move {
+            match snapshots::take(&snapshots, &core, &log, held, kept).await {
+                Ok(new) => taken.set(taken.get() + u64::from(new)),
+                Err(error) if error.is_fatal() => core.tell(Told::Failed(error.to_string())),
+                // It is taken another time.
+                Err(_) => {}
+            }
+            taking.set(false);
+        };
+        self.env.spawn(Class::Requests, take).detach();
+    }
+
+    /// How many snapshots were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.get()
+    }
+
+    /// Whether the disk has all that this server has promised and acknowledged.
+    pub(crate) fn remembers(&self) -> bool {
+        let epochs = self.node.zab().durable_epochs();
+        epochs.initialized && epochs.claim == Zxid::ZERO
     }
 
     /// Looks which batches have become durable.
@@ -346,11 +415,11 @@ impl Process {
             zab::Effect::Status(zab::Status::Leading { epoch }) => {
                 judge.leads(server, life, epoch, self.node.last_executed(), &self.batches)?;
             }
-            zab::Effect::Reset => self.log.snapshots.cancel_all(),
-            zab::Effect::SendSnapshot { to } => self.log.snapshots.send(to),
-            zab::Effect::InstallSnapshot { from, last } => self.log.snapshots.begin(from, last),
-            zab::Effect::SnapshotChunk { bytes, .. } => self.log.snapshots.piece(bytes),
-            zab::Effect::AbortSnapshot => self.log.snapshots.abort(),
+            zab::Effect::Reset => self.core.sending.cancel_all(),
+            zab::Effect::SendSnapshot { to } => self.core.sending.ask(to),
+            zab::Effect::InstallSnapshot { from, last } => self.core.receiving.begin(from, last),
+            zab::Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes, out),
+            zab::Effect::AbortSnapshot => self.core.receiving.abort(),
             // A majority of new servers may begin without the others; what it may not lose, the judge knows.
             zab::Effect::Alarm(zab::Alarm::Founded { .. }) => {}
             zab::Effect::Alarm(alarm) => {
@@ -359,6 +428,12 @@ impl Process {
             _ => {}
         }
         Ok(())
+    }
+
+    fn receive_piece(&self, from: ServerId, bytes: Arc<[u8]>, out: &mut Vec<Outward>) {
+        if !self.core.receiving.piece(bytes) {
+            out.push(Outward::Disconnect(from));
+        }
     }
 
     fn judge_message(

@@ -10,7 +10,7 @@ use ringkeeper_log::salvage;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN, Storage};
 use ringkeeper_log::wal::{Options, Wal};
 
-use super::log::at_once;
+use super::recovery::at_once;
 use crate::random::Random;
 
 /// A change that nobody has asked for.

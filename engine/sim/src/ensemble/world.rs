@@ -12,23 +12,24 @@ use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
 use ringkeeper_engine::zab::{Config, Input, Message, ServerSet};
-use ringkeeper_log::memory::{MemoryDisk, OpId, OpKind};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_wire::ServerId;
 
 use super::client::Client;
+use super::core::{Core, Mail, Told};
 use super::faults::FaultMix;
 use super::founding::Founding;
 use super::judge::Judge;
 use super::links::Link;
-use super::log::{How, Log};
 use super::medium::Medium;
 use super::network::Network;
 use super::planted::Planted;
+use super::recovery::{How, recover};
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
 use super::workers::{self, Examiner, Stage, Worker};
+use crate::env::{Executor, Hardware, Machine, Machines, Quality};
 use crate::random::Random;
 
 pub(super) const TICK_US: u64 = 20_000;
@@ -38,8 +39,8 @@ const HEALED_UNTIL_US: u64 = FAULTS_UNTIL_US + 40_000_000;
 /// Longer than every session's timeout, twice.
 pub(super) const LINGER_US: u64 = 4_000_000;
 const SHARDS: u16 = 2;
-/// Without an append for this long, the log is sealed.
-const SEAL_AFTER_US: u64 = 200_000;
+/// Where a server listens for others.
+const PEER_PORT: u16 = 2888;
 
 /// Runs one seed with a fault planted.
 ///
@@ -84,10 +85,6 @@ pub(super) enum Event {
     PumpShard {
         server: usize,
         shard: usize,
-    },
-    Disk {
-        server: usize,
-        operation: OpId,
     },
     Peer {
         from: usize,
@@ -148,7 +145,6 @@ impl Event {
             Self::Tick { server }
             | Self::Pump { server }
             | Self::PumpShard { server, .. }
-            | Self::Disk { server, .. }
             | Self::ToServer { server, .. }
             | Self::PeerBroken { server, .. } => Some(*server),
             Self::Peer { to, .. } => Some(*to),
@@ -192,6 +188,10 @@ pub(super) struct World {
     planted: Planted,
     pub(super) voters: ServerSet,
     observers: ServerSet,
+    pub(super) executor: Executor,
+    pub(super) machines: Machines,
+    /// What the servers' tasks have told.
+    mail: Mail,
     pub(super) servers: Vec<Server>,
     pub(super) network: Network,
     pub(super) clients: Vec<Client>,
@@ -235,18 +235,36 @@ impl World {
         let voters: ServerSet = (1..=faults.voters).map(ServerId).collect();
         let all = faults.voters + faults.observers;
         let observers: ServerSet = (faults.voters + 1..=all).map(ServerId).collect();
-        let servers: Vec<Server> = (1..=all)
-            .map(|id| Server {
-                id: ServerId(id),
-                disk: MemoryDisk::new(),
-                struck: 0,
-                remembers: false,
-                process: None,
-                life: 0,
-                paused_until_us: 0,
+        let hardware: Vec<Hardware> = (0..all)
+            .map(|_| Hardware {
                 clock_error_ms: random.between(0, 2000).cast_signed() - 1000,
                 clock_rate: 1000 + random.below(faults.drift + 1),
+                medium_us: faults.fsync_us,
+                writes_through: faults.write_mode != WriteMode::Synced,
             })
+            .collect();
+        let executor = Executor::new(random.next(), faults.ring_us);
+        let quality = Quality {
+            latency_us: faults.latency_us,
+            loss: faults.loss,
+            window_bytes: 1 << 20,
+            bytes_per_ms: 100_000,
+            pieces: faults.pieces,
+        };
+        let machines = Machines::new(&executor, quality, &hardware);
+        let server = |(id, machine): (u64, Rc<Machine>)| Server {
+            id: ServerId(id),
+            disk: machine.disk(),
+            machine,
+            struck: 0,
+            remembers: false,
+            process: None,
+            life: 0,
+            paused_until_us: 0,
+        };
+        let servers: Vec<Server> = (1..=all)
+            .zip((0..hardware.len()).map(|number| Rc::clone(machines.machine(number))))
+            .map(server)
             .collect();
         let clients: Vec<Client> = (0..faults.clients)
             .map(|number| Client::new(number, [300, 600, 1500][random.index(3)]))
@@ -260,6 +278,9 @@ impl World {
             voters,
             observers,
             network: Network::new(servers.len()),
+            executor,
+            machines,
+            mail: Mail::default(),
             servers,
             finished: vec![None; clients.len()],
             clients,
@@ -313,11 +334,8 @@ impl World {
             self.at(at, Event::Turn { worker });
         }
         self.at(FAULTS_FROM_US, Event::Fault);
-        while let Some(Reverse(next)) = self.queue.pop() {
-            self.now_us = next.at_us;
+        while let Some(ticks) = self.step()? {
             self.report.events += 1;
-            let ticks = matches!(next.event, Event::Tick { .. });
-            self.handle(next)?;
             if ticks && self.healed && !self.outlasts() && self.is_done()? {
                 return self.finish();
             }
@@ -326,6 +344,48 @@ impl World {
             }
         }
         Err(Oracle::Progress.broken(self.describe()))
+    }
+
+    /// Whatever comes next happens, in the world or on a machine; whether it was a server's tick.
+    fn step(&mut self) -> Result<Option<bool>, Violation> {
+        let world_us = self.queue.peek().map(|Reverse(next)| next.at_us);
+        let machines_us = self.executor.next_us();
+        if machines_us.is_some_and(|at_us| world_us.is_none_or(|world_us| at_us <= world_us)) {
+            self.executor.step();
+            self.now_us = self.executor.now_us();
+            self.read_mail()?;
+            return Ok(Some(false));
+        }
+        let Some(Reverse(next)) = self.queue.pop() else { return Ok(None) };
+        self.now_us = next.at_us;
+        self.executor.advance(self.now_us);
+        let ticks = matches!(next.event, Event::Tick { .. });
+        self.handle(next)?;
+        Ok(Some(ticks))
+    }
+
+    /// Does what the servers' tasks want.
+    fn read_mail(&mut self) -> Result<(), Violation> {
+        loop {
+            let told = self.mail.borrow_mut().pop_front();
+            let Some((index, life, told)) = told else { return Ok(()) };
+            let server = &mut self.servers[index];
+            let current = server.life == life;
+            let Some((id, now, process)) = server.running().filter(|_| current) else { continue };
+            let mut out = Vec::new();
+            match told {
+                Told::Wake => self.wake(index),
+                Told::Input(input) => self.peer_input(index, input),
+                Told::InputNow(input) => {
+                    process.input_now((id, life), now, input, &mut self.judge, &mut out)?;
+                }
+                Told::Send(to, message) => out.push(Outward::Send { to, message }),
+                Told::Disconnect(peer) => out.push(Outward::Disconnect(peer)),
+                Told::DemandSnapshot => process.take_snapshot(),
+                Told::Failed(reason) => self.disk_failed(index, &reason)?,
+            }
+            self.carry_out(index, out)?;
+        }
     }
 
     fn run_tracing(mut self) -> Result<Report, Violation> {
@@ -387,10 +447,6 @@ impl World {
             Event::Tick { server } => self.tick(server)?,
             Event::Pump { server } => self.pump(server)?,
             Event::PumpShard { server, shard } => self.pump_shard(server, shard)?,
-            Event::Disk { server, operation } => {
-                self.servers[server].disk.release(operation);
-                self.run_log(server)?;
-            }
             Event::Peer { from, to, connection, message } => {
                 if self.network.direction(from, to).connection == Some(connection) {
                     let from = self.servers[from].id;
@@ -437,17 +493,18 @@ impl World {
             server: id,
             write_mode: self.faults.write_mode,
             segment_size_bytes: self.faults.segment_size_bytes,
-            snapshots_kept: self.faults.snapshots_kept,
             has_peers: self.voters.iter().any(|voter| voter != id),
             seed,
         };
         let disk = self.servers[index].disk.clone();
-        let recovered = match Log::recover(&disk, how) {
+        let (env, _listener) = self.machines.begin(index, PEER_PORT);
+        let recovered = match recover(&disk, env.clone(), how) {
             Ok(recovered) => recovered,
             // There is not even room for a first segment, or a sync has failed: it is tried again.
             Err(reason) if disk.struck() > self.servers[index].struck => {
                 self.say(&format!("server {id} does not start: {reason}"));
                 self.servers[index].struck = disk.struck();
+                self.machines.end(index, 0);
                 disk.end_process();
                 self.start_later(index);
                 return Ok(());
@@ -458,6 +515,7 @@ impl World {
             self.say(&format!("server {id} crashes in recovery"));
             self.report.crashes_in_recovery += 1;
             let mode = self.crash_mode();
+            self.machines.end(index, 0);
             self.servers[index].disk.crash(mode);
             self.start_later(index);
             return Ok(());
@@ -484,10 +542,12 @@ impl World {
             (shard, self.random.next() >> 1)
         });
         let shards: Vec<(Shard, u64)> = shards.collect();
-        let process = Process::new(node, shards, recovered.log, recovered.batches, Medium::new(&disk));
+        let core = Core::new(&self.mail, index, self.servers[index].life);
+        let kept = self.faults.snapshots_kept;
+        let medium = Medium::new(&disk);
+        let process = Process::new(node, shards, (env, core), recovered.log, kept, recovered.batches, medium);
         self.servers[index].process = Some(process);
         self.peer_input(index, Input::Start);
-        self.run_log(index)?;
         self.at(TICK_US, Event::Tick { server: index });
         for peer in 0..self.servers.len() {
             if peer != index {
@@ -534,30 +594,22 @@ impl World {
 
     fn tick(&mut self, index: usize) -> Result<(), Violation> {
         self.at(TICK_US, Event::Tick { server: index });
-        let now_us = self.now_us;
-        let Some((_, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
+        let Some((_, now, process)) = self.servers[index].running() else { return Ok(()) };
         process.node.tick(now);
         process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
-        if process.log.snapshots.is_demanded() {
-            process.take_snapshot();
-        }
-        if process.appended_us + SEAL_AFTER_US < now_us && process.log.is_idle() {
-            process.log.seal_when_idle();
-        }
         let shards = process.shards.len();
         self.wake(index);
         (0..shards).for_each(|shard| self.wake_shard(index, shard));
-        self.run_log(index)
+        Ok(())
     }
 
     pub(super) fn peer_input(&mut self, index: usize, input: Input) {
-        let now_us = self.now_us;
-        if let Some((_, now, process)) = self.servers[index].running(now_us) {
+        if let Some((_, now, process)) = self.servers[index].running() {
             match &input {
                 Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
-                    process.log.snapshots.received(*from, *zxid, *upto);
+                    process.core.sending.received(*from, *zxid, *upto);
                 }
-                Input::PeerDisconnected(peer) => process.log.snapshots.cancel(*peer),
+                Input::PeerDisconnected(peer) => process.core.sending.cancel(*peer),
                 _ => {}
             }
             process.node.input(now, input);
@@ -584,29 +636,23 @@ impl World {
     }
 
     fn pump(&mut self, index: usize) -> Result<(), Violation> {
-        let now_us = self.now_us;
         let life = self.servers[index].life;
-        let Some((id, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
+        let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
         process.pump_due = false;
         let mut out = Vec::new();
         let before = process.batches.len();
         let status = process.node.status();
         process.pump(id, life, now, &mut self.judge, &mut out)?;
-        if process.batches.len() > before {
-            process.appended_us = now_us;
-        }
         self.report.truncations += u64::from(process.batches.len() < before);
         let became = process.node.status();
         if self.tracing && became != status {
             self.say(&format!("server {id} is {became:?}"));
         }
-        self.carry_out(index, out)?;
-        self.run_log(index)
+        self.carry_out(index, out)
     }
 
     fn pump_shard(&mut self, index: usize, shard: usize) -> Result<(), Violation> {
-        let now_us = self.now_us;
-        let Some((id, now, process)) = self.servers[index].running(now_us) else { return Ok(()) };
+        let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
         process.shards[shard].pump_due = false;
         let mut out = Vec::new();
         process.pump_shard(id, now.monotonic_ms, shard, &mut out)?;
@@ -632,39 +678,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets the log's task go on, and decides when what it has begun is done.
-    fn run_log(&mut self, index: usize) -> Result<(), Violation> {
-        let now_us = self.now_us;
-        let Some(process) = &mut self.servers[index].process else { return Ok(()) };
-        let idle = process.log.is_idle();
-        let begun = match process.log.run(now_us) {
-            Ok(begun) => begun,
-            Err(reason) => return self.disk_failed(index, &reason),
-        };
-        let wakes = process.log.has_answers() || (process.log.is_idle() && !idle);
-        for (operation, kind) in begun {
-            let delay = self.operation_us(kind);
-            self.at(delay, Event::Disk { server: index, operation });
-        }
-        if wakes {
-            self.wake(index);
-        }
-        Ok(())
-    }
-
-    fn operation_us(&mut self, kind: OpKind) -> u64 {
-        let forced = match kind {
-            OpKind::Sync | OpKind::SyncDir => true,
-            OpKind::Write => self.faults.write_mode != WriteMode::Synced,
-            _ => false,
-        };
-        let max = if self.healed { self.faults.fsync_us.min(1000) } else { self.faults.fsync_us };
-        if forced { self.random.between(max / 10, max) } else { self.random.below(30) }
-    }
-
     pub(super) fn connection_of(&mut self, server: usize, shard: usize, link: u64) -> Option<ConnId> {
-        let now_us = self.now_us;
-        let (_, now, process) = self.servers[server].running(now_us)?;
+        let (_, now, process) = self.servers[server].running()?;
         Some(process.shards[shard].connected(now.monotonic_ms, link))
     }
 }

@@ -231,6 +231,17 @@ impl Executor {
         Sleep { executor: self.clone(), until_us: self.now_us().saturating_add(us), alarm: None }
     }
 
+    /// When something happens next.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.schedule_woken();
+        self.0.queue.borrow().peek().map(|Reverse(next)| next.at_us)
+    }
+
+    /// Time passes in which nothing happens here.
+    pub(crate) fn advance(&self, to_us: u64) {
+        self.0.now_us.set(self.now_us().max(to_us));
+    }
+
     /// Whatever comes next happens; `false` if nothing is left to happen.
     pub(crate) fn step(&self) -> bool {
         self.schedule_woken();
