@@ -29,11 +29,14 @@ impl World {
         }
         if self.random.chance(self.faults.pause) {
             let pause_us = self.random.between(1000, self.faults.pause_max_us);
+            let isolates = self.random.chance(self.faults.isolation);
+            // It is leaders that have something to miss.
+            let server = self.leader().filter(|_| isolates).unwrap_or(server);
             let until_us = &mut self.servers[server].paused_until_us;
             *until_us = (*until_us).max(self.now_us + pause_us);
             self.machines.pause(server, *until_us);
             self.report.pauses += 1;
-            if self.random.chance(self.faults.isolation) {
+            if isolates {
                 self.isolate(server, pause_us);
             }
         }
@@ -255,14 +258,18 @@ impl World {
         Ok(())
     }
 
-    /// Lets the disk of the leader run full, and waits until another leads; whether there is still something to wait for.
-    pub(super) fn outlasts(&mut self) -> bool {
-        let leader = self.servers.iter().position(|server| {
+    /// A server that leads and serves.
+    fn leader(&self) -> Option<usize> {
+        self.servers.iter().position(|server| {
             server.process.as_ref().is_some_and(|process| {
                 process.is_serving() && matches!(process.node.status(), Status::Leading { .. })
             })
-        });
-        match (self.outlasting, leader) {
+        })
+    }
+
+    /// Lets the disk of the leader run full, and waits until another leads; whether there is still something to wait for.
+    pub(super) fn outlasts(&mut self) -> bool {
+        match (self.outlasting, self.leader()) {
             (Outlasting::Due, Some(leader)) => {
                 self.say(&format!("the disk of server {} runs full for good", leader + 1));
                 self.report.disks_full += 1;
