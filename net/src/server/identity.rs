@@ -57,11 +57,15 @@ impl Wanted {
         }
     }
 
+    fn is_alone(&self) -> bool {
+        self.voters.is_empty()
+    }
+
     /// The number and the voters of the server that runs on a folder that says `meta`.
     pub(crate) fn resolve(&self, meta: Option<&Meta>) -> (ServerId, ServerSet) {
         let id = self.id.or_else(|| meta.map(|meta| meta.server_id)).unwrap_or(ALONE);
         let alone = [id].into_iter().collect();
-        (id, if self.voters.is_empty() { alone } else { self.voters })
+        (id, if self.is_alone() { alone } else { self.voters })
     }
 
     /// Whether a folder that says `meta` can be used as it is; `command` would make it what is wanted.
@@ -81,11 +85,17 @@ impl Wanted {
             return Err(IdentityError::OtherMember { folder: folder(), is: is.to_string(), wanted: id });
         }
         let voters = ServerSet::from_words(meta.promises.voters);
-        if voters.is_empty() || is_new(&meta.promises) || majorities_meet(&voters, &wanted) {
+        let fits = if voters.is_empty() {
+            // An import, or made before voters were remembered: a server alone had the number 1 then.
+            !self.is_alone() || id == ALONE
+        } else {
+            majorities_meet(&voters, &wanted)
+        };
+        if fits || is_new(&meta.promises) {
             return Ok(());
         }
         let (folder, is) = (folder(), is.to_string());
-        Err(if self.voters.is_empty() {
+        Err(if self.is_alone() {
             IdentityError::Alone { folder, is, command: command() }
         } else {
             IdentityError::OtherVoters { folder, is, wanted: ensemble_of(&wanted) }
@@ -193,5 +203,8 @@ mod tests {
         assert_eq!(check(Some(2), &[1, 2], &folder), Ok(()));
         assert_eq!(check(None, &[], &meta(1, &[1, 2, 3], 0)), Ok(()), "it has promised nothing");
         assert_eq!(check(None, &[], &meta(1, &[], 7)), Ok(()), "made before voters were remembered");
+        assert_eq!(check(Some(3), &[1, 2, 3], &meta(3, &[], 7)), Ok(()), "a member of that time");
+        let imported = check(None, &[], &meta(3, &[], 7)).expect_err("a server alone would be server 1");
+        assert!(imported.starts_with("F belongs to server 3 (of which ensemble is not known)"), "{imported}");
     }
 }
