@@ -5,5 +5,7 @@
 
 pub mod env;
 pub mod log_task;
+pub mod recovery;
+pub mod restore;
 pub mod transfer;
 pub mod wake;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogPosition};
-use ringkeeper_log::error::{AppendError, FatalError, ReadError, ReplayError, SegmentError, TruncateError};
+use ringkeeper_log::error::{AppendError, FatalError, ReadError, SegmentError, TruncateError};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
@@ -24,6 +24,7 @@ use ringkeeper_log::{Reader, Scrub};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::env::{Class, Env, Task};
+use crate::restore::{RestoreError, StateFormat, restore};
 use crate::wake::WakeFlag;
 
 /// Without an append for this long, the log writes down that all of it is durable, so that later damage to
@@ -49,26 +50,8 @@ pub enum LogFailure {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// What the medium holds makes no state.
-    #[error("{0}")]
-    Restore(ReplayError),
-}
-
-/// How what the medium holds becomes a state again.
-#[expect(async_fn_in_trait, reason = "log, snapshots and state live on one thread")]
-pub trait Restore<S: Storage>: 'static {
-    /// The state.
-    type State: 'static;
-
-    /// The state after all of the log. `cluster` is the ensemble, 0 while not known.
-    ///
-    /// # Errors
-    /// There is none, or the medium fails.
-    async fn restore(
-        &self,
-        snapshots: &Snapshots<S>,
-        wal: &Wal<S>,
-        cluster: u64,
-    ) -> Result<Self::State, ReplayError>;
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
 }
 
 /// Notified when the log task has answers to collect.
@@ -331,7 +314,7 @@ impl<T> LogQueue<T> {
 }
 
 /// The log, the persisted epochs, and what rebuilding a state needs.
-pub struct LogTask<E: Env, R> {
+pub struct LogTask<E: Env, F> {
     /// The machine.
     pub env: E,
     /// The log.
@@ -345,17 +328,17 @@ pub struct LogTask<E: Env, R> {
     /// The persisted epochs.
     pub meta: MetaStore<E::Storage>,
     /// How to rebuild a state.
-    pub restore: R,
+    pub format: F,
 }
 
-impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
+impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     /// Carries out what the queue holds until it is stopped.
     ///
     /// # Errors
     /// The medium failed. Nothing more can be acknowledged; the process has to end.
     pub async fn run(
         mut self,
-        queue: Rc<LogQueue<R::State>>,
+        queue: Rc<LogQueue<F::State>>,
         core: Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         let mut sealed = true;
@@ -400,7 +383,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     async fn append(
         &mut self,
         group: &[Batch],
-        queue: &Rc<LogQueue<R::State>>,
+        queue: &Rc<LogQueue<F::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
         let Some(last) = group.last() else { return Ok(true) };
@@ -424,7 +407,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
         Ok(true)
     }
 
-    async fn found_room(&mut self, queue: &LogQueue<R::State>) -> Result<(), FatalError> {
+    async fn found_room(&mut self, queue: &LogQueue<F::State>) -> Result<(), FatalError> {
         if queue.full.replace(false) {
             tracing::info!("the disk has room again, writes go on");
             self.reserve.keep().await?;
@@ -437,7 +420,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     async fn wait_for_room(
         &mut self,
         needed_bytes: u64,
-        queue: &Rc<LogQueue<R::State>>,
+        queue: &Rc<LogQueue<F::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
         if self.let_go_of_salvaged().await {
@@ -493,7 +476,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     async fn carry_out(
         &mut self,
         command: Command,
-        queue: &Rc<LogQueue<R::State>>,
+        queue: &Rc<LogQueue<F::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         let answer = match command {
@@ -527,7 +510,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
         &mut self,
         file: &str,
         end: &Cell<Option<Zxid>>,
-        queue: &Rc<LogQueue<R::State>>,
+        queue: &Rc<LogQueue<F::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         loop {
@@ -551,7 +534,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     async fn carry_out_beside(
         &mut self,
         command: Command,
-        queue: &Rc<LogQueue<R::State>>,
+        queue: &Rc<LogQueue<F::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         match command {
@@ -586,7 +569,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
 
     /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of
     /// what is not written, so a full disk costs the server's part in elections and nothing else.
-    async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<R::State>>) -> Result<bool, LogFailure> {
+    async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<F::State>>) -> Result<bool, LogFailure> {
         let mut waits = false;
         while let Err(error) = self.meta.promise(promises(epochs)).await {
             if !error.is_no_space() {
@@ -612,7 +595,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     async fn truncate(
         &mut self,
         after: Zxid,
-        queue: &Rc<LogQueue<R::State>>,
+        queue: &Rc<LogQueue<F::State>>,
         core: &Rc<impl LogHost>,
     ) -> Result<Option<LogPosition>, LogFailure> {
         loop {
@@ -631,7 +614,7 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
         }
     }
 
-    async fn install(&mut self, last: LogPosition) -> Result<Answer<R::State>, LogFailure> {
+    async fn install(&mut self, last: LogPosition) -> Result<Answer<F::State>, LogFailure> {
         match self.wal.reset(last.zxid, last.checksum).await {
             Ok(()) => {}
             Err(SegmentError::NoSpace { size_bytes }) => {
@@ -646,9 +629,9 @@ impl<E: Env, R: Restore<E::Storage>> LogTask<E, R> {
     }
 
     /// Nothing committed is ever cut off, so all snapshots are of what the log still has.
-    async fn rebuild(&self) -> Result<R::State, LogFailure> {
+    async fn rebuild(&self) -> Result<F::State, LogFailure> {
         let cluster = self.meta.meta().promises.cluster;
-        self.restore.restore(&self.snapshots, &self.wal, cluster).await.map_err(LogFailure::Restore)
+        Ok(restore(&self.env, &self.format, &self.snapshots, &self.wal, cluster).await?.state)
     }
 }
 

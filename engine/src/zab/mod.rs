@@ -205,9 +205,14 @@ impl Zab {
     /// well if the position is not known without reading.
     #[must_use]
     pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogPosition> {
-        let settled = zxid > Zxid::ZERO && zxid <= self.core.commit && zxid <= self.core.log.durable();
-        let mark = self.core.log.mark_at(zxid).filter(|_| settled)?;
-        (self.core.log.operation().is_none()).then_some(mark)
+        self.core.log.mark_at(zxid).filter(|_| self.is_settled(zxid))
+    }
+
+    /// Whether everything up to `zxid` is committed and durable here, and nothing is about to replace the log.
+    #[must_use]
+    pub fn is_settled(&self, zxid: Zxid) -> bool {
+        let durable = zxid <= self.core.commit && zxid <= self.core.log.durable();
+        zxid > Zxid::ZERO && durable && self.core.log.operation().is_none()
     }
 
     /// The promises on disk.

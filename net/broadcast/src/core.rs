@@ -377,7 +377,8 @@ impl<M: StateMachine> Core<M> {
     }
 
     fn take_snapshot(&mut self) {
-        if self.taking_snapshot {
+        // The log has to go on after it whatever happens: what is committed may not be in this server's own log yet.
+        if self.taking_snapshot || !self.zab.is_settled(self.delivered.zxid) {
             return;
         }
         self.taking_snapshot = true;

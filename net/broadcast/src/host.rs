@@ -15,6 +15,7 @@ use ringkeeper_wire::{ServerId, Zxid};
 use crate::core::{Core, Output};
 use crate::handle::{Request, Shared};
 use crate::machine::StateMachine;
+use crate::recovery::MachineState;
 use crate::shell::clock::Clock;
 use crate::shell::log_quota::LogQuota;
 use crate::shell::peers::{PeerHost, Peers};
@@ -33,7 +34,7 @@ const UNDELIVERED_BYTES_MAX: usize = 64 << 20;
 /// The core and everything it needs to talk.
 pub(crate) struct Host<M> {
     core: RefCell<Core<M>>,
-    log: Rc<LogQueue<Vec<u8>>>,
+    log: Rc<LogQueue<MachineState>>,
     peers: Peers,
     clock: Clock,
     shared: Arc<Shared>,
@@ -59,7 +60,7 @@ pub(crate) struct Host<M> {
 impl<M: StateMachine> Host<M> {
     pub(crate) fn new(
         core: Core<M>,
-        log: Rc<LogQueue<Vec<u8>>>,
+        log: Rc<LogQueue<MachineState>>,
         peers: Peers,
         clock: Clock,
         shared: Arc<Shared>,
@@ -151,7 +152,9 @@ impl<M: StateMachine> Host<M> {
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => core.input(now_ms, input),
-                Answer::Installed(state, last) => core.installed(now_ms, last, *state),
+                Answer::Installed(state, last) => {
+                    core.installed(now_ms, last, state.bytes.unwrap_or_default())
+                }
                 // Never asked for: the machine hears of nothing that could be cut off again.
                 Answer::Rebuilt(_) => {}
             }

@@ -3,22 +3,26 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogPosition, LogSummary, ServerSet};
+use ringkeeper_engine::zab::{Batch, Durable, LogPosition};
+use ringkeeper_host::log_task::LogTask;
+use ringkeeper_host::recovery::{RecoveryError, recover};
+use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
 use ringkeeper_log::dma::DmaStorage;
-use ringkeeper_log::error::{OpenError, ReadError, ReplayError, SegmentError};
+use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
+use ringkeeper_log::frame::Frame;
 use ringkeeper_log::meta::{MetaError, MetaStore};
-use ringkeeper_log::reserve::Reserve;
-use ringkeeper_log::salvage::{self, RepairError};
-use ringkeeper_log::snapshot::{SnapshotError, SnapshotReader, Snapshots};
-use ringkeeper_log::storage::WriteMode;
-use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_log::salvage::RepairError;
+use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
+use ringkeeper_log::storage::{Storage, WriteMode};
+use ringkeeper_log::wal::Options;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::config::Config;
 use crate::core::Recovered;
+use crate::entry;
 use crate::shell::env::GlommioEnv;
-use ringkeeper_host::log_task::{LogTask, Restore};
+use crate::snapshots::STATE_VERSION;
 
 /// A folder that cannot be used: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -78,40 +82,22 @@ pub enum FolderError {
         /// What is wrong.
         source: RepairError,
     },
-    /// The log cannot be read.
-    #[error("the log in {folder} cannot be read: {source}")]
-    Read {
+    /// Snapshots and log give no state of a machine.
+    #[error("in {folder}: {source}; nothing was changed")]
+    State {
         /// The folder.
         folder: PathBuf,
         /// What is wrong.
-        source: ReadError,
+        source: RestoreError,
     },
-    /// The log cannot be brought to where the newest snapshot is.
-    #[error("the log in {folder} cannot begin anew after its snapshot: {source}")]
-    Reset {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong.
-        source: SegmentError,
-    },
-    /// A snapshot cannot be read.
-    #[error("in {folder}: {source}")]
-    Snapshot {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong.
-        source: SnapshotError,
-    },
-    /// The log begins after all sound snapshots.
+    /// The log was lost, and the other members have not brought it back.
     #[error(
-        "in {folder}, the log begins after {base} and no sound snapshot reaches that far; nothing was changed: restore \
-         the folder from a copy, or begin anew in an empty one, which the other members fill"
+        "the log in {folder} was lost while this server was a member of an ensemble, and the others have not brought it back: \
+         start it together with them, or begin anew in an empty folder"
     )]
-    Gap {
+    NothingBack {
         /// The folder.
         folder: PathBuf,
-        /// Where the log begins.
-        base: Zxid,
     },
 }
 
@@ -124,7 +110,7 @@ pub(crate) struct Folder {
 
 /// What a folder held.
 pub(crate) struct Opened {
-    pub(crate) log: LogTask<GlommioEnv, StateBytes>,
+    pub(crate) log: LogTask<GlommioEnv, MachineFormat>,
     pub(crate) snapshots: Snapshots<DmaStorage>,
     /// What the broadcast has to know.
     pub(crate) durable: Durable,
@@ -163,206 +149,149 @@ impl Folder {
         let storage = DmaStorage::open(&self.path)
             .await
             .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let mut meta = MetaStore::open(storage.clone(), ServerId(config.id), salt).await.map_err(
-            |source| match source {
-                MetaError::Corrupt | MetaError::Missing { .. } => {
-                    FolderError::Damaged { folder: folder(), source }
-                }
-                MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
-                source => FolderError::NotOurs { folder: folder(), source },
-            },
-        )?;
+        let meta =
+            MetaStore::open(storage.clone(), ServerId(config.id), salt).await.map_err(
+                |source| match source {
+                    MetaError::Corrupt | MetaError::Missing { .. } => {
+                        FolderError::Damaged { folder: folder(), source }
+                    }
+                    MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
+                    source => FolderError::NotOurs { folder: folder(), source },
+                },
+            )?;
         let options = Options {
             segment_size_bytes: config.segment_size_bytes,
             write_mode: WriteMode::Adaptive,
             ..Options::new(meta.meta().identity())
         };
         let snapshots = Snapshots::new(storage.clone());
-        let not_repaired = |source| FolderError::Repair { folder: folder(), source };
-        let gone = salvage::is_gone(&storage, &meta).await;
-        if gone.map_err(|source| FolderError::Log { folder: folder(), source })? {
-            if !config.has_voting_peers() {
-                return Err(FolderError::LogGone { folder: folder() });
+        let has_peers = config.has_voting_peers();
+        let recovered =
+            recover(env, MachineFormat, storage, snapshots.clone(), meta, &options, has_peers).await;
+        let recovered = recovered.map_err(|error| match error {
+            RecoveryError::LogGone => FolderError::LogGone { folder: folder() },
+            RecoveryError::NothingBack => FolderError::NothingBack { folder: folder() },
+            RecoveryError::Log(source) | RecoveryError::Damaged(source) => {
+                FolderError::Log { folder: folder(), source }
             }
-            let kept = salvage::begin_without(&snapshots, &mut meta).await.map_err(not_repaired)?.join(", ");
-            tracing::error!(
-                kept,
-                "the files of the log are gone: all of it has to come from the other members"
-            );
-        }
-        let mut opened = read_log(&storage, &options).await;
-        if let Err(error) = &opened
-            && error.is_damage()
-            && config.has_voting_peers()
-        {
-            tracing::error!(%error, "the log is damaged");
-            let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
-            let repair = repair.map_err(not_repaired)?;
-            let (remedy, last, lost) = (repair.remedy, repair.last_zxid, repair.lost);
-            let kept = repair.kept.join(", ");
-            tracing::warn!(%remedy, %last, lost, kept, "the log was repaired: what is lost has to come from the other members");
-            opened = read_log(&storage, &options).await;
-        }
-        let (mut wal, replayed, mut ends) =
-            opened.map_err(|source| FolderError::Log { folder: folder(), source })?;
-
-        let failed = |source| FolderError::Snapshot { folder: folder(), source };
-        snapshots.settle(replayed.after).await.map_err(failed)?;
-        let (snapshot, state) = match self.newest(&snapshots, replayed.after).await {
-            Err(error @ FolderError::Gap { .. }) if config.has_voting_peers() => {
-                tracing::error!(%error, "all of it has to come from the other members");
-                let kept =
-                    salvage::begin_anew(&mut wal, &snapshots, &mut meta).await.map_err(not_repaired)?;
-                tracing::warn!(kept = kept.join(", "), "what was here is kept for a while");
-                ends.clear();
-                (LogPosition::START, None)
-            }
-            newest => newest?,
-        };
-        if wal.last().zxid < snapshot.zxid {
-            // What is committed may be delivered, and be in a snapshot, before this server's own log holds it.
-            let reset = wal.reset(snapshot.zxid, snapshot.checksum).await;
-            reset.map_err(|source| FolderError::Reset { folder: folder(), source })?;
-        }
-        let mut summary = LogSummary::new(wal.base(), snapshot.zxid);
-        ends.into_iter()
-            .filter(|end| end.zxid > summary.base().zxid)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|end| summary.push(end));
-        let batches = read_after(&wal, snapshot.zxid).await;
-        let batches = batches.map_err(|source| FolderError::Read { folder: folder(), source })?;
-        tracing::info!(
-            folder = %self.path.display(),
-            snapshot = %snapshot.zxid,
-            log = %summary.last().zxid,
-            batches = batches.len(),
-            tail = ?replayed.tail,
-            "folder opened"
-        );
-        let promises = meta.meta().promises;
-        let epochs = Epochs {
-            accepted: promises.accepted_epoch,
-            current: promises.current_epoch,
-            cluster: promises.cluster,
-            fork: promises.fork,
-            voters: ServerSet::from_words(promises.voters),
-            initialized: promises.initialized,
-            claim: promises.claim,
-        };
-        let reserve = Reserve::open(storage.clone()).await;
-        let reserve = reserve.map_err(|failed| FolderError::Unusable {
-            folder: folder(),
-            source: std::io::Error::other(failed),
+            RecoveryError::Repair(source) => FolderError::Repair { folder: folder(), source },
+            RecoveryError::State(source) => FolderError::State { folder: folder(), source },
+            failed => FolderError::Unusable { folder: folder(), source: io::Error::other(failed) },
         })?;
-        Ok(Opened {
-            log: LogTask {
-                env,
-                wal,
-                snapshots: snapshots.clone(),
-                storage,
-                reserve,
-                meta,
-                restore: StateBytes,
-            },
-            snapshots,
-            durable: Durable { epochs, log: summary },
-            state,
-            recovered: Recovered { snapshot, batches },
+        let MachineState { snapshot, bytes, batches } = recovered.state;
+        let (log, durable) = (recovered.log, recovered.durable);
+        Ok(Opened { log, snapshots, durable, state: bytes, recovered: Recovered { snapshot, batches } })
+    }
+}
+
+/// What a machine starts from.
+#[derive(Debug, Default)]
+pub(crate) struct MachineState {
+    /// The position of the snapshot.
+    snapshot: LogPosition,
+    /// What the machine is to be set to; `None` if there is no snapshot.
+    pub(crate) bytes: Option<Vec<u8>>,
+    /// What the log holds after it: the machine hears of them once they are known to be committed.
+    batches: Vec<Batch>,
+}
+
+/// States of a user's machine.
+pub(crate) struct MachineFormat;
+
+impl<S: Storage> StateFormat<S> for MachineFormat {
+    type State = MachineState;
+
+    fn version(&self) -> u32 {
+        STATE_VERSION
+    }
+
+    fn empty(&self) -> MachineState {
+        MachineState::default()
+    }
+
+    fn last_zxid(&self, state: &MachineState) -> Zxid {
+        state.batches.last().map_or(state.snapshot.zxid, Batch::last)
+    }
+
+    async fn read(&self, reader: &mut SnapshotReader<S>) -> Result<MachineState, Unusable> {
+        let head = *reader.head();
+        let mut bytes = Vec::new();
+        while let Some(block) = reader.next().await? {
+            bytes.extend_from_slice(block);
+        }
+        let snapshot = LogPosition { zxid: head.zxid, checksum: head.chain };
+        Ok(MachineState { snapshot, bytes: Some(bytes), batches: Vec::new() })
+    }
+
+    fn replay(&self, state: &mut MachineState, frame: &Frame<'_>) -> Result<u64, ReplayError> {
+        let batch = Batch::from(frame);
+        entry::read_payload(frame.payload(), batch.txns())?.for_each(drop);
+        let txns = batch.txns();
+        state.batches.push(batch);
+        Ok(txns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glommio::LocalExecutor;
+    use ringkeeper_host::restore::{Restored, restore};
+    use ringkeeper_log::Identity;
+    use ringkeeper_log::frame::{Checksum, Framer};
+    use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
+    use ringkeeper_log::snapshot::{Contents, Head, SnapshotError};
+    use ringkeeper_log::wal::Wal;
+
+    use super::*;
+    use crate::entry::{Entries, Entry};
+    use crate::shell::clock::Clock;
+
+    const CLUSTER: u64 = 9;
+
+    /// A log of one batch with this payload, and a snapshot that ends with it.
+    async fn folder(payload: &[u8], head: Head) -> (Snapshots<MemoryStorage>, Wal<MemoryStorage>) {
+        let disk = MemoryDisk::new();
+        let options = Options::new(Identity { owner: [1; 32], salt: 7 });
+        let (mut wal, _) = Wal::open(disk.storage(), options, |_| Ok(())).await.expect("an empty folder");
+        let zxid = Zxid(1 << 32 | 1);
+        let batch = Framer::default().batch(zxid, zxid, payload, Checksum::NONE);
+        wal.append(&[batch.bytes()]).await.expect("a healthy disk");
+        let snapshots = Snapshots::new(disk.storage());
+        let chain = if head.chain == Checksum::NONE { wal.last().checksum } else { head.chain };
+        let mut writer = snapshots.begin(Head { zxid, chain, ..head }).await.expect("a healthy disk");
+        writer.block(b"a state").await.expect("a healthy disk");
+        writer.finish(Contents::default()).await.expect("a healthy disk");
+        (snapshots, wal)
+    }
+
+    fn restored(payload: &[u8], head: Head) -> Result<Restored<MachineState>, RestoreError> {
+        LocalExecutor::default().run(async {
+            let (snapshots, wal) = folder(payload, head).await;
+            restore(&GlommioEnv::new(Clock::start()), &MachineFormat, &snapshots, &wal, CLUSTER).await
         })
     }
 
-    /// The newest sound snapshot, if one is needed or there: an older one serves if the log reaches back to it.
-    async fn newest(
-        &self,
-        snapshots: &Snapshots<DmaStorage>,
-        base: LogPosition,
-    ) -> Result<(LogPosition, Option<Vec<u8>>), FolderError> {
-        let failed = |source| FolderError::Snapshot { folder: self.path.clone(), source };
-        for zxid in snapshots.list().await.map_err(failed)? {
-            if zxid < base.zxid {
-                break;
-            }
-            match read_state(snapshots, zxid.0).await {
-                Ok((last, state)) => return Ok((last, Some(state))),
-                Err(error) if error.is_damage() => {
-                    tracing::error!(%error, "a snapshot is damaged; an older one and the log take its place");
-                }
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        if base.zxid == Zxid::ZERO {
-            return Ok((LogPosition::START, None));
-        }
-        Err(FolderError::Gap { folder: self.path.clone(), base: base.zxid })
+    fn payload() -> Vec<u8> {
+        let mut entries = Entries::default();
+        entries.push(Entry { origin: 1, number: 1, proposal: b"a proposal" });
+        entries.payload()
     }
-}
 
-type OpenedLog = (Wal<DmaStorage>, ringkeeper_log::Recovered, Vec<LogPosition>);
+    /// The newest snapshot was taken for the machine's whatever it was.
+    #[test]
+    fn a_snapshot_of_another_service_ensemble_or_history_is_not_the_machines() {
+        let zxid = Zxid::ZERO;
+        let own = Head { zxid, chain: Checksum::NONE, cluster: CLUSTER, state_version: STATE_VERSION };
+        let state = restored(&payload(), own).expect("sound").state;
+        assert_eq!((state.bytes.as_deref(), state.batches.len()), (Some(&b"a state"[..]), 0));
 
-/// Reads a log to its end, and notes the last position of each epoch.
-async fn read_log(storage: &DmaStorage, options: &Options) -> Result<OpenedLog, OpenError> {
-    let mut ends = Vec::new();
-    let (wal, replayed) = Wal::open(storage.clone(), options.clone(), |frame| {
-        let end = LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
-        note_end(&mut ends, end);
-        Ok(())
-    })
-    .await?;
-    Ok((wal, replayed, ends))
-}
-
-/// The state that the newest snapshot holds: the machine hears of the log after it as of anything else.
-pub(crate) struct StateBytes;
-
-impl Restore<DmaStorage> for StateBytes {
-    type State = Vec<u8>;
-
-    async fn restore(
-        &self,
-        snapshots: &Snapshots<DmaStorage>,
-        _: &Wal<DmaStorage>,
-        _: u64,
-    ) -> Result<Vec<u8>, ReplayError> {
-        let newest = snapshots.list().await?.first().copied().ok_or("there is no snapshot")?;
-        Ok(read_state(snapshots, newest.0).await?.1)
-    }
-}
-
-/// Reads a whole snapshot.
-///
-/// # Errors
-/// It is damaged, or the disk fails.
-async fn read_state(
-    snapshots: &Snapshots<DmaStorage>,
-    zxid: u64,
-) -> Result<(LogPosition, Vec<u8>), SnapshotError> {
-    let mut reader: SnapshotReader<_> = snapshots.open(Zxid(zxid)).await?;
-    let head = *reader.head();
-    let mut state = Vec::new();
-    while let Some(block) = reader.next().await? {
-        state.extend_from_slice(block);
-    }
-    Ok((LogPosition { zxid: head.zxid, checksum: head.chain }, state))
-}
-
-/// What the log holds after `zxid`.
-async fn read_after(wal: &Wal<DmaStorage>, zxid: Zxid) -> Result<Vec<Batch>, ReadError> {
-    let mut batches = Vec::new();
-    if wal.last().zxid <= zxid {
-        return Ok(batches);
-    }
-    let mut reader = wal.read_from(Zxid(zxid.0 + 1))?;
-    while let Some(frame) = reader.next().await? {
-        batches.push(Batch::from(&frame));
-    }
-    Ok(batches)
-}
-
-/// Keeps the last position of each epoch, which is all that the broadcast compares.
-fn note_end(ends: &mut Vec<LogPosition>, end: LogPosition) {
-    match ends.last_mut() {
-        Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
-        _ => ends.push(end),
+        let state = restored(&payload(), Head { state_version: 1, ..own }).expect("passed over").state;
+        assert_eq!((state.bytes, state.batches.len()), (None, 1), "the log takes its place");
+        let ensemble = restored(&payload(), Head { cluster: CLUSTER + 1, ..own });
+        assert!(matches!(ensemble, Err(RestoreError::Snapshot(SnapshotError::Foreign { .. }))));
+        let history = restored(&payload(), Head { chain: Checksum(77), ..own });
+        assert!(matches!(history, Err(RestoreError::Foreign { .. })));
+        let log = restored(b"of something else", Head { state_version: 1, ..own });
+        assert!(matches!(log, Err(RestoreError::Replay(_))), "a log of another service");
     }
 }

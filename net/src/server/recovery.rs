@@ -4,24 +4,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Durable, Epochs, LogPosition, LogSummary, ServerSet};
+use ringkeeper_host::recovery::{self, RecoveryError};
 use ringkeeper_log::dma::DmaStorage;
-use ringkeeper_log::error::{OpenError, ReplayError};
+use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
 use ringkeeper_log::repair;
-use ringkeeper_log::reserve::Reserve;
-use ringkeeper_log::salvage::{self, Repair, RepairError};
+use ringkeeper_log::salvage::RepairError;
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::{Storage, WriteMode};
-use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::{ServerId, Zxid};
+use ringkeeper_log::storage::WriteMode;
+use ringkeeper_log::wal::Options;
+use ringkeeper_wire::ServerId;
 
 use super::env::GlommioEnv;
 use super::identity::{IdentityError, Wanted};
-use super::log_task::{LogTask, Restore};
-use super::replay::{self, RestoreError};
+use super::replay::{RestoreError, TreeFormat};
 use crate::config::{Config, PeerRole};
 use crate::tools::command_for;
 
@@ -80,39 +77,8 @@ pub(crate) struct Folder {
     _locks: Vec<FolderLock>,
 }
 
-/// Trees from snapshots and logs.
-pub(crate) struct TreeRestore {
-    /// Seed of the trees of this process.
-    seed: u64,
-}
-
-impl<S: Storage> Restore<S> for TreeRestore {
-    type State = State;
-
-    async fn restore(
-        &self,
-        snapshots: &Snapshots<S>,
-        wal: &Wal<S>,
-        cluster: u64,
-    ) -> Result<State, ReplayError> {
-        Ok(replay::restore(snapshots, wal, cluster, self.seed).await?.state)
-    }
-}
-
 /// What the folders held.
-pub(crate) struct Recovered {
-    /// The number of the server that the folder belongs to.
-    pub(crate) server_id: u64,
-    pub(crate) state: State,
-    pub(crate) log: LogTask<GlommioEnv, TreeRestore>,
-    /// Transactions after the newest snapshot, and the bytes of their batches.
-    pub(crate) txns: u64,
-    pub(crate) bytes: u64,
-    /// Damaged files and places that were found.
-    pub(crate) damage: u64,
-    /// What the broadcast has to know of the folder.
-    pub(crate) durable: Durable,
-}
+pub(crate) type Recovered = recovery::Recovered<GlommioEnv, TreeFormat>;
 
 impl Folder {
     /// Makes the folders where they are missing, and locks them.
@@ -201,113 +167,30 @@ impl Folder {
             if self.data_dir == self.log_dir { storage.clone() } else { open(&self.data_dir).await? };
         let snapshots = Snapshots::new(snapshots);
         let started = Instant::now();
-        let mut damage = 0;
-        let gone = salvage::is_gone(&storage, &meta).await;
-        if gone.map_err(|source| FolderError::Log { folder: folder(), source })? {
-            if !self.has_peers {
-                return Err(FolderError::LogGone { folder: folder(), command: repair() });
-            }
-            let kept = salvage::begin_without(&snapshots, &mut meta).await;
-            let kept = kept.map_err(|source| FolderError::Repair { folder: folder(), source })?.join(", ");
-            tracing::error!(
-                kept,
-                "the files of the log are gone: all of it has to come from the other servers"
-            );
-            damage += 1;
-        } else if !self.has_peers
-            && meta.meta().promises.claim > Zxid::ZERO
-            && !meta.meta().promises.initialized
-        {
-            return Err(FolderError::NothingBack { folder: folder() });
-        }
-        let mut opened = read_log(&storage, &options).await;
-        if let Err(error) = &opened
-            && error.is_damage()
-            && self.has_peers
-        {
-            let done = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
-            let done = done.map_err(|source| FolderError::Repair { folder: folder(), source })?;
-            damage += done.damage.len() as u64;
-            report(&done);
-            opened = read_log(&storage, &options).await;
-        }
-        let OpenedLog { mut wal, recovered, mut marks } = opened.map_err(|source| {
-            if source.is_damage() {
+        let format = TreeFormat { seed };
+        let recovered =
+            recovery::recover(env, format, storage, snapshots, meta, &options, self.has_peers).await;
+        let recovered = recovered.map_err(|error| match error {
+            RecoveryError::LogGone => FolderError::LogGone { folder: folder(), command: repair() },
+            RecoveryError::NothingBack => FolderError::NothingBack { folder: folder() },
+            RecoveryError::Log(source) => FolderError::Log { folder: folder(), source },
+            RecoveryError::Damaged(source) => {
                 FolderError::LogDamaged { folder: folder(), source, command: repair() }
-            } else {
-                FolderError::Log { folder: folder(), source }
             }
+            RecoveryError::Repair(source) => FolderError::Repair { folder: folder(), source },
+            RecoveryError::State(source) => {
+                FolderError::State { folder: self.data_dir.clone(), source, command: repair() }
+            }
+            failed => FolderError::Unusable { folder: folder(), source: io::Error::other(failed) },
         })?;
-        let damaged =
-            |source| FolderError::State { folder: self.data_dir.clone(), source, command: repair() };
-        snapshots.settle(wal.base()).await.map_err(RestoreError::from).map_err(damaged)?;
-        let cluster = meta.meta().promises.cluster;
-        let restored = match replay::restore(&snapshots, &wal, cluster, seed).await {
-            Err(error @ RestoreError::Gap { .. }) if self.has_peers => {
-                tracing::error!(%error, last = %wal.last().zxid, "all of it has to come from the other servers");
-                damage += 1;
-                let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
-                let kept = begun.map_err(|source| FolderError::Repair { folder: folder(), source })?;
-                tracing::warn!(files = kept.join(", "), "what was here is kept for a while");
-                marks.clear();
-                replay::restore(&snapshots, &wal, cluster, seed).await
-            }
-            restored => restored,
-        };
-        let restored = restored.map_err(damaged)?;
-        damage += restored.damaged;
-        let state = restored.state;
         tracing::info!(
-            zxid = %state.last_zxid(),
-            snapshot = %restored.snapshot,
-            znodes = state.tree().len(),
-            sessions = state.sessions().len(),
-            txns = restored.txns,
-            bytes = restored.bytes,
-            tail = ?recovered.tail,
+            znodes = recovered.state.tree().len(),
+            sessions = recovered.state.sessions().len(),
             took_ms = started.elapsed().as_millis(),
-            "state restored"
+            "tree restored"
         );
-        let mut summary = LogSummary::new(wal.base(), restored.snapshot);
-        marks.into_iter().for_each(|mark| summary.push(mark));
-        let promises = meta.meta().promises;
-        let epochs = Epochs {
-            accepted: promises.accepted_epoch,
-            current: promises.current_epoch,
-            cluster: promises.cluster,
-            fork: promises.fork,
-            voters: ServerSet::from_words(promises.voters),
-            initialized: promises.initialized,
-            claim: promises.claim,
-        };
-        let durable = Durable { epochs, log: summary };
-        let reserve = Reserve::open(storage.clone()).await;
-        let reserve = reserve.map_err(|failed| FolderError::Unusable {
-            folder: folder(),
-            source: std::io::Error::other(failed),
-        })?;
-        let log = LogTask { env, wal, snapshots, storage, reserve, meta, restore: TreeRestore { seed } };
-        Ok(Recovered { server_id, state, log, txns: restored.txns, bytes: restored.bytes, damage, durable })
+        Ok(recovered)
     }
-}
-
-/// A log that was read to its end.
-struct OpenedLog {
-    wal: Wal<DmaStorage>,
-    recovered: ringkeeper_log::Recovered,
-    /// The last position of each epoch.
-    marks: Vec<LogPosition>,
-}
-
-async fn read_log(storage: &DmaStorage, options: &Options) -> Result<OpenedLog, OpenError> {
-    let mut marks = Vec::new();
-    let (wal, recovered) = Wal::open(storage.clone(), options.clone(), |frame| {
-        let end = LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
-        note_end(&mut marks, end);
-        Ok(())
-    })
-    .await?;
-    Ok(OpenedLog { wal, recovered, marks })
 }
 
 /// Whether there are voters besides this server.
@@ -316,40 +199,9 @@ fn has_voting_peers(config: &Config) -> bool {
     config.servers.iter().any(|server| server.role == PeerRole::Participant && server.id != own)
 }
 
-/// Tells the operator what was damaged, and what follows from it.
-fn report(repair: &Repair) {
-    for damage in &repair.damage {
-        let (file, offset) = (&damage.file, damage.offset);
-        let (after, until) = (damage.after_zxid, damage.until_zxid);
-        tracing::error!(file, offset, %after, %until, "the log is damaged");
-    }
-    let (remedy, claim) = (repair.remedy, repair.last_zxid);
-    if repair.lost {
-        tracing::warn!(
-            %remedy,
-            %claim,
-            "the log was repaired: what it lacks has to come from the other servers, and this one leads nobody before"
-        );
-    } else {
-        tracing::warn!(%remedy, "the log was repaired, nothing is missing");
-    }
-    if !repair.kept.is_empty() {
-        let files = repair.kept.join(", ");
-        tracing::warn!(files, "what is damaged, and what came after it, is kept for a while");
-    }
-}
-
 async fn open(folder: &Path) -> Result<DmaStorage, FolderError> {
     let opened = DmaStorage::open(folder).await;
     opened.map_err(|source| FolderError::Unusable { folder: folder.to_owned(), source })
-}
-
-/// Keeps the last position of each epoch, which is all that the broadcast compares.
-fn note_end(marks: &mut Vec<LogPosition>, end: LogPosition) {
-    match marks.last_mut() {
-        Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
-        _ => marks.push(end),
-    }
 }
 
 fn make(folder: &Path) -> Result<PathBuf, FolderError> {

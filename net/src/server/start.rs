@@ -198,7 +198,7 @@ impl Server {
         let wanted = Wanted::of(&config);
         let recovered =
             folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
-        config.my_id = Some(recovered.server_id);
+        config.my_id = Some(recovered.log.meta.meta().server_id.0);
         let view = Arc::new(recovered.state.clone());
         let node = Node::new(
             replica_settings(&config)?,

@@ -3,46 +3,69 @@
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
+use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogSummary, ServerSet};
-use ringkeeper_host::log_task::{LogTask, Restore};
+use ringkeeper_host::log_task::LogTask;
+use ringkeeper_host::restore::{StateFormat, Unusable};
 use ringkeeper_log::error::ReplayError;
+use ringkeeper_log::frame::Frame;
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
 use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
-use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::ServerId;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::snapshots::{RestoreError, restore};
 use crate::env::SimEnv;
 
 /// What recovery found.
 pub(crate) struct Recovered {
-    pub(crate) log: LogTask<SimEnv, TreeRestore>,
+    pub(crate) log: LogTask<SimEnv, TreeFormat>,
     pub(crate) state: State,
     pub(crate) durable: Durable,
     pub(crate) batches: Vec<Batch>,
 }
 
-/// Trees from snapshots and logs.
-pub(crate) struct TreeRestore {
+/// Trees of znodes as the state of a server.
+pub(crate) struct TreeFormat {
     seed: u64,
 }
 
-impl Restore<MemoryStorage> for TreeRestore {
+impl StateFormat<MemoryStorage> for TreeFormat {
     type State = State;
 
-    async fn restore(
-        &self,
-        snapshots: &Snapshots<MemoryStorage>,
-        wal: &Wal<MemoryStorage>,
-        _: u64,
-    ) -> Result<State, ReplayError> {
-        let restored = restore(snapshots, wal, self.seed).await.map_err(String::from)?;
-        Ok(restored.0)
+    fn version(&self) -> u32 {
+        STATE_VERSION
+    }
+
+    fn empty(&self) -> State {
+        State::new(self.seed)
+    }
+
+    fn last_zxid(&self, state: &State) -> Zxid {
+        state.last_zxid()
+    }
+
+    async fn read(&self, reader: &mut SnapshotReader<MemoryStorage>) -> Result<State, Unusable> {
+        let file = reader.name().to_owned();
+        let contents =
+            |error: DecodeError| Unusable::Contents { file: file.clone(), reason: error.to_string() };
+        let mut decoder = Decoder::new();
+        while let Some(payload) = reader.next().await? {
+            decoder.block(payload).map_err(contents)?;
+        }
+        decoder.finish().map_err(contents)
+    }
+
+    fn replay(&self, state: &mut State, batch: &Frame<'_>) -> Result<u64, ReplayError> {
+        let batch = txn::decode_batch(batch.payload())?;
+        state.replay(&batch);
+        Ok(batch.len() as u64)
     }
 }
 
@@ -122,7 +145,7 @@ async fn open(env: SimEnv, how: How) -> Result<Recovered, String> {
         initialized: promises.initialized,
         claim: promises.claim,
     };
-    let restore = TreeRestore { seed: how.seed };
-    let log = LogTask { env, wal, snapshots, storage, reserve, meta, restore };
+    let format = TreeFormat { seed: how.seed };
+    let log = LogTask { env, wal, snapshots, storage, reserve, meta, format };
     Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
 }

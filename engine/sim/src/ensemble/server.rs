@@ -28,7 +28,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use super::core::{Core, Told};
 use super::judge::Judge;
 use super::medium::Medium;
-use super::recovery::TreeRestore;
+use super::recovery::TreeFormat;
 use super::snapshots;
 use super::violation::{Oracle, Violation};
 use crate::env::{Machine, SimEnv};
@@ -124,7 +124,7 @@ impl Server {
 }
 
 /// Starts what the host does beside the core.
-fn start_tasks(env: &SimEnv, core: &Rc<Core>, log: LogTask<SimEnv, TreeRestore>) -> Rc<LogQueue<State>> {
+fn start_tasks(env: &SimEnv, core: &Rc<Core>, log: LogTask<SimEnv, TreeFormat>) -> Rc<LogQueue<State>> {
     let queue = LogQueue::new(Duration::MAX);
     let (snapshots, upkeep) = (log.snapshots.clone(), log.wal.upkeep());
     let sending = send_snapshots(env.clone(), snapshots.clone(), u64::MAX, Rc::clone(core));
@@ -153,7 +153,7 @@ impl Process {
         node: Node,
         shards: Vec<(Shard, u64)>,
         (env, core): (SimEnv, Rc<Core>),
-        log: LogTask<SimEnv, TreeRestore>,
+        log: LogTask<SimEnv, TreeFormat>,
         snapshots_kept: usize,
         batches: Vec<Batch>,
         medium: Medium,

@@ -13,7 +13,7 @@ use ringkeeper_log::error::OpenError;
 use ringkeeper_log::frame::{AlignedBuf, Meta as BatchMeta, encode};
 use ringkeeper_log::memory::{CrashMode, MemoryDisk, MemoryStorage};
 use ringkeeper_log::meta::MetaStore;
-use ringkeeper_log::snapshot::Contents;
+use ringkeeper_log::snapshot::{Contents, file_name};
 use ringkeeper_log::storage::BLOCK_LEN;
 use ringkeeper_log::wal::Options;
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
@@ -117,7 +117,8 @@ async fn start(disk: &MemoryDisk) -> Start {
         Err(error) => panic!("{error}"),
     };
     snapshots.settle(wal.base()).await.expect("a healthy disk");
-    match restore(&snapshots, &wal, CLUSTER, SEED).await {
+    let env = GlommioEnv::new(Clock::start());
+    match restore::restore(&env, &TreeFormat { seed: SEED }, &snapshots, &wal, CLUSTER).await {
         Ok(restored) => Start::Serves { zxid: restored.state.last_zxid(), digest: restored.state.digest() },
         Err(error) => Start::Refuses(error.to_string()),
     }

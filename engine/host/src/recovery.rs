@@ -1,0 +1,188 @@
+//! From a server's folders to everything that it starts with.
+
+use ringkeeper_engine::zab::{Durable, Epochs, LogPosition, LogSummary, ServerSet};
+use ringkeeper_log::error::{FatalError, OpenError};
+use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::reserve::Reserve;
+use ringkeeper_log::salvage::{self, Repair, RepairError};
+use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_log::storage::Storage;
+use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::Zxid;
+
+use crate::env::Env;
+use crate::log_task::LogTask;
+use crate::restore::{self, RestoreError, StateFormat};
+
+/// Why a server cannot start with its folders. Nothing of them was changed, unless a repair failed half way, which the
+/// next start does again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    /// There is no file of the log, although the server has made promises.
+    #[error("the files of the log are gone")]
+    LogGone,
+    /// The log was lost, and the other servers have not brought it back.
+    #[error("the log was lost and is not there again")]
+    NothingBack,
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Log(OpenError),
+    /// The log is damaged, and nobody else has what it held.
+    #[error(transparent)]
+    Damaged(OpenError),
+    /// The damaged log cannot be repaired.
+    #[error(transparent)]
+    Repair(#[from] RepairError),
+    /// Snapshots and log give no state.
+    #[error(transparent)]
+    State(#[from] RestoreError),
+    /// Disk space cannot be reserved.
+    #[error(transparent)]
+    Reserve(#[from] FatalError),
+}
+
+/// What the folders held.
+pub struct Recovered<E: Env, F: StateFormat<E::Storage>> {
+    /// The state after all of the log.
+    pub state: F::State,
+    /// The snapshot that it rests on; zero if there is none.
+    pub snapshot: Zxid,
+    /// The log, for its task.
+    pub log: LogTask<E, F>,
+    /// Transactions after the newest snapshot.
+    pub txns: u64,
+    /// Bytes of their batches.
+    pub bytes: u64,
+    /// Damaged files and places that were found.
+    pub damage: u64,
+    /// What the broadcast has to know of the folder.
+    pub durable: Durable,
+}
+
+/// Opens the log in `storage`, whose epochs are in `meta`, and restores the state from `snapshots` and the log. If the log
+/// is damaged and there are voters besides this server (`has_peers`), what is damaged is cut off, since they have it.
+///
+/// # Errors
+/// The folders are damaged beyond that, or a disk fails.
+pub async fn recover<E: Env, F: StateFormat<E::Storage>>(
+    env: E,
+    format: F,
+    storage: E::Storage,
+    snapshots: Snapshots<E::Storage>,
+    mut meta: MetaStore<E::Storage>,
+    options: &Options,
+    has_peers: bool,
+) -> Result<Recovered<E, F>, RecoveryError> {
+    let mut damage = 0;
+    if salvage::is_gone(&storage, &meta).await.map_err(RecoveryError::Log)? {
+        if !has_peers {
+            return Err(RecoveryError::LogGone);
+        }
+        let kept = salvage::begin_without(&snapshots, &mut meta).await?.join(", ");
+        tracing::error!(kept, "the files of the log are gone: all of it has to come from the other servers");
+        damage += 1;
+    } else if !has_peers && meta.meta().promises.claim > Zxid::ZERO && !meta.meta().promises.initialized {
+        return Err(RecoveryError::NothingBack);
+    }
+    let mut opened = read_log(&storage, options).await;
+    if let Err(error) = &opened
+        && error.is_damage()
+        && has_peers
+    {
+        let done = salvage::repair(&storage, options, &snapshots, &mut meta).await?;
+        damage += done.damage.len() as u64;
+        report(&done);
+        opened = read_log(&storage, options).await;
+    }
+    let OpenedLog { mut wal, recovered, mut ends } = opened.map_err(|error| {
+        if error.is_damage() { RecoveryError::Damaged(error) } else { RecoveryError::Log(error) }
+    })?;
+    snapshots.settle(wal.base()).await.map_err(RestoreError::from)?;
+    let cluster = meta.meta().promises.cluster;
+    let restored = match restore::restore(&env, &format, &snapshots, &wal, cluster).await {
+        Err(error @ RestoreError::Gap { .. }) if has_peers => {
+            tracing::error!(%error, last = %wal.last().zxid, "all of it has to come from the other servers");
+            damage += 1;
+            let kept = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await?.join(", ");
+            tracing::warn!(kept, "what was here is kept for a while");
+            ends.clear();
+            restore::restore(&env, &format, &snapshots, &wal, cluster).await
+        }
+        restored => restored,
+    }?;
+    damage += restored.damaged;
+    let mut log = LogSummary::new(wal.base(), restored.snapshot);
+    ends.into_iter().for_each(|end| log.push(end));
+    let durable = Durable { epochs: epochs(&meta.meta().promises), log };
+    tracing::info!(
+        zxid = %format.last_zxid(&restored.state),
+        snapshot = %restored.snapshot,
+        txns = restored.txns,
+        bytes = restored.bytes,
+        tail = ?recovered.tail,
+        "state restored"
+    );
+    let reserve = Reserve::open(storage.clone()).await?;
+    let (state, snapshot, txns, bytes) = (restored.state, restored.snapshot, restored.txns, restored.bytes);
+    let log = LogTask { env, wal, snapshots, storage, reserve, meta, format };
+    Ok(Recovered { state, snapshot, log, txns, bytes, damage, durable })
+}
+
+/// A log that was read to its end.
+struct OpenedLog<S: Storage> {
+    wal: Wal<S>,
+    recovered: ringkeeper_log::Recovered,
+    /// The last position of each epoch, which is all that the broadcast compares.
+    ends: Vec<LogPosition>,
+}
+
+async fn read_log<S: Storage>(storage: &S, options: &Options) -> Result<OpenedLog<S>, OpenError> {
+    let mut ends: Vec<LogPosition> = Vec::new();
+    let opened = Wal::open(storage.clone(), options.clone(), |frame| {
+        let end = LogPosition { zxid: frame.meta().last_zxid, checksum: frame.checksum() };
+        match ends.last_mut() {
+            Some(last) if last.zxid.epoch() == end.zxid.epoch() => *last = end,
+            _ => ends.push(end),
+        }
+        Ok(())
+    });
+    let (wal, recovered) = opened.await?;
+    Ok(OpenedLog { wal, recovered, ends })
+}
+
+/// The persisted epochs, as the broadcast knows them.
+fn epochs(promises: &Promises) -> Epochs {
+    Epochs {
+        accepted: promises.accepted_epoch,
+        current: promises.current_epoch,
+        cluster: promises.cluster,
+        fork: promises.fork,
+        voters: ServerSet::from_words(promises.voters),
+        initialized: promises.initialized,
+        claim: promises.claim,
+    }
+}
+
+/// Tells the operator what was damaged, and what follows from it.
+fn report(repair: &Repair) {
+    for damage in &repair.damage {
+        let (file, offset, after, until) =
+            (&damage.file, damage.offset, damage.after_zxid, damage.until_zxid);
+        tracing::error!(file, offset, %after, %until, "the log is damaged");
+    }
+    let (remedy, claim) = (repair.remedy, repair.last_zxid);
+    if repair.lost {
+        tracing::warn!(
+            %remedy,
+            %claim,
+            "the log was repaired: what it lacks has to come from the other servers, and this one leads nobody before"
+        );
+    } else {
+        tracing::warn!(%remedy, "the log was repaired, nothing is missing");
+    }
+    if !repair.kept.is_empty() {
+        let files = repair.kept.join(", ");
+        tracing::warn!(files, "what is damaged, and what came after it, is kept for a while");
+    }
+}
