@@ -28,6 +28,11 @@ fn write_answer(out: &mut String, word: Word, report: &ServerReport) -> std::fmt
             out.write_str("Environment:\n")?;
             pairs(out, &report.environment)
         }
+        (Word::Srvr, None) => writeln!(out, "{NOT_SERVING}{}", report.missing),
+        (Word::Mntr, None) => {
+            out.write_str(NOT_SERVING)?;
+            mntr::further(out, report)
+        }
         (_, None) => out.write_str(NOT_SERVING),
         (word, Some(mode)) => write_serving(out, word, mode, report),
     }

@@ -60,6 +60,11 @@ pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::
         writeln!(out, "zk_max_proposal_size\t{}", sizes.max)?;
         writeln!(out, "zk_min_proposal_size\t{}", sizes.min)?;
     }
+    further(out, report)
+}
+
+/// The metrics of [`ServerReport::metrics`], which a server has whether or not it serves.
+pub(super) fn further(out: &mut String, report: &ServerReport) -> std::fmt::Result {
     for metric in &report.metrics {
         let (name, value) = (&metric.name, metric.value);
         match value.fract() == 0.0 {

@@ -58,6 +58,8 @@ pub struct ServerReport {
     pub version: String,
     /// What the server is; `None` while it does not serve.
     pub mode: Option<Mode>,
+    /// What keeps it from serving, in one sentence; empty while it serves.
+    pub missing: String,
     /// The reports of its shards, merged by [`ShardReport::merge`].
     pub shards: ShardReport,
     /// Milliseconds since the Unix epoch at time 0 of the shards' clock.

@@ -23,6 +23,7 @@ fn report() -> ServerReport {
     ServerReport {
         version: "3.9.5-ring, built on 2026-01-02 03:04 UTC".to_owned(),
         mode: Some(Mode::Leader),
+        missing: String::new(),
         shards: ShardReport {
             counters: Counters { received: 12, sent: 11, latency, ..Counters::default() },
             outstanding: 1,
@@ -146,13 +147,17 @@ fn mntr_is_a_key_a_tab_and_a_value_a_line() {
 
 #[test]
 fn a_server_that_does_not_serve_answers_only_for_itself() {
-    let report = ServerReport { mode: None, ..report() };
+    let report = ServerReport { mode: None, missing: "server 2 has not connected".to_owned(), ..report() };
+    let refusal = "This ZooKeeper instance is not currently serving requests\n";
     for &word in Word::ALL {
-        let answer = format(word, &report);
-        let refused = answer == "This ZooKeeper instance is not currently serving requests\n";
+        let refused = format(word, &report).starts_with(refusal);
         assert_eq!(refused, !matches!(word, Word::Ruok | Word::Envi | Word::Isro), "{word}");
     }
     assert_eq!(format(Word::Isro, &report), "null");
+    assert_eq!(format(Word::Stat, &report), refusal);
+    assert_eq!(format(Word::Srvr, &report), format!("{refusal}server 2 has not connected\n"));
+    let metrics = format(Word::Mntr, &report);
+    assert!(metrics.contains("zk_avg_fsynctime\t1.25") && !metrics.contains("zk_server_state"), "{metrics}");
 }
 
 #[test]

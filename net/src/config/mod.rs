@@ -5,6 +5,7 @@ mod keys;
 mod memory;
 mod properties;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
@@ -120,6 +121,16 @@ pub(crate) struct Unmet {
     /// Where it stands in its file; 0 in none.
     line: usize,
     reason: &'static str,
+}
+
+/// The key and where it stands.
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.key),
+            line => write!(f, "{} (line {line})", self.key),
+        }
+    }
 }
 
 /// ZooKeeper's default and ours for a folder in which nothing was configured.
@@ -318,16 +329,27 @@ impl Config {
                 "it needs enforce.auth.schemes: digest, ip or both".to_owned(),
             );
         }
-        let mut notices = Vec::new();
-        for Unmet { key, line, reason } in &self.unprotected {
-            if !self.ignored.contains(key) {
-                let place = if *line == 0 { String::new() } else { format!(" (line {line})") };
-                let remedy = format!("to start without it, add ringkeeper.ignoreUnsupported={key}");
-                return fail(key, format!("{reason}{place}; {remedy}"));
+        let (ignored, refused): (Vec<_>, Vec<_>) =
+            self.unprotected.iter().partition(|unmet| self.ignored.contains(&unmet.key));
+        if !refused.is_empty() {
+            let mut by_reason = BTreeMap::<_, Vec<_>>::new();
+            for unmet in refused {
+                by_reason.entry(unmet.reason).or_default().push(unmet.to_string());
             }
-            notices.push(format!("{key} is left out as ringkeeper.ignoreUnsupported says: {reason}"));
+            let reasons =
+                by_reason.into_iter().map(|(reason, keys)| format!("{}: {reason}", keys.join(", ")));
+            let all: BTreeSet<_> = self.unprotected.iter().map(|unmet| unmet.key.as_str()).collect();
+            let remedy = Vec::from_iter(all).join(",");
+            let reasons = Vec::from_iter(reasons).join("; ");
+            return fail(
+                "the configuration asks for protection that there is none of",
+                format!("{reasons}; to start without it, set ringkeeper.ignoreUnsupported={remedy}"),
+            );
         }
-        Ok(notices)
+        let left_out = |unmet: &Unmet| {
+            format!("{} is left out as ringkeeper.ignoreUnsupported says: {}", unmet.key, unmet.reason)
+        };
+        Ok(ignored.into_iter().map(left_out).collect())
     }
 
     /// The schemes of which a connection needs one; empty where it needs none.
@@ -598,12 +620,17 @@ mod tests {
             let (config, _) = read(&format!("{base}{key}={value}\n"), None).expect("well formed");
             let error = config.check_protection().expect_err(key).to_string();
             let name = key.trim_start_matches("zookeeper.");
-            assert!(error.starts_with(name) && error.contains("(line 3)"), "{error}");
+            assert!(error.contains(&format!("none of: {name} (line 3): ")), "{error}");
             assert!(error.ends_with(&format!("ringkeeper.ignoreUnsupported={name}")), "{error}");
             let ignoring = format!("{base}{key}={value}\nringkeeper.ignoreUnsupported=x, {key}\n");
             let (config, _) = read(&ignoring, None).expect("well formed");
             assert_eq!(config.check_protection().expect(key).len(), 1);
         }
+        let several = "sslQuorum=true\naudit.enable=yes\nssl.keyStore.location=/k\n";
+        let (config, _) = read(&format!("{base}{several}"), None).expect("well formed");
+        let error = config.check_protection().expect_err("three keys").to_string();
+        assert!(error.contains("sslQuorum (line 3), ssl.keyStore.location (line 5): TLS"), "{error}");
+        assert!(error.ends_with("=audit.enable,ssl.keyStore.location,sslQuorum"), "{error}");
         let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
                    DigestAuthenticationProvider.digestAlg=SHA1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";

@@ -100,12 +100,13 @@ impl CoreHost {
         &self.counters
     }
 
-    /// What the core knows about itself.
-    pub(crate) fn report(&self) -> CoreReport {
+    /// What the core knows about itself; `missing` is what keeps it from serving.
+    pub(crate) fn report(&self, missing: String) -> CoreReport {
         let node = self.node.borrow();
         CoreReport {
             state: Arc::clone(node.committed()),
             status: node.status(),
+            missing,
             learners: node.zab().learners(),
             digests: node.digests().collect(),
             peers_connected: self.peers.connected(),

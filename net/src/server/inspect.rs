@@ -11,7 +11,8 @@ use ringkeeper_wire::SessionId;
 
 use super::core_host::CoreHost;
 use super::report::{CoreReport, Facts};
-use super::system;
+use super::{serving, system};
+use crate::config::Config;
 
 /// ZooKeeper's default, which `gtmk` shows until `stmk` sets another. Nothing is traced by it here.
 const TRACE_MASK_DEFAULT: i64 = 0b1_0011_0010;
@@ -66,12 +67,15 @@ pub(crate) enum CoreInspection {
 }
 
 /// Answers questions to the core, for as long as the server runs.
-pub(crate) async fn serve_core(core: Rc<CoreHost>, inspections: Receiver<CoreInspection>) {
+pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: Receiver<CoreInspection>) {
     let mut trace_mask = TRACE_MASK_DEFAULT;
     while let Ok(inspection) = inspections.recv().await {
         match inspection {
-            // Whoever asked may be gone.
-            CoreInspection::Report(answer) => drop(answer.try_send((core.report(), trace_mask))),
+            CoreInspection::Report(answer) => {
+                let report = core.report(serving::missing(&core, &config));
+                // Whoever asked may be gone.
+                let _ = answer.try_send((report, trace_mask));
+            }
             CoreInspection::ResetProposals => core.counters().reset_proposals(),
             CoreInspection::SetTraceMask(mask) => trace_mask = mask,
         }

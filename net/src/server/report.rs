@@ -40,6 +40,8 @@ pub(crate) struct CoreReport {
     /// Everything committed.
     pub(crate) state: Arc<State>,
     pub(crate) status: Status,
+    /// What keeps it from serving, in one sentence; empty while it serves.
+    pub(crate) missing: String,
     pub(crate) learners: Learners,
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
@@ -132,6 +134,7 @@ impl Facts {
         ServerReport {
             version: system::version(),
             mode,
+            missing: core.missing,
             shards: shards.report,
             clock_offset_ms: now.wall_ms.saturating_sub_unsigned(now.monotonic_ms),
             uptime_ms: now.monotonic_ms,

@@ -54,8 +54,11 @@ fn is_serving(core: &CoreHost) -> bool {
     core.with_node(|node| node.status() != Status::Looking)
 }
 
-/// What keeps the server from serving, in one sentence.
-fn missing(core: &CoreHost, config: &Config) -> String {
+/// What keeps the server from serving, in one sentence; empty while it serves.
+pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
+    if is_serving(core) {
+        return String::new();
+    }
     let absences = core.with_node(|node| node.zab().absences());
     if absences.is_empty() {
         return "the voters are there, an election or a synchronization is under way".to_owned();

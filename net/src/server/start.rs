@@ -285,7 +285,7 @@ impl Server {
         glommio::spawn_local(taking).detach();
         glommio::spawn_local(sending).detach();
         glommio::spawn_local(receiving).detach();
-        glommio::spawn_local(inspect::serve_core(Rc::clone(&core), asked)).detach();
+        glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         Peers::start(&core, quorum_socket, clock);
 
         // The first timer of an executor is late; it is armed by now, and the port opens only after that.
