@@ -11,6 +11,8 @@
 //! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client
 //!   that reconnects with that zxid has missed none of them.
 //!
+//! Nobody waits for somebody else's long request: that is done in slices (`slice.rs`).
+//!
 //! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its
 //! share of unanswered requests, is neither decoded nor read until it drains.
 
@@ -25,6 +27,7 @@ mod publish;
 mod read;
 mod request;
 mod settings;
+mod slice;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -72,9 +75,6 @@ const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 /// How long a connection that ends may take to take its last bytes, milliseconds.
 const LAST_BYTES_TIMEOUT_MS: u64 = 5_000;
 
-/// Watches of ended connections that are removed at once; the next ones after everybody else had their turn.
-const REMOVED_WATCHES_MAX: usize = 2_000;
-
 /// How a server stands with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -120,6 +120,8 @@ pub struct Shard {
     ending: VecDeque<(u64, ConnId)>,
     /// Slots of connections that are gone, with watches left to be removed.
     departed: VecDeque<Slot>,
+    /// Connections whose oldest request goes on in the next slice, each once.
+    going_on: VecDeque<Slot>,
     /// Time of the last tick, milliseconds.
     ticked_ms: u64,
     /// Connections that may still be without a session, oldest first.
@@ -163,6 +165,7 @@ impl Shard {
             to_drain: Vec::new(),
             ending: VecDeque::new(),
             departed: VecDeque::new(),
+            going_on: VecDeque::new(),
             ticked_ms: 0,
             sessionless: VecDeque::new(),
             outstanding: 0,
@@ -234,21 +237,6 @@ impl Shard {
         }
         self.forget_departed();
         self.resume_stalled(now_ms);
-    }
-
-    /// Goes on with what ended connections have left behind. Whether more is left; to be called again after
-    /// everybody else had their turn, since a connection may have left a million watches.
-    pub fn forget_departed(&mut self) -> bool {
-        let mut left = REMOVED_WATCHES_MAX;
-        while let Some(&slot) = self.departed.front() {
-            left -= self.watches.remove_some(slot, left);
-            if left == 0 {
-                return true;
-            }
-            self.departed.pop_front();
-            self.connections.free(slot);
-        }
-        false
     }
 
     /// The core said something. Messages must be delivered in the order in which it said them.
@@ -351,13 +339,14 @@ impl Shard {
         self.readable.pop_front()
     }
 
-    /// Whether there is a turn, an effect, output, or a socket to be read again.
+    /// Whether there is a turn, an effect, output, a socket to be read again, or a slice of something long.
     #[must_use]
     pub fn has_work(&self) -> bool {
         !(self.turn.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()
             && self.departed.is_empty()
+            && self.going_on.is_empty()
             && self.readable.is_empty())
     }
 

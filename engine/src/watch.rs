@@ -4,25 +4,28 @@
 //! Here a pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of
 //! its path (to fire) and that of its connection (to remove them all when the connection ends), so that
 //! setting, consuming and removing cost the same however many watchers a path has and however many paths a
-//! connection watches. Paths are held once. A watch takes 48 bytes, a path 48 and its characters.
+//! connection watches. Paths are held once. A watch takes 48 bytes, a path 48 and its characters. The tables
+//! grow in parts, so that no watch has to wait until a million others are moved.
 //!
 //! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
 //! Those of a path are in a list of their own, so that an event passes over the other watches of its
 //! ancestors.
 
+mod arena;
+mod index;
 mod list;
 #[cfg(test)]
 mod tests;
 
 use std::hash::Hasher;
 
-use hashbrown::HashTable;
 use ringkeeper_wire::{AddWatchMode, WatcherType};
 use siphasher::sip::SipHasher13;
-use slab::Slab;
 
 use crate::limits::{Limit, Limits};
 use crate::shard::{Slot, WatchCounts};
+use arena::Arena;
+use index::Index;
 use list::{Ends, Links, NONE};
 
 /// Modes of one connection on one path, in both tables.
@@ -150,10 +153,10 @@ struct Watcher {
 /// All watches of a shard.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
-    paths: Slab<Path>,
-    by_path: HashTable<u32>,
-    watches: Slab<Watch>,
-    by_pair: HashTable<u32>,
+    paths: Arena<Path>,
+    by_path: Index,
+    watches: Arena<Watch>,
+    by_pair: Index,
     /// By slot of the connection.
     watchers: Vec<Watcher>,
     /// Keyed, since clients choose the paths and must not be able to choose the collisions.
@@ -167,10 +170,10 @@ pub(crate) struct WatchTable {
 impl WatchTable {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            paths: Slab::new(),
-            by_path: HashTable::new(),
-            watches: Slab::new(),
-            by_pair: HashTable::new(),
+            paths: Arena::new(),
+            by_path: Index::new(),
+            watches: Arena::new(),
+            by_pair: Index::new(),
             watchers: Vec::new(),
             hasher: SipHasher13::new_with_keys(seed, !seed),
             recursive: 0,
@@ -189,10 +192,18 @@ impl WatchTable {
         self.counts
     }
 
-    /// Pairs of the data table.
-    pub(crate) fn data_watches(&self) -> impl Iterator<Item = (&str, Slot)> {
-        let of_data = self.watches.iter().filter(|(_, watch)| watch.modes.intersects(Modes::DATA_TABLE));
-        of_data.map(|(_, watch)| (&*self.paths[watch.path as usize].path, watch.connection))
+    /// Pairs of the data table, of at most `max` entries from the one numbered `from`; and where to go on, if
+    /// there are more.
+    pub(crate) fn data_watches(
+        &self,
+        from: u32,
+        max: u32,
+    ) -> (impl Iterator<Item = (&str, Slot)>, Option<u32>) {
+        let end = self.watches.end().min(from.saturating_add(max));
+        let entries = (from..end).filter_map(|id| self.watches.get(id));
+        let of_data = entries.filter(|watch| watch.modes.intersects(Modes::DATA_TABLE));
+        let pairs = of_data.map(|watch| (&*self.paths[watch.path].path, watch.connection));
+        (pairs, Some(end).filter(|end| *end < self.watches.end()))
     }
 
     /// [`Self::add`], unless the connection would watch more than it may.
@@ -219,13 +230,13 @@ impl WatchTable {
     pub(crate) fn add(&mut self, connection: Slot, path: &str, modes: Modes) {
         let path = self.intern(path);
         let watch = self.pair(path, connection).unwrap_or_else(|| self.link(path, connection));
-        self.set_modes(watch, self.watches[watch as usize].modes.with(modes));
+        self.set_modes(watch, self.watches[watch].modes.with(modes));
     }
 
     /// Whether there is a watch of any of `modes`.
     pub(crate) fn contains(&self, connection: Slot, path: &str, modes: Modes) -> bool {
         let watch = self.find_path(path).and_then(|path| self.pair(path, connection));
-        watch.is_some_and(|watch| self.watches[watch as usize].modes.intersects(modes))
+        watch.is_some_and(|watch| self.watches[watch].modes.intersects(modes))
     }
 
     /// Removes watches of `modes`; whether there was any.
@@ -233,7 +244,7 @@ impl WatchTable {
         let Some(watch) = self.find_path(path).and_then(|path| self.pair(path, connection)) else {
             return false;
         };
-        let before = self.watches[watch as usize].modes;
+        let before = self.watches[watch].modes;
         self.change_modes(watch, before.without(modes));
         before.intersects(modes)
     }
@@ -265,14 +276,14 @@ impl WatchTable {
     }
 
     fn collect_at(&mut self, table: Table, path: u32, watchers: &mut Vec<Slot>) {
-        let entry = &self.paths[path as usize];
+        let entry = &self.paths[path];
         let interested = if table == Table::Data { entry.data } else { entry.child };
         if interested == 0 {
             return;
         }
         let mut next = entry.watches.first;
         while next != NONE {
-            let watch = &self.watches[next as usize];
+            let watch = &self.watches[next];
             let (current, modes, connection) = (next, watch.modes, watch.connection);
             next = watch.of_path.next;
             if modes.intersects(table.modes()) {
@@ -302,9 +313,9 @@ impl WatchTable {
 
     fn collect_recursive(&mut self, hash: u64, ancestor: &str, watchers: &mut Vec<Slot>) {
         let Some(path) = self.find_hashed(hash, ancestor) else { return };
-        let mut next = self.paths[path as usize].recursive.first;
+        let mut next = self.paths[path].recursive.first;
         while next != NONE {
-            let Watch { connection, of_recursive, .. } = self.watches[next as usize];
+            let Watch { connection, of_recursive, .. } = self.watches[next];
             next = of_recursive.next;
             self.collect_once(connection, watchers);
         }
@@ -340,16 +351,15 @@ impl WatchTable {
     }
 
     fn find_hashed(&self, hash: u64, path: &str) -> Option<u32> {
-        self.by_path.find(hash, |&other| *self.paths[other as usize].path == *path).copied()
+        self.by_path.find(hash, |other| *self.paths[other].path == *path)
     }
 
     fn pair(&self, path: u32, connection: Slot) -> Option<u32> {
         let hash = Self::hash_pair(self.hasher, path, connection);
-        let same = |&other: &u32| {
-            let watch = &self.watches[other as usize];
+        self.by_pair.find(hash, |other| {
+            let watch = &self.watches[other];
             watch.path == path && watch.connection == connection
-        };
-        self.by_pair.find(hash, same).copied()
+        })
     }
 
     fn intern(&mut self, path: &str) -> u32 {
@@ -359,11 +369,11 @@ impl WatchTable {
         }
         let (watches, recursive) = Default::default();
         let entry = Path { path: path.into(), watches, recursive, data: 0, child: 0 };
-        let id = key(self.paths.insert(entry));
+        let id = self.paths.insert(entry);
         let (paths, hasher) = (&self.paths, self.hasher);
-        self.by_path.insert_unique(hash, id, |&other| {
+        self.by_path.insert(hash, id, |other| {
             let mut hasher = hasher;
-            hasher.write(paths[other as usize].path.as_bytes());
+            hasher.write(paths[other].path.as_bytes());
             hasher.finish()
         });
         id
@@ -382,16 +392,16 @@ impl WatchTable {
             of_recursive: Links::default(),
             of_connection: Links::default(),
         };
-        let id = key(self.watches.insert(watch));
-        self.paths[path as usize].watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
-        let path_bytes = self.paths[path as usize].path.len();
+        let id = self.watches.insert(watch);
+        self.paths[path].watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
+        let path_bytes = self.paths[path].path.len();
         let watcher = &mut self.watchers[connection.index()];
         watcher.paths += 1;
         watcher.path_bytes += path_bytes;
         watcher.watches.push(id, &mut self.watches, |watch| &mut watch.of_connection);
         let (watches, hasher) = (&self.watches, self.hasher);
-        self.by_pair.insert_unique(Self::hash_pair(hasher, path, connection), id, |&other| {
-            let watch = &watches[other as usize];
+        self.by_pair.insert(Self::hash_pair(hasher, path, connection), id, |other| {
+            let watch = &watches[other];
             Self::hash_pair(hasher, watch.path, watch.connection)
         });
         id
@@ -406,10 +416,9 @@ impl WatchTable {
     }
 
     fn set_modes(&mut self, id: u32, modes: Modes) {
-        let watch = &mut self.watches[id as usize];
+        let watch = &mut self.watches[id];
         let before = std::mem::replace(&mut watch.modes, modes);
-        let (path, watcher) =
-            (&mut self.paths[watch.path as usize], &mut self.watchers[watch.connection.index()]);
+        let (path, watcher) = (&mut self.paths[watch.path], &mut self.watchers[watch.connection.index()]);
         let now_and_before = |of: Modes| (modes.intersects(of), before.intersects(of));
         match now_and_before(Modes::DATA_TABLE) {
             (true, false) => {
@@ -447,36 +456,26 @@ impl WatchTable {
     }
 
     fn unlink(&mut self, id: u32) {
-        let Watch { path, connection, .. } = self.watches[id as usize];
+        let Watch { path, connection, .. } = self.watches[id];
         let hash = Self::hash_pair(self.hasher, path, connection);
-        if let Ok(entry) = self.by_pair.find_entry(hash, |&other| other == id) {
-            entry.remove();
-        }
-        let path_bytes = self.paths[path as usize].path.len();
+        self.by_pair.remove(hash, id);
+        let path_bytes = self.paths[path].path.len();
         let watcher = &mut self.watchers[connection.index()];
         watcher.paths -= 1;
         watcher.path_bytes -= path_bytes;
         watcher.watches.remove(id, &mut self.watches, |watch| &mut watch.of_connection);
-        let of_path = &mut self.paths[path as usize].watches;
+        let of_path = &mut self.paths[path].watches;
         of_path.remove(id, &mut self.watches, |watch| &mut watch.of_path);
         let unwatched = of_path.first == NONE;
-        self.watches.remove(id as usize);
+        self.watches.remove(id);
         if unwatched {
             self.forget_path(path);
         }
     }
 
     fn forget_path(&mut self, id: u32) {
-        let hash = self.hash_path(&self.paths[id as usize].path);
-        if let Ok(entry) = self.by_path.find_entry(hash, |&other| other == id) {
-            entry.remove();
-        }
-        self.paths.remove(id as usize);
+        let hash = self.hash_path(&self.paths[id].path);
+        self.by_path.remove(hash, id);
+        self.paths.remove(id);
     }
-}
-
-fn key(index: usize) -> u32 {
-    let key = u32::try_from(index).expect("2^32 watches exceed the memory of a shard");
-    assert_ne!(key, NONE, "2^32 watches exceed the memory of a shard");
-    key
 }

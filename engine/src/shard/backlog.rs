@@ -56,6 +56,8 @@ pub(super) struct Backlog {
     bodies_start: usize,
     /// Reads of the state since the last write: that write's successor needs a fence if there are any.
     reads_since_write: usize,
+    /// Reads that may go on over several slices.
+    long_reads: usize,
     /// Syncs whose word has not come.
     syncs: usize,
     /// Writes not yet answered, and the bytes of their bodies.
@@ -85,6 +87,11 @@ impl Backlog {
         self.syncs > 0
     }
 
+    /// Whether there is a read that may go on over several slices.
+    pub(super) fn awaits_long_read(&self) -> bool {
+        self.long_reads > 0
+    }
+
     /// Whether the core still owes the answer to a write.
     pub(super) fn awaits_write(&self) -> bool {
         self.writes > 0
@@ -103,8 +110,11 @@ impl Backlog {
                 self.write_bytes += body.len();
             }
             What::Sync { .. } => self.syncs += 1,
-            What::Read { op, .. } if reads_state(op) => self.reads_since_write += 1,
-            What::Read { .. } | What::Fail { .. } => {}
+            What::Read { op, .. } => {
+                self.reads_since_write += usize::from(reads_state(op));
+                self.long_reads += usize::from(may_be_long(op));
+            }
+            What::Fail { .. } => {}
         }
         let body_len = u32::try_from(body.len()).expect("a frame is shorter than 2^31 bytes");
         if !matches!(what, What::Write(_)) {
@@ -132,6 +142,9 @@ impl Backlog {
             self.write_bytes -= body_len;
         } else {
             self.bodies_start += body_len;
+        }
+        if let What::Read { op, .. } = pending.what {
+            self.long_reads -= usize::from(may_be_long(op));
         }
         if self.pending.is_empty() {
             self.reset();
@@ -163,6 +176,11 @@ impl Backlog {
         self.syncs -= 1;
         true
     }
+}
+
+/// Whether a read may go on over several slices.
+pub(super) const fn may_be_long(op: OpCode) -> bool {
+    matches!(op, OpCode::SetWatches | OpCode::SetWatches2)
 }
 
 /// Whether a read looks at the tree, so that it must not be executed in the middle of a step.

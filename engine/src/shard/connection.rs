@@ -59,6 +59,10 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     /// The next request is there and waits, for the bounds or for those before it.
     pub(super) waits: bool,
+    /// How many watches of the setWatches at the front of the backlog are set.
+    pub(super) watches_set: usize,
+    /// In the shard's list of connections whose request goes on in the next slice.
+    pub(super) goes_on: bool,
     /// What the shell was last told about reading the socket.
     pub(super) reading: bool,
     /// Size in bytes of a large reply of late.
@@ -85,6 +89,8 @@ impl Connection {
             dirty: false,
             stalled: false,
             waits: false,
+            watches_set: 0,
+            goes_on: false,
             reading: true,
             reply_len_hint: 0,
             stats: ConnectionStats::new(now_ms),

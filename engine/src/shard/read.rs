@@ -28,15 +28,17 @@ pub(super) struct Read {
 }
 
 impl Shard {
-    /// Answers a read from the current view.
-    pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) {
+    /// Answers a read from the current view. False if it is not done at once, and goes on in the next slice.
+    pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) -> bool {
         let zxid = self.zxid.to_wire();
         let reply_xid = if read.op == OpCode::Ping { xid::PING } else { read.xid };
         let request = Request::decode(read.op, body);
         if let Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) = &request {
-            self.set_watches(slot, watches);
+            if !self.set_watches(slot, watches) {
+                return false;
+            }
             if self.connection(slot).phase == Phase::Closed {
-                return;
+                return true;
             }
         }
         let connection =
@@ -71,6 +73,7 @@ impl Shard {
             // There is no such frame, and no code for it: what the client asked cannot be answered.
             None => self.abort(slot, Some(CloseReason::ReplyTooLong)),
         }
+        true
     }
 
     /// Appends a reply whose body cannot fail.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringkeeper_wire::{ErrorCode, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid};
 
 use super::auth::is_out_of_order;
-use super::backlog::{Backlog, What, reads_state};
+use super::backlog::{Backlog, What, may_be_long, reads_state};
 use super::connection::Phase;
 use super::read::Read;
 use super::{CloseReason, Shard, Slot};
@@ -68,7 +68,8 @@ impl Shard {
     fn read(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
         let identities = connection.identities.len();
-        if connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies) {
+        if connection.backlog.is_empty() && !may_be_long(op) || planted!(self.settings.rules, ReorderReplies)
+        {
             let read = Read { xid, op, identities, received_ms: now_ms };
             self.execute(now_ms, slot, read, body);
         } else {
@@ -93,7 +94,7 @@ impl Shard {
     ///
     /// A write behind an unanswered sync is held back: once both were on their way, the core could publish
     /// the write before it says that the sync is due, and reads between the two would have no state to run
-    /// on.
+    /// on. So is a write behind a read that takes several slices, which has its answer to give first.
     fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
         let code = if self.serving == Serving::ReadOnly || !self.room {
             Some(ErrorCode::NotReadOnly)
@@ -108,7 +109,8 @@ impl Shard {
         let connection = self.connection(slot);
         let fenced_reads = connection.backlog.reads_since_write();
         let fenced_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, FENCED_READS_MAX);
-        if connection.backlog.awaits_sync() || fenced_reads > fenced_reads_max {
+        let backlog = &connection.backlog;
+        if backlog.awaits_sync() || backlog.awaits_long_read() || fenced_reads > fenced_reads_max {
             return false;
         }
         let (conn, session) = (connection.id, connection.session);
@@ -232,7 +234,10 @@ impl Shard {
                     return false;
                 }
                 let read = Read { xid, op, identities, received_ms };
-                self.execute(now_ms, slot, read, backlog.front_body());
+                if !self.execute(now_ms, slot, read, backlog.front_body()) {
+                    self.go_on_later(slot);
+                    return false;
+                }
             }
         }
         self.connection(slot).phase != Phase::Closed

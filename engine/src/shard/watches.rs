@@ -10,8 +10,25 @@ use crate::limits::Limit;
 use crate::message::Committed;
 use crate::mutation::planted;
 use crate::path;
+use crate::tree::Znode;
 use crate::txn::{Change, ChangeKind};
 use crate::watch::{Modes, Table};
+
+/// Watches that one request sets at a time; the next ones after everybody else had their turn.
+const SET_WATCHES_MAX: usize = 1_000;
+
+/// Entries of the table of watches that are listed at a time.
+const LISTED_WATCHES_MAX: u32 = 4_000;
+
+/// What left a watch that is to be set again.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Data,
+    Exist,
+    Child,
+    Persistent,
+    Recursive,
+}
 
 impl Shard {
     /// Sends the events of a transaction to those who watch.
@@ -91,33 +108,48 @@ impl Shard {
         }
     }
 
-    /// Registers the watches of a client that comes from another server, or tells it what it missed.
-    pub(super) fn set_watches(&mut self, slot: Slot, request: &SetWatchesRequest<'_>) {
-        let since = request.relative_zxid;
-        for path in request.data_watches {
-            let missed = match self.view.znode(&path) {
-                None => Some(EventType::NodeDeleted),
-                Some(znode) => (znode.stat().mzxid > since).then_some(EventType::NodeDataChanged),
-            };
-            self.catch_up(slot, &path, Modes::DATA, missed);
+    /// Registers the watches of a client that comes from another server, or tells it what it missed: as many
+    /// as fit into a slice, from where the last one ended. Whether all are done. Each path is compared with
+    /// the state of its own moment, so that what happens between two slices is not missed.
+    pub(super) fn set_watches(&mut self, slot: Slot, request: &SetWatchesRequest<'_>) -> bool {
+        let lists = [
+            (Left::Data, request.data_watches),
+            (Left::Exist, request.exist_watches),
+            (Left::Child, request.child_watches),
+            (Left::Persistent, request.persistent_watches),
+            (Left::Recursive, request.persistent_recursive_watches),
+        ];
+        let left =
+            lists.into_iter().flat_map(|(kind, paths)| paths.into_iter().map(move |path| (kind, path)));
+        let from = std::mem::take(&mut self.connection(slot).watches_set);
+        let mut set = 0;
+        for (kind, path) in left.skip(from).take(SET_WATCHES_MAX) {
+            self.set_watch(slot, request.relative_zxid, kind, &path);
+            set += 1;
         }
-        for path in request.exist_watches {
-            let missed = self.view.znode(&path).map(|_| EventType::NodeCreated);
-            self.catch_up(slot, &path, Modes::DATA, missed);
+        if set < SET_WATCHES_MAX || self.connection(slot).phase == Phase::Closed {
+            return true;
         }
-        for path in request.child_watches {
-            let missed = match self.view.znode(&path) {
-                None => Some(EventType::NodeDeleted),
-                Some(znode) => (znode.stat().pzxid > since).then_some(EventType::NodeChildrenChanged),
-            };
-            self.catch_up(slot, &path, Modes::CHILD, missed);
-        }
-        for path in request.persistent_watches {
-            self.leave_watch(slot, &path, Modes::PERSISTENT);
-        }
-        for path in request.persistent_recursive_watches {
-            self.leave_watch(slot, &path, Modes::RECURSIVE);
-        }
+        self.connection(slot).watches_set = from + set;
+        false
+    }
+
+    fn set_watch(&mut self, slot: Slot, since: i64, kind: Left, path: &str) {
+        let znode = self.view.znode(path).map(Znode::stat);
+        let (modes, missed) = match (kind, znode) {
+            (Left::Persistent, _) => return self.leave_watch(slot, path, Modes::PERSISTENT),
+            (Left::Recursive, _) => return self.leave_watch(slot, path, Modes::RECURSIVE),
+            (Left::Data, None) => (Modes::DATA, Some(EventType::NodeDeleted)),
+            (Left::Data, Some(stat)) => {
+                (Modes::DATA, (stat.mzxid > since).then_some(EventType::NodeDataChanged))
+            }
+            (Left::Exist, znode) => (Modes::DATA, znode.map(|_| EventType::NodeCreated)),
+            (Left::Child, None) => (Modes::CHILD, Some(EventType::NodeDeleted)),
+            (Left::Child, Some(stat)) => {
+                (Modes::CHILD, (stat.pzxid > since).then_some(EventType::NodeChildrenChanged))
+            }
+        };
+        self.catch_up(slot, path, modes, missed);
     }
 
     /// A client that comes from another server counts on all its watches: it is given none if it cannot have
@@ -144,10 +176,13 @@ impl Shard {
         self.notification = frame;
     }
 
-    /// Who watches what in the data table, as `wchc` and `wchp` list it, in no particular order.
+    /// Who watches what in the data table, as `wchc` and `wchp` list it, in no particular order: some of it,
+    /// from 0 on, and where to go on. A client may leave a million watches, and nobody is to wait for them
+    /// all to be listed.
     #[must_use]
-    pub fn data_watches(&self) -> Vec<(SessionId, String)> {
+    pub fn data_watches(&self, from: u32) -> (Vec<(SessionId, String)>, Option<u32>) {
         let session = |slot| self.connections.get(slot).map_or(SessionId(0), |connection| connection.session);
-        self.watches.data_watches().map(|(path, slot)| (session(slot), path.to_owned())).collect()
+        let (pairs, next) = self.watches.data_watches(from, LISTED_WATCHES_MAX);
+        (pairs.map(|(path, slot)| (session(slot), path.to_owned())).collect(), next)
     }
 }

@@ -1,7 +1,7 @@
-//! Doubly linked lists through the entries of a slab, so that an entry can be in several lists and leave each
+//! Doubly linked lists through the entries of an arena, so that an entry can be in several lists and leave each
 //! at once.
 
-use slab::Slab;
+use super::arena::Arena;
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -34,25 +34,30 @@ impl Default for Ends {
 
 impl Ends {
     /// Appends `id`, whose links of this list are `links`.
-    pub(super) fn push<T>(&mut self, id: u32, entries: &mut Slab<T>, links: impl Fn(&mut T) -> &mut Links) {
-        *links(&mut entries[id as usize]) = Links { previous: self.last, next: NONE };
+    pub(super) fn push<T>(&mut self, id: u32, entries: &mut Arena<T>, links: impl Fn(&mut T) -> &mut Links) {
+        *links(&mut entries[id]) = Links { previous: self.last, next: NONE };
         match self.last {
             NONE => self.first = id,
-            last => links(&mut entries[last as usize]).next = id,
+            last => links(&mut entries[last]).next = id,
         }
         self.last = id;
     }
 
     /// Takes `id` out.
-    pub(super) fn remove<T>(&mut self, id: u32, entries: &mut Slab<T>, links: impl Fn(&mut T) -> &mut Links) {
-        let Links { previous, next } = *links(&mut entries[id as usize]);
+    pub(super) fn remove<T>(
+        &mut self,
+        id: u32,
+        entries: &mut Arena<T>,
+        links: impl Fn(&mut T) -> &mut Links,
+    ) {
+        let Links { previous, next } = *links(&mut entries[id]);
         match previous {
             NONE => self.first = next,
-            previous => links(&mut entries[previous as usize]).next = next,
+            previous => links(&mut entries[previous]).next = next,
         }
         match next {
             NONE => self.last = previous,
-            next => links(&mut entries[next as usize]).previous = previous,
+            next => links(&mut entries[next]).previous = previous,
         }
     }
 }

@@ -20,21 +20,19 @@ const TRACE_MASK_DEFAULT: i64 = 0b1_0011_0010;
 /// A question to one shard, answered on its executor.
 pub(crate) enum Inspection {
     /// What does it know?
-    Report(Detail, Sender<ShardAnswer>),
+    Report(Sender<ShardReport>),
+    /// Who watches what, from this number on, a part at a time?
+    Watches(u32, Sender<ListedWatches>),
     /// Forget the server's statistics.
     ResetCounters,
     /// Forget the connections' statistics.
     ResetConnections,
 }
 
-/// How much a shard is to say: watches may be many.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detail {
-    Counters,
-    Watches,
-}
+/// Some watches, and where the next ones begin.
+type ListedWatches = (Vec<(SessionId, String)>, Option<u32>);
 
-/// What a shard says.
+/// What all shards say.
 #[derive(Default)]
 pub(crate) struct ShardAnswer {
     pub(crate) report: ShardReport,
@@ -45,11 +43,9 @@ pub(crate) struct ShardAnswer {
 impl Inspection {
     pub(crate) fn carry_out(self, shard: &mut Shard, now_ms: u64) {
         match self {
-            Self::Report(detail, answer) => {
-                let data_watches = if detail == Detail::Watches { shard.data_watches() } else { Vec::new() };
-                // Whoever asked may be gone.
-                let _ = answer.try_send(ShardAnswer { report: shard.report(), data_watches });
-            }
+            // Whoever asked may be gone.
+            Self::Report(answer) => drop(answer.try_send(shard.report())),
+            Self::Watches(from, answer) => drop(answer.try_send(shard.data_watches(from))),
             Self::ResetCounters => shard.reset_counters(),
             Self::ResetConnections => shard.reset_connections(now_ms),
         }
@@ -150,17 +146,19 @@ impl Everybody {
     }
 
     async fn ask_shards(&self, word: Word) -> Result<ShardAnswer, Ending> {
-        let detail = if matches!(word, Word::Wchc | Word::Wchp) { Detail::Watches } else { Detail::Counters };
         let (answer, answers) = async_channel::bounded(self.shards.len().max(1));
         for shard in &self.shards {
-            shard.try_send(Inspection::Report(detail, answer.clone())).map_err(|_| Ending)?;
+            shard.try_send(Inspection::Report(answer.clone())).map_err(|_| Ending)?;
         }
         drop(answer);
         let mut all = ShardAnswer::default();
         for _ in &self.shards {
-            let ShardAnswer { report, data_watches } = answers.recv().await.map_err(|_| Ending)?;
-            all.report.merge(report);
-            all.data_watches.extend(data_watches);
+            all.report.merge(answers.recv().await.map_err(|_| Ending)?);
+        }
+        if matches!(word, Word::Wchc | Word::Wchp) {
+            for shard in &self.shards {
+                list_watches(shard, &mut all.data_watches).await?;
+            }
         }
         Ok(all)
     }
@@ -170,4 +168,20 @@ impl Everybody {
         self.core.try_send(CoreInspection::Report(answer)).map_err(|_| Ending)?;
         answers.recv().await.map_err(|_| Ending)
     }
+}
+
+/// Adds the watches of a shard, which has others to serve between two parts of the list.
+async fn list_watches(
+    shard: &Sender<Inspection>,
+    listed: &mut Vec<(SessionId, String)>,
+) -> Result<(), Ending> {
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let (answer, answers) = async_channel::bounded(1);
+        shard.try_send(Inspection::Watches(from, answer)).map_err(|_| Ending)?;
+        let (watches, more) = answers.recv().await.map_err(|_| Ending)?;
+        listed.extend(watches);
+        next = more;
+    }
+    Ok(())
 }

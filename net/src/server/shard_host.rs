@@ -200,11 +200,12 @@ impl ShardHost {
                 let Some(message) = inbox.pop() else { break };
                 self.shard.borrow_mut().deliver(self.clock.monotonic_ms(), message);
             }
+            let unfinished = self.shard.borrow_mut().next_slice(self.clock.monotonic_ms());
             self.carry_out_effects();
             self.write_outputs();
             self.send_turn();
             self.resume_paused();
-            if self.shard.borrow_mut().forget_departed() {
+            if unfinished {
                 self.work.raise();
                 glommio::executor().yield_task_queue_now().await;
             }

@@ -483,7 +483,7 @@ impl Process {
             let Some(message) = host.inbox.pop_front() else { break };
             host.shard.deliver(now_ms, message);
         }
-        if !host.inbox.is_empty() {
+        if host.shard.next_slice(now_ms) || !host.inbox.is_empty() {
             out.push(Outward::WakeShard(index));
         }
         while let Some(effect) = host.shard.next_effect() {

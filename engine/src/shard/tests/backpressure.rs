@@ -222,7 +222,7 @@ fn the_watches_of_a_connection_that_is_gone_are_removed_a_part_at_a_time() {
     world.send(3, 1, &exists("/a/4999", false));
     world.commit([creates("/a/4999")]);
     assert_eq!(world.frames(3).len(), 1);
-    assert!(world.shard.forget_departed() && !world.shard.forget_departed());
+    assert!(world.shard.next_slice(0) && !world.shard.next_slice(0));
     assert_eq!(watches(&world), 0);
 }
 

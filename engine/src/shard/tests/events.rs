@@ -284,3 +284,30 @@ fn watches_end_with_their_connection() {
     assert_eq!(outline(&world.frames(2)), ["reply 1 at 1: Ok", "NodeDataChanged /a at 2"]);
     assert_eq!(world.shard.report().watches.watches, 0);
 }
+
+#[test]
+fn many_watches_are_set_in_slices_and_miss_nothing_in_between() {
+    let mut world = World::with_znodes(&["/a"]);
+    let paths: Vec<String> = (0..2_500).map(|number| format!("/n{number:04}")).collect();
+    let (exist, none): (&[String], &[String]) = (&paths, &[]);
+    let watches = SetWatchesRequest {
+        relative_zxid: 1,
+        data_watches: none.into(),
+        exist_watches: exist.into(),
+        child_watches: none.into(),
+        ..SetWatchesRequest::default()
+    };
+    world.send(1, -8, &Request::SetWatches(watches));
+    // A write behind it waits: its answer would come first.
+    world.send(1, 1, &set_data("/a", b"x"));
+    assert_eq!(world.shard.report().watches.watches, 1_000);
+    assert!(world.submissions().is_empty());
+    // One that is watched already, and one whose turn is yet to come.
+    world.commit([creates("/n0000"), creates("/n2400")]);
+    assert!(world.shard.next_slice(0));
+    assert_eq!(outline(&world.frames(1)), ["NodeCreated /n0000 at 2"]);
+    assert!(!world.shard.next_slice(0));
+    assert_eq!(outline(&world.frames(1)), ["NodeCreated /n2400 at -1", "reply -8 at 3: Ok"]);
+    assert_eq!(world.shard.report().watches.watches, 2_498);
+    assert_eq!(world.submissions().len(), 1);
+}
