@@ -43,12 +43,11 @@
 //! and [`wal::Wal::reset`] cut the log by the same header.
 //!
 //! # Disks
-//! Everything goes through [`storage::Storage`]: [`dma::DmaStorage`] on glommio, [`memory::MemoryStorage`]
-//! for simulations. The log itself starts no task and knows no executor; the one thing to be spawned is
+//! Everything goes through [`storage::Storage`]: `net/runtime` implements it on glommio, [`memory`] in memory, for
+//! simulations. The log itself starts no task and knows no executor; the one thing to be spawned is
 //! [`Upkeep::run`].
 #![forbid(unsafe_code)]
 
-pub mod dma;
 pub mod error;
 pub mod examine;
 pub mod folder;

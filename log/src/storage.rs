@@ -1,6 +1,6 @@
 //! What the log asks of a disk: one flat folder of files, read and written in whole blocks.
 //!
-//! Two backends implement it: [`crate::dma`] on glommio and [`crate::memory`], the simulator's disk. Futures
+//! Two backends implement it: `net/runtime/src/dma.rs` on glommio and [`crate::memory`], the simulator's disk. Futures
 //! are driven on the thread that made them; nothing here is `Send`.
 
 use std::io;

@@ -3,7 +3,6 @@
 mod cli;
 mod config;
 mod ensemble;
-mod memory;
 mod migrate;
 mod placement;
 mod server;
@@ -18,7 +17,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    memory::keep_freed();
+    ringkeeper_runtime::allocator::keep_freed();
     // What is stored here is for nobody else on this machine, whatever the shell that starts it allows.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = cli::Cli::parse();

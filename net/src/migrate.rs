@@ -22,8 +22,8 @@ use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::snapshot::SnapshotError;
 
 use crate::server;
-use ringkeeper_broadcast::shell::executor;
-use ringkeeper_broadcast::shell::preflight::{self, Unmet};
+use ringkeeper_runtime::executor;
+use ringkeeper_runtime::preflight::{self, Unmet};
 
 /// Where both systems have the server's number, in its data folder.
 const MY_ID: &str = "myid";

@@ -20,13 +20,13 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringkeeper_broadcast::shell::executor::{executor, keep_awake};
-use ringkeeper_broadcast::shell::preflight::{self, Unmet};
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::LockError;
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::repair::RepairError;
 use ringkeeper_log::snapshot::SnapshotError;
+use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::preflight::{self, Unmet};
 use ringkeeper_wire::Zxid;
 
 use crate::config::ConfigError;

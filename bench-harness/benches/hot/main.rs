@@ -25,10 +25,10 @@ use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Outcome, Session, Txn, TxnOp, encode_batch};
 use ringkeeper_log::Identity;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, CreateRequest, Epoch, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use futures_lite::future::zip;
 use glommio::{LocalExecutorBuilder, Placement};
-use ringkeeper_broadcast::shell::ring::{Consumer, Producer, ring};
+use ringkeeper_runtime::ring::{Consumer, Producer, ring};
 
 /// As many as nobody ever waits for.
 const CAPACITY: usize = 1024;

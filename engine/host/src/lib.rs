@@ -5,6 +5,7 @@
 
 pub mod env;
 pub mod log_task;
+pub mod rate_limiter;
 pub mod recovery;
 pub mod restore;
 pub mod transfer;

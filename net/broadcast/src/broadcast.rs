@@ -21,13 +21,13 @@ use crate::handle::{Handle, Request, Shared};
 use crate::host::Host;
 use crate::machine::{StateError, StateMachine};
 use crate::recovery::{Folder, FolderError};
-use crate::shell::clock::Clock;
-use crate::shell::env::GlommioEnv;
-use crate::shell::executor::{executor, keep_awake};
-use crate::shell::peers::{PeerHost, Peers};
-use crate::shell::{preflight, socket};
 use crate::waiters::Release;
 use ringkeeper_host::log_task::{LogFailure, LogQueue};
+use ringkeeper_runtime::clock::Clock;
+use ringkeeper_runtime::env::GlommioEnv;
+use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::peers::{PeerHost, Peers};
+use ringkeeper_runtime::{preflight, socket};
 
 /// How often time is told to the core.
 const TICK: Duration = Duration::from_millis(20);

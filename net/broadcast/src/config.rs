@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringkeeper_engine::zab;
 use ringkeeper_wire::ServerId;
 
-use crate::shell::peers::PeerAddress;
+use ringkeeper_host::env::PeerAddress;
 
 /// Ids that a member can have.
 const ID_MAX: u64 = 254;

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use async_channel::Receiver;
 use ringkeeper_engine::zab::{Effect, Input, LogPosition, Message, Status};
 use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::snapshot::Snapshots;
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::core::{Core, Output};
 use crate::handle::{Request, Shared};
 use crate::machine::StateMachine;
 use crate::recovery::MachineState;
-use crate::shell::clock::Clock;
-use crate::shell::log_quota::LogQuota;
-use crate::shell::peers::{PeerHost, Peers};
 use crate::snapshots::{self, STATE_VERSION, SnapshotHost};
 use crate::waiters::Waiters;
 use ringkeeper_host::log_task::{Answer, Command, LogHost, LogQueue};
+use ringkeeper_host::rate_limiter::RateLimiter;
 use ringkeeper_host::wake::WakeFlag;
+use ringkeeper_runtime::clock::Clock;
+use ringkeeper_runtime::peers::{PeerHost, Peers};
 
 /// How much the machine hears before sockets and log have their turn again.
 const DELIVER_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub(crate) struct Host<M> {
     demanded: Cell<bool>,
     /// A state that is to be written as a snapshot, with its position and the ensemble.
     held: RefCell<Option<(LogPosition, u64, Vec<u8>)>>,
-    alarms: LogQuota,
+    alarms: RateLimiter,
     /// The broadcast was told that the disk has room.
     room: Cell<bool>,
     /// Why the server cannot go on.
@@ -80,7 +80,7 @@ impl<M: StateMachine> Host<M> {
             receiving: Receiving::default(),
             demanded: Cell::new(false),
             held: RefCell::default(),
-            alarms: LogQuota::default(),
+            alarms: RateLimiter::default(),
             room: Cell::new(true),
             broken: RefCell::default(),
             work: WakeFlag::default(),

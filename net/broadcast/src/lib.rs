@@ -56,8 +56,7 @@
 //! A new ensemble begins when all its voters are there for the first time; afterwards a majority is enough.
 //!
 //! # Inside
-//! `core` decides, without I/O; `host` carries out, on an executor of its own; `shell` has what the server
-//! `ringkeeper` needs as well.
+//! `core` decides, without I/O; `host` carries out, on an executor of its own.
 
 mod broadcast;
 mod config;
@@ -68,8 +67,6 @@ mod host;
 mod machine;
 mod message;
 mod recovery;
-#[doc(hidden)]
-pub mod shell;
 mod snapshots;
 mod waiters;
 
@@ -79,5 +76,5 @@ pub use handle::{Handle, Outcome, ProposeError};
 pub use machine::{StateError, StateMachine};
 pub use recovery::FolderError;
 pub use ringkeeper_engine::zab::Status;
+pub use ringkeeper_runtime::preflight::Unmet;
 pub use ringkeeper_wire::{Epoch, ServerId, Zxid};
-pub use shell::preflight::Unmet;

@@ -7,7 +7,6 @@ use ringkeeper_engine::zab::{Batch, Durable, LogPosition};
 use ringkeeper_host::log_task::LogTask;
 use ringkeeper_host::recovery::{RecoveryError, recover};
 use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::frame::Frame;
@@ -16,13 +15,14 @@ use ringkeeper_log::salvage::RepairError;
 use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
 use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::Options;
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::config::Config;
 use crate::core::Recovered;
 use crate::entry;
-use crate::shell::env::GlommioEnv;
 use crate::snapshots::STATE_VERSION;
+use ringkeeper_runtime::env::GlommioEnv;
 
 /// A folder that cannot be used: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::entry::{Entries, Entry};
-    use crate::shell::clock::Clock;
+    use ringkeeper_runtime::clock::Clock;
 
     const CLUSTER: u64 = 9;
 

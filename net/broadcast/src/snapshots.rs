@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use ringkeeper_engine::zab::LogPosition;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots};
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::Zxid;
 
 /// Bytes of one block of a snapshot's file.

@@ -8,8 +8,8 @@ use clap::Args;
 use ringkeeper_apache::snapshot::{self, Packing, Summary};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::Epochs;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::meta::MetaStore;
+use ringkeeper_runtime::dma::DmaStorage;
 
 use super::draft::{Draft, write_durably};
 use super::{MY_ID, MigrateError, executor, random, say};

@@ -8,11 +8,11 @@ use clap::Args;
 use ringkeeper_apache::{Converted, Epochs, Folder, Loaded, load};
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::snapshot::{Contents, Head, Snapshots};
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{Epoch, ServerId};
 use rkyv::util::AlignedVec;
 

@@ -18,9 +18,9 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
 use super::integrity::Integrity;
-use super::log_quota::LogQuota;
 use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
+use super::rate_limiter::RateLimiter;
 use super::report::{CoreCounters, CoreReport};
 use super::ring::{Consumer, Producer};
 use super::snapshots::Trigger;
@@ -44,7 +44,7 @@ pub(crate) struct CoreHost {
     receiving: Receiving,
     /// The disk has room for writes, as the shards were told.
     room: Cell<bool>,
-    alarms: LogQuota,
+    alarms: RateLimiter,
     /// When another history than this server's was met last, on the server's clock.
     conflict_ms: Cell<Option<u64>>,
     /// Why the server cannot go on.
@@ -83,7 +83,7 @@ impl CoreHost {
             receiving: Receiving::default(),
             room: Cell::new(true),
             counters: CoreCounters::default(),
-            alarms: LogQuota::default(),
+            alarms: RateLimiter::default(),
             conflict_ms: Cell::default(),
             broken: RefCell::default(),
             work: WakeFlag::default(),

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringkeeper_broadcast::shell::socket;
+use ringkeeper_runtime::socket;
 use socket2::Socket;
 
 /// A client port that cannot be opened.

@@ -17,10 +17,8 @@ mod snapshots;
 mod start;
 mod system;
 
-use ringkeeper_broadcast::shell::{
-    clock, cooperative, env, executor, log_quota, peers, preflight, ring, socket,
-};
-use ringkeeper_host::{log_task, wake};
+use ringkeeper_host::{log_task, rate_limiter, wake};
+use ringkeeper_runtime::{clock, cooperative, env, executor, peers, preflight, ring, socket};
 
 pub(crate) use clock::Clock;
 pub(crate) use env::GlommioEnv;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ringkeeper_host::recovery::{self, RecoveryError};
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{MetaError, MetaStore};
@@ -14,6 +13,7 @@ use ringkeeper_log::salvage::RepairError;
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::Options;
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::ServerId;
 
 use super::env::GlommioEnv;

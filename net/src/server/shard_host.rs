@@ -23,8 +23,8 @@ use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 use super::admission::Admitted;
 use super::clock::Clock;
 use super::inspect::{Inspection, Inspectors};
-use super::log_quota::LogQuota;
 use super::memory_limit::MemoryState;
+use super::rate_limiter::RateLimiter;
 use super::ring::{Consumer, Producer};
 use super::socket;
 use super::wake::WakeFlag;
@@ -52,7 +52,7 @@ pub(crate) struct ShardHost {
     unsent: RefCell<Option<Turn>>,
     inspectors: Inspectors,
     memory: Arc<MemoryState>,
-    log_quota: LogQuota,
+    refusals: RateLimiter,
 }
 
 /// One socket.
@@ -105,7 +105,7 @@ impl ShardHost {
             unsent: RefCell::new(None),
             inspectors,
             memory,
-            log_quota: LogQuota::default(),
+            refusals: RateLimiter::default(),
         })
     }
 
@@ -226,10 +226,10 @@ impl ShardHost {
                 Effect::FourLetter { conn, command } => {
                     glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
                 }
-                Effect::Closing { conn, reason } if self.log_quota.admit(self.clock.monotonic_ms()) => {
+                Effect::Closing { conn, reason } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     tracing::info!(%reason, peer = self.peer(conn), "closing a connection");
                 }
-                Effect::Limited { conn, limit } if self.log_quota.admit(self.clock.monotonic_ms()) => {
+                Effect::Limited { conn, limit } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     let (bound, peer) = (limit.setting(), self.peer(conn));
                     tracing::warn!(
                         bound,

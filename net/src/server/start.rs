@@ -33,10 +33,10 @@ use super::executor::{executor, keep_awake};
 use super::identity::Wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::integrity::{Integrity, Scrubber};
-use super::log_quota::LogQuota;
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::peers::{PeerAddress, Peers};
+use super::rate_limiter::RateLimiter;
 use super::report::Facts;
 use super::serving::{self, INITIALIZE};
 use super::shard_host::ShardHost;
@@ -397,7 +397,7 @@ async fn accept(
     silence_max: Duration,
 ) {
     let listener = socket::adopt(socket);
-    let quota = LogQuota::default();
+    let quota = RateLimiter::default();
     let clock = Clock::start();
     loop {
         let stream = match listener.shared_accept().await {

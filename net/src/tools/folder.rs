@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::meta::{Meta, MetaError, MetaStore};
 use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Options;
 use ringkeeper_log::{repair, salvage};
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::Zxid;
 
 use super::ToolError;

@@ -6,3 +6,4 @@ mod register;
 mod single;
 mod state_transfer;
 mod support;
+mod symbols;

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use glommio::Placement;
-use ringkeeper_broadcast::shell::executor::{executor, keep_awake};
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_engine::txn::{Create, Txn, TxnOp, Update, encode_batch};
@@ -16,6 +15,7 @@ use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::snapshot::{Contents, file_name};
 use ringkeeper_log::storage::BLOCK_LEN;
 use ringkeeper_log::wal::Options;
+use ringkeeper_runtime::executor::{executor, keep_awake};
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 

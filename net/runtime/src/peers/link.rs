@@ -14,7 +14,7 @@ use ringkeeper_wire::ServerId;
 use super::PeerAddress;
 use super::frames::FrameReader;
 use super::output::Output;
-use crate::shell::socket;
+use crate::socket;
 use ringkeeper_host::wake::WakeFlag;
 
 /// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the

@@ -6,7 +6,7 @@
 //! turn would not: one flush of the device's cache spares the next one work). Columns: microseconds of the
 //! baseline, then each way as a multiple of it (10th and 50th percentile), and its CPU time for a commit.
 //!
-//! `cargo bench -p ringkeeper-log` works in the current folder's file system.
+//! `cargo bench -p ringkeeper-runtime` works in the current folder's file system.
 
 use std::fs::{File, OpenOptions};
 use std::future::Future;
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use glommio::{LocalExecutorBuilder, Placement};
 use ringkeeper_log::Identity;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::storage::{BLOCK_LEN, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{Epoch, Zxid};
 use rkyv::util::AlignedVec;
 use rustix::fs::OFlags;

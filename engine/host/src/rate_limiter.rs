@@ -2,25 +2,25 @@
 
 use std::cell::Cell;
 
-/// A line a second on average, ten at once.
+/// Lines at once, and after how long each of them comes back.
 const LINES_MAX: u64 = 10;
 const REFILL_MS: u64 = 1000;
 
-/// A bucket of log lines: what others do wrong is told, but never faster than an operator can read.
+/// A token bucket of log lines: what others do wrong is told, but never faster than an operator can read.
 #[derive(Debug)]
-pub struct LogQuota {
+pub struct RateLimiter {
     lines: Cell<u64>,
     refilled_ms: Cell<u64>,
     suppressed: Cell<u64>,
 }
 
-impl Default for LogQuota {
+impl Default for RateLimiter {
     fn default() -> Self {
         Self { lines: Cell::new(LINES_MAX), refilled_ms: Cell::new(0), suppressed: Cell::new(0) }
     }
 }
 
-impl LogQuota {
+impl RateLimiter {
     /// Whether a line may be written now; says how many were not since the last one.
     #[must_use]
     pub fn admit(&self, now_ms: u64) -> bool {
@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn a_flood_of_lines_is_cut_and_comes_back_with_time() {
-        let quota = LogQuota::default();
-        let admitted = (0..1000).filter(|_| quota.admit(5000)).count();
+        let limiter = RateLimiter::default();
+        let admitted = (0..1000).filter(|_| limiter.admit(5000)).count();
         assert_eq!(admitted as u64, LINES_MAX);
-        assert!(quota.admit(6000));
-        assert!(!quota.admit(6000));
+        assert!(limiter.admit(6000));
+        assert!(!limiter.admit(6000));
     }
 }

@@ -1,4 +1,5 @@
 //! Sockets from the system's hands into an executor's, and between executors.
+#![expect(unsafe_code, reason = "descriptors change hands between the system, executors and threads")]
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
 //! The allocator's terms with the system.
+#![expect(unsafe_code, reason = "the allocator has no other interface to its settings")]
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
@@ -11,7 +12,7 @@ const PURGE_DELAY: mi_option_t = 15;
 const KEPT_MS: std::ffi::c_long = 10_000;
 
 /// Has freed memory kept for a while. `MIMALLOC_PURGE_DELAY` in the environment comes first.
-pub(crate) fn keep_freed() {
+pub fn keep_freed() {
     // SAFETY: sets a number in a table of the allocator's; nothing else runs yet.
     unsafe { mi_option_set_default(PURGE_DELAY, KEPT_MS) }
 }

@@ -5,14 +5,14 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use crate::dma::DmaStorage;
 use glommio::net::TcpStream;
 use glommio::{Latency, Shares, TaskQueueHandle};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_host::env::{Class, Env, PeerAddress, Stream, Task};
-use ringkeeper_log::dma::DmaStorage;
 
-use super::clock::Clock;
-use super::socket;
+use crate::clock::Clock;
+use crate::socket;
 
 /// Processor shares of [`Class::Background`], of the thousand that everything else has.
 const BACKGROUND_SHARES: usize = 10;

@@ -36,11 +36,11 @@ pub use ringkeeper_host::env::PeerAddress;
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
-use super::clock::Clock;
-use super::log_quota::LogQuota;
-use super::socket;
+use crate::clock::Clock;
+use crate::socket;
 use handshake::Handshake;
 use link::Link;
+use ringkeeper_host::rate_limiter::RateLimiter;
 
 /// Between two dials of a peer that cannot be reached, or whose connections do not last.
 const REDIAL_FIRST: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ pub struct Peers {
     secret: Rc<[u8]>,
     /// Connections whose other end has not introduced itself.
     strangers: Cell<usize>,
-    log_quota: LogQuota,
+    refusals: RateLimiter,
     /// What dials and accepts.
     tasks: RefCell<Vec<Task<()>>>,
 }
@@ -82,7 +82,7 @@ impl Peers {
             links,
             secret: secret.into(),
             strangers: Cell::new(0),
-            log_quota: LogQuota::default(),
+            refusals: RateLimiter::default(),
             tasks: RefCell::default(),
         }
     }
@@ -156,7 +156,7 @@ async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
                 }
             }
             Err(error) => {
-                if core.peers().log_quota.admit(clock.monotonic_ms()) {
+                if core.peers().refusals.admit(clock.monotonic_ms()) {
                     tracing::warn!(%error, "a peer's connection could not be accepted");
                 }
                 glommio::timer::sleep(REDIAL_FIRST).await;
@@ -177,7 +177,7 @@ async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
     match known {
         Ok(link) => link.serve(stream, &|input: Input| core.peer_input(input)).await,
         Err(error) => {
-            if peers.log_quota.admit(clock.monotonic_ms()) {
+            if peers.refusals.admit(clock.monotonic_ms()) {
                 let address = stream.peer_addr().ok();
                 tracing::warn!(?address, %error, "refused a connection on the quorum port");
             }

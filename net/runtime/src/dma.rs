@@ -15,7 +15,7 @@ use glommio::GlommioError;
 use glommio::io::{BufferedFile, DmaBuffer, DmaFile, OpenOptions, ReadResult};
 use rustix::fs::OFlags;
 
-use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
+use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
 const PROBE_NAME: &str = "probe";
 

@@ -13,6 +13,7 @@
 //!
 //! An executor that spins before it parks ([`glommio::LocalExecutorBuilder::spin_before_park`]) looks for
 //! completions without entering the kernel, and would find them late. Ours do not spin.
+#![expect(unsafe_code, reason = "these are functions of a C library")]
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use glommio::{LocalExecutor, Task};
 use ringkeeper_log::Identity;
-use ringkeeper_log::dma::DmaStorage;
 use ringkeeper_log::error::FatalError;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 fn options(write_mode: WriteMode) -> Options {

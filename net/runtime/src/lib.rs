@@ -1,0 +1,17 @@
+//! The host's environment on glommio and io_uring: executors, files, sockets, clocks, and the rings between
+//! executors. The server and the library run on it; the simulator has an environment of its own.
+//!
+//! All `unsafe` code of the product lies in this crate: in [`socket`], `cooperative` and `allocator`.
+
+#[cfg(feature = "process-wide")]
+pub mod allocator;
+pub mod clock;
+#[cfg(feature = "process-wide")]
+pub mod cooperative;
+pub mod dma;
+pub mod env;
+pub mod executor;
+pub mod peers;
+pub mod preflight;
+pub mod ring;
+pub mod socket;
