@@ -9,7 +9,6 @@
 
 use std::sync::Arc;
 
-use ringkeeper_frame::Framer;
 use ringkeeper_wire::Zxid;
 
 use crate::message::{ShardId, ToShard, Turn};
@@ -54,7 +53,6 @@ pub enum Effect {
 pub struct Node {
     replica: Replica,
     zab: Zab,
-    framer: Framer,
     /// Clients are served in the current status.
     serves: bool,
     /// States that were asked for with [`Effect::Rebuild`] and have not come. Until the last one has, the
@@ -80,7 +78,6 @@ impl Node {
         Self {
             replica: Replica::new(settings, state),
             zab: Zab::new(config, durable, seed),
-            framer: Framer::default(),
             serves: false,
             rebuilds: 0,
             deferred: Vec::new(),
@@ -188,13 +185,12 @@ impl Node {
         if !self.replica.has_unsealed() || self.zab.next_zxid().is_none() {
             return;
         }
-        let Some(sealed) = self.replica.seal() else { return };
+        let Some(batch) = self.replica.next_batch(self.zab.last().checksum) else { return };
         debug_assert_eq!(
             self.zab.next_zxid(),
-            Some(sealed.first),
+            Some(batch.first()),
             "replica and broadcast agree on the next zxid"
         );
-        let batch = self.framer.batch(sealed.first, sealed.last, sealed.payload, self.zab.last().checksum);
         self.broadcast(now, Input::Propose(batch));
     }
 

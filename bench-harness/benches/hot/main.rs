@@ -182,7 +182,10 @@ fn batches(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(count as u64));
         let mut archive = AlignedVec::new();
         group.bench_function(format!("encode/{count}_set_data_1k"), |bencher| {
-            bencher.iter(|| encode_batch(black_box(&txns), &mut archive));
+            bencher.iter(|| {
+                archive.clear();
+                encode_batch(black_box(&txns), &mut archive);
+            });
         });
         let mut frame = AlignedBuf::new();
         let meta = Meta {

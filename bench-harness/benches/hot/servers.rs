@@ -14,6 +14,7 @@ use ringkeeper_engine::message::{ConnId, Published, ShardId, Submission, Submitt
 use ringkeeper_engine::replica::{CleanerSettings, Effect, Now, Replica, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
+use ringkeeper_log::frame::Checksum;
 use ringkeeper_wire::{
     AclEntry, CreateRequest, Epoch, OpCode, Perms, Record, ServerId, SessionId, SetDataRequest, Xid,
 };
@@ -154,10 +155,10 @@ impl Servers {
         let Self { leader, follower, .. } = self;
         let start = Instant::now();
         leader.core.turn(NOW, ShardId(0), turn);
-        let batch = leader.core.seal().expect("there were requests");
+        let batch = leader.core.next_batch(Checksum::NONE).expect("there were requests");
         let sealed = Instant::now();
-        follower.core.append(batch.payload).expect("was just encoded");
-        let last = batch.last;
+        follower.core.append(batch.payload().expect("was just framed")).expect("was just encoded");
+        let last = batch.last();
         let appended = Instant::now();
         leader.core.commit(NOW, last);
         leader.carry_out();

@@ -14,9 +14,9 @@ fn zxid(epoch: u32, counter: u32) -> Zxid {
 fn batch(zxid: Zxid) -> Batch {
     let op = TxnOp::Error(ErrorCode::NoNode);
     let txn = Txn { zxid, session: SessionId(1), xid: Xid(1), time_ms: 0, op };
-    let mut payload = rkyv::util::AlignedVec::new();
-    encode_batch(vec![&txn], &mut payload);
-    Framer::default().batch(zxid, zxid, &payload, zab::Checksum::NONE)
+    let mut frame = ringkeeper_frame::begin(0);
+    encode_batch(vec![&txn], &mut frame);
+    Batch::seal(zxid, zxid, zab::Checksum::NONE, frame)
 }
 
 /// The state that a log of these batches gives.

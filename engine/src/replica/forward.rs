@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_wire::{Identity, OpCode, SessionId, Xid, Zxid};
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
+
+/// Room for a message without what is counted apart.
+const ARCHIVE_BYTES_MIN: usize = 128;
 
 /// Bytes of a peer that are no message of a replica.
 #[derive(Debug, thiserror::Error)]
@@ -91,20 +95,24 @@ enum Direction {
     Synced,
 }
 
-/// A turn of a learner's shard, for the leader. `buffer` is scratch, to be passed again.
-pub(super) fn encode_turn(shard: ShardId, turn: Turn, buffer: &mut AlignedVec) -> Arc<[u8]> {
+/// A turn of a learner's shard, for the leader.
+pub(super) fn encode_turn(shard: ShardId, turn: Turn) -> Bytes {
     let forwarded = ForwardedTurn {
         shard: shard.0,
         bytes: turn.bytes,
         submissions: turn.submissions.into_iter().map(ForwardedSubmission::from).collect(),
         touched: turn.touched.into_iter().map(|session| session.0).collect(),
     };
-    to_bytes(&FromLearner::Turn(forwarded), buffer)
+    let len_bytes = ARCHIVE_BYTES_MIN
+        + forwarded.bytes.len()
+        + forwarded.submissions.len() * size_of::<ArchivedForwardedSubmission>()
+        + forwarded.touched.len() * size_of::<i64>();
+    to_bytes(&FromLearner::Turn(forwarded), len_bytes)
 }
 
 /// The digest of a learner's committed state after `zxid`, for the leader to compare.
-pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Arc<[u8]> {
-    to_bytes(&FromLearner::Digest { zxid: zxid.0, digest }, &mut AlignedVec::new())
+pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Bytes {
+    to_bytes(&FromLearner::Digest { zxid: zxid.0, digest }, ARCHIVE_BYTES_MIN)
 }
 
 /// What came from a learner's replica.
@@ -132,7 +140,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
 ///
 /// # Panics
 /// The message is one that a server gives its own shards only.
-pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) -> Arc<[u8]> {
+pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) -> Bytes {
     let (conn, what) = match message {
         ToShard::Attached { conn, session, password, timeout_ms } => {
             (conn, Direction::Attached { session: session.0, password: *password, timeout_ms: *timeout_ms })
@@ -144,7 +152,7 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
             unreachable!("every server tells its own shards")
         }
     };
-    to_bytes(&Directed { after: after.0, shard: shard.0, conn: conn.0, what }, &mut AlignedVec::new())
+    to_bytes(&Directed { after: after.0, shard: shard.0, conn: conn.0, what }, ARCHIVE_BYTES_MIN)
 }
 
 pub(super) fn decode_directed(bytes: &[u8]) -> Result<(Zxid, ShardId, ToShard), ForwardError> {
@@ -213,17 +221,16 @@ impl ForwardedSubmission {
     }
 }
 
-fn to_bytes<T>(value: &T, buffer: &mut AlignedVec) -> Arc<[u8]>
+/// The archive of `value`, which will have about `len_bytes` bytes.
+fn to_bytes<T>(value: &T, len_bytes: usize) -> Bytes
 where
     T: for<'a> Serialize<
         rkyv::api::high::HighSerializer<AlignedVec, rkyv::ser::allocator::ArenaHandle<'a>, rancor::Error>,
     >,
 {
-    let mut archive = std::mem::take(buffer);
-    archive.clear();
-    *buffer =
-        rkyv::api::high::to_bytes_in::<_, rancor::Error>(value, archive).expect("a message fits an archive");
-    Arc::from(buffer.as_slice())
+    let archive = AlignedVec::with_capacity(len_bytes);
+    let archive = rkyv::api::high::to_bytes_in::<_, rancor::Error>(value, archive);
+    Bytes::from_owner(archive.expect("a message fits an archive"))
 }
 
 /// The archive wants its bytes aligned. Those of a peer are, as a rule, since a message has memory of its
@@ -264,8 +271,7 @@ mod tests {
         let turn =
             Turn { bytes: b"abc".to_vec(), submissions, touched: vec![SessionId(2)], short_of_memory: None };
         let expected = format!("{turn:?}");
-        let Ok(Heard::Turn(shard, decoded)) = decode(&encode_turn(ShardId(5), turn, &mut AlignedVec::new()))
-        else {
+        let Ok(Heard::Turn(shard, decoded)) = decode(&encode_turn(ShardId(5), turn)) else {
             panic!("not a turn");
         };
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));
@@ -286,7 +292,7 @@ mod tests {
             };
             let submissions = vec![ForwardedSubmission { conn: 1, session: 2, what }];
             let turn = ForwardedTurn { shard: 0, bytes: b"abc".to_vec(), submissions, touched: Vec::new() };
-            let bytes = to_bytes(&FromLearner::Turn(turn), &mut AlignedVec::new());
+            let bytes = to_bytes(&FromLearner::Turn(turn), ARCHIVE_BYTES_MIN);
             assert!(matches!(decode(&bytes), Err(ForwardError::Range { .. })), "{start} to {end}");
         }
     }

@@ -456,6 +456,8 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
+    use ringkeeper_frame::Checksum;
+
     use super::*;
     use crate::replica::CleanerSettings;
     use crate::settings::Settings;
@@ -480,7 +482,7 @@ mod tests {
     fn a_new_leader_writes_down_the_ensemble_where_it_reads_differently() {
         let text = "server.1=a:1:2:participant\nversion=0";
         let mut replica = leader(text);
-        let last = replica.seal().expect("a transaction").last;
+        let last = replica.next_batch(Checksum::NONE).expect("a transaction").last();
         replica.commit(Now::default(), last);
         let znode = replica.committed().znode(path::CONFIG).expect("built in");
         assert_eq!((znode.data(), znode.stat().version), (Some(text.as_bytes()), -1));

@@ -6,7 +6,7 @@
 //! what the log brings.
 //!
 //! What orders and replicates the batches (Zab, or for a server alone its own log) is driven by the caller:
-//! it asks for a batch with [`Replica::seal`] when the log can take one, tells [`Replica::append`] what a
+//! it asks for a batch with [`Replica::next_batch`] when the log can take one, tells [`Replica::append`] what a
 //! leader sent, and says with [`Replica::commit`] how far everything is committed.
 
 mod cleaner;
@@ -19,15 +19,16 @@ mod pipeline;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use ringkeeper_frame::{Batch, Checksum};
 use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
-use rkyv::util::AlignedVec;
 
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
 use crate::settings::Settings;
 use crate::state::State;
-use crate::txn::{self, BatchError, TxnOp};
+use crate::txn::{self, ArchivedTxn, BatchError, TxnOp};
 
 pub use cleaner::CleanerSettings;
 pub use forward::ForwardError;
@@ -47,9 +48,6 @@ pub struct Now {
 /// A batch takes no further requests when it has this much: what shards hand over in one turn may be far
 /// more, and a batch is held in memory by everybody whom it passes.
 const SEALED_BYTES_MAX: usize = 16 << 20;
-
-/// What the buffer of archives keeps for the next ones: enough for the usual batch and turn.
-const ARCHIVE_BYTES_KEPT: usize = 4 << 20;
 
 /// What a replica is told at its start.
 #[derive(Clone, Debug)]
@@ -83,9 +81,9 @@ pub enum Effect {
     /// Give this to every shard.
     AllShards(ToShard),
     /// Send this to the leader, in order with everything else sent to it ([`Replica::forwarded`] there).
-    ToLeader(Arc<[u8]>),
+    ToLeader(Bytes),
     /// Send this to a learner, after all commits so far ([`Replica::directed`] there).
-    ToLearner(ServerId, Arc<[u8]>),
+    ToLearner(ServerId, Bytes),
     /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this
     /// number.
     ConfirmLeadership(u64),
@@ -96,17 +94,6 @@ pub enum Effect {
         /// The transaction.
         zxid: Zxid,
     },
-}
-
-/// Transactions that became a batch: the bytes to be logged and proposed.
-#[derive(Debug)]
-pub struct SealedBatch<'a> {
-    /// First zxid.
-    pub first: Zxid,
-    /// Last zxid; all between are in it.
-    pub last: Zxid,
-    /// The archive ([`txn::encode_batch`]).
-    pub payload: &'a [u8],
 }
 
 /// What a server is in its ensemble.
@@ -157,9 +144,6 @@ pub struct Replica {
     short_of_memory: bool,
     /// The newest digest that the leader was told.
     digest_told: Zxid,
-    /// What archives are made in. Each in fresh memory, and a large one spends more on the memory than on the
-    /// archive.
-    archive: AlignedVec,
     effects: Vec<Effect>,
 }
 
@@ -175,7 +159,6 @@ impl Replica {
             held: VecDeque::new(),
             short_of_memory: false,
             digest_told: Zxid::ZERO,
-            archive: AlignedVec::new(),
             effects: Vec::new(),
         }
     }
@@ -251,14 +234,13 @@ impl Replica {
             // The shard closes the connections as soon as it hears of it.
             Role::Looking => {}
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
-                let bytes = forward::encode_turn(shard, turn, &mut self.archive);
-                self.effects.push(Effect::ToLeader(Arc::clone(&bytes)));
+                let bytes = forward::encode_turn(shard, turn);
+                self.effects.push(Effect::ToLeader(bytes.clone()));
                 self.effects.push(Effect::ToLeader(bytes));
             }
             Role::Following => {
-                let bytes = forward::encode_turn(shard, turn, &mut self.archive);
+                let bytes = forward::encode_turn(shard, turn);
                 self.effects.push(Effect::ToLeader(bytes));
-                self.give_back_archive();
             }
             Role::Leading(_) => self.lead_turn(now, self.settings.server, shard, turn),
         }
@@ -343,23 +325,17 @@ impl Replica {
         self.tell_what_is_due();
     }
 
-    /// The transactions executed since the last batch, when there are any and this server leads.
-    pub fn seal(&mut self) -> Option<SealedBatch<'_>> {
-        self.give_back_archive();
-        let txns = self.pipeline.seal(SEALED_BYTES_MAX)?;
+    /// The transactions executed since the last batch as a batch that continues the frame with checksum
+    /// `previous`, when there are any and this server leads.
+    pub fn next_batch(&mut self, previous: Checksum) -> Option<Batch> {
+        let (txns, bytes) = self.pipeline.seal(SEALED_BYTES_MAX)?;
         let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
-        txn::encode_batch(txns, &mut self.archive);
+        let mut frame = ringkeeper_frame::begin(txns.len() * size_of::<ArchivedTxn>() + bytes);
+        txn::encode_batch(txns, &mut frame);
         if planted!(self.settings.requests, ReplyBeforeCommit) {
             self.commit(Now::default(), last);
         }
-        Some(SealedBatch { first, last, payload: &self.archive })
-    }
-
-    /// Of the memory for archives, what the usual ones do not need.
-    fn give_back_archive(&mut self) {
-        if self.archive.capacity() > ARCHIVE_BYTES_KEPT {
-            self.archive = AlignedVec::new();
-        }
+        Some(Batch::seal(first, last, previous, frame))
     }
 
     /// What the replica was told at its start.
@@ -373,7 +349,7 @@ impl Replica {
         self.pipeline.open_bytes() >= self.settings.batch_bytes_max
     }
 
-    /// Whether [`Self::seal`] would give a batch.
+    /// Whether [`Self::next_batch`] would give a batch.
     #[must_use]
     pub fn has_unsealed(&self) -> bool {
         !self.pipeline.is_open_empty()

@@ -132,9 +132,9 @@ impl Pipeline {
         }
     }
 
-    /// Closes the open batch and gives its transactions in order, to be encoded; nothing if it is empty. What
-    /// would make it longer than `bytes_max` stays for the next one.
-    pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<Vec<&Txn>> {
+    /// Closes the open batch and gives its transactions in order, to be encoded, with their size, roughly, in
+    /// bytes; nothing if it is empty. What would make it longer than `bytes_max` stays for the next one.
+    pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<(Vec<&Txn>, usize)> {
         self.end_step();
         let (first, mut bytes) = self.open.pop_front()?;
         let mut steps = vec![first];
@@ -146,7 +146,8 @@ impl Pipeline {
         let last = steps.last()?.txns.last()?.zxid();
         self.sealed.push_back(Sealed { last, steps });
         let sealed = &self.sealed[self.sealed.len() - 1];
-        Some(sealed.steps.iter().flat_map(|step| step.txns.iter().map(|committed| &committed.txn)).collect())
+        let txns = sealed.steps.iter().flat_map(|step| step.txns.iter().map(|committed| &committed.txn));
+        Some((txns.collect(), bytes))
     }
 
     /// Everything up to `upto` is committed: the batches that end there or before, to be published.

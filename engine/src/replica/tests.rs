@@ -25,10 +25,18 @@ fn settings(server: u64) -> ReplicaSettings {
     }
 }
 
-/// What the leader seals: the payload and the last zxid.
+/// The leader's next batch: the payload and the last zxid.
 fn sealed(leader: &mut Replica) -> (Vec<u8>, Zxid) {
-    let batch = leader.seal().expect("a transaction");
-    (batch.payload.to_vec(), batch.last)
+    let batch = next_batch(leader).expect("a transaction");
+    (payload(&batch).to_vec(), batch.last())
+}
+
+fn next_batch(leader: &mut Replica) -> Option<Batch> {
+    leader.next_batch(Checksum::NONE)
+}
+
+fn payload(batch: &Batch) -> &[u8] {
+    batch.payload().expect("was just framed")
 }
 
 fn now(ms: u64) -> Now {
@@ -68,7 +76,7 @@ fn ask(conn: u64, session: SessionId, what: Submitted) -> Turn {
 
 /// Seals and commits everything, and gives what shards are told.
 fn settle(replica: &mut Replica) -> Vec<ToShard> {
-    while replica.seal().is_some() {}
+    while next_batch(replica).is_some() {}
     replica.commit(now(0), replica.last_executed());
     told(replica)
 }
@@ -142,7 +150,7 @@ fn nothing_is_published_before_it_is_committed() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
     replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
-    assert!(replica.seal().is_some());
+    assert!(next_batch(&mut replica).is_some());
     assert!(told(&mut replica).is_empty());
     assert!(replica.committed().znode("/a").is_none());
     replica.commit(now(0), replica.last_executed());
@@ -424,7 +432,7 @@ fn losing_leadership_drops_what_was_never_proposed_and_keeps_what_was() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
     replica.turn(now(0), SHARD, write(1, session, 1, create("/proposed", 0), false));
-    let proposed = replica.seal().expect("a batch").last;
+    let proposed = next_batch(&mut replica).expect("a batch").last();
     replica.turn(now(0), SHARD, write(1, session, 2, create("/never", 0), false));
     replica.look();
     assert_eq!(replica.last_executed(), proposed);
@@ -440,7 +448,7 @@ fn a_truncated_batch_is_forgotten_and_one_that_recovery_took_for_committed_asks_
     let (session, _) = open(&mut replica, 1);
     let kept = replica.last_executed();
     replica.turn(now(0), SHARD, write(1, session, 1, create("/cut", 0), false));
-    replica.seal();
+    next_batch(&mut replica);
     replica.look();
     assert!(replica.truncate(kept), "the committed state is still good");
     assert_eq!(replica.last_executed(), kept);
@@ -497,10 +505,10 @@ fn what_one_turn_asks_for_becomes_several_batches_if_it_is_too_much_for_one() {
     }
     leader.turn(now(0), SHARD, turn);
     let (mut next, mut batches) = (leader.committed().last_zxid().0 + 1, 0);
-    while let Some(batch) = leader.seal() {
-        assert_eq!(batch.first.0, next);
-        assert!(batch.payload.len() < SEALED_BYTES_MAX + (2 << 20), "{}", batch.payload.len());
-        (next, batches) = (batch.last.0 + 1, batches + 1);
+    while let Some(batch) = next_batch(&mut leader) {
+        assert_eq!(batch.first().0, next);
+        assert!(payload(&batch).len() < SEALED_BYTES_MAX + (2 << 20), "{batch:?}");
+        (next, batches) = (batch.last().0 + 1, batches + 1);
     }
     assert_eq!((batches, next), (3, leader.last_executed().0 + 1));
 }

@@ -63,7 +63,7 @@ where
     }
 }
 
-/// Writes the archive of `txns` over what `out` holds. Deterministic: equal transactions give equal bytes.
+/// Writes the archive of `txns` behind what `out` holds. Deterministic: equal transactions give equal bytes.
 ///
 /// # Panics
 /// There is no transaction, their zxids are not contiguous, or the archive exceeds 2 GiB.
@@ -76,9 +76,8 @@ where
     for (zxid, txn) in (first_zxid..).zip(txns.clone()) {
         assert_eq!(Zxid(zxid), txn.zxid, "zxids of a batch are contiguous");
     }
-    let mut buffer = std::mem::take(out);
-    buffer.clear();
-    let archived = rkyv::api::high::to_bytes_in::<_, rancor::Error>(&Source { first_zxid, txns }, buffer);
+    let before = std::mem::take(out);
+    let archived = rkyv::api::high::to_bytes_in::<_, rancor::Error>(&Source { first_zxid, txns }, before);
     *out = archived.expect("a batch fits an archive");
 }
 

@@ -4,9 +4,8 @@
 //! messages, so a message ends where its frame ends: a trailing payload has no length of its own. Decoding
 //! never panics, takes memory in proportion to the input, and accepts nothing that encoding does not produce.
 
-use std::sync::Arc;
-
-use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
+use bytes::Bytes;
+use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition, aligned};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::message::{
@@ -66,7 +65,7 @@ impl Message {
     ///
     /// The shell writes a long payload from where it lies, so that a proposal's bytes are not copied for each
     /// learner.
-    pub fn encode_header(&self, out: &mut Vec<u8>) -> Option<&Arc<[u8]>> {
+    pub fn encode_header(&self, out: &mut Vec<u8>) -> Option<&Bytes> {
         let mut w = Writer(out);
         match self {
             Self::Notification(n) => w.notification(n),
@@ -304,8 +303,8 @@ impl Reader<'_> {
         Ok(Ack { epoch: self.epoch()?, upto: self.zxid()?, adopted: self.flag("adopted")? })
     }
 
-    fn rest(&mut self) -> Arc<[u8]> {
-        Arc::from(std::mem::take(&mut self.0))
+    fn rest(&mut self) -> Bytes {
+        aligned(std::mem::take(&mut self.0))
     }
 
     fn notification(&mut self) -> Result<Notification, DecodeError> {
@@ -399,8 +398,8 @@ mod tests {
         (zxid(), any::<u32>()).prop_map(|(zxid, checksum)| LogPosition { zxid, checksum: Checksum(checksum) })
     }
 
-    fn payload() -> impl Strategy<Value = Arc<[u8]>> {
-        prop::collection::vec(any::<u8>(), 0..64).prop_map(Arc::from)
+    fn payload() -> impl Strategy<Value = Bytes> {
+        prop::collection::vec(any::<u8>(), 0..64).prop_map(Bytes::from)
     }
 
     fn vote() -> impl Strategy<Value = Vote> {
@@ -558,7 +557,7 @@ mod tests {
 
     #[test]
     fn the_header_bound_is_that_of_the_longest_header() {
-        let batch = Batch::new(Zxid(1), Zxid(1), Checksum::NONE, Arc::from([1u8, 2])).unwrap();
+        let batch = Batch::new(Zxid(1), Zxid(1), Checksum::NONE, Bytes::from_static(&[1, 2])).unwrap();
         let propose = Propose { epoch: Epoch(0), prev: LogPosition::START, commit: Zxid::ZERO, batch };
         let mut header = Vec::new();
         let message = Message::Propose(propose);

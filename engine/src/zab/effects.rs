@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out of it, as plain data.
 
+use bytes::Bytes;
 use std::fmt;
-use std::sync::Arc;
 
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
@@ -89,13 +89,13 @@ pub enum Input {
         token: u64,
     },
     /// Opaque bytes for the leader; dropped when there is none.
-    Forward(Arc<[u8]>),
+    Forward(Bytes),
     /// Opaque bytes for a learner; dropped when it is not one.
     ToLearner {
         /// The learner.
         to: ServerId,
         /// The bytes.
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
     },
 }
 
@@ -306,7 +306,7 @@ pub enum Effect {
         /// The leader.
         from: ServerId,
         /// The piece.
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
     },
     /// Stop receiving the snapshot unless it is installed already; answered like the above.
     AbortSnapshot,
@@ -329,12 +329,12 @@ pub enum Effect {
         /// The learner.
         from: ServerId,
         /// The bytes.
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
     },
     /// The leader's opaque bytes.
     FromLeader {
         /// The bytes.
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
     },
     /// Close the connection to a peer that has been silent for too long.
     Disconnect {

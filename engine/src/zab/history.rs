@@ -228,7 +228,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use bytes::Bytes;
 
     use ringkeeper_wire::ServerId;
 
@@ -249,7 +249,7 @@ mod tests {
         for &(epoch, count) in lasts {
             for counter in 1..=count {
                 let end = mark(epoch, counter);
-                let bytes = Arc::from([0u8; 10]);
+                let bytes = Bytes::from_static(&[0; 10]);
                 history.append(&Batch::new(end.zxid, end.zxid, end.checksum, bytes).unwrap());
             }
         }

@@ -1,6 +1,6 @@
 //! What the servers of an ensemble say to one another. [`super::codec`] gives the bytes.
 
-use std::sync::Arc;
+use bytes::Bytes;
 
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
@@ -209,7 +209,7 @@ pub enum Message {
     /// Leader to learner: how to synchronize.
     Sync(Sync),
     /// Leader to learner: a piece of the snapshot announced, passed through in order.
-    SnapshotChunk(Arc<[u8]>),
+    SnapshotChunk(Bytes),
     /// Learner to leader: so much of the snapshot is written. Between the shells, which decide how much is
     /// under way; Zab takes it for a sign of life.
     SnapshotReceived {
@@ -234,7 +234,7 @@ pub enum Message {
     /// Learner to leader: alive.
     Pong(Pong),
     /// Learner to leader, opaque to Zab, in order with everything else on the link.
-    Forward(Arc<[u8]>),
+    Forward(Bytes),
     /// Leader to learner, opaque to Zab, in order with everything else on the link.
-    ToLearner(Arc<[u8]>),
+    ToLearner(Bytes),
 }

@@ -1,8 +1,8 @@
 //! Rules of the protocol, one at a time. Names in brackets are defects of other implementations that break
 //! the rule; random combinations of faults are the business of the simulator.
 
+use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn mark(epoch: u32, counter: u32) -> LogPosition {
 
 fn batch(epoch: u32, counter: u32) -> Batch {
     let end = mark(epoch, counter);
-    Batch::new(end.zxid, end.zxid, end.checksum, Arc::from([7u8; 10])).unwrap()
+    Batch::new(end.zxid, end.zxid, end.checksum, Bytes::from_static(&[7; 10])).unwrap()
 }
 
 fn log(ends: &[(u32, u32)]) -> LogSummary {
@@ -536,10 +536,10 @@ fn a_snapshot_holds_only_what_is_committed_and_durable() {
 #[test]
 fn pieces_of_a_snapshot_are_taken_until_it_is_installed_whatever_the_epoch() {
     let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);
-    let piece = || Message::SnapshotChunk(Arc::from([1]));
+    let piece = || Message::SnapshotChunk(Bytes::from_static(&[1]));
     assert!(server.hear(3, piece()).is_empty(), "of one that was given up");
     server.sync(&ask, SyncPlan::Snapshot(mark(1, 9)), zxid(1, 9));
-    let taken = [Effect::SnapshotChunk { from: ServerId(3), bytes: Arc::from([1]) }];
+    let taken = [Effect::SnapshotChunk { from: ServerId(3), bytes: Bytes::from_static(&[1]) }];
     assert_eq!(server.hear(3, piece()), taken);
     server.hear(3, Message::NewEpoch(Epoch(3)));
     assert_eq!(server.hear(3, piece()), taken);
@@ -696,7 +696,7 @@ fn a_leader_whose_epoch_is_used_up_begins_the_next_in_place() {
 
 #[test]
 fn opaque_messages_pass_in_order_between_learner_and_leader() {
-    let bytes: Arc<[u8]> = Arc::from([1u8, 2]);
+    let bytes = Bytes::from_static(&[1, 2]);
     let mut learner = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
     let effects = learner.input(Input::Forward(bytes.clone()));
     assert_eq!(messages(&effects).next(), Some(&Message::Forward(bytes.clone())));

@@ -1,8 +1,8 @@
 //! A batch of transactions and its frame.
 
 use std::fmt;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_wire::{Epoch, Zxid};
 
 use crate::frame::{self, AlignedBuf, Checksum, Frame, FrameError, Meta};
@@ -17,7 +17,7 @@ pub struct Batch {
     first: Zxid,
     last: Zxid,
     checksum: Checksum,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
 }
 
 /// Why zxids or bytes do not form a batch.
@@ -49,7 +49,7 @@ impl Batch {
     ///
     /// # Errors
     /// When the zxids are not a non-empty range of one epoch.
-    pub fn new(first: Zxid, last: Zxid, checksum: Checksum, bytes: Arc<[u8]>) -> Result<Self, BatchError> {
+    pub fn new(first: Zxid, last: Zxid, checksum: Checksum, bytes: Bytes) -> Result<Self, BatchError> {
         if first > last || first.epoch() != last.epoch() {
             return Err(BatchError::Range { first, last });
         }
@@ -57,6 +57,30 @@ impl Batch {
             return Err(BatchError::Counter(first));
         }
         Ok(Self { first, last, checksum, bytes })
+    }
+
+    /// The batch of the transactions `first..=last`, which continues the frame with checksum `previous`. Their
+    /// encoding stands in `frame` behind what [`frame::begin`] put there; nothing of it is copied.
+    ///
+    /// # Panics
+    /// The zxids are not a range of one epoch, or the payload has 4 GiB or more.
+    #[must_use]
+    pub fn seal(first: Zxid, last: Zxid, previous: Checksum, mut frame: AlignedBuf) -> Self {
+        let meta = Meta { epoch: first.epoch(), first_zxid: first, last_zxid: last };
+        let checksum = frame::complete(meta, previous, &mut frame)
+            .expect("a batch has the zxids of one epoch and far less than 4 GiB");
+        Self { first, last, checksum, bytes: Bytes::from_owner(frame) }
+    }
+
+    /// [`Self::seal`] of a payload that lies elsewhere, which is copied.
+    ///
+    /// # Panics
+    /// As [`Self::seal`].
+    #[must_use]
+    pub fn of(first: Zxid, last: Zxid, previous: Checksum, payload: &[u8]) -> Self {
+        let mut frame = frame::begin(payload.len());
+        frame.extend_from_slice(payload);
+        Self::seal(first, last, previous, frame)
     }
 
     /// The first transaction.
@@ -85,7 +109,7 @@ impl Batch {
 
     /// The frame.
     #[must_use]
-    pub const fn bytes(&self) -> &Arc<[u8]> {
+    pub const fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
@@ -120,35 +144,17 @@ impl From<&Frame<'_>> for Batch {
     fn from(frame: &Frame<'_>) -> Self {
         let Meta { first_zxid, last_zxid, .. } = frame.meta();
         // A frame was checked when it was parsed.
-        Self { first: first_zxid, last: last_zxid, checksum: frame.checksum(), bytes: frame.bytes().into() }
+        let bytes = aligned(frame.bytes());
+        Self { first: first_zxid, last: last_zxid, checksum: frame.checksum(), bytes }
     }
 }
 
-/// Encodes batches, and keeps the memory that it does so in: in fresh memory, a large batch would spend more
-/// on the memory than on its frame.
-#[derive(Debug, Default)]
-pub struct Framer {
-    buffer: AlignedBuf,
-}
-
-/// What the buffer keeps for the next frames: enough for the usual ones.
-const BUFFER_BYTES_KEPT: usize = 4 << 20;
-
-impl Framer {
-    /// The batch of the transactions `first..=last`, which continues the frame with checksum `previous`.
-    ///
-    /// # Panics
-    /// The zxids are not a range of one epoch, or the payload has 4 GiB or more.
-    pub fn batch(&mut self, first: Zxid, last: Zxid, payload: &[u8], previous: Checksum) -> Batch {
-        let meta = Meta { epoch: first.epoch(), first_zxid: first, last_zxid: last };
-        let checksum = frame::encode(meta, payload, previous, &mut self.buffer)
-            .expect("a batch has the zxids of one epoch and far less than 4 GiB");
-        let batch = Batch { first, last, checksum, bytes: self.buffer.as_slice().into() };
-        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
-            self.buffer = AlignedBuf::new();
-        }
-        batch
-    }
+/// A copy of `bytes` that begins at a multiple of [`frame::FRAME_ALIGN`].
+#[must_use]
+pub fn aligned(bytes: &[u8]) -> Bytes {
+    let mut copy = AlignedBuf::with_capacity(bytes.len());
+    copy.extend_from_slice(bytes);
+    Bytes::from_owner(copy)
 }
 
 impl fmt::Debug for Batch {
@@ -166,7 +172,7 @@ mod tests {
     }
 
     fn batch(first: Zxid, last: Zxid) -> Result<Batch, BatchError> {
-        Batch::new(first, last, Checksum::NONE, Arc::from([]))
+        Batch::new(first, last, Checksum::NONE, Bytes::new())
     }
 
     #[test]
@@ -179,11 +185,11 @@ mod tests {
 
     #[test]
     fn a_framed_batch_gives_its_payload_and_another_batchs_frame_is_refused() {
-        let framed = Framer::default().batch(zxid(1, 1), zxid(1, 3), b"payload", Checksum(7));
+        let framed = Batch::of(zxid(1, 1), zxid(1, 3), Checksum(7), b"payload");
         assert_eq!(framed.payload(), Ok(&b"payload"[..]));
         let frame = frame::parse(framed.bytes()).expect("a frame");
         assert_eq!((frame.previous(), Batch::from(&frame)), (Checksum(7), framed.clone()));
-        let other = Batch::new(zxid(1, 1), zxid(1, 2), framed.checksum, Arc::clone(framed.bytes()));
+        let other = Batch::new(zxid(1, 1), zxid(1, 2), framed.checksum, framed.bytes().clone());
         assert_eq!(other.expect("a range").payload(), Err(BatchError::Other(frame.meta())));
         let mut harmed = framed.bytes().to_vec();
         harmed[70] ^= 1;

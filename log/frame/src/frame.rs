@@ -199,20 +199,28 @@ pub enum EncodeError {
     PayloadTooLong(usize),
 }
 
-/// Replaces the contents of `out` by the frame of a batch that continues the frame with checksum `previous`.
-/// Returns the new frame's checksum.
+/// A frame to be: the place of the header, behind which a payload of about `payload_len` bytes is to be
+/// written before [`complete`]. So a payload is encoded where its frame will lie.
+#[must_use]
+pub fn begin(payload_len: usize) -> AlignedBuf {
+    let mut frame = AlignedBuf::with_capacity(HEADER_LEN + payload_len);
+    frame.extend_from_slice(&[0; HEADER_LEN]);
+    frame
+}
+
+/// Writes the header in front of a payload: `frame` becomes the frame of a batch that continues the frame
+/// with checksum `previous`. Returns the new frame's checksum.
 ///
 /// # Errors
-/// When the batch has no frame; `out` is then unchanged.
-pub fn encode(
-    meta: Meta,
-    payload: &[u8],
-    previous: Checksum,
-    out: &mut AlignedBuf,
-) -> Result<Checksum, EncodeError> {
+/// When the batch has no frame; `frame` is then unchanged.
+///
+/// # Panics
+/// `frame` is shorter than what [`begin`] made.
+pub fn complete(meta: Meta, previous: Checksum, frame: &mut [u8]) -> Result<Checksum, EncodeError> {
     if !zxids_fit(&meta) {
         return Err(EncodeError::Zxids(meta));
     }
+    let (place, payload) = frame.split_at_mut(HEADER_LEN);
     let payload_len = u32::try_from(payload.len()).map_err(|_| EncodeError::PayloadTooLong(payload.len()))?;
     let mut header = [0; HEADER_LEN];
     put(&mut header, MAGIC_AT, MAGIC);
@@ -227,10 +235,25 @@ pub fn encode(
     let covered = crc32c::crc32c(&header[COVERED_AT..]);
     let checksum = Checksum(crc32c::crc32c_append(covered, payload));
     put(&mut header, CHECKSUM_AT, checksum.0.to_le_bytes());
-    out.clear();
-    out.reserve(HEADER_LEN + payload.len());
-    out.extend_from_slice(&header);
-    out.extend_from_slice(payload);
+    place.copy_from_slice(&header);
+    Ok(checksum)
+}
+
+/// Replaces the contents of `out` by the frame of a payload that lies elsewhere: [`begin`] and [`complete`]
+/// at once.
+///
+/// # Errors
+/// When the batch has no frame; `out` is then unchanged.
+pub fn encode(
+    meta: Meta,
+    payload: &[u8],
+    previous: Checksum,
+    out: &mut AlignedBuf,
+) -> Result<Checksum, EncodeError> {
+    let mut frame = begin(payload.len());
+    frame.extend_from_slice(payload);
+    let checksum = complete(meta, previous, &mut frame)?;
+    *out = frame;
     Ok(checksum)
 }
 

@@ -1,6 +1,6 @@
 //! The unit of replication, below both the decisions of `engine` and the files of `log`.
 //!
-//! A leader encodes a batch of transactions once, as a frame ([`encode`]). The same bytes are sent to the
+//! A leader encodes a batch of transactions once, as a frame ([`Batch::seal`]). The same bytes are sent to the
 //! learners and appended to every server's log. A [`Batch`] is such a frame that was checked; a
 //! [`LogPosition`] is a place between two of them.
 #![forbid(unsafe_code)]
@@ -10,9 +10,9 @@ mod frame;
 pub mod layout;
 mod position;
 
-pub use batch::{Batch, BatchError, Framer};
+pub use batch::{Batch, BatchError, aligned};
 pub use frame::{
-    AlignedBuf, Checksum, EncodeError, FRAME_ALIGN, Frame, FrameError, HEADER_LEN, Meta, VERSION, encode,
-    encoded_len, follows, parse, parse_trusted,
+    AlignedBuf, Checksum, EncodeError, FRAME_ALIGN, Frame, FrameError, HEADER_LEN, Meta, VERSION, begin,
+    complete, encode, encoded_len, follows, parse, parse_trusted,
 };
 pub use position::LogPosition;

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ringkeeper_engine::zab::{self, Batch, Effect, Effects, Input, LogPosition, Status, Zab};
-use ringkeeper_log::frame::{self, Framer};
+use ringkeeper_log::frame;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::entry::{self, Entries, Entry, EntryError};
@@ -106,7 +106,6 @@ enum Asker {
 pub(crate) struct Core<M> {
     settings: Settings,
     zab: Zab,
-    framer: Framer,
     effects: Effects,
     machine: M,
     waiting: VecDeque<Waiting>,
@@ -139,7 +138,6 @@ impl<M: StateMachine> Core<M> {
         Self {
             settings,
             zab,
-            framer: Framer::default(),
             effects: Effects::new(),
             machine,
             waiting: VecDeque::new(),
@@ -253,7 +251,7 @@ impl<M: StateMachine> Core<M> {
             // The broadcast leaves an epoch long before its counter could run over in the middle of a batch.
             let last = Zxid(first.0 + u64::from(waiting.entries.count()) - 1);
             let previous = self.zab.last().checksum;
-            let batch = self.framer.batch(first, last, &waiting.entries.payload(), previous);
+            let batch = Batch::of(first, last, previous, &waiting.entries.payload());
             self.zab.handle(now_ms, Input::Propose(batch), &mut self.effects);
         }
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use async_channel::Receiver;
+use bytes::Bytes;
 use ringkeeper_engine::zab::{Effect, Input, LogPosition, Message, Status};
 use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
 use ringkeeper_log::snapshot::Snapshots;
@@ -235,7 +236,7 @@ impl<M: StateMachine> Host<M> {
         }
     }
 
-    fn receive_piece(&self, from: ServerId, bytes: Arc<[u8]>) {
+    fn receive_piece(&self, from: ServerId, bytes: Bytes) {
         if !self.receiving.piece(bytes) {
             tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
             self.peers.disconnect(from);

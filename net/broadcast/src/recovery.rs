@@ -237,7 +237,7 @@ mod tests {
     use glommio::LocalExecutor;
     use ringkeeper_host::restore::{Restored, restore};
     use ringkeeper_log::Identity;
-    use ringkeeper_log::frame::{Checksum, Framer};
+    use ringkeeper_log::frame::Checksum;
     use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
     use ringkeeper_log::snapshot::{Contents, Head, SnapshotError};
     use ringkeeper_log::wal::Wal;
@@ -254,7 +254,7 @@ mod tests {
         let options = Options::new(Identity { owner: [1; 32], salt: 7 });
         let (mut wal, _) = Wal::open(disk.storage(), options, |_| Ok(())).await.expect("an empty folder");
         let zxid = Zxid(1 << 32 | 1);
-        let batch = Framer::default().batch(zxid, zxid, payload, Checksum::NONE);
+        let batch = Batch::of(zxid, zxid, Checksum::NONE, payload);
         wal.append(&[batch.bytes()]).await.expect("a healthy disk");
         let snapshots = Snapshots::new(disk.storage());
         let chain = if head.chain == Checksum::NONE { wal.last().checksum } else { head.chain };

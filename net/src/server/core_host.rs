@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::snapshot::STATE_VERSION;
@@ -260,7 +261,7 @@ impl CoreHost {
         }
     }
 
-    fn receive_piece(&self, from: ServerId, bytes: Arc<[u8]>) {
+    fn receive_piece(&self, from: ServerId, bytes: Bytes) {
         if !self.receiving.piece(bytes) {
             tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
             self.peers.disconnect(from);

@@ -7,7 +7,7 @@
 //!  +-------+--------+-------+-----------------+
 //! ```
 
-use std::sync::Arc;
+use bytes::Bytes;
 
 use ringkeeper_wire::Zxid;
 
@@ -25,7 +25,7 @@ pub(super) struct Piece<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-pub(super) fn encode(piece: &Piece<'_>) -> Arc<[u8]> {
+pub(super) fn encode(piece: &Piece<'_>) -> Bytes {
     let mut out = Vec::with_capacity(HEAD_LEN + piece.bytes.len());
     for number in [piece.zxid.0, piece.offset, piece.total] {
         out.extend_from_slice(&number.to_le_bytes());

@@ -5,11 +5,11 @@
 //! and gives it its name. What came of a transfer that broke off is kept, and told the leader when it begins
 //! to send the same one again.
 
+use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ringkeeper_engine::zab::{Input, LogPosition, Message};
@@ -32,7 +32,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// What the broadcast wants received.
 enum Wanted {
     Begin { from: ServerId, last: LogPosition },
-    Piece(Arc<[u8]>),
+    Piece(Bytes),
     Abort,
 }
 
@@ -52,7 +52,7 @@ impl Receiving {
 
     /// A piece of it. False if there are too many of them already: the sender does not do as it should.
     #[must_use]
-    pub fn piece(&self, bytes: Arc<[u8]>) -> bool {
+    pub fn piece(&self, bytes: Bytes) -> bool {
         let waiting = self.waiting_bytes.get() + bytes.len() as u64;
         if waiting > WAITING_BYTES_MAX {
             return false;
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn what_waits_to_be_written_is_bounded() {
         let receiving = Receiving::default();
-        let piece: Arc<[u8]> = vec![0; 256 * 1024].into();
-        let taken = (0..1000).take_while(|_| receiving.piece(Arc::clone(&piece))).count();
+        let piece: Bytes = vec![0; 256 * 1024].into();
+        let taken = (0..1000).take_while(|_| receiving.piece(piece.clone())).count();
         assert_eq!(taken as u64 * piece.len() as u64, WAITING_BYTES_MAX, "then the sender is cut off");
     }
 }

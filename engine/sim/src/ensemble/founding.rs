@@ -1,7 +1,7 @@
 //! What the folders of a new ensemble hold before its first start.
 
 use ringkeeper_engine::txn::{self, Session, Txn, TxnOp};
-use ringkeeper_frame::{AlignedBuf, Batch, Checksum, Framer};
+use ringkeeper_frame::{Batch, Checksum};
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::wal::{Options, Wal};
@@ -82,9 +82,9 @@ fn proposal(zxid: Zxid, previous: Checksum) -> Batch {
         time_ms: FORK_TIME_MS + i64::from(100 * zxid.epoch().0 + zxid.counter()),
         op: TxnOp::CreateSession(session),
     };
-    let mut payload = AlignedBuf::new();
-    txn::encode_batch([&begins], &mut payload);
-    Framer::default().batch(zxid, zxid, &payload, previous)
+    let mut frame = ringkeeper_frame::begin(0);
+    txn::encode_batch([&begins], &mut frame);
+    Batch::seal(zxid, zxid, previous, frame)
 }
 
 fn write(id: ServerId, disk: &MemoryDisk, segment_size_bytes: u64, promises: Promises, log: &[&Batch]) {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::Now;
@@ -430,7 +431,7 @@ impl Process {
         Ok(())
     }
 
-    fn receive_piece(&self, from: ServerId, bytes: Arc<[u8]>, out: &mut Vec<Outward>) {
+    fn receive_piece(&self, from: ServerId, bytes: Bytes, out: &mut Vec<Outward>) {
         if !self.core.receiving.piece(bytes) {
             out.push(Outward::Disconnect(from));
         }

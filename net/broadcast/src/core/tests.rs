@@ -131,7 +131,7 @@ fn a_snapshot_names_the_zxid_at_which_the_state_was_asked_for() {
 fn what_is_no_batch_of_this_library_stops_the_server() {
     let mut core = core(u64::MAX);
     let zxid = Zxid(1 << 32 | 1);
-    core.on_append(Framer::default().batch(zxid, zxid, b"of something else", frame::Checksum::NONE));
+    core.on_append(Batch::of(zxid, zxid, frame::Checksum::NONE, b"of something else"));
     let outputs = core.take_outputs();
     assert!(
         matches!(&outputs[..], [Output::Broken(reason)] if reason.contains("not a batch of this library"))
@@ -143,7 +143,8 @@ fn what_is_no_batch_of_this_library_stops_the_server() {
 fn the_shell_hears_that_leadership_is_lost_and_of_every_piece_with_its_sender() {
     let mut core = core(u64::MAX);
     let from = ServerId(2);
-    for effect in [Effect::Reset, Effect::SnapshotChunk { from, bytes: [7; 3].into() }, Effect::AbortSnapshot]
+    for effect in
+        [Effect::Reset, Effect::SnapshotChunk { from, bytes: vec![7; 3].into() }, Effect::AbortSnapshot]
     {
         core.on_effect(0, effect.clone());
         let outputs = core.take_outputs();

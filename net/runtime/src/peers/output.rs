@@ -1,8 +1,8 @@
 //! What waits to be written to a peer: frames one behind the other, and long payloads as they are.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_engine::zab::Message;
 
 use super::frames;
@@ -30,7 +30,7 @@ pub(super) enum Piece {
     /// Frames, of which the last may lack its payload: the next piece.
     Frames(Vec<u8>),
     /// The payload of a frame.
-    Payload(Arc<[u8]>),
+    Payload(Bytes),
 }
 
 impl Output {
@@ -53,7 +53,7 @@ impl Output {
                 out.extend_from_slice(payload);
                 0
             }
-            Some(payload) => shared.insert(Arc::clone(payload)).len(),
+            Some(payload) => shared.insert(payload.clone()).len(),
         });
         self.bytes += out.len() - before;
         if let Some(payload) = shared {
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_long_payload_is_not_copied() {
-        let payload: Arc<[u8]> = vec![7; SHARED_BYTES_MIN].into();
+        let payload: Bytes = vec![7; SHARED_BYTES_MIN].into();
         let mut output = Output::default();
-        output.push(&Message::Forward(Arc::clone(&payload)));
+        output.push(&Message::Forward(payload.clone()));
         output.pop().expect("what stands before the payload");
         let piece = output.pop().expect("the payload");
         assert!(std::ptr::eq(piece.bytes(), &*payload));
