@@ -170,6 +170,20 @@ impl Core {
         self.persisted.accepted >= self.epochs.accepted || planted!(self.config, PromiseBeforeDurable)
     }
 
+    /// Whether the disk says which ensemble the log belongs to.
+    pub(super) fn ensemble_durable(&self) -> bool {
+        let ensemble = |epochs: &Epochs| (epochs.cluster, epochs.fork);
+        ensemble(&self.persisted) == ensemble(&self.epochs)
+    }
+
+    /// Becomes a new server of another ensemble, one that has not logged anything: see "New ensembles" in
+    /// [`super`].
+    pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
+        debug_assert!(self.is_blank());
+        let EnsembleId { cluster, fork, .. } = *ensemble;
+        self.epochs = Epochs { cluster, fork, current: Epoch(0), initialized: false, ..self.epochs };
+    }
+
     pub(super) fn append(&mut self, batch: Batch, out: &mut Effects) {
         self.log.append(&batch);
         out.push(Effect::Append(batch));

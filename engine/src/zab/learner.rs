@@ -186,8 +186,14 @@ impl Learner {
             return Next::Stay;
         }
         let last = core.log.last().zxid;
-        if core.is_elsewhere(&sync.ensemble) && !core.is_blank() {
+        let late = core.is_blank() && planted!(core.config, TakeOverLate);
+        if core.is_elsewhere(&sync.ensemble) && !late {
             let EnsembleId { cluster, .. } = sync.ensemble;
+            if core.is_blank() {
+                core.take_over(&sync.ensemble);
+                self.ask_again(false);
+                return Next::Stay;
+            }
             out.push(Effect::Alarm(Alarm::ForeignCluster { peer: self.leader, cluster }));
             return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
         }
@@ -292,7 +298,8 @@ impl Learner {
 
     /// Does what the disk allows by now.
     pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) {
-        if self.phase == Phase::Asking && core.promise_durable() && core.log.operation().is_none() {
+        let durable = core.promise_durable() && core.ensemble_durable();
+        if self.phase == Phase::Asking && durable && core.log.operation().is_none() {
             self.ask(core, out);
         }
         if self.phase != Phase::Streaming {

@@ -49,7 +49,14 @@
 //! before it has learned. Two majorities share a server, and who has adopted an epoch founds nothing any
 //! more, so two ensembles cannot both begin with the same voters.
 //!
-//! An ensemble has a number, drawn by its first leader. If a majority lost its disks while the only server
+//! An ensemble has a number, drawn by its first leader. A first leader that fails may leave its number behind
+//! on a few servers while the others begin under another one. Such a server has logged nothing, so it takes
+//! over the number of the leader that a quorum follows. That is durable before it logs anything, and it counts
+//! as a server with a new disk: another ensemble's promises say nothing in this one. Nothing is lost: had
+//! anything been committed under its own number, a majority would have that number, and would have kept the
+//! other from beginning. A server with data never takes over a number.
+//!
+//! If a majority lost its disks while the only server
 //! with data was away, that server returns with another number: it is refused, loudly on both sides, and
 //! keeps what it has. What an operator takes out of its ensemble with `folder adopt` has a fork's number
 //! besides, to the same effect.
@@ -380,11 +387,17 @@ impl Zab {
         let blank = heard.own.zxid == Zxid::ZERO;
         let Notification { ensemble, initialized, .. } = heard;
         self.core.note(from, Heard { ensemble, blank, initialized });
-        // One that looks for a leader has its history to offer, one that has found it somebody else's.
-        let offers = if heard.state == PeerState::Looking { !blank } else { !self.core.is_blank() };
+        // One that looks for a leader has its history to offer, one that has found it somebody else's. Without
+        // data, it may be left over from a founding that came to nothing, whatever it tries.
+        let offers = !blank && (heard.state == PeerState::Looking || !self.core.is_blank());
         if offers && self.core.is_elsewhere(&heard.ensemble) {
-            let EnsembleId { cluster, .. } = heard.ensemble;
-            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
+            // So may this one: it waits for a leader that a quorum follows, whose ensemble is the one that
+            // began.
+            let left_over = self.core.is_blank() && self.core.status == Status::Looking;
+            if !left_over {
+                let EnsembleId { cluster, .. } = heard.ensemble;
+                out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
+            }
             return Next::Stay;
         }
         if self.core.config.is_voter(from) && !self.core.agrees_with(&heard.ensemble) {

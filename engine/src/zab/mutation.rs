@@ -62,6 +62,9 @@ pub enum Mutation {
     /// A leader without room on its disk stays, whoever could do better.
     #[cfg(feature = "mutations")]
     FullLeaderStays,
+    /// A server left over from a founding logs another ensemble's proposals before its disk has that number.
+    #[cfg(feature = "mutations")]
+    TakeOverLate,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -70,7 +73,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -88,6 +91,7 @@ impl Mutation {
         Self::CountAcksBeforeAdoption,
         Self::DeliverOnAppend,
         Self::FullLeaderStays,
+        Self::TakeOverLate,
     ];
 }
 

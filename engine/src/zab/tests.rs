@@ -959,13 +959,52 @@ fn a_server_with_data_that_returns_to_an_ensemble_founded_without_it_is_refused_
     assert_eq!(servers.leader(), Some(2), "undisturbed");
     assert_eq!(servers.servers[&3].zab.status(), Status::Looking);
     assert_eq!(servers.servers[&3].zab.last(), mark(5, 2));
-    let refused = |peer: u64| {
-        let refuses =
-            |alarm: &Alarm| matches!(alarm, Alarm::ForeignCluster { peer: at, .. } if *at == ServerId(peer));
-        effects.iter().any(|effect| matches!(effect, Effect::Alarm(alarm) if refuses(alarm)))
-    };
-    assert!(refused(3), "said by those who founded");
-    assert!(refused(2), "and by the one that returned");
+    let refuses = |alarm: &Alarm| matches!(alarm, Alarm::ForeignCluster { peer, .. } if *peer == ServerId(3));
+    let refused = effects.iter().any(|effect| matches!(effect, Effect::Alarm(alarm) if refuses(alarm)));
+    assert!(refused, "said by those who founded");
+    let absences = servers.servers[&3].zab.absences();
+    assert!(absences.contains(&(ServerId(2), Absence::OtherHistory)), "and by the one that returned");
+}
+
+/// A server that alone has adopted the epoch of a founding that came to nothing.
+fn left_over() -> Durable {
+    let epochs = Epochs { cluster: 8, ..remembers(1, &[]).epochs };
+    Durable { epochs, ..Durable::default() }
+}
+
+#[test]
+fn a_server_left_over_from_a_founding_that_failed_waits_for_the_ensemble_that_began() {
+    let mut server = Server::start(1, left_over());
+    let effects = server.hear(2, Server::notification(2, PeerState::Looking, 2, 3, zxid(3, 5)));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Alarm(_))), "{effects:?}");
+    let effects = server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, zxid(3, 5)));
+    assert!(messages(&effects).any(|message| matches!(message, Message::Join(_))));
+}
+
+#[test]
+fn a_server_left_over_takes_over_the_leaders_number_durably_before_it_logs_anything() {
+    let (mut server, ask) = Server::learner(left_over(), 4);
+    let effects = server.sync(&ask, SyncPlan::Diff, zxid(3, 1));
+    let [Effect::PersistEpochs(taken)] = effects[..] else { panic!("{effects:?}") };
+    let forgets = (taken.cluster, taken.current, taken.initialized, taken.accepted);
+    assert_eq!(forgets, (9, Epoch(0), false, Epoch(4)), "it is new there, and keeps its promise");
+    assert!(server.propose(4, LogPosition::START, Zxid::ZERO, batch(3, 1)).is_empty());
+    let again = asked(&server.input(Input::EpochsDurable)).expect("it asks again");
+    server.sync(&again, SyncPlan::Diff, zxid(3, 1));
+    let effects = server.propose(4, LogPosition::START, Zxid::ZERO, batch(3, 1));
+    assert_eq!(appended(&effects), [zxid(3, 1)]);
+    let effects = server.input(Input::Durable { upto: zxid(3, 1) });
+    let adopts = |effect: &Effect| matches!(effect, Effect::PersistEpochs(epochs) if epochs.initialized);
+    assert!(effects.iter().any(adopts), "{effects:?}");
+}
+
+#[test]
+fn a_server_with_data_takes_over_no_number() {
+    let durable = Durable { epochs: left_over().epochs, log: log(&[(1, 4)]) };
+    let mut server = Server::start(1, durable);
+    let effects = server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, zxid(3, 5)));
+    assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(3), cluster: 9 })));
+    assert!(!messages(&effects).any(|message| matches!(message, Message::Join(_))));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What goes wrong, when it ends, and what the clients do meanwhile.
 
+use std::collections::BTreeMap;
+
 use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, Status};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
@@ -111,7 +113,7 @@ impl World {
             self.servers[index].disk = MemoryDisk::new();
             self.servers[index].machine.replace_disk(self.servers[index].disk.clone());
             self.servers[index].struck = 0;
-            self.servers[index].remembers = false;
+            self.servers[index].remembers = None;
             self.judge.wiped(self.servers[index].id);
         }
         let segment_size_bytes = self.faults.segment_size_bytes;
@@ -121,7 +123,7 @@ impl World {
         {
             self.say(&format!("server {}: {damage}", index + 1));
             self.report.damaged += 1;
-            self.servers[index].remembers = false;
+            self.servers[index].remembers = None;
         }
         self.start_later(index);
     }
@@ -177,15 +179,19 @@ impl World {
         Ok(())
     }
 
-    /// A quorum of disks must be left that remember everything, and have it.
+    /// A quorum of disks must be left that remember everything of one ensemble, and have it; and the disk may not be of
+    /// another one: without its log, nobody knows that it had nothing.
     fn may_wipe(&self, index: usize) -> bool {
-        let remembers = |server: &super::server::Server| {
-            server.process.as_ref().map_or(server.remembers, |process| process.remembers())
-        };
-        let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
-        let left: ServerSet =
-            others.filter(|(_, server)| remembers(server)).map(|(_, server)| server.id).collect();
-        Majority::new(self.voters).is_quorum(&left)
+        let mut left: BTreeMap<u64, ServerSet> = BTreeMap::new();
+        for (_, server) in self.servers.iter().enumerate().filter(|(other, _)| *other != index) {
+            let ensemble = server.process.as_ref().map_or(server.remembers, |process| process.remembers());
+            if let Some(ensemble) = ensemble {
+                left.entry(ensemble).or_default().insert(server.id);
+            }
+        }
+        let quorum = Majority::new(self.voters);
+        let of_quorum = left.iter().find(|(_, servers)| quorum.is_quorum(servers)).map(|(number, _)| *number);
+        of_quorum.is_some() && self.servers[index].remembers.is_none_or(|number| Some(number) == of_quorum)
     }
 
     /// Blocks some directions for a while: one server off, two halves, one way only, or halves with a bridge.

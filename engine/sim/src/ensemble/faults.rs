@@ -91,7 +91,8 @@ impl FaultMix {
         let write_modes = [WriteMode::Synced, WriteMode::Through, WriteMode::Adaptive];
         let founding = match random.below(20) {
             0..=2 => Founding::Forked,
-            3..=7 => Founding::KnownNew,
+            3..=6 => Founding::KnownNew,
+            7..=8 => Founding::Unfinished,
             _ => Founding::Blank,
         };
         let forked = founding == Founding::Forked;

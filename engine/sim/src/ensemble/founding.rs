@@ -23,6 +23,8 @@ pub enum Founding {
     Blank,
     /// With folders of which the operator has said that they are new on purpose.
     KnownNew,
+    /// With blank folders, of which fewer than a majority have the number and the epoch of a founding that came to nothing.
+    Unfinished,
     /// Three voters with what two unfinished leaderships have left: one led epoch 2 and logged a proposal alone; one has
     /// adopted epoch 2 and seen none; one has never heard of it, and holds proposals of epoch 1 that nobody else has.
     Forked,
@@ -42,8 +44,29 @@ impl Founding {
                 let promises = Promises { initialized: true, ..Promises::default() };
                 folders.iter().for_each(|(id, disk)| write(*id, disk, segment_size_bytes, promises, &[]));
             }
+            Self::Unfinished => leave_over(folders, segment_size_bytes, random),
             Self::Forked => fork(folders, segment_size_bytes, random),
         }
+    }
+}
+
+/// Leaders that were elected one after the other, have drawn a number each, and were adopted by themselves alone.
+fn leave_over(folders: &[(ServerId, MemoryDisk)], segment_size_bytes: u64, random: &mut Random) {
+    let known_new = random.chance(500);
+    let first = random.index(folders.len());
+    for place in 0..folders.len() {
+        let (id, disk) = &folders[(first + place) % folders.len()];
+        // Of four voters one, of five voters two.
+        let drawn = place < (folders.len() - 1) / 2;
+        let epoch = Epoch(if drawn { u32::try_from(place + 1).unwrap_or(1) } else { 0 });
+        let promises = Promises {
+            cluster: if drawn { FORK_CLUSTER + u64::from(epoch.0) } else { 0 },
+            accepted_epoch: epoch,
+            current_epoch: epoch,
+            initialized: drawn || known_new,
+            ..Promises::default()
+        };
+        write(*id, disk, segment_size_bytes, promises, &[]);
     }
 }
 

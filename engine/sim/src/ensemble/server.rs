@@ -44,8 +44,8 @@ pub(crate) struct Server {
     pub(crate) disk: MemoryDisk,
     /// Operations of the disk that a fault has struck and that are known.
     pub(crate) struck: u64,
-    /// Whether the disk has all that was promised and acknowledged, as of the last crash.
-    pub(crate) remembers: bool,
+    /// The ensemble in which the disk has all that was promised and acknowledged, as of the last crash.
+    pub(crate) remembers: Option<u64>,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
@@ -293,10 +293,10 @@ impl Process {
         self.taken.get()
     }
 
-    /// Whether the disk has all that this server has promised and acknowledged.
-    pub(crate) fn remembers(&self) -> bool {
+    /// The ensemble in which the disk has all that this server has promised and acknowledged, if it has.
+    pub(crate) fn remembers(&self) -> Option<u64> {
         let epochs = self.node.zab().durable_epochs();
-        epochs.initialized && epochs.claim == Zxid::ZERO
+        (epochs.initialized && epochs.claim == Zxid::ZERO).then_some(epochs.cluster)
     }
 
     /// Looks which batches have become durable.

@@ -257,7 +257,7 @@ impl World {
             disk: machine.disk(),
             machine,
             struck: 0,
-            remembers: false,
+            remembers: None,
             process: None,
             life: 0,
             paused_until_us: 0,
