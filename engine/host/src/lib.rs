@@ -8,5 +8,7 @@ pub mod log_task;
 pub mod rate_limiter;
 pub mod recovery;
 pub mod restore;
+pub mod scrub;
+pub mod snapshots;
 pub mod transfer;
 pub mod wake;

@@ -11,12 +11,14 @@ use async_channel::Receiver;
 use futures_lite::future::or;
 use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::zab::Zab;
+use ringkeeper_host::env::Env;
+use ringkeeper_host::snapshots::{Trigger, take_snapshots};
 use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
 use crate::config::{Config, ConfigError, Member};
-use crate::core::{Core, Settings};
+use crate::core::Core;
 use crate::handle::{Handle, Request, Shared};
 use crate::host::Host;
 use crate::machine::{StateError, StateMachine};
@@ -37,9 +39,6 @@ const FORCE_WARNING: Duration = Duration::from_secs(1);
 
 /// Connections of other members that wait to be taken.
 const BACKLOG: i32 = 64;
-
-/// What one learner is sent of a snapshot, at most.
-const SNAPSHOT_BYTES_PER_SECOND: u64 = 64 << 20;
 
 const IO_MEMORY_BYTES: usize = 4 << 20;
 
@@ -217,19 +216,16 @@ impl Server {
                 return Ok(());
             }
         };
-        let settings = Settings {
-            origin,
-            snapshot_after_txns: config.snapshot_after_txns,
-            snapshot_after_bytes: config.snapshot_after_bytes,
-        };
-        let core = Core::new(settings, zab, machine, opened.recovered);
+        let core = Core::new(origin, zab, machine, opened.recovered);
         let log = LogQueue::new(FORCE_WARNING);
         let ensemble = members.into_iter().map(|member| member.address);
         let peers = Peers::new(ServerId(config.id), ensemble, &config.secret);
         let waiters = Rc::default();
         let release = Release { waiters: Rc::clone(&waiters), requests };
         let snapshots = opened.snapshots;
-        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, snapshots.clone(), waiters);
+        let (txns, bytes) = opened.since_snapshot;
+        let trigger = Trigger::new(config.snapshot_policy(), txns, bytes, env.random());
+        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, trigger, waiters);
 
         let upkeep = opened.log.wal.upkeep();
         let log_task = glommio::spawn_local(opened.log.run(Rc::clone(&log), Rc::clone(&host)));
@@ -237,8 +233,11 @@ impl Server {
         let core_task = glommio::spawn_local(Rc::clone(&host).pump());
         let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&host), Rc::clone(&log));
         let receiving = glommio::spawn_local(receiving);
-        let sending = send_snapshots(env, snapshots, SNAPSHOT_BYTES_PER_SECOND, Rc::clone(&host));
+        let rate = config.snapshot_policy().bytes_per_second;
+        let sending = send_snapshots(env.clone(), snapshots.clone(), rate, Rc::clone(&host));
         let sending = glommio::spawn_local(sending);
+        let taking = take_snapshots(env, snapshots, Rc::clone(&host), Rc::clone(&log));
+        let taking = glommio::spawn_local(taking);
         let ticking = Rc::clone(&host);
         let ticking = glommio::spawn_local(async move {
             loop {
@@ -262,6 +261,7 @@ impl Server {
         host.peers().stop().await;
         receiving.cancel().await;
         sending.cancel().await;
+        taking.cancel().await;
         ticking.cancel().await;
         tracing::info!(zxid = %host.delivered(), "ended");
         ended

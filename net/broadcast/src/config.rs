@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringkeeper_engine::zab;
+use ringkeeper_host::snapshots::Policy;
 use ringkeeper_wire::ServerId;
 
 use ringkeeper_host::env::PeerAddress;
@@ -13,6 +14,16 @@ const ID_MAX: u64 = 254;
 
 /// The longest proposal that can be allowed: far below what a link between members carries at once.
 const PROPOSAL_BYTES_LIMIT: u64 = 256 << 20;
+
+/// Snapshots that are kept: the newest, and one to fall back on.
+const SNAPSHOTS_KEPT: usize = 2;
+
+/// What is written of a snapshot a second, and what one learner is sent of it, at most.
+const SNAPSHOT_BYTES_PER_SECOND: u64 = 64 << 20;
+
+/// The log grows to this share of a long snapshot before the next one is taken, so that what is written for
+/// snapshots is bounded by what is written to the log.
+const SNAPSHOT_LOG_PERCENT: u64 = 50;
 
 /// A member of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +142,18 @@ impl Config {
         }
     }
 
+    /// When snapshots are taken, and how.
+    pub(crate) const fn snapshot_policy(&self) -> Policy {
+        Policy {
+            txns_max: self.snapshot_after_txns,
+            bytes_max: self.snapshot_after_bytes,
+            log_percent: SNAPSHOT_LOG_PERCENT,
+            kept: SNAPSHOTS_KEPT,
+            bytes_per_second: SNAPSHOT_BYTES_PER_SECOND,
+            compressed: false,
+        }
+    }
+
     /// Whether there are voters besides this server, which have what it may have lost.
     pub(crate) fn has_voting_peers(&self) -> bool {
         self.members.iter().any(|(id, _, observer)| *id != self.id && !observer)
@@ -194,8 +217,10 @@ impl Config {
         self
     }
 
-    /// A snapshot is taken after so many proposals (100,000 by default) or bytes of the log (64 MiB by
-    /// default), whichever comes first. What the last two snapshots cover is removed from the log.
+    /// A snapshot is taken before so many proposals (100,000 by default) or bytes of the log (64 MiB by
+    /// default) have come after the last one, whichever is first: between half of it and all of it, so that
+    /// the members do not take theirs at the same time. Behind a snapshot of more than 16 MiB, the log grows
+    /// to half of its length first. What the last two snapshots cover is removed from the log.
     #[must_use]
     pub const fn snapshot_after(mut self, txns: u64, bytes: u64) -> Self {
         self.snapshot_after_txns = txns;

@@ -26,15 +26,6 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// without this server's log, and what waits for that waits in memory.
 const UNFORCED_BYTES_MAX: usize = 8 * BATCH_BYTES_MAX;
 
-/// What the library decides by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// This start of the server, see [`crate::entry`].
-    pub(crate) origin: u64,
-    pub(crate) snapshot_after_txns: u64,
-    pub(crate) snapshot_after_bytes: u64,
-}
-
 /// What recovery found, apart from what the broadcast is told.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
@@ -64,8 +55,6 @@ pub(crate) enum Output {
     Answer { number: u64, answer: Answer },
     /// The machine has heard of this.
     Status(Status),
-    /// Write a snapshot; answered by [`Core::snapshot_ended`].
-    TakeSnapshot { last: LogPosition, cluster: u64, state: Vec<u8> },
     /// A peer sent what it cannot have meant: its connection is to be closed.
     Distrust { peer: ServerId, reason: String },
     /// The server cannot go on.
@@ -104,7 +93,8 @@ enum Asker {
 
 /// One server's part.
 pub(crate) struct Core<M> {
-    settings: Settings,
+    /// This start of the server, see [`crate::entry`].
+    origin: u64,
     zab: Zab,
     effects: Effects,
     machine: M,
@@ -123,20 +113,15 @@ pub(crate) struct Core<M> {
     upcall_bytes: usize,
     /// What the machine holds.
     delivered: LogPosition,
-    txns_since_snapshot: u64,
-    bytes_since_snapshot: u64,
-    /// The newest snapshot that is durable.
-    snapshot: Zxid,
-    taking_snapshot: bool,
     outputs: Vec<Output>,
 }
 
 impl<M: StateMachine> Core<M> {
     /// A server as its folder remembers it; the machine has been set to the snapshot. It does nothing before
     /// [`Input::Start`].
-    pub(crate) fn new(settings: Settings, zab: Zab, machine: M, recovered: Recovered) -> Self {
+    pub(crate) fn new(origin: u64, zab: Zab, machine: M, recovered: Recovered) -> Self {
         Self {
-            settings,
+            origin,
             zab,
             effects: Effects::new(),
             machine,
@@ -150,10 +135,6 @@ impl<M: StateMachine> Core<M> {
             upcalls: VecDeque::new(),
             upcall_bytes: 0,
             delivered: recovered.snapshot,
-            txns_since_snapshot: 0,
-            bytes_since_snapshot: 0,
-            snapshot: recovered.snapshot.zxid,
-            taking_snapshot: false,
             outputs: Vec::new(),
         }
     }
@@ -190,7 +171,7 @@ impl<M: StateMachine> Core<M> {
             return self.answer(number, Answer::NoLeader);
         }
         self.outstanding.push_back(number);
-        self.wait(Entry { origin: self.settings.origin, number, proposal });
+        self.wait(Entry { origin: self.origin, number, proposal });
     }
 
     fn wait(&mut self, entry: Entry<'_>) {
@@ -200,7 +181,7 @@ impl<M: StateMachine> Core<M> {
         }
         let Some(waiting) = self.waiting.back_mut() else { return };
         waiting.entries.push(entry);
-        if entry.origin == self.settings.origin {
+        if entry.origin == self.origin {
             waiting.last_own = entry.number;
         }
     }
@@ -266,20 +247,14 @@ impl<M: StateMachine> Core<M> {
         self.input(now_ms, Input::Flush);
     }
 
-    /// The snapshot is durable, or was not written.
-    pub(crate) fn snapshot_ended(&mut self, now_ms: u64, taken: Option<Zxid>) {
-        self.taking_snapshot = false;
-        if let Some(zxid) = taken {
-            self.snapshot = self.snapshot.max(zxid);
-            self.input(now_ms, Input::SnapshotTaken { zxid });
+    /// The machine's state and its place in the log, if a snapshot of it may be taken now: the log has to go
+    /// on after it whatever happens, and what is committed may not be in this server's own log yet.
+    pub(crate) fn hold(&mut self) -> Option<(Vec<u8>, LogPosition)> {
+        let replaced = self.upcalls.iter().any(|upcall| matches!(upcall, Upcall::Install { .. }));
+        if replaced || !self.zab.is_settled(self.delivered.zxid) {
+            return None;
         }
-    }
-
-    /// A learner needs a snapshot of more than the newest one.
-    pub(crate) fn demand_snapshot(&mut self) {
-        if self.delivered.zxid > self.snapshot {
-            self.take_snapshot();
-        }
+        Some((self.machine.get_state(), self.delivered))
     }
 
     /// Everything up to here is committed.
@@ -290,7 +265,6 @@ impl<M: StateMachine> Core<M> {
     /// A snapshot from the leader has replaced the log.
     pub(crate) fn installed(&mut self, now_ms: u64, last: LogPosition, state: Vec<u8>) {
         self.uncommitted.clear();
-        self.snapshot = self.snapshot.max(last.zxid);
         self.upcalls.push_back(Upcall::Install { last, state });
         self.input(now_ms, Input::SnapshotInstalled { last });
     }
@@ -329,7 +303,7 @@ impl<M: StateMachine> Core<M> {
         // Checked when it came in.
         let frame = frame::parse_trusted(batch.bytes()).map_err(|error| error.to_string());
         let entries = frame.and_then(|frame| {
-            entry::read_payload(frame.payload(), zxids(batch)).map_err(|error| error.to_string())
+            entry::read_payload(frame.payload(), batch.txns()).map_err(|error| error.to_string())
         });
         let entries = match entries {
             Ok(entries) => entries,
@@ -337,18 +311,11 @@ impl<M: StateMachine> Core<M> {
         };
         for (zxid, entry) in (batch.first().0..).map(Zxid).zip(entries) {
             self.machine.deliver(zxid, entry.proposal);
-            if entry.origin == self.settings.origin {
+            if entry.origin == self.origin {
                 self.delivered_own(entry.number, zxid);
             }
         }
         self.delivered = batch.end();
-        self.txns_since_snapshot += zxids(batch);
-        self.bytes_since_snapshot += batch.bytes().len() as u64;
-        let due = self.txns_since_snapshot >= self.settings.snapshot_after_txns
-            || self.bytes_since_snapshot >= self.settings.snapshot_after_bytes;
-        if due {
-            self.take_snapshot();
-        }
     }
 
     fn delivered_own(&mut self, number: u64, zxid: Zxid) {
@@ -371,18 +338,6 @@ impl<M: StateMachine> Core<M> {
             return self.outputs.push(Output::Broken(reason));
         }
         self.delivered = last;
-        (self.txns_since_snapshot, self.bytes_since_snapshot) = (0, 0);
-    }
-
-    fn take_snapshot(&mut self) {
-        // The log has to go on after it whatever happens: what is committed may not be in this server's own log yet.
-        if self.taking_snapshot || !self.zab.is_settled(self.delivered.zxid) {
-            return;
-        }
-        self.taking_snapshot = true;
-        (self.txns_since_snapshot, self.bytes_since_snapshot) = (0, 0);
-        let state = self.machine.get_state();
-        self.outputs.push(Output::TakeSnapshot { last: self.delivered, cluster: self.cluster(), state });
     }
 
     fn answer(&mut self, number: u64, answer: Answer) {
@@ -513,15 +468,10 @@ impl<M: StateMachine> Core<M> {
     }
 }
 
-/// How many transactions a batch has.
-const fn zxids(batch: &Batch) -> u64 {
-    batch.last().0 - batch.first().0 + 1
-}
-
 /// Whether a batch that came from elsewhere is one of this library's, whole and unharmed.
 fn check(batch: &Batch) -> Result<(), String> {
     let payload = batch.payload().map_err(|error| error.to_string())?;
-    entry::read_payload(payload, zxids(batch)).map(drop).map_err(|error| error.to_string())
+    entry::read_payload(payload, batch.txns()).map(drop).map_err(|error| error.to_string())
 }
 
 impl<M> std::fmt::Debug for Core<M> {

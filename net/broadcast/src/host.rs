@@ -8,16 +8,15 @@ use std::sync::Arc;
 use async_channel::Receiver;
 use bytes::Bytes;
 use ringkeeper_engine::zab::{Effect, Input, LogPosition, Message, Status};
-use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
-use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_runtime::dma::DmaStorage;
+use ringkeeper_host::snapshots::{SnapshotHost, Trigger};
+use ringkeeper_host::transfer::{Receiving, Sending};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::core::{Core, Output};
 use crate::handle::{Request, Shared};
 use crate::machine::StateMachine;
 use crate::recovery::MachineState;
-use crate::snapshots::{self, STATE_VERSION, SnapshotHost};
+use crate::snapshots::{MachineImage, STATE_VERSION};
 use crate::waiters::Waiters;
 use ringkeeper_host::log_task::{Answer, Command, LogHost, LogQueue};
 use ringkeeper_host::rate_limiter::RateLimiter;
@@ -42,13 +41,10 @@ pub(crate) struct Host<M> {
     waiters: Rc<Waiters>,
     /// Requests so far; each has its number.
     numbered: Cell<u64>,
-    snapshots: Snapshots<DmaStorage>,
+    /// Hears what goes into the log.
+    trigger: Trigger,
     sending: Sending,
     receiving: Receiving,
-    /// A learner waits for a snapshot newer than those in the folder.
-    demanded: Cell<bool>,
-    /// A state that is to be written as a snapshot, with its position and the ensemble.
-    held: RefCell<Option<(LogPosition, u64, Vec<u8>)>>,
     alarms: RateLimiter,
     /// The broadcast was told that the disk has room.
     room: Cell<bool>,
@@ -65,7 +61,7 @@ impl<M: StateMachine> Host<M> {
         peers: Peers,
         clock: Clock,
         shared: Arc<Shared>,
-        snapshots: Snapshots<DmaStorage>,
+        trigger: Trigger,
         waiters: Rc<Waiters>,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -76,11 +72,9 @@ impl<M: StateMachine> Host<M> {
             shared,
             waiters,
             numbered: Cell::new(0),
-            snapshots,
+            trigger,
             sending: Sending::default(),
             receiving: Receiving::default(),
-            demanded: Cell::new(false),
-            held: RefCell::default(),
             alarms: RateLimiter::default(),
             room: Cell::new(true),
             broken: RefCell::default(),
@@ -133,9 +127,6 @@ impl<M: StateMachine> Host<M> {
             self.handle();
             let more = self.deliver();
             self.carry_out();
-            if let Some((last, cluster, state)) = self.held.take() {
-                snapshots::take(&self, last, cluster, state);
-            }
             if let Some(reason) = self.broken.take() {
                 return reason;
             }
@@ -168,9 +159,6 @@ impl<M: StateMachine> Host<M> {
         if self.log.is_idle() || core.has_full_batch() {
             core.seal(now_ms);
         }
-        if self.demanded.take() {
-            core.demand_snapshot();
-        }
         core.flush(now_ms);
     }
 
@@ -194,9 +182,6 @@ impl<M: StateMachine> Host<M> {
                     report(status);
                     self.shared.set_status(status);
                 }
-                Output::TakeSnapshot { last, cluster, state } => {
-                    self.held.replace(Some((last, cluster, state)));
-                }
                 Output::Distrust { peer, reason } => {
                     tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
                     self.peers.disconnect(peer);
@@ -211,7 +196,10 @@ impl<M: StateMachine> Host<M> {
     fn carry_out_effect(&self, effect: Effect) {
         match effect {
             Effect::Send { to, message } => self.peers.send(to, &message),
-            Effect::Append(batch) => self.log.push(Command::Append(batch)),
+            Effect::Append(batch) => {
+                self.trigger.appended(batch.txns(), batch.bytes().len() as u64);
+                self.log.push(Command::Append(batch));
+            }
             Effect::Truncate { after } => self.log.push(Command::Truncate { after }),
             Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),
             Effect::ReadLog { peer, after, bytes_max } => {
@@ -278,22 +266,17 @@ impl<M: StateMachine> PeerHost for Host<M> {
 }
 
 impl<M: StateMachine> SnapshotHost for Host<M> {
-    fn snapshots(&self) -> &Snapshots<DmaStorage> {
-        &self.snapshots
+    type Image = MachineImage;
+
+    fn hold(&self) -> Option<(MachineImage, LogPosition)> {
+        let (state, last) = self.core.borrow_mut().hold()?;
+        Some((MachineImage::new(state), last))
     }
 
-    fn snapshot_ended(&self, taken: Option<(Zxid, Zxid)>) {
-        let now_ms = self.clock.monotonic_ms();
-        self.core.borrow_mut().snapshot_ended(now_ms, taken.map(|(zxid, _)| zxid));
-        if let Some((_, oldest)) = taken {
-            let sent = self.sending.oldest().unwrap_or(oldest);
-            self.log.push(Command::Purge { upto: oldest.min(sent) });
-        }
-        self.work.raise();
+    fn trigger(&self) -> &Trigger {
+        &self.trigger
     }
-}
 
-impl<M: StateMachine> TransferHost for Host<M> {
     fn sending(&self) -> &Sending {
         &self.sending
     }
@@ -312,11 +295,6 @@ impl<M: StateMachine> TransferHost for Host<M> {
 
     fn state_version(&self) -> u32 {
         STATE_VERSION
-    }
-
-    fn demand_snapshot(&self) {
-        self.demanded.set(true);
-        self.work.raise();
     }
 
     fn input(&self, input: Input) {

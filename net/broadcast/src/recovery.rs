@@ -117,6 +117,8 @@ pub(crate) struct Opened {
     /// What the machine is to be set to, if there is a snapshot.
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) recovered: Recovered,
+    /// Transactions of the log after the snapshot, and the bytes of their batches.
+    pub(crate) since_snapshot: (u64, u64),
 }
 
 impl Folder {
@@ -180,7 +182,9 @@ impl Folder {
         })?;
         let MachineState { snapshot, bytes, batches } = recovered.state;
         let (log, durable) = (recovered.log, recovered.durable);
-        Ok(Opened { log, snapshots, durable, state: bytes, recovered: Recovered { snapshot, batches } })
+        let since_snapshot = (recovered.txns, recovered.bytes);
+        let recovered = Recovered { snapshot, batches };
+        Ok(Opened { log, snapshots, durable, state: bytes, recovered, since_snapshot })
     }
 }
 

@@ -11,20 +11,20 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
-use ringkeeper_engine::snapshot::STATE_VERSION;
+use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{self, Input, Message, Status};
-use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
+use ringkeeper_engine::zab::{self, Input, LogPosition, Message, Status};
+use ringkeeper_host::transfer::{Receiving, Sending};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
-use super::integrity::Integrity;
 use super::log_task::{Answer, Command, LogHost, LogQueue};
 use super::peers::{PeerHost, Peers};
 use super::rate_limiter::RateLimiter;
 use super::report::{CoreCounters, CoreReport};
 use super::ring::{Consumer, Producer};
-use super::snapshots::Trigger;
+use super::scrub::Integrity;
+use super::snapshots::{SnapshotHost, Trigger};
 use super::wake::WakeFlag;
 
 /// A conflict of histories is met again and again until it is resolved; for so long it is shown.
@@ -39,7 +39,9 @@ pub(crate) struct CoreHost {
     clock: Clock,
     counters: CoreCounters,
     /// Hears what goes into the log.
-    trigger: Rc<Trigger>,
+    trigger: Trigger,
+    /// Peers' digests that were not this server's.
+    digest_mismatches: Cell<u64>,
     integrity: Rc<Integrity>,
     sending: Sending,
     receiving: Receiving,
@@ -67,7 +69,7 @@ impl CoreHost {
         shards: Vec<Producer<ToShard>>,
         log: Rc<LogQueue<State>>,
         peers: Peers,
-        trigger: Rc<Trigger>,
+        trigger: Trigger,
         integrity: Rc<Integrity>,
         clock: Clock,
     ) -> Rc<Self> {
@@ -79,6 +81,7 @@ impl CoreHost {
             peers,
             clock,
             trigger,
+            digest_mismatches: Cell::new(0),
             integrity,
             sending: Sending::default(),
             receiving: Receiving::default(),
@@ -114,7 +117,9 @@ impl CoreHost {
             forced: self.log.forced(),
             snapshots: self.trigger.taken(),
             has_room: !self.log.disk_is_full(),
-            integrity: self.integrity.metrics(node.zab().durable_epochs().claim > Zxid::ZERO),
+            findings: self.integrity.findings(),
+            digest_mismatches: self.digest_mismatches.get(),
+            lacks_log: node.zab().durable_epochs().claim > Zxid::ZERO,
             history_conflict: self
                 .conflict_ms
                 .get()
@@ -202,7 +207,7 @@ impl CoreHost {
                     self.peers.disconnect(peer);
                 }
                 Effect::TreesDiffer { peer, zxid } => {
-                    self.integrity.tree_differs();
+                    self.digest_mismatches.set(self.digest_mismatches.get() + 1);
                     tracing::error!(
                         %peer,
                         %zxid,
@@ -298,7 +303,18 @@ impl LogHost for CoreHost {
     }
 }
 
-impl TransferHost for CoreHost {
+impl SnapshotHost for CoreHost {
+    type Image = Encoder;
+
+    fn hold(&self) -> Option<(Encoder, LogPosition)> {
+        let (state, position) = self.node.borrow().snapshot()?;
+        Some((Encoder::new(state), position))
+    }
+
+    fn trigger(&self) -> &Trigger {
+        &self.trigger
+    }
+
     fn sending(&self) -> &Sending {
         &self.sending
     }
@@ -317,10 +333,6 @@ impl TransferHost for CoreHost {
 
     fn state_version(&self) -> u32 {
         STATE_VERSION
-    }
-
-    fn demand_snapshot(&self) {
-        self.trigger.demand();
     }
 
     fn input(&self, input: Input) {

@@ -5,7 +5,6 @@ mod core_host;
 mod crew;
 mod identity;
 mod inspect;
-mod integrity;
 mod listener;
 mod memory_limit;
 mod recovery;
@@ -13,11 +12,10 @@ mod replay;
 mod report;
 mod serving;
 mod shard_host;
-mod snapshots;
 mod start;
 mod system;
 
-use ringkeeper_host::{log_task, rate_limiter, wake};
+use ringkeeper_host::{log_task, rate_limiter, scrub, snapshots, wake};
 use ringkeeper_runtime::{clock, cooperative, env, executor, peers, preflight, ring, socket};
 
 pub(crate) use clock::Clock;

@@ -13,6 +13,7 @@ use super::admission::Admission;
 use super::clock::Clock;
 use super::inspect::ShardAnswer;
 use super::log_task::Forced;
+use super::scrub::Findings;
 use super::snapshots::Taken;
 use super::system::{self, Measured};
 use crate::config::{Config, PeerRole};
@@ -50,8 +51,12 @@ pub(crate) struct CoreReport {
     pub(crate) has_room: bool,
     /// A server with another history was met of late.
     pub(crate) history_conflict: bool,
-    /// What is known of damage, by the names of `mntr`.
-    pub(crate) integrity: [(&'static str, f64); 6],
+    /// What is known of damage.
+    pub(crate) findings: Findings,
+    /// The start has cut off a part of the log that is not there again.
+    pub(crate) lacks_log: bool,
+    /// Digests of peers that were not this server's.
+    pub(crate) digest_mismatches: u64,
     /// The snapshots written so far.
     pub(crate) snapshots: Taken,
     pub(crate) proposals: Proposals,
@@ -193,7 +198,7 @@ impl Facts {
         let names = ["p50_fsynctime", "p95_fsynctime", "p99_fsynctime", "p999_fsynctime"];
         metrics.extend(names.into_iter().zip(percentiles_us.map(|us| us as f64 / 1000.0)));
         metrics.extend(snapshot_metrics(&core.snapshots));
-        metrics.extend(core.integrity);
+        metrics.extend(integrity_metrics(core, now_ms));
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));
         if !self.config.servers.is_empty() {
             let voters = self.config.servers.iter().filter(|server| server.role == PeerRole::Participant);
@@ -263,6 +268,20 @@ impl Facts {
     fn membership(&self) -> Option<String> {
         Some(crate::config::describe_all(&self.config.servers)).filter(|text| !text.is_empty())
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]
+fn integrity_metrics(core: &CoreReport, now_ms: u64) -> [(&'static str, f64); 6] {
+    let found = core.findings;
+    let ago = found.last_pass_ms.map_or(-1.0, |ended_ms| (now_ms.saturating_sub(ended_ms) / 1000) as f64);
+    [
+        ("scrubbed_bytes", found.scrubbed_bytes as f64),
+        ("scrub_passes", found.passes as f64),
+        ("scrub_last_pass_seconds_ago", ago),
+        ("digest_mismatches", core.digest_mismatches as f64),
+        ("damage_found", found.damage as f64),
+        ("repairs_pending", (found.pending + u64::from(core.lacks_log)) as f64),
+    ]
 }
 
 /// Times are milliseconds, as in ZooKeeper; what begins with `last` is ours.

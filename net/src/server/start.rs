@@ -32,18 +32,19 @@ use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::identity::Wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
-use super::integrity::{Integrity, Scrubber};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::peers::{PeerAddress, Peers};
 use super::rate_limiter::RateLimiter;
 use super::report::Facts;
+use super::scrub::{Integrity, Pace, Scrubber};
 use super::serving::{self, INITIALIZE};
 use super::shard_host::ShardHost;
-use super::snapshots::{self, Policy, Trigger};
+use super::snapshots::{Policy, SnapshotHost, Trigger, take_snapshots};
 use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
+use ringkeeper_host::env::{Class, Env, Task};
 
 use super::ring::{Consumer, Producer, ring};
 use crate::signals::{Request, Requests};
@@ -255,18 +256,12 @@ impl Server {
         }
 
         let (txns, bytes) = (recovered.txns, recovered.bytes);
-        let trigger = Trigger::new(Policy::of(&config), txns, bytes, u64::from_le_bytes(random()?));
+        let policy = snapshot_policy(&config);
+        let trigger = Trigger::new(policy, txns, bytes, u64::from_le_bytes(random()?));
         let peers = peers(&config);
         let integrity = Integrity::new(recovered.damage);
-        let core = CoreHost::new(
-            node,
-            to_shards,
-            Rc::clone(&log),
-            peers,
-            Rc::clone(&trigger),
-            Rc::clone(&integrity),
-            clock,
-        );
+        let core =
+            CoreHost::new(node, to_shards, Rc::clone(&log), peers, trigger, Rc::clone(&integrity), clock);
         let upkeep = recovered.log.wal.upkeep();
         let snapshots = recovered.log.snapshots.clone();
         let log_task = glommio::spawn_local(recovered.log.run(Rc::clone(&log), Rc::clone(&core)));
@@ -274,14 +269,26 @@ impl Server {
         let _threads = start_shards(&placement, seeds)?;
         let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
         glommio::spawn_local(tick(Rc::clone(&core))).detach();
-        let (kept, written) = (snapshots.clone(), Rc::clone(&trigger));
-        Scrubber::new(env.clone(), &config, kept, Rc::clone(&log), written, integrity).start();
-        glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&trigger))).detach();
-        let rate = trigger.policy().bytes_per_second;
-        let sending = send_snapshots(env.clone(), snapshots.clone(), rate, Rc::clone(&core));
+        if config.scrub_interval_s > 0 {
+            let pace = Pace {
+                bytes_per_second: config.scrub_bytes_per_second,
+                rest: Duration::from_secs(config.scrub_interval_s),
+            };
+            let scrubber = Scrubber::new(
+                env.clone(),
+                pace,
+                snapshots.clone(),
+                Rc::clone(&log),
+                Rc::clone(&core),
+                integrity,
+            );
+            env.spawn(Class::Background, scrubber.run()).detach();
+        }
+        glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
+        let sending =
+            send_snapshots(env.clone(), snapshots.clone(), policy.bytes_per_second, Rc::clone(&core));
         let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
-        let taking =
-            snapshots::take_snapshots(snapshots, trigger, Rc::clone(&core), Rc::clone(&log), some_number);
+        let taking = take_snapshots(env.clone(), snapshots, Rc::clone(&core), Rc::clone(&log));
         glommio::spawn_local(taking).detach();
         glommio::spawn_local(sending).detach();
         glommio::spawn_local(receiving).detach();
@@ -315,11 +322,22 @@ impl Server {
     }
 }
 
+fn snapshot_policy(config: &Config) -> Policy {
+    Policy {
+        txns_max: config.snap_count,
+        bytes_max: config.snap_size_limit_kib.saturating_mul(1024),
+        log_percent: config.snapshot_log_percent,
+        kept: config.snap_retain_count as usize,
+        bytes_per_second: config.snapshot_bytes_per_second,
+        compressed: config.snapshot_compressed,
+    }
+}
+
 /// Has a snapshot taken whenever the operator wants one.
-async fn snapshots_by_command(wanted: Request, trigger: Rc<Trigger>) {
+async fn snapshots_by_command(wanted: Request, core: Rc<CoreHost>) {
     loop {
         poll_fn(|cx| wanted.poll_taken(cx)).await;
-        trigger.command();
+        core.trigger().command();
     }
 }
 
@@ -551,11 +569,6 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),
         ..ShardSettings::default()
     })
-}
-
-/// A number for what may as well be even. The system's random source fails at the start or never.
-fn some_number() -> u64 {
-    random().map_or(0, u64::from_le_bytes)
 }
 
 /// Bytes of the system's random source.

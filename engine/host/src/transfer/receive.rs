@@ -17,10 +17,11 @@ use ringkeeper_log::snapshot::{Head, Incoming, SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
 
+use super::piece;
 use super::send::WINDOW_BYTES;
-use super::{TransferHost, piece};
 use crate::env::Env;
 use crate::log_task::{Command, LogQueue};
+use crate::snapshots::SnapshotHost;
 use crate::wake::WakeFlag;
 
 /// Bytes that wait to be written. The leader sends no more than its window.
@@ -107,7 +108,7 @@ enum ReceiveError {
 pub async fn receive_snapshots<E: Env, T>(
     env: E,
     snapshots: Snapshots<E::Storage>,
-    core: Rc<impl TransferHost>,
+    core: Rc<impl SnapshotHost>,
     log: Rc<LogQueue<T>>,
 ) {
     let mut current: Option<Current<E::Storage>> = None;
@@ -166,7 +167,7 @@ async fn begin<S: Storage>(
 
 impl<S: Storage> Current<S> {
     /// Tells the leader how much is here.
-    fn tell(&self, core: &impl TransferHost) {
+    fn tell(&self, core: &impl SnapshotHost) {
         let (zxid, upto) = (self.last.zxid, self.file.len());
         core.send(self.from, &Message::SnapshotReceived { zxid, upto });
     }
@@ -175,7 +176,7 @@ impl<S: Storage> Current<S> {
     async fn piece<T>(
         mut self,
         message: &[u8],
-        core: &impl TransferHost,
+        core: &impl SnapshotHost,
         log: &LogQueue<T>,
     ) -> Result<Option<Self>, ReceiveError> {
         let written = match piece::decode(message).filter(|piece| piece.zxid == self.last.zxid) {

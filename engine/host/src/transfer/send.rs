@@ -17,9 +17,9 @@ use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::TransferHost;
 use super::piece::{self, Piece};
 use crate::env::{Class, Env, Task};
+use crate::snapshots::SnapshotHost;
 use crate::wake::WakeFlag;
 
 /// Bytes sent to a peer that it has not said to have written.
@@ -112,7 +112,7 @@ pub async fn send_snapshots<E: Env>(
     env: E,
     snapshots: Snapshots<E::Storage>,
     bytes_per_second: u64,
-    core: Rc<impl TransferHost>,
+    core: Rc<impl SnapshotHost>,
 ) {
     loop {
         let (to, flow) = core.sending().next().await;
@@ -156,7 +156,7 @@ struct Transfer<'a, E: Env, H> {
     flow: &'a Rc<Flow>,
 }
 
-impl<E: Env, H: TransferHost> Transfer<'_, E, H> {
+impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
     async fn run(&self) -> Result<(), TransferError> {
         let Some(last) = self.choose().await? else { return Ok(()) };
         let ended = self.send(last).await;
@@ -241,7 +241,7 @@ impl<E: Env, H: TransferHost> Transfer<'_, E, H> {
                     Err(error) => return Err(error),
                 },
                 None => {
-                    self.core.demand_snapshot();
+                    self.core.trigger().demand();
                     self.env.sleep(LOOK_EVERY).await;
                 }
             }

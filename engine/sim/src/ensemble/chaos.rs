@@ -58,7 +58,7 @@ impl World {
         if self.random.chance(self.faults.snapshot)
             && let Some(process) = &self.servers[server].process
         {
-            process.take_snapshot();
+            process.core.trigger.demand();
         }
         if self.random.chance(self.faults.sync_error) {
             let kind = [OpKind::Sync, OpKind::Sync, OpKind::SyncDir][self.random.index(3)];
@@ -100,10 +100,12 @@ impl World {
     }
 
     fn crash(&mut self, index: usize) {
-        if self.servers[index].process.is_none() {
-            return;
+        let server = &self.servers[index];
+        match (&server.process, server.starting) {
+            (Some(_), _) => self.report.crashes += 1,
+            (None, true) => self.report.crashes_in_recovery += 1,
+            (None, false) => return,
         }
-        self.report.crashes += 1;
         self.say(&format!("server {} crashes", index + 1));
         let mode = self.crash_mode();
         self.fall(index);
@@ -128,6 +130,13 @@ impl World {
         self.start_later(index);
     }
 
+    /// If the server is still starting, the power has failed in the middle of it.
+    pub(super) fn halted(&mut self, index: usize, life: u64) {
+        if self.servers[index].starting && self.servers[index].life == life {
+            self.crash(index);
+        }
+    }
+
     pub(super) fn crash_mode(&mut self) -> CrashMode {
         match self.random.below(3) {
             0 => CrashMode::LoseUnsynced,
@@ -142,12 +151,13 @@ impl World {
     }
 
     /// A server's process ends.
-    fn fall(&mut self, index: usize) {
+    pub(super) fn fall(&mut self, index: usize) {
         let server = &mut self.servers[index];
-        let Some(process) = server.process.take() else { return };
-        server.remembers = process.remembers();
         server.life += 1;
-        self.report.snapshots += process.taken();
+        server.starting = false;
+        let Some(process) = server.process.take() else { return self.machines.end(index, 0) };
+        server.remembers = process.remembers();
+        self.report.snapshots += process.core.trigger.taken().count;
         self.report.installs += process.installs;
         drop(process);
         self.machines.end(index, 0);
@@ -247,7 +257,7 @@ impl World {
                     self.unblock(from, to);
                 }
             }
-            self.start(from)?;
+            self.start(from);
         }
         let silent: Vec<u64> = self.links.iter().filter(|(_, link)| link.silent).map(|(id, _)| *id).collect();
         for id in silent {
@@ -268,7 +278,7 @@ impl World {
     fn leader(&self) -> Option<usize> {
         self.servers.iter().position(|server| {
             server.process.as_ref().is_some_and(|process| {
-                process.is_serving() && matches!(process.node.status(), Status::Leading { .. })
+                process.is_serving() && matches!(process.node().status(), Status::Leading { .. })
             })
         })
     }
@@ -418,7 +428,7 @@ impl World {
             server.process.as_ref().is_some_and(|process| {
                 process.is_serving()
                     && process.view().last_zxid().to_wire() == newest
-                    && process.node.last_executed().to_wire() == newest
+                    && process.node().last_executed().to_wire() == newest
             })
         });
         Ok(everywhere && self.judge.tree().sessions.iter().eq(staying.iter()))
@@ -427,7 +437,7 @@ impl World {
     pub(super) fn finish(mut self) -> Result<super::report::Report, Violation> {
         for server in &self.servers {
             if let Some(process) = &server.process {
-                self.report.snapshots += process.taken();
+                self.report.snapshots += process.core.trigger.taken().count;
                 self.report.installs += process.installs;
                 self.judge.compare_all(server.id, process.view())?;
             }

@@ -1,17 +1,23 @@
 //! What the host's tasks of one server and the world say to each other.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ringkeeper_engine::snapshot::STATE_VERSION;
-use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_engine::node::Node;
+use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
+use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_host::log_task::LogHost;
-use ringkeeper_host::transfer::{Receiving, Sending, TransferHost};
+use ringkeeper_host::snapshots::{SnapshotHost, Trigger};
+use ringkeeper_host::transfer::{Receiving, Sending};
 use ringkeeper_wire::{ServerId, Zxid};
+
+use super::recovery::Recovered;
 
 /// What a task has to say.
 pub(crate) enum Told {
+    /// The folder is read, or cannot be.
+    Recovered(Result<Box<Recovered>, String>),
     /// The core has something to do.
     Wake,
     Input(Input),
@@ -19,8 +25,6 @@ pub(crate) enum Told {
     InputNow(Input),
     Send(ServerId, Message),
     Disconnect(ServerId),
-    /// A peer waits for a newer snapshot.
-    DemandSnapshot,
     /// The server cannot go on.
     Failed(String),
 }
@@ -35,27 +39,21 @@ pub(crate) struct Core {
     life: u64,
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
-    committed: Cell<Zxid>,
-    cluster: Cell<u64>,
+    pub(crate) trigger: Trigger,
+    pub(crate) node: RefCell<Node>,
 }
 
 impl Core {
-    pub(crate) fn new(mail: &Mail, server: usize, life: u64) -> Rc<Self> {
+    pub(crate) fn new(mail: &Mail, server: usize, life: u64, node: Node, trigger: Trigger) -> Rc<Self> {
         Rc::new(Self {
             mail: Rc::clone(mail),
             server,
             life,
             sending: Sending::default(),
             receiving: Receiving::default(),
-            committed: Cell::default(),
-            cluster: Cell::new(0),
+            trigger,
+            node: RefCell::new(node),
         })
-    }
-
-    /// What the node says of itself, before anything else is done.
-    pub(crate) fn note(&self, committed: Zxid, cluster: u64) {
-        self.committed.set(committed);
-        self.cluster.set(cluster);
     }
 
     pub(crate) fn tell(&self, told: Told) {
@@ -69,7 +67,18 @@ impl LogHost for Core {
     }
 }
 
-impl TransferHost for Core {
+impl SnapshotHost for Core {
+    type Image = Encoder;
+
+    fn hold(&self) -> Option<(Encoder, LogPosition)> {
+        let (state, position) = self.node.borrow().snapshot()?;
+        Some((Encoder::new(state), position))
+    }
+
+    fn trigger(&self) -> &Trigger {
+        &self.trigger
+    }
+
     fn sending(&self) -> &Sending {
         &self.sending
     }
@@ -79,19 +88,15 @@ impl TransferHost for Core {
     }
 
     fn committed(&self) -> Zxid {
-        self.committed.get()
+        self.node.borrow().zab().committed()
     }
 
     fn cluster(&self) -> u64 {
-        self.cluster.get()
+        self.node.borrow().zab().durable_epochs().cluster
     }
 
     fn state_version(&self) -> u32 {
         STATE_VERSION
-    }
-
-    fn demand_snapshot(&self) {
-        self.tell(Told::DemandSnapshot);
     }
 
     fn input(&self, input: Input) {

@@ -25,7 +25,6 @@ mod planted;
 mod recovery;
 mod report;
 mod server;
-mod snapshots;
 mod spoil;
 mod violation;
 mod watching;

@@ -1,4 +1,4 @@
-//! How a start turns a server's folder back into a state, as `net/src/server/recovery.rs` does.
+//! How a start turns a server's folder back into a state.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -6,28 +6,24 @@ use std::task::{Context, Poll, Waker};
 use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
-use ringkeeper_engine::zab::{Batch, Durable, Epochs, LogSummary, ServerSet};
-use ringkeeper_host::log_task::LogTask;
+use ringkeeper_engine::zab::Batch;
+use ringkeeper_host::recovery as host;
 use ringkeeper_host::restore::{StateFormat, Unusable};
 use ringkeeper_log::error::ReplayError;
 use ringkeeper_log::frame::Frame;
-use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
+use ringkeeper_log::memory::MemoryStorage;
 use ringkeeper_log::meta::MetaStore;
-use ringkeeper_log::reserve::Reserve;
-use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_log::wal::Options;
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::snapshots::{RestoreError, restore};
 use crate::env::SimEnv;
 
 /// What recovery found.
 pub(crate) struct Recovered {
-    pub(crate) log: LogTask<SimEnv, TreeFormat>,
-    pub(crate) state: State,
-    pub(crate) durable: Durable,
+    pub(crate) host: host::Recovered<SimEnv, TreeFormat>,
+    /// All of the log.
     pub(crate) batches: Vec<Batch>,
 }
 
@@ -88,64 +84,27 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Recovers what the disk of a machine holds; `None` if the power fails in the middle of it.
-pub(crate) fn recover(disk: &MemoryDisk, env: SimEnv, how: How) -> Result<Option<Recovered>, String> {
-    disk.hold(false);
-    let opened = at_once(open(env, how)).transpose()?;
-    disk.hold(true);
-    Ok(opened)
-}
-
-async fn open(env: SimEnv, how: How) -> Result<Recovered, String> {
+/// Recovers what the disk of a machine holds, on that machine.
+pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, String> {
     let storage = env.storage();
     let meta = MetaStore::open(storage.clone(), how.server, how.seed).await;
-    let mut meta = meta.map_err(|error| error.to_string())?;
+    let meta = meta.map_err(|error| error.to_string())?;
     let options = Options {
         segment_size_bytes: how.segment_size_bytes,
         write_mode: how.write_mode,
         ..Options::new(meta.meta().identity())
     };
     let snapshots = Snapshots::new(storage.clone());
-    if salvage::is_gone(&storage, &meta).await.map_err(|error| error.to_string())? {
-        let begun = salvage::begin_without(&snapshots, &mut meta).await;
-        begun.map_err(|error| error.to_string())?;
-    }
-    if let Err(error) = Wal::open(storage.clone(), options.clone(), |_| Ok(())).await
-        && error.is_damage()
-    {
-        let repair = salvage::repair(&storage, &options, &snapshots, &mut meta).await;
-        repair.map_err(|error| error.to_string())?;
-    }
-    let mut batches = Vec::new();
-    let opened = Wal::open(storage.clone(), options, |frame| {
-        batches.extend(std::iter::once(Batch::from(frame)));
-        Ok(())
-    });
-    let (mut wal, _) = opened.await.map_err(|error| error.to_string())?;
-    snapshots.settle(wal.base()).await.map_err(|error| error.to_string())?;
-    let (state, snapshot) = match restore(&snapshots, &wal, how.seed).await {
-        Err(RestoreError::Gap) if how.has_peers => {
-            let begun = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await;
-            begun.map_err(|error| error.to_string())?;
-            batches.clear();
-            restore(&snapshots, &wal, how.seed).await?
-        }
-        restored => restored?,
-    };
-    let reserve = Reserve::open(storage.clone()).await.map_err(|error| error.to_string())?;
-    let mut summary = LogSummary::new(wal.base(), snapshot);
-    batches.iter().for_each(|batch| summary.push(batch.end()));
-    let promises = meta.meta().promises;
-    let epochs = Epochs {
-        accepted: promises.accepted_epoch,
-        current: promises.current_epoch,
-        cluster: promises.cluster,
-        fork: promises.fork,
-        voters: ServerSet::from_words(promises.voters),
-        initialized: promises.initialized,
-        claim: promises.claim,
-    };
     let format = TreeFormat { seed: how.seed };
-    let log = LogTask { env, wal, snapshots, storage, reserve, meta, format };
-    Ok(Recovered { log, state, durable: Durable { epochs, log: summary }, batches })
+    let host = host::recover(env, format, storage, snapshots, meta, &options, how.has_peers).await;
+    let host = host.map_err(|error| error.to_string())?;
+    let wal = &host.log.wal;
+    let mut batches = Vec::new();
+    if wal.last().zxid > wal.base().zxid {
+        let mut reader = wal.read_from(Zxid(wal.base().zxid.0 + 1)).map_err(|error| error.to_string())?;
+        while let Some(frame) = reader.next().await.map_err(|error| error.to_string())? {
+            batches.push(Batch::from(&frame));
+        }
+    }
+    Ok(Recovered { host, batches })
 }

@@ -4,7 +4,7 @@
 //! `shard_host.rs`: the same rings, the same order of calls, the same rule for when a batch is proposed. What would be an
 //! executor's turn there is a pump that the world calls here.
 
-use std::cell::Cell;
+use std::cell::{Ref, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -20,17 +20,16 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Batch, Input, Message};
 use ringkeeper_host::env::{Class, Env};
 use ringkeeper_host::log_task::{Answer, Command, LogQueue, LogTask};
+use ringkeeper_host::snapshots::take_snapshots;
 use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
-use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
+use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::Promises;
-use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Told};
 use super::judge::Judge;
 use super::medium::Medium;
 use super::recovery::TreeFormat;
-use super::snapshots;
 use super::violation::{Oracle, Violation};
 use crate::env::{Machine, SimEnv};
 
@@ -46,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) struck: u64,
     /// The ensemble in which the disk has all that was promised and acknowledged, as of the last crash.
     pub(crate) remembers: Option<u64>,
+    /// Its folder is being read.
+    pub(crate) starting: bool,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
@@ -54,17 +55,9 @@ pub(crate) struct Server {
 
 /// A running server.
 pub(crate) struct Process {
-    pub(crate) node: Node,
     pub(crate) shards: Vec<ShardHost>,
-    env: SimEnv,
     pub(crate) core: Rc<Core>,
     log: Rc<LogQueue<State>>,
-    snapshots: Snapshots<MemoryStorage>,
-    snapshots_kept: usize,
-    /// A snapshot is being taken.
-    taking: Rc<Cell<bool>>,
-    /// How many were.
-    taken: Rc<Cell<u64>>,
     /// The log as the server sees it, durable or not.
     pub(crate) batches: Vec<Batch>,
     /// How many of `batches` are known to be durable.
@@ -125,10 +118,11 @@ impl Server {
 }
 
 /// Starts what the host does beside the core.
-fn start_tasks(env: &SimEnv, core: &Rc<Core>, log: LogTask<SimEnv, TreeFormat>) -> Rc<LogQueue<State>> {
-    let queue = LogQueue::new(Duration::MAX);
+fn start_tasks(core: &Rc<Core>, log: LogTask<SimEnv, TreeFormat>) -> Rc<LogQueue<State>> {
+    let (env, queue) = (log.env.clone(), LogQueue::new(Duration::MAX));
     let (snapshots, upkeep) = (log.snapshots.clone(), log.wal.upkeep());
     let sending = send_snapshots(env.clone(), snapshots.clone(), u64::MAX, Rc::clone(core));
+    let taking = take_snapshots(env.clone(), snapshots.clone(), Rc::clone(core), Rc::clone(&queue));
     let receiving = receive_snapshots(env.clone(), snapshots, Rc::clone(core), Rc::clone(&queue));
     let (running, host) = (log.run(Rc::clone(&queue), Rc::clone(core)), Rc::clone(core));
     let log_ends = async move {
@@ -145,22 +139,21 @@ fn start_tasks(env: &SimEnv, core: &Rc<Core>, log: LogTask<SimEnv, TreeFormat>) 
     env.spawn(Class::Requests, log_ends).detach();
     env.spawn(Class::Requests, upkeep_ends).detach();
     env.spawn(Class::Requests, sending).detach();
+    env.spawn(Class::Requests, taking).detach();
     env.spawn(Class::Requests, receiving).detach();
     queue
 }
 
 impl Process {
     pub(crate) fn new(
-        node: Node,
         shards: Vec<(Shard, u64)>,
-        (env, core): (SimEnv, Rc<Core>),
+        core: Rc<Core>,
         log: LogTask<SimEnv, TreeFormat>,
-        snapshots_kept: usize,
         batches: Vec<Batch>,
         medium: Medium,
     ) -> Self {
-        let snapshots = log.snapshots.clone();
-        let log = start_tasks(&env, &core, log);
+        let log = start_tasks(&core, log);
+        let view = Arc::clone(core.node.borrow().committed());
         let hosts = shards.into_iter().map(|(shard, first_conn)| ShardHost {
             shard,
             inbox: VecDeque::new(),
@@ -170,16 +163,10 @@ impl Process {
             pump_due: false,
         });
         Self {
-            view: Arc::clone(node.committed()),
-            node,
+            view,
             shards: hosts.collect(),
-            env,
             core,
             log,
-            snapshots,
-            snapshots_kept,
-            taking: Rc::default(),
-            taken: Rc::default(),
             durable: 0,
             medium,
             installs: 0,
@@ -189,6 +176,14 @@ impl Process {
             room: true,
             pump_due: false,
         }
+    }
+
+    pub(crate) fn node(&self) -> Ref<'_, Node> {
+        self.core.node.borrow()
+    }
+
+    pub(crate) fn node_mut(&self) -> RefMut<'_, Node> {
+        self.core.node.borrow_mut()
     }
 
     pub(crate) const fn is_serving(&self) -> bool {
@@ -208,35 +203,34 @@ impl Process {
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
-        self.core.note(self.node.zab().committed(), self.node.zab().durable_epochs().cluster);
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => {
-                    self.node.input(now, input);
+                    self.node_mut().input(now, input);
                 }
-                Answer::Rebuilt(state) => self.node.rebuilt(now, *state),
+                Answer::Rebuilt(state) => self.node_mut().rebuilt(now, *state),
                 Answer::Installed(state, last) => {
                     judge.replaced(server, &self.batches, last)?;
                     self.batches.clear();
                     self.durable = 0;
                     self.installs += 1;
-                    self.node.rebuilt(now, *state);
-                    self.node.input(now, Input::SnapshotInstalled { last });
+                    self.node_mut().rebuilt(now, *state);
+                    self.node_mut().input(now, Input::SnapshotInstalled { last });
                 }
             }
         }
         for (id, host) in (0..).map(ShardId).zip(&mut self.shards) {
             while let Some(turn) = host.to_core.pop_front() {
-                self.node.turn(now, id, turn);
+                self.core.node.borrow_mut().turn(now, id, turn);
             }
         }
         if self.log.is_idle() {
-            self.node.propose(now);
+            self.node_mut().propose(now);
         }
-        self.node.flush(now);
+        self.node_mut().flush(now);
         let room = !self.log.disk_is_full();
         if std::mem::replace(&mut self.room, room) != room {
-            self.node.input(now, Input::Room(room));
+            self.node_mut().input(now, Input::Room(room));
             (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(room), out));
         }
         self.carry_out_all(server, life, judge, out)
@@ -249,7 +243,8 @@ impl Process {
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
-        for effect in self.node.take_effects() {
+        let effects = self.node_mut().take_effects();
+        for effect in effects {
             self.carry_out(server, life, effect, judge, out)?;
         }
         Ok(())
@@ -264,38 +259,14 @@ impl Process {
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
-        self.node.input(now, input);
+        self.node_mut().input(now, input);
         self.carry_out_all(server, life, judge, out)
-    }
-
-    /// Takes a snapshot of what is committed, if one may be taken now and none is being taken.
-    pub(crate) fn take_snapshot(&self) {
-        let Some(held) = self.node.snapshot().filter(|_| !self.taking.get()) else { return };
-        self.taking.set(true);
-        self.core.note(held.1.zxid, self.node.zab().durable_epochs().cluster);
-        let (taking, taken) = (Rc::clone(&self.taking), Rc::clone(&self.taken));
-        let (snapshots, core, log) = (self.snapshots.clone(), Rc::clone(&self.core), Rc::clone(&self.log));
-        let kept = self.snapshots_kept;
-        let take = async move {
-            match snapshots::take(&snapshots, &core, &log, held, kept).await {
-                Ok(new) => taken.set(taken.get() + u64::from(new)),
-                Err(error) if error.is_fatal() => core.tell(Told::Failed(error.to_string())),
-                // It is taken another time.
-                Err(_) => {}
-            }
-            taking.set(false);
-        };
-        self.env.spawn(Class::Requests, take).detach();
-    }
-
-    /// How many snapshots were taken.
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken.get()
     }
 
     /// The ensemble in which the disk has all that this server has promised and acknowledged, if it has.
     pub(crate) fn remembers(&self) -> Option<u64> {
-        let epochs = self.node.zab().durable_epochs();
+        let node = self.node();
+        let epochs = node.zab().durable_epochs();
         (epochs.initialized && epochs.claim == Zxid::ZERO).then_some(epochs.cluster)
     }
 
@@ -373,14 +344,14 @@ impl Process {
     /// A leader is about to append: except for the newest batch, which may have been proposed because nothing waited, what
     /// waits is within its bound.
     fn check_backlog(&mut self, server: ServerId, judge: &mut Judge) -> Result<(), Violation> {
-        if !matches!(self.node.status(), zab::Status::Leading { .. }) {
+        if !matches!(self.node().status(), zab::Status::Leading { .. }) {
             return Ok(());
         }
         self.look_for_durable(server, judge);
         let waiting = &self.batches[self.durable..];
         let older = &waiting[..waiting.len().saturating_sub(1)];
         let bytes: usize = older.iter().map(|batch| batch.bytes().len()).sum();
-        let max = self.node.unforced_bytes_max();
+        let max = self.node().unforced_bytes_max();
         Oracle::Backlog.check(bytes < max, || {
             format!("server {server} proposes while {bytes} bytes wait for its log, of {max} at most")
         })
@@ -398,6 +369,7 @@ impl Process {
             zab::Effect::Send { to, message } => out.push(Outward::Send { to, message }),
             zab::Effect::Append(batch) => {
                 self.check_backlog(server, judge)?;
+                self.core.trigger.appended(batch.txns(), batch.bytes().len() as u64);
                 self.batches.push(batch.clone());
                 self.log.push(Command::Append(batch));
             }
@@ -414,7 +386,7 @@ impl Process {
             }
             zab::Effect::Disconnect { peer } => out.push(Outward::Disconnect(peer)),
             zab::Effect::Status(zab::Status::Leading { epoch }) => {
-                judge.leads(server, life, epoch, self.node.last_executed(), &self.batches)?;
+                judge.leads(server, life, epoch, self.node().last_executed(), &self.batches)?;
             }
             zab::Effect::Reset => self.core.sending.cancel_all(),
             zab::Effect::SendSnapshot { to } => self.core.sending.ask(to),

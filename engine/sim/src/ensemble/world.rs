@@ -12,6 +12,8 @@ use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
 use ringkeeper_engine::zab::{Config, Input, Message, ServerSet};
+use ringkeeper_host::env::{Class, Env};
+use ringkeeper_host::snapshots::{Policy, Trigger};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_wire::ServerId;
 
@@ -24,7 +26,7 @@ use super::links::Link;
 use super::medium::Medium;
 use super::network::Network;
 use super::planted::Planted;
-use super::recovery::{How, recover};
+use super::recovery::{How, Recovered, recover};
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
@@ -39,6 +41,8 @@ const HEALED_UNTIL_US: u64 = FAULTS_UNTIL_US + 40_000_000;
 /// Longer than every session's timeout, twice.
 pub(super) const LINGER_US: u64 = 4_000_000;
 const SHARDS: u16 = 2;
+/// After a power failure during a start, the machine stands still for so long.
+const HALTED_US: u64 = 300_000;
 /// Where a server listens for others.
 const PEER_PORT: u16 = 2888;
 
@@ -102,6 +106,11 @@ pub(super) enum Event {
     },
     Start {
         server: usize,
+    },
+    /// The power may have failed during a start.
+    Halted {
+        server: usize,
+        life: u64,
     },
     Unblock {
         from: usize,
@@ -258,6 +267,7 @@ impl World {
             machine,
             struck: 0,
             remembers: None,
+            starting: false,
             process: None,
             life: 0,
             paused_until_us: 0,
@@ -371,17 +381,22 @@ impl World {
             let Some((index, life, told)) = told else { return Ok(()) };
             let server = &mut self.servers[index];
             let current = server.life == life;
+            if let Told::Recovered(recovered) = told {
+                if current {
+                    self.recovered(index, recovered)?;
+                }
+                continue;
+            }
             let Some((id, now, process)) = server.running().filter(|_| current) else { continue };
             let mut out = Vec::new();
             match told {
-                Told::Wake => self.wake(index),
+                Told::Wake | Told::Recovered(_) => self.wake(index),
                 Told::Input(input) => self.peer_input(index, input),
                 Told::InputNow(input) => {
                     process.input_now((id, life), now, input, &mut self.judge, &mut out)?;
                 }
                 Told::Send(to, message) => out.push(Outward::Send { to, message }),
                 Told::Disconnect(peer) => out.push(Outward::Disconnect(peer)),
-                Told::DemandSnapshot => process.take_snapshot(),
                 Told::Failed(reason) => self.disk_failed(index, &reason)?,
             }
             self.carry_out(index, out)?;
@@ -404,7 +419,7 @@ impl World {
             .iter()
             .map(|server| {
                 server.process.as_ref().map(|process| {
-                    (process.node.status(), process.view().last_zxid(), process.node.last_executed())
+                    (process.node().status(), process.view().last_zxid(), process.node().last_executed())
                 })
             })
             .collect();
@@ -458,7 +473,8 @@ impl World {
                 let peer = self.servers[peer].id;
                 self.peer_input(server, Input::PeerDisconnected(peer));
             }
-            Event::Start { server } => self.start(server)?,
+            Event::Start { server } => self.start(server),
+            Event::Halted { server, life } => self.halted(server, life),
             Event::Unblock { from, to } => self.unblock(from, to),
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
@@ -480,14 +496,17 @@ impl World {
 
     // Servers.
 
-    pub(super) fn start(&mut self, index: usize) -> Result<(), Violation> {
-        if self.servers[index].process.is_some() {
-            return Ok(());
+    pub(super) fn start(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        if server.starting || server.process.is_some() {
+            return;
         }
-        let (seed, id) = (self.random.next(), self.servers[index].id);
+        server.starting = true;
+        let (id, life, seed) = (server.id, server.life, self.random.next());
         if !self.healed && self.random.chance(self.faults.crash_in_recovery) {
             let changes = self.random.below(12);
             self.servers[index].disk.halt_after_changes(changes);
+            self.at(HALTED_US, Event::Halted { server: index, life });
         }
         let how = How {
             server: id,
@@ -496,32 +515,39 @@ impl World {
             has_peers: self.voters.iter().any(|voter| voter != id),
             seed,
         };
-        let disk = self.servers[index].disk.clone();
         let (env, _listener) = self.machines.begin(index, PEER_PORT);
-        let recovered = match recover(&disk, env.clone(), how) {
-            Ok(recovered) => recovered,
+        let (own, mail) = (env.clone(), Rc::clone(&self.mail));
+        let recovery = async move {
+            let recovered = recover(own, how).await.map(Box::new);
+            mail.borrow_mut().push_back((index, life, Told::Recovered(recovered)));
+        };
+        env.spawn(Class::Requests, recovery).detach();
+    }
+
+    /// The folder of a server is read.
+    fn recovered(
+        &mut self,
+        index: usize,
+        recovered: Result<Box<Recovered>, String>,
+    ) -> Result<(), Violation> {
+        let (id, disk) = (self.servers[index].id, self.servers[index].disk.clone());
+        let recovered = match recovered {
+            Ok(recovered) => *recovered,
             // There is not even room for a first segment, or a sync has failed: it is tried again.
             Err(reason) if disk.struck() > self.servers[index].struck => {
                 self.say(&format!("server {id} does not start: {reason}"));
                 self.servers[index].struck = disk.struck();
-                self.machines.end(index, 0);
+                self.fall(index);
                 disk.end_process();
                 self.start_later(index);
                 return Ok(());
             }
             Err(error) => return Err(Oracle::Log.broken(format!("server {id} cannot start: {error}"))),
         };
-        let Some(recovered) = recovered else {
-            self.say(&format!("server {id} crashes in recovery"));
-            self.report.crashes_in_recovery += 1;
-            let mode = self.crash_mode();
-            self.machines.end(index, 0);
-            self.servers[index].disk.crash(mode);
-            self.start_later(index);
-            return Ok(());
-        };
+        self.servers[index].starting = false;
+        let (host, batches) = (recovered.host, recovered.batches);
         disk.run_on();
-        let view = Arc::new(recovered.state.clone());
+        let view = Arc::new(host.state.clone());
         let mut random_seed = [0; 32];
         random_seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
         let settings = ReplicaSettings {
@@ -536,16 +562,15 @@ impl World {
             random_seed,
         };
         let seed = self.random.next();
-        let node = Node::new(settings, recovered.state, self.config(id), recovered.durable, seed);
+        let node = Node::new(settings, host.state, self.config(id), host.durable, seed);
         let shards = (0..SHARDS).map(|shard| {
             let shard = Shard::new(ShardId(shard), self.shard_settings(), Arc::clone(&view));
             (shard, self.random.next() >> 1)
         });
         let shards: Vec<(Shard, u64)> = shards.collect();
-        let core = Core::new(&self.mail, index, self.servers[index].life);
-        let kept = self.faults.snapshots_kept;
-        let medium = Medium::new(&disk);
-        let process = Process::new(node, shards, (env, core), recovered.log, kept, recovered.batches, medium);
+        let trigger = Trigger::new(self.snapshot_policy(), host.txns, host.bytes, self.random.next());
+        let core = Core::new(&self.mail, index, self.servers[index].life, node, trigger);
+        let process = Process::new(shards, core, host.log, batches, Medium::new(&disk));
         self.servers[index].process = Some(process);
         self.peer_input(index, Input::Start);
         self.at(TICK_US, Event::Tick { server: index });
@@ -555,6 +580,18 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Snapshots are taken when the faults' draw says so.
+    const fn snapshot_policy(&self) -> Policy {
+        Policy {
+            txns_max: u64::MAX,
+            bytes_max: u64::MAX,
+            log_percent: 50,
+            kept: self.faults.snapshots_kept,
+            bytes_per_second: u64::MAX,
+            compressed: self.faults.pieces,
+        }
     }
 
     fn rules(&self) -> Settings {
@@ -595,7 +632,7 @@ impl World {
     fn tick(&mut self, index: usize) -> Result<(), Violation> {
         self.at(TICK_US, Event::Tick { server: index });
         let Some((_, now, process)) = self.servers[index].running() else { return Ok(()) };
-        process.node.tick(now);
+        process.node_mut().tick(now);
         process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
         let shards = process.shards.len();
         self.wake(index);
@@ -612,7 +649,7 @@ impl World {
                 Input::PeerDisconnected(peer) => process.core.sending.cancel(*peer),
                 _ => {}
             }
-            process.node.input(now, input);
+            process.node_mut().input(now, input);
             self.wake(index);
         }
     }
@@ -641,10 +678,10 @@ impl World {
         process.pump_due = false;
         let mut out = Vec::new();
         let before = process.batches.len();
-        let status = process.node.status();
+        let status = process.node().status();
         process.pump(id, life, now, &mut self.judge, &mut out)?;
         self.report.truncations += u64::from(process.batches.len() < before);
-        let became = process.node.status();
+        let became = process.node().status();
         if self.tracing && became != status {
             self.say(&format!("server {id} is {became:?}"));
         }

@@ -32,12 +32,11 @@ impl StateMachine for Diary {
     }
 }
 
-fn core(snapshot_after_txns: u64) -> Core<Diary> {
-    let settings = Settings { origin: 7, snapshot_after_txns, snapshot_after_bytes: u64::MAX };
+fn core() -> Core<Diary> {
     let own = ServerId(1);
     let config = Config::new(own, [own].into_iter().collect(), ServerSet::EMPTY);
     let zab = Zab::new(config, Durable::default(), 1);
-    Core::new(settings, zab, Diary::default(), Recovered::default())
+    Core::new(7, zab, Diary::default(), Recovered::default())
 }
 
 /// Does what a disk does, at once, until nothing is left; collects the rest.
@@ -73,7 +72,7 @@ fn answers(outputs: &[Output]) -> Vec<(u64, Answer)> {
 
 #[test]
 fn proposals_are_batched_delivered_and_answered_in_order() {
-    let mut core = core(u64::MAX);
+    let mut core = core();
     core.input(0, Input::Start);
     run(&mut core);
     for number in 1..=3 {
@@ -95,7 +94,7 @@ fn proposals_are_batched_delivered_and_answered_in_order() {
 
 #[test]
 fn without_a_leader_nothing_is_taken() {
-    let mut core = core(u64::MAX);
+    let mut core = core();
     core.propose(1, b"early");
     core.sync(0, 2);
     assert_eq!(answers(&run(&mut core)), [(1, Answer::NoLeader), (2, Answer::NoLeader)]);
@@ -103,33 +102,44 @@ fn without_a_leader_nothing_is_taken() {
 
 #[test]
 fn a_snapshot_names_the_zxid_at_which_the_state_was_asked_for() {
-    let mut core = core(2);
+    let mut core = core();
     core.input(0, Input::Start);
     run(&mut core);
+    assert_eq!(core.hold(), None, "there is nothing to be taken");
     for number in 1..=3 {
         core.propose(number, b"p");
         core.seal(0);
-        let outputs = run(&mut core);
-        let taken: Vec<_> = outputs
-            .iter()
-            .filter_map(|output| match output {
-                Output::TakeSnapshot { last, state, .. } => Some((last.zxid, state.clone())),
-                _ => None,
-            })
-            .collect();
-        if number == 2 {
-            let [(zxid, state)] = &taken[..] else { panic!("one snapshot: {taken:?}") };
-            assert_eq!(*zxid, core.delivered());
-            assert!(String::from_utf8_lossy(state).ends_with(&format!("{zxid} p")));
-        } else {
-            assert!(taken.is_empty(), "one at a time, and every second transaction");
-        }
+        let outputs = core.take_outputs();
+        let held = core.hold().map(|(_, last)| last.zxid);
+        assert_eq!(held, (number > 1).then_some(Zxid(1 << 32 | (number - 1))), "the last one is not durable");
+        core.outputs = outputs;
+        run(&mut core);
+        let (state, last) = core.hold().expect("delivered, and durable");
+        assert_eq!(last.zxid, core.delivered());
+        assert!(String::from_utf8_lossy(&state).ends_with(&format!("{} p", last.zxid)));
     }
+}
+
+/// The machine has the old state until it is told of the new one, and the log is after the new one.
+#[test]
+fn no_snapshot_is_taken_while_the_machine_is_to_hear_of_one_that_was_received() {
+    let mut core = core();
+    core.input(0, Input::Start);
+    run(&mut core);
+    core.propose(1, b"p");
+    core.seal(0);
+    run(&mut core);
+    assert!(core.hold().is_some());
+    let last = core.delivered;
+    core.upcalls.push_back(Upcall::Install { last, state: b"received".to_vec() });
+    assert_eq!(core.hold(), None);
+    run(&mut core);
+    assert_eq!(core.hold(), Some((b"received".to_vec(), last)));
 }
 
 #[test]
 fn what_is_no_batch_of_this_library_stops_the_server() {
-    let mut core = core(u64::MAX);
+    let mut core = core();
     let zxid = Zxid(1 << 32 | 1);
     core.on_append(Batch::of(zxid, zxid, frame::Checksum::NONE, b"of something else"));
     let outputs = core.take_outputs();
@@ -141,7 +151,7 @@ fn what_is_no_batch_of_this_library_stops_the_server() {
 /// A leader that had lost its office went on sending snapshots: the effect that says so was dropped here.
 #[test]
 fn the_shell_hears_that_leadership_is_lost_and_of_every_piece_with_its_sender() {
-    let mut core = core(u64::MAX);
+    let mut core = core();
     let from = ServerId(2);
     for effect in
         [Effect::Reset, Effect::SnapshotChunk { from, bytes: vec![7; 3].into() }, Effect::AbortSnapshot]
@@ -155,7 +165,7 @@ fn the_shell_hears_that_leadership_is_lost_and_of_every_piece_with_its_sender() 
 /// It proposed everything that waited, however far its own log was behind: all of it waited in memory.
 #[test]
 fn a_leader_proposes_no_more_than_eight_full_batches_ahead_of_its_own_log() {
-    let mut core = core(u64::MAX);
+    let mut core = core();
     core.input(0, Input::Start);
     run(&mut core);
     (1..=20).for_each(|number| core.propose(number, &[7; BATCH_BYTES_MAX - 100]));

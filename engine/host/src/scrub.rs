@@ -1,4 +1,4 @@
-//! The damage that a server finds in its own files, and the background scrub that looks for it.
+//! The background scrub, and the damage that a server finds in its own files.
 //!
 //! A pass reads everything that the log and the snapshots hold, at a bounded rate, in a task queue of few
 //! shares: it takes what nobody else wants. What it finds while the server runs has been lost on the medium
@@ -10,17 +10,15 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ringkeeper_engine::state::State;
-use ringkeeper_host::env::{Class, Env, Task};
 use ringkeeper_log::error::{Corruption, ReadError};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots, file_name};
 use ringkeeper_wire::Zxid;
 
-use super::log_task::{Command, LogQueue, Verification};
-use super::snapshots::Trigger;
-use crate::config::Config;
+use crate::env::Env;
+use crate::log_task::{Command, LogQueue, Verification};
+use crate::snapshots::SnapshotHost;
 
 /// How often it is looked whether a snapshot that was asked for is there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -28,24 +26,48 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// After a pass that the medium has interrupted.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// What was found so far.
+/// What was found so far, and what came of it.
 #[derive(Debug, Default)]
-pub(crate) struct Integrity {
+pub struct Integrity {
     scrubbed_bytes: Rc<Cell<u64>>,
     passes: Cell<u64>,
-    /// When the last whole pass ended.
-    last_pass: Cell<Option<Instant>>,
+    last_pass_ms: Cell<Option<u64>>,
     damage: Cell<u64>,
-    /// Damage that was found and is not repaired yet.
     pending: Cell<u64>,
-    /// Digests of peers that were not this server's.
-    mismatches: Cell<u64>,
+}
+
+/// The figures of an [`Integrity`].
+#[derive(Clone, Copy, Debug)]
+pub struct Findings {
+    /// Bytes that were read again.
+    pub scrubbed_bytes: u64,
+    /// Whole passes.
+    pub passes: u64,
+    /// When the last of them ended, on the machine's monotonic clock.
+    pub last_pass_ms: Option<u64>,
+    /// Damaged files and places, by the start and by the scrub.
+    pub damage: u64,
+    /// Those of the scrub that are not repaired yet.
+    pub pending: u64,
 }
 
 impl Integrity {
     /// After a start that has found so much damage.
-    pub(crate) fn new(damage: u64) -> Rc<Self> {
+    #[must_use]
+    pub fn new(damage: u64) -> Rc<Self> {
         Rc::new(Self { damage: Cell::new(damage), ..Self::default() })
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn findings(&self) -> Findings {
+        Findings {
+            scrubbed_bytes: self.scrubbed_bytes.get(),
+            passes: self.passes.get(),
+            last_pass_ms: self.last_pass_ms.get(),
+            damage: self.damage.get(),
+            pending: self.pending.get(),
+        }
     }
 
     fn found(&self) {
@@ -56,42 +78,24 @@ impl Integrity {
     fn repaired(&self) {
         self.pending.set(self.pending.get().saturating_sub(1));
     }
-
-    /// A peer's tree is not this one's.
-    pub(crate) fn tree_differs(&self) {
-        self.mismatches.set(self.mismatches.get() + 1);
-    }
-
-    /// As `mntr` shows it. `claimed`: the start has cut off what is not there again.
-    #[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]
-    pub(crate) fn metrics(&self, claimed: bool) -> [(&'static str, f64); 6] {
-        let ago = self.last_pass.get().map_or(-1.0, |ended| ended.elapsed().as_secs() as f64);
-        [
-            ("scrubbed_bytes", self.scrubbed_bytes.get() as f64),
-            ("scrub_passes", self.passes.get() as f64),
-            ("scrub_last_pass_seconds_ago", ago),
-            ("digest_mismatches", self.mismatches.get() as f64),
-            ("damage_found", self.damage.get() as f64),
-            ("repairs_pending", (self.pending.get() + u64::from(claimed)) as f64),
-        ]
-    }
 }
 
 /// How often and how fast everything is read.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
-    bytes_per_second: u64,
-    /// From the end of a pass to the next; none at all if it is zero.
-    rest: Duration,
+pub struct Pace {
+    /// Bytes that are read a second, at most.
+    pub bytes_per_second: u64,
+    /// From the end of a pass to the next.
+    pub rest: Duration,
 }
 
 /// The background scrub of one server.
-pub(crate) struct Scrubber<E: Env> {
+pub struct Scrubber<E: Env, T, H> {
     env: E,
     pace: Pace,
     snapshots: Snapshots<E::Storage>,
-    log: Rc<LogQueue<State>>,
-    trigger: Rc<Trigger>,
+    log: Rc<LogQueue<T>>,
+    core: Rc<H>,
     integrity: Rc<Integrity>,
 }
 
@@ -104,30 +108,21 @@ enum PassError {
     Snapshot(#[from] SnapshotError),
 }
 
-impl<E: Env> Scrubber<E> {
-    pub(crate) fn new(
+impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
+    /// A scrub of `snapshots` and of the log behind `log`. What it finds goes to `integrity`.
+    pub const fn new(
         env: E,
-        config: &Config,
+        pace: Pace,
         snapshots: Snapshots<E::Storage>,
-        log: Rc<LogQueue<State>>,
-        trigger: Rc<Trigger>,
+        log: Rc<LogQueue<T>>,
+        core: Rc<H>,
         integrity: Rc<Integrity>,
     ) -> Self {
-        let bytes_per_second = config.scrub_bytes_per_second;
-        let pace = Pace { bytes_per_second, rest: Duration::from_secs(config.scrub_interval_s) };
-        Self { env, pace, snapshots, log, trigger, integrity }
+        Self { env, pace, snapshots, log, core, integrity }
     }
 
-    /// Starts it, in the background.
-    pub(crate) fn start(self) {
-        if self.pace.rest.is_zero() {
-            return;
-        }
-        let env = self.env.clone();
-        env.spawn(Class::Background, self.run()).detach();
-    }
-
-    async fn run(self) {
+    /// One pass after the other, for as long as the server runs. To be run in the background.
+    pub async fn run(self) {
         loop {
             self.env.sleep(self.pace.rest).await;
             loop {
@@ -146,7 +141,7 @@ impl<E: Env> Scrubber<E> {
 
     /// Reads everything once, or up to the first damage, and repairs that. Whether there was none.
     async fn pass(&self) -> Result<bool, PassError> {
-        let started = Instant::now();
+        let started = self.env.elapsed();
         let before = self.integrity.scrubbed_bytes.get();
         let verification =
             Verification::new(self.pace.bytes_per_second, Rc::clone(&self.integrity.scrubbed_bytes));
@@ -174,20 +169,21 @@ impl<E: Env> Scrubber<E> {
             }
         }
         self.integrity.passes.set(self.integrity.passes.get() + 1);
-        self.integrity.last_pass.set(Some(Instant::now()));
+        self.integrity.last_pass_ms.set(Some(self.env.now().monotonic_ms));
         let bytes = self.integrity.scrubbed_bytes.get() - before;
-        tracing::debug!(bytes, took_ms = started.elapsed().as_millis(), "log and snapshots are sound");
+        let took_ms = self.env.elapsed().saturating_sub(started).as_millis();
+        tracing::debug!(bytes, took_ms, "log and snapshots are sound");
         Ok(true)
     }
 
     async fn read_snapshot(&self, zxid: Zxid) -> Result<(), SnapshotError> {
         let mut reader = self.snapshots.open(zxid).await?;
         loop {
-            let began = Instant::now();
+            let began = self.env.elapsed();
             let Some(bytes) = reader.next().await?.map(|block| block.len() as u64) else { return Ok(()) };
             self.integrity.scrubbed_bytes.set(self.integrity.scrubbed_bytes.get() + bytes);
             let due = Duration::from_nanos(bytes * 1_000_000_000 / self.pace.bytes_per_second.max(1));
-            self.env.sleep(due.saturating_sub(began.elapsed())).await;
+            self.env.sleep(due.saturating_sub(self.env.elapsed().saturating_sub(began))).await;
         }
     }
 
@@ -229,7 +225,7 @@ impl<E: Env> Scrubber<E> {
         loop {
             match self.snapshots.list().await?.first() {
                 Some(newest) if *newest >= zxid => return Ok(*newest),
-                _ => self.trigger.demand(),
+                _ => self.core.trigger().demand(),
             }
             self.env.sleep(LOOK_EVERY).await;
         }

@@ -1,4 +1,4 @@
-//! Snapshots of this server: when one is taken, and what is known of them.
+//! Snapshots of a server's state: when one is taken, and what is known of them.
 //!
 //! ```text
 //! log task, core --appended--> Trigger --due--> take: state held, blocks written slowly, durable, named
@@ -7,51 +7,104 @@
 //!                                                 '--> Purge to the log: what is before the oldest one kept
 //! ```
 //!
-//! Everything runs on the leader core's executor, between its other work: a block at a time, at a limited
-//! rate.
+//! Everything runs on the core's thread, between its other work: a block at a time, at a limited rate.
 
 mod take;
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::rc::Rc;
 
-use ringkeeper_wire::Zxid;
+use ringkeeper_engine::snapshot::Encoder;
+use ringkeeper_engine::zab::{Input, LogPosition, Message};
+use ringkeeper_log::frame::AlignedBuf;
+use ringkeeper_log::snapshot::Contents;
+use ringkeeper_wire::{ServerId, Zxid};
 
-pub(crate) use take::take_snapshots;
+pub use take::take_snapshots;
 
-use super::wake::WakeFlag;
-use crate::config::Config;
+use crate::transfer::{Receiving, Sending};
+use crate::wake::WakeFlag;
+
+/// A state that is held to be written as a snapshot.
+pub trait Image: 'static {
+    /// What the snapshot says of itself.
+    fn contents(&self) -> Contents;
+
+    /// Writes the next block over what `out` holds; false after the last one.
+    fn next(&mut self, out: &mut AlignedBuf) -> bool;
+}
+
+impl Image for Encoder {
+    fn contents(&self) -> Contents {
+        let contents = Self::contents(self);
+        Contents { items: contents.znodes, digest: contents.digest }
+    }
+
+    fn next(&mut self, out: &mut AlignedBuf) -> bool {
+        Self::next(self, out)
+    }
+}
+
+/// What snapshots ask of the server whose state they are, when they are taken and on their way to peers.
+pub trait SnapshotHost: 'static {
+    /// A state that is held.
+    type Image: Image;
+
+    /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now:
+    /// the log has to go on after it whatever happens.
+    fn hold(&self) -> Option<(Self::Image, LogPosition)>;
+
+    /// When snapshots are taken.
+    fn trigger(&self) -> &Trigger;
+
+    /// The snapshots that peers are sent.
+    fn sending(&self) -> &Sending;
+
+    /// The snapshot that the leader sends.
+    fn receiving(&self) -> &Receiving;
+
+    /// Everything up to here is committed.
+    fn committed(&self) -> Zxid;
+
+    /// The ensemble, 0 while not known.
+    fn cluster(&self) -> u64;
+
+    /// Version of the application's state in snapshots: one of another application or version is not
+    /// installed.
+    fn state_version(&self) -> u32;
+
+    /// Something happened.
+    fn input(&self, input: Input);
+
+    /// Something happened, and what follows from it is done when this returns.
+    fn input_now(&self, input: Input);
+
+    /// Sends a message if the peer is connected.
+    fn send(&self, to: ServerId, message: &Message);
+
+    /// Closes the connection to a peer.
+    fn disconnect(&self, peer: ServerId);
+
+    /// The server cannot go on.
+    fn fail(&self, reason: String);
+}
 
 /// When snapshots are taken and how many are kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy {
+pub struct Policy {
     /// Transactions between two snapshots, at most.
-    txns_max: u64,
+    pub txns_max: u64,
     /// Bytes of log between two snapshots, at most.
-    bytes_max: u64,
+    pub bytes_max: u64,
     /// Both limits wait until the log since the last snapshot has this share of that one's length, in
     /// percent.
-    log_percent: u64,
+    pub log_percent: u64,
     /// Snapshots that are kept.
-    pub(crate) kept: usize,
+    pub kept: usize,
     /// Bytes that are written a second, at most.
-    pub(crate) bytes_per_second: u64,
+    pub bytes_per_second: u64,
     /// Whether their blocks are compressed.
-    pub(crate) compressed: bool,
-}
-
-impl Policy {
-    pub(crate) fn of(config: &Config) -> Self {
-        Self {
-            txns_max: config.snap_count,
-            bytes_max: config.snap_size_limit_kib.saturating_mul(1024),
-            log_percent: config.snapshot_log_percent,
-            kept: config.snap_retain_count as usize,
-            bytes_per_second: config.snapshot_bytes_per_second,
-            compressed: config.snapshot_compressed,
-        }
-    }
+    pub compressed: bool,
 }
 
 /// A shorter snapshot waits for no share of the log: it costs little, and who set a low limit wants it.
@@ -59,15 +112,19 @@ const WAITS_FROM_BYTES: u64 = 16 << 20;
 
 /// What has been written so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) count: u64,
-    /// Their time in all, and the shortest and longest of them, milliseconds.
-    pub(crate) sum_ms: u64,
-    pub(crate) min_ms: u64,
-    pub(crate) max_ms: u64,
-    /// Of the newest one.
-    pub(crate) bytes: u64,
-    pub(crate) zxid: Zxid,
+pub struct Taken {
+    /// How many snapshots.
+    pub count: u64,
+    /// Their time in all, milliseconds.
+    pub sum_ms: u64,
+    /// The shortest of their times, milliseconds.
+    pub min_ms: u64,
+    /// The longest of their times, milliseconds.
+    pub max_ms: u64,
+    /// Length of the newest one.
+    pub bytes: u64,
+    /// Where the newest one ends.
+    pub zxid: Zxid,
 }
 
 impl Taken {
@@ -81,7 +138,7 @@ impl Taken {
 }
 
 /// Counts what has come into the log since the last snapshot.
-pub(crate) struct Trigger {
+pub struct Trigger {
     policy: Policy,
     txns: Cell<u64>,
     bytes: Cell<u64>,
@@ -103,7 +160,8 @@ pub(crate) struct Trigger {
 
 impl Trigger {
     /// The log holds this much since the newest snapshot; `random` decides when the first one is due.
-    pub(crate) fn new(policy: Policy, txns: u64, bytes: u64, random: u64) -> Rc<Self> {
+    #[must_use]
+    pub fn new(policy: Policy, txns: u64, bytes: u64, random: u64) -> Self {
         let trigger = Self {
             policy,
             txns: Cell::new(0),
@@ -119,20 +177,21 @@ impl Trigger {
         };
         trigger.begin_anew(random);
         trigger.appended(txns, bytes);
-        Rc::new(trigger)
+        trigger
     }
 
-    pub(crate) const fn policy(&self) -> &Policy {
+    const fn policy(&self) -> &Policy {
         &self.policy
     }
 
     /// What has been written so far.
-    pub(crate) fn taken(&self) -> Taken {
+    #[must_use]
+    pub fn taken(&self) -> Taken {
         self.taken.get()
     }
 
     /// So much has come into the log.
-    pub(crate) fn appended(&self, txns: u64, bytes: u64) {
+    pub fn appended(&self, txns: u64, bytes: u64) {
         self.txns.set(self.txns.get() + txns);
         self.bytes.set(self.bytes.get() + bytes);
         let limit_reached =
@@ -143,7 +202,7 @@ impl Trigger {
     }
 
     /// One is wanted now, unless it is being taken already.
-    pub(crate) fn demand(&self) {
+    pub fn demand(&self) {
         if !self.taking.get() {
             self.demanded.set(true);
             self.due.raise();
@@ -152,7 +211,7 @@ impl Trigger {
 
     /// The operator wants one: of what is committed now, also when there is one of that already, or when an
     /// earlier one is still being taken.
-    pub(crate) fn command(&self) {
+    pub fn command(&self) {
         self.commanded.set(true);
         self.due.raise();
     }
@@ -213,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    fn trigger(txns: u64, bytes: u64, random: u64) -> Rc<Trigger> {
+    fn trigger(txns: u64, bytes: u64, random: u64) -> Trigger {
         let policy = Policy {
             txns_max: 100,
             bytes_max: 1000,

@@ -1,0 +1,112 @@
+//! Taking a snapshot beside the running service.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ringkeeper_engine::zab::Input;
+use ringkeeper_log::frame::AlignedBuf;
+use ringkeeper_log::snapshot::{Head, SnapshotError, SnapshotWriter, Snapshots};
+use ringkeeper_log::storage::Storage;
+
+use super::{Image, SnapshotHost};
+use crate::env::Env;
+use crate::log_task::{Command, LogQueue};
+
+/// After which a snapshot that could not be taken is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether the end of the log is committed.
+const SETTLED_EVERY: Duration = Duration::from_millis(20);
+
+/// Takes snapshots whenever one is due, for as long as the server runs.
+pub async fn take_snapshots<E: Env, T>(
+    env: E,
+    snapshots: Snapshots<E::Storage>,
+    core: Rc<impl SnapshotHost>,
+    log: Rc<LogQueue<T>>,
+) {
+    let trigger = core.trigger();
+    loop {
+        trigger.wait().await;
+        // If it cannot be told, whoever takes one meets the same error and says so.
+        if trigger.waits_for_log(snapshots.newest_len().await.unwrap_or(0)) {
+            continue;
+        }
+        trigger.begin(env.random());
+        while let Err(error) = take(&env, &snapshots, &*core, &log).await {
+            if error.is_fatal() {
+                return core.fail(error.to_string());
+            }
+            tracing::error!(%error, "no snapshot was taken; the log keeps everything until one is");
+            env.sleep(AGAIN_AFTER).await;
+        }
+    }
+}
+
+/// Takes one of what is committed now, and lets go of what it makes superfluous.
+async fn take<E: Env, T>(
+    env: &E,
+    snapshots: &Snapshots<E::Storage>,
+    core: &impl SnapshotHost,
+    log: &LogQueue<T>,
+) -> Result<(), SnapshotError> {
+    let trigger = core.trigger();
+    let policy = trigger.policy();
+    let commanded = trigger.take_command();
+    let (cluster, image, position) = loop {
+        // A new learner may have applied transactions before it has written down whose they are. A snapshot
+        // that names no ensemble would be taken for a foreign one by the next start.
+        let cluster = core.cluster();
+        match core.hold().filter(|_| cluster != 0) {
+            Some((image, position)) => break (cluster, image, position),
+            None => env.sleep(SETTLED_EVERY).await,
+        }
+    };
+    let zxid = position.zxid;
+    // Who waits for one by command waits for a new file.
+    if !commanded && snapshots.list().await?.first() == Some(&zxid) {
+        return Ok(());
+    }
+    let started = env.elapsed();
+    let head = Head { zxid, chain: position.checksum, cluster, state_version: core.state_version() };
+    let contents = image.contents();
+    let mut writer = match policy.compressed {
+        true => snapshots.begin_compressed(head).await?,
+        false => snapshots.begin(head).await?,
+    };
+    if let Err(error) = write(env, &mut writer, image, policy.bytes_per_second).await {
+        writer.abandon().await;
+        return Err(error);
+    }
+    let bytes = writer.finish(contents).await?;
+    let took = env.elapsed().saturating_sub(started);
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    trigger.note(zxid, bytes, took_ms);
+    tracing::info!(%zxid, bytes, items = contents.items, took_ms, "snapshot taken");
+    core.input(Input::SnapshotTaken { zxid });
+    if let Some(oldest) = snapshots.retain(policy.kept).await? {
+        let sent = core.sending().oldest().unwrap_or(oldest);
+        log.push(Command::Purge { upto: oldest.min(sent) });
+    }
+    Ok(())
+}
+
+/// Writes block by block, and rests after each one for as long as the rate asks: that is also when everybody
+/// else has their turn.
+async fn write<S: Storage>(
+    env: &impl Env,
+    writer: &mut SnapshotWriter<S>,
+    mut image: impl Image,
+    bytes_per_second: u64,
+) -> Result<(), SnapshotError> {
+    let mut block = AlignedBuf::new();
+    while image.next(&mut block) {
+        let began = env.elapsed();
+        // Encoding was the longest piece of work without a pause.
+        env.yield_now().await;
+        writer.block(&block).await?;
+        let due = Duration::from_nanos(block.len() as u64 * 1_000_000_000 / bytes_per_second.max(1));
+        env.sleep(due.saturating_sub(env.elapsed().saturating_sub(began))).await;
+    }
+    Ok(())
+}
