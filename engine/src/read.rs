@@ -46,6 +46,15 @@ impl<'a> Listing<'a> {
     }
 }
 
+/// The answer to getAllChildrenNumber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How many znodes there are; at least so many if the visits were not enough.
+    pub number: i32,
+    /// How many of them were visited.
+    pub visits: usize,
+}
+
 /// The tree counts children apart from keeping them, so that their number is known before they are visited.
 struct Names<'a> {
     children: Children<'a>,
@@ -112,17 +121,32 @@ impl State {
         self.ephemerals(session).filter(move |path| path.starts_with(prefix.unwrap_or_default()))
     }
 
-    /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root.
+    /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root, but no more than
+    /// one beyond `visits_max`.
     ///
     /// # Errors
     /// NONODE or NOAUTH.
-    pub fn get_all_children_number(&self, path: &str, caller: Caller<'_>) -> Result<i32, ErrorCode> {
+    pub fn get_all_children_number(
+        &self,
+        path: &str,
+        caller: Caller<'_>,
+        visits_max: usize,
+    ) -> Result<Counted, ErrorCode> {
         self.readable(path, caller)?;
-        let count = match path {
-            path::ROOT => self.tree().len() - 1,
-            path => self.tree().descendants(path).count(),
+        let (count, visits) = match path {
+            path::ROOT => (self.tree().len() - 1, 0),
+            path => {
+                let visits = self.tree().descendants(path).take(visits_max.saturating_add(1)).count();
+                (visits, visits)
+            }
         };
-        Ok(i32::try_from(count).unwrap_or(i32::MAX))
+        Ok(Counted { number: i32::try_from(count).unwrap_or(i32::MAX), visits })
+    }
+
+    /// How many znodes [`Self::get_ephemerals`] visits.
+    #[must_use]
+    pub fn owned_ephemerals(&self, session: SessionId) -> usize {
+        self.sessions.owned(session).count
     }
 
     fn readable(&self, path: &str, caller: Caller<'_>) -> Result<&Znode, ErrorCode> {

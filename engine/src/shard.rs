@@ -11,7 +11,8 @@
 //! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client
 //!   that reconnects with that zxid has missed none of them.
 //!
-//! Nobody waits for somebody else's long request: that is done in slices (`slice.rs`).
+//! Nobody waits for somebody else's long request: that is done in slices (`slice.rs`), or beside the shard on a
+//! state that does not change (`long_read.rs`).
 //!
 //! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its
 //! share of unanswered requests, is neither decoded nor read until it drains.
@@ -22,6 +23,7 @@ mod connection;
 mod effect;
 mod handshake;
 mod inbox;
+mod long_read;
 mod outbox;
 mod publish;
 mod read;
@@ -41,12 +43,14 @@ use ringkeeper_wire::frame::next_frame;
 use ringkeeper_wire::{SessionId, Zxid};
 
 pub use self::effect::{CloseReason, Effect};
+pub use self::long_read::{LongRead, LongReadReply};
 pub use self::settings::Settings;
 pub use self::stats::{ConnectionReport, Counters, Latency, ShardReport, WatchCounts};
 
 pub(crate) use self::connection::Slot;
 use self::connection::{Connection, Connections, Phase};
 use self::inbox::Inbox;
+use self::long_read::LongReads;
 use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, Turn};
@@ -122,6 +126,9 @@ pub struct Shard {
     departed: VecDeque<Slot>,
     /// Connections whose oldest request goes on in the next slice, each once.
     going_on: VecDeque<Slot>,
+    /// Znodes that reads may still visit in this slice.
+    visits_left: usize,
+    long_reads: LongReads,
     /// Time of the last tick, milliseconds.
     ticked_ms: u64,
     /// Connections that may still be without a session, oldest first.
@@ -153,6 +160,7 @@ impl Shard {
             view,
             connections: Connections::new(),
             watches: WatchTable::new(settings.hash_seed),
+            visits_left: settings.read_visits_max,
             settings,
             turn: Turn::default(),
             touched: Vec::new(),
@@ -166,6 +174,7 @@ impl Shard {
             ending: VecDeque::new(),
             departed: VecDeque::new(),
             going_on: VecDeque::new(),
+            long_reads: LongReads::default(),
             ticked_ms: 0,
             sessionless: VecDeque::new(),
             outstanding: 0,
@@ -347,6 +356,7 @@ impl Shard {
             && self.dirty.is_empty()
             && self.departed.is_empty()
             && self.going_on.is_empty()
+            && !self.long_reads.has_next()
             && self.readable.is_empty())
     }
 
@@ -363,17 +373,24 @@ impl Shard {
         self.connections.len()
     }
 
-    /// What this shard knows about itself.
+    /// What this shard knows about itself; of its connections only how many there are.
     #[must_use]
     pub fn report(&self) -> ShardReport {
-        let connections = self.connections.iter().map(|(_, connection)| connection.report()).collect();
         ShardReport {
             counters: self.counters,
             outstanding: self.outstanding,
             output_bytes: self.output_bytes,
             watches: self.watches.counts(),
-            connections,
+            connection_count: self.connections.len(),
+            connections: Vec::new(),
         }
+    }
+
+    /// The same with what each connection shows of itself.
+    #[must_use]
+    pub fn detailed_report(&self) -> ShardReport {
+        let connections = self.connections.iter().map(|(_, connection)| connection.report()).collect();
+        ShardReport { connections, ..self.report() }
     }
 
     /// Forgets the server's statistics (`srst`).

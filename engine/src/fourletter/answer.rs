@@ -111,7 +111,7 @@ fn server(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Resu
     writeln!(out, "Latency min/avg/max: {min_ms}/{:?}/{max_ms}", shards.counters.latency.average_ms())?;
     writeln!(out, "Received: {}", shards.counters.received)?;
     writeln!(out, "Sent: {}", shards.counters.sent)?;
-    writeln!(out, "Connections: {}", shards.connections.len())?;
+    writeln!(out, "Connections: {}", shards.connection_count)?;
     writeln!(out, "Outstanding: {}", shards.outstanding)?;
     writeln!(out, "Zxid: {}", report.last_zxid)?;
     writeln!(out, "Mode: {mode}")?;

@@ -28,7 +28,7 @@ pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::
         ("min_latency", latency.min_ms),
         ("packets_received", counters.received),
         ("packets_sent", counters.sent),
-        ("num_alive_connections", count(shards.connections.len())),
+        ("num_alive_connections", count(shards.connection_count)),
         ("outstanding_requests", count(shards.outstanding)),
         ("uptime", report.uptime_ms),
         ("znode_count", count(counted_znodes(report))),

@@ -29,6 +29,7 @@ fn report() -> ServerReport {
             outstanding: 1,
             output_bytes: 0,
             watches: WatchCounts { connections: 1, paths: 2, watches: 3 },
+            connection_count: 1,
             connections: vec![connection],
         },
         clock_offset_ms: 1_000_000,

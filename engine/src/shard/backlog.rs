@@ -56,7 +56,7 @@ pub(super) struct Backlog {
     bodies_start: usize,
     /// Reads of the state since the last write: that write's successor needs a fence if there are any.
     reads_since_write: usize,
-    /// Reads that may go on over several slices.
+    /// Reads that may be long.
     long_reads: usize,
     /// Syncs whose word has not come.
     syncs: usize,
@@ -87,7 +87,7 @@ impl Backlog {
         self.syncs > 0
     }
 
-    /// Whether there is a read that may go on over several slices.
+    /// Whether there is a read that may be long.
     pub(super) fn awaits_long_read(&self) -> bool {
         self.long_reads > 0
     }
@@ -178,9 +178,18 @@ impl Backlog {
     }
 }
 
-/// Whether a read may go on over several slices.
-pub(super) const fn may_be_long(op: OpCode) -> bool {
-    matches!(op, OpCode::SetWatches | OpCode::SetWatches2)
+/// Whether a read may take more than one slice, or be carried out beside the shard.
+const fn may_be_long(op: OpCode) -> bool {
+    matches!(
+        op,
+        OpCode::SetWatches
+            | OpCode::SetWatches2
+            | OpCode::GetChildren
+            | OpCode::GetChildren2
+            | OpCode::GetAllChildrenNumber
+            | OpCode::GetEphemerals
+            | OpCode::MultiRead
+    )
 }
 
 /// Whether a read looks at the tree, so that it must not be executed in the middle of a step.

@@ -63,6 +63,10 @@ pub(super) struct Connection {
     pub(super) watches_set: usize,
     /// In the shard's list of connections whose request goes on in the next slice.
     pub(super) goes_on: bool,
+    /// The read at the front of the backlog is carried out beside the shard.
+    pub(super) reads_beside: bool,
+    /// Notifications that wait for its answer.
+    pub(super) held_notifications: Vec<u8>,
     /// What the shell was last told about reading the socket.
     pub(super) reading: bool,
     /// Size in bytes of a large reply of late.
@@ -91,6 +95,8 @@ impl Connection {
             waits: false,
             watches_set: 0,
             goes_on: false,
+            reads_beside: false,
+            held_notifications: Vec::new(),
             reading: true,
             reply_len_hint: 0,
             stats: ConnectionStats::new(now_ms),
@@ -120,6 +126,11 @@ impl Connection {
     /// Whether the socket is to be read.
     pub(super) fn wants_read(&self) -> bool {
         matches!(self.phase, Phase::Fresh | Phase::Attached) && !self.waits
+    }
+
+    /// Whether the oldest request is a read under way, in slices or beside the shard.
+    pub(super) fn has_unfinished_read(&self) -> bool {
+        self.reads_beside || self.goes_on
     }
 
     /// Whether requests are still taken.

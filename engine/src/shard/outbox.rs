@@ -39,6 +39,15 @@ impl Outbox {
         self.notification_bytes.min(self.len())
     }
 
+    /// Appends a frame that has memory of its own.
+    pub(super) fn append(&mut self, frame: Vec<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = frame;
+        } else {
+            self.bytes.extend_from_slice(&frame);
+        }
+    }
+
     /// Appends a notification that was encoded once for all its watchers.
     pub(super) fn push_notification(&mut self, frame: &[u8]) {
         self.bytes.extend_from_slice(frame);

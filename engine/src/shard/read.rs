@@ -28,13 +28,15 @@ pub(super) struct Read {
 }
 
 impl Shard {
-    /// Answers a read from the current view. False if it is not done at once, and goes on in the next slice.
+    /// Answers a read from the current view. False if it is not done at once: it goes on in the next slice, or
+    /// beside the shard.
     pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) -> bool {
         let zxid = self.zxid.to_wire();
         let reply_xid = if read.op == OpCode::Ping { xid::PING } else { read.xid };
         let request = Request::decode(read.op, body);
         if let Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) = &request {
             if !self.set_watches(slot, watches) {
+                self.go_on_later(slot);
                 return false;
             }
             if self.connection(slot).phase == Phase::Closed {
@@ -46,11 +48,13 @@ impl Shard {
         let identities = &connection.identities[..read.identities];
         let mut reader = Reader {
             view: &self.view,
-            watches: &mut self.watches,
-            slot,
+            watches: Some((&mut self.watches, slot)),
             session: connection.session,
             caller: Caller { identities, skip_acl: self.settings.rules.skip_acl },
             rules: &self.settings.rules,
+            visits: Visits::Bounded(
+                self.visits_left.max(SMALL_READ_VISITS.min(self.settings.read_visits_max)),
+            ),
             exceeded: None,
         };
         let out = &mut connection.outbox.bytes;
@@ -59,7 +63,17 @@ impl Shard {
             Ok(request) => reader.answer(request, out),
             Err(_) => Err(ErrorCode::MarshallingError),
         });
-        let exceeded = reader.exceeded;
+        let (exceeded, visits) = (reader.exceeded, reader.visits);
+        match visits {
+            Visits::Spent => {
+                out.truncate(before);
+                self.visits_left = 0;
+                self.read_beside(slot, read, body);
+                return false;
+            }
+            Visits::Bounded(left) => self.visits_left = self.visits_left.min(left),
+            Visits::Unbounded => {}
+        }
         self.wrote(slot, before);
         if let Some(limit) = exceeded {
             self.note_limit(slot, limit);
@@ -134,20 +148,35 @@ pub(super) fn encode_reply(
     Some(out.len() - start)
 }
 
+/// A read that visits so few znodes never waits for others that visit many.
+const SMALL_READ_VISITS: usize = 64;
+
+/// How many znodes a read may visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visits {
+    /// So many more.
+    Bounded(usize),
+    /// None more: it is to be carried out beside the shard.
+    Spent,
+    /// As many as there are.
+    Unbounded,
+}
+
 /// What a read may look at, and where it leaves its watch.
-struct Reader<'a> {
-    view: &'a State,
-    watches: &'a mut WatchTable,
-    slot: Slot,
-    session: SessionId,
-    caller: Caller<'a>,
-    rules: &'a Settings,
+pub(super) struct Reader<'a> {
+    pub(super) view: &'a State,
+    /// The table and the connection; `None` if the watch is left already.
+    pub(super) watches: Option<(&'a mut WatchTable, Slot)>,
+    pub(super) session: SessionId,
+    pub(super) caller: Caller<'a>,
+    pub(super) rules: &'a Settings,
+    pub(super) visits: Visits,
     /// The bound that the answer would go beyond.
-    exceeded: Option<Limit>,
+    pub(super) exceeded: Option<Limit>,
 }
 
 impl Reader<'_> {
-    fn answer(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
+    pub(super) fn answer(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
         match request {
             Request::GetData(request) => self.get_data(request, out)?,
             Request::Exists(request) => self.exists(request)?.encode(out),
@@ -161,12 +190,16 @@ impl Reader<'_> {
                 stat.encode(out);
             }
             Request::GetEphemerals(request) => {
+                self.visit(self.view.owned_ephemerals(self.session))?;
                 let prefix = request.prefix_path.as_deref();
                 let paths: Vec<&str> = self.view.get_ephemerals(self.session, prefix).collect();
                 jute::put_ustrings(out, paths);
             }
             Request::GetAllChildrenNumber(request) => {
-                let total_number = self.view.get_all_children_number(&request.path, self.caller)?;
+                let visits_max = if let Visits::Bounded(left) = self.visits { left } else { usize::MAX };
+                let counted = self.view.get_all_children_number(&request.path, self.caller, visits_max)?;
+                self.visit(counted.visits)?;
+                let total_number = counted.number;
                 GetAllChildrenNumberResponse { total_number }.encode(out);
             }
             Request::MultiRead(request) => self.multi_read(request, out)?,
@@ -176,11 +209,13 @@ impl Reader<'_> {
                 AddWatchResponse { err: 0 }.encode(out);
             }
             Request::CheckWatches(request) => {
-                let found = self.watches.contains(self.slot, &request.path, request.watcher_type.into());
+                let Some((watches, slot)) = &self.watches else { return Ok(()) };
+                let found = watches.contains(*slot, &request.path, request.watcher_type.into());
                 found.then_some(()).ok_or(ErrorCode::NoWatcher)?;
             }
             Request::RemoveWatches(request) => {
-                let removed = self.watches.remove(self.slot, &request.path, request.watcher_type.into());
+                let Some((watches, slot)) = &mut self.watches else { return Ok(()) };
+                let removed = watches.remove(*slot, &request.path, request.watcher_type.into());
                 removed.then_some(()).ok_or(ErrorCode::NoWatcher)?;
             }
             // Done before the reply was begun, since events come first.
@@ -212,6 +247,7 @@ impl Reader<'_> {
     fn get_children(&mut self, request: &PathWatchRequest<'_>, out: &mut Vec<u8>) -> Result<Stat, ErrorCode> {
         let listing = self.view.get_children(&request.path, self.caller)?;
         self.watch(request, Modes::CHILD)?;
+        self.visit(listing.len())?;
         jute::put_ustrings(out, listing.names());
         Ok(listing.stat())
     }
@@ -221,7 +257,8 @@ impl Reader<'_> {
     }
 
     fn leave_watch(&mut self, path: &str, modes: Modes) -> Result<(), ErrorCode> {
-        let left = self.watches.add_within(&self.rules.limits, self.slot, path, modes);
+        let Some((watches, slot)) = &mut self.watches else { return Ok(()) };
+        let left = watches.add_within(&self.rules.limits, *slot, path, modes);
         left.map_err(|limit| {
             self.exceeded = Some(limit);
             limit.code()
@@ -235,7 +272,7 @@ impl Reader<'_> {
         for op in *request {
             match op {
                 MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out),
-                MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out),
+                MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out)?,
             }
             self.within(Limit::MultiReadBytes, out.len() - start)?;
         }
@@ -258,14 +295,31 @@ impl Reader<'_> {
         }
     }
 
-    fn multi_get_children(&self, path: &str, out: &mut Vec<u8>) {
+    fn multi_get_children(&mut self, path: &str, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
         match self.view.get_children(path, self.caller) {
             Ok(listing) => {
+                self.visit(listing.len())?;
                 MultiHeader { op: OpCode::GetChildren.to_wire(), done: false, err: 0 }.encode(out);
                 jute::put_ustrings(out, listing.names());
             }
             Err(code) => MultiResult::Error(code.to_wire()).encode_entry(out),
         }
+        Ok(())
+    }
+
+    /// Whether so many znodes may be visited now. What is answered if not is of no meaning: the read is
+    /// carried out beside the shard.
+    fn visit(&mut self, znodes: usize) -> Result<(), ErrorCode> {
+        match self.visits {
+            Visits::Unbounded => return Ok(()),
+            Visits::Bounded(left) if znodes <= left => {
+                self.visits = Visits::Bounded(left - znodes);
+                return Ok(());
+            }
+            Visits::Bounded(_) => self.visits = Visits::Spent,
+            Visits::Spent => {}
+        }
+        Err(ErrorCode::RuntimeInconsistency)
     }
 }
 

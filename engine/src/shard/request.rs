@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringkeeper_wire::{ErrorCode, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid};
 
 use super::auth::is_out_of_order;
-use super::backlog::{Backlog, What, may_be_long, reads_state};
+use super::backlog::{Backlog, What, reads_state};
 use super::connection::Phase;
 use super::read::Read;
 use super::{CloseReason, Shard, Slot};
@@ -68,11 +68,9 @@ impl Shard {
     fn read(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
         let identities = connection.identities.len();
-        if connection.backlog.is_empty() && !may_be_long(op) || planted!(self.settings.rules, ReorderReplies)
-        {
-            let read = Read { xid, op, identities, received_ms: now_ms };
-            self.execute(now_ms, slot, read, body);
-        } else {
+        let read = Read { xid, op, identities, received_ms: now_ms };
+        let due = connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies);
+        if !(due && self.execute(now_ms, slot, read, body)) {
             self.enqueue(now_ms, slot, xid, What::Read { op, identities }, body);
         }
     }
@@ -94,7 +92,8 @@ impl Shard {
     ///
     /// A write behind an unanswered sync is held back: once both were on their way, the core could publish
     /// the write before it says that the sync is due, and reads between the two would have no state to run
-    /// on. So is a write behind a read that takes several slices, which has its answer to give first.
+    /// on. So is a write behind a read that may be long: its answer comes first, and is of a
+    /// state without the write.
     fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
         let code = if self.serving == Serving::ReadOnly || !self.room {
             Some(ErrorCode::NotReadOnly)
@@ -206,6 +205,7 @@ impl Shard {
         let (xid, zxid, received_ms) = (pending.xid, self.zxid.to_wire(), pending.received_ms);
         match pending.what {
             What::Write(_) | What::Sync { due: false } => return false,
+            What::Read { .. } if self.connection(slot).has_unfinished_read() => return false,
             What::Sync { due: true } => {
                 let request = SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
                 let response = SyncResponse { path: request.path };
@@ -235,7 +235,6 @@ impl Shard {
                 }
                 let read = Read { xid, op, identities, received_ms };
                 if !self.execute(now_ms, slot, read, backlog.front_body()) {
-                    self.go_on_later(slot);
                     return false;
                 }
             }

@@ -23,6 +23,8 @@ pub struct Settings {
     /// Output of all connections of this shard in bytes, above which a connection that has some is not
     /// served.
     pub output_total_max_bytes: usize,
+    /// Znodes that all reads of one slice may visit; what goes beyond is carried out beside the shard.
+    pub read_visits_max: usize,
     /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
     pub sessionless_timeout_ms: u64,
     /// How often the sessions heard from are reported to the core, in milliseconds.
@@ -48,6 +50,7 @@ impl Default for Settings {
             outstanding_max_bytes: 64 << 20,
             output_high_water_bytes: 1 << 20,
             output_total_max_bytes: 256 << 20,
+            read_visits_max: 4_000,
             sessionless_timeout_ms: 10_000,
             touch_interval_ms: 500,
             four_letter_words: Whitelist::default(),

@@ -9,6 +9,7 @@ impl Shard {
     /// Goes on with what is long: what ended connections have left behind, and the request that has waited
     /// longest for its next slice. Whether more is left. To be called once in each of the shell's turns.
     pub fn next_slice(&mut self, now_ms: u64) -> bool {
+        self.visits_left = self.settings.read_visits_max;
         self.forget_departed();
         if let Some(slot) = self.going_on.pop_front()
             && let Some(connection) = self.connections.get_mut(slot)

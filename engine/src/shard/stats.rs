@@ -177,7 +177,9 @@ pub struct ShardReport {
     pub output_bytes: usize,
     /// Numbers of watches.
     pub watches: WatchCounts,
-    /// Every connection.
+    /// Number of connections.
+    pub connection_count: usize,
+    /// What they show of themselves, where that was asked for, in the order of their slots.
     pub connections: Vec<ConnectionReport>,
 }
 
@@ -190,6 +192,7 @@ impl ShardReport {
         self.watches.connections += other.watches.connections;
         self.watches.paths += other.watches.paths;
         self.watches.watches += other.watches.watches;
+        self.connection_count += other.connection_count;
         self.connections.extend(other.connections);
     }
 }

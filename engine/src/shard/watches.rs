@@ -97,11 +97,16 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(slot).filter(|it| it.phase != Phase::Closed) else {
             return;
         };
-        let before = connection.outbox.bytes.len();
-        connection.outbox.push_notification(frame);
-        let unread = connection.outbox.unread_notification_bytes();
         self.counters.notifications += 1;
-        self.wrote(slot, before);
+        let unread = connection.outbox.unread_notification_bytes() + connection.held_notifications.len();
+        if connection.reads_beside {
+            connection.held_notifications.extend_from_slice(frame);
+        } else {
+            let before = connection.outbox.bytes.len();
+            connection.outbox.push_notification(frame);
+            self.wrote(slot, before);
+        }
+        let unread = unread + frame.len();
         if !self.settings.rules.limits.allow(Limit::UnreadNotificationBytes, unread) {
             self.counters.limits.count(Limit::UnreadNotificationBytes);
             self.abort(slot, Some(CloseReason::SlowReader(unread)));

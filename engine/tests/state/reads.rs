@@ -10,7 +10,8 @@ fn a_path_that_no_znode_can_have_is_missing() {
     let caller = server.caller();
     for path in ["", "zookeeper", "/zookeeper/", "//", "/nul\0"] {
         assert_eq!(server.state.exists(path, caller), Err(ErrorCode::NoNode), "{path:?}");
-        assert_eq!(server.state.get_all_children_number(path, caller), Err(ErrorCode::NoNode), "{path:?}");
+        let counted = server.state.get_all_children_number(path, caller, 10);
+        assert_eq!(counted, Err(ErrorCode::NoNode), "{path:?}");
         assert!(server.state.get_children(path, caller).is_err(), "{path:?}");
     }
 }
@@ -25,7 +26,7 @@ fn all_reads_need_the_read_permission_but_get_acl_takes_admin_too() {
         assert_eq!(state.exists(path, caller), Err(ErrorCode::NoAuth));
         assert_eq!(state.get_data(path, caller), Err(ErrorCode::NoAuth));
         assert_eq!(state.get_children(path, caller).map(|_| ()), Err(ErrorCode::NoAuth));
-        assert_eq!(state.get_all_children_number(path, caller), Err(ErrorCode::NoAuth));
+        assert_eq!(state.get_all_children_number(path, caller, 10), Err(ErrorCode::NoAuth));
     }
     assert_eq!(state.get_acl("/write", caller).map(|_| ()), Err(ErrorCode::NoAuth));
     assert_eq!(state.get_acl("/admin", caller).map(|(acl, _)| acl.len()), Ok(1));
@@ -52,13 +53,19 @@ fn reads_give_data_children_and_stat() {
 #[test]
 fn all_children_are_counted_at_any_depth() {
     let mut server = Server::new();
-    assert_eq!(server.state.get_all_children_number("/", server.caller()), Ok(3));
+    let counted = |server: &Server, path, visits_max| {
+        let counted = server.state.get_all_children_number(path, server.caller(), visits_max);
+        counted.map(|counted| (counted.number, counted.visits))
+    };
+    assert_eq!(counted(&server, "/", 0), Ok((3, 0)));
     for path in ["/a", "/a/b", "/a/b/c", "/a/d", "/ab"] {
         server.create(path, 0);
     }
-    for (path, expected) in [("/", 8), ("/a", 3), ("/a/b", 1), ("/ab", 0), ("/zookeeper", 2)] {
-        assert_eq!(server.state.get_all_children_number(path, server.caller()), Ok(expected), "{path}");
+    for (path, expected) in [("/a", 3), ("/a/b", 1), ("/ab", 0), ("/zookeeper", 2)] {
+        assert_eq!(counted(&server, path, 3), Ok((expected, usize::try_from(expected).unwrap())), "{path}");
     }
+    assert_eq!(counted(&server, "/", 0), Ok((8, 0)), "known without a visit");
+    assert_eq!(counted(&server, "/a", 1), Ok((2, 2)), "one more than allowed tells that there are more");
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
+use async_lock::Mutex;
 use ringkeeper_engine::fourletter::{Command, Word, format};
 use ringkeeper_engine::shard::{Shard, ShardReport};
 use ringkeeper_wire::SessionId;
 
 use super::core_host::CoreHost;
+use super::helper::Helper;
 use super::report::{CoreReport, Facts};
 use super::{serving, system};
 use crate::config::Config;
@@ -20,13 +22,20 @@ const TRACE_MASK_DEFAULT: i64 = 0b1_0011_0010;
 /// A question to one shard, answered on its executor.
 pub(crate) enum Inspection {
     /// What does it know?
-    Report(Sender<ShardReport>),
+    Report(Detail, Sender<ShardReport>),
     /// Who watches what, from this number on, a part at a time?
     Watches(u32, Sender<ListedWatches>),
     /// Forget the server's statistics.
     ResetCounters,
     /// Forget the connections' statistics.
     ResetConnections,
+}
+
+/// How much a shard is to say of itself: connections may be many.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Numbers,
+    Connections,
 }
 
 /// Some watches, and where the next ones begin.
@@ -44,7 +53,8 @@ impl Inspection {
     pub(crate) fn carry_out(self, shard: &mut Shard, now_ms: u64) {
         match self {
             // Whoever asked may be gone.
-            Self::Report(answer) => drop(answer.try_send(shard.report())),
+            Self::Report(Detail::Numbers, answer) => drop(answer.try_send(shard.report())),
+            Self::Report(Detail::Connections, answer) => drop(answer.try_send(shard.detailed_report())),
             Self::Watches(from, answer) => drop(answer.try_send(shard.data_watches(from))),
             Self::ResetCounters => shard.reset_counters(),
             Self::ResetConnections => shard.reset_connections(now_ms),
@@ -86,14 +96,22 @@ struct Everybody {
     shards: Vec<Sender<Inspection>>,
     core: Sender<CoreInspection>,
     facts: Arc<Facts>,
+    helper: Helper,
+    /// Held while a long listing is made: one at a time bounds the memory that they take.
+    listing: Mutex<()>,
 }
 
 /// Whoever was asked is gone: the server is ending.
 struct Ending;
 
 impl Inspectors {
-    pub(crate) fn new(shards: Vec<Sender<Inspection>>, core: Sender<CoreInspection>, facts: Facts) -> Self {
-        Self(Arc::new(Everybody { shards, core, facts: Arc::new(facts) }))
+    pub(crate) fn new(
+        shards: Vec<Sender<Inspection>>,
+        core: Sender<CoreInspection>,
+        facts: Facts,
+        helper: Helper,
+    ) -> Self {
+        Self(Arc::new(Everybody { shards, core, facts: Arc::new(facts), helper, listing: Mutex::new(()) }))
     }
 
     /// Does what the command asks, and answers it; with nothing if the server is ending.
@@ -102,7 +120,11 @@ impl Inspectors {
             // Says that the process runs, whoever else may be busy.
             return "imok".to_owned();
         }
-        self.0.answer(command).await.unwrap_or_else(|Ending| String::new())
+        let answer = match command.word {
+            Word::Cons | Word::Dump | Word::Stat | Word::Wchc | Word::Wchp => self.0.list(command).await,
+            _ => self.0.answer(command).await,
+        };
+        answer.unwrap_or_else(|Ending| String::new())
     }
 }
 
@@ -134,6 +156,17 @@ impl Everybody {
         Ok(format(word, &report))
     }
 
+    /// Answers a word whose answer has a line for each connection, session, ephemeral or watch.
+    async fn list(&self, command: Command) -> Result<String, Ending> {
+        let word = command.word;
+        let _listing = self.listing.lock().await;
+        let shards = self.ask_shards(word).await?;
+        let (core, _) = self.ask_core().await?;
+        let facts = Arc::clone(&self.facts);
+        let list = move || format(word, &facts.assemble(word, shards, core, system::Measured::default()));
+        self.helper.run(list).await.ok_or(Ending)
+    }
+
     fn tell_shards(&self, inspection: impl Fn() -> Inspection) {
         for shard in &self.shards {
             // The questions that follow notice that it is gone.
@@ -146,9 +179,13 @@ impl Everybody {
     }
 
     async fn ask_shards(&self, word: Word) -> Result<ShardAnswer, Ending> {
+        let detail = match word {
+            Word::Cons | Word::Dump | Word::Stat => Detail::Connections,
+            _ => Detail::Numbers,
+        };
         let (answer, answers) = async_channel::bounded(self.shards.len().max(1));
         for shard in &self.shards {
-            shard.try_send(Inspection::Report(answer.clone())).map_err(|_| Ending)?;
+            shard.try_send(Inspection::Report(detail, answer.clone())).map_err(|_| Ending)?;
         }
         drop(answer);
         let mut all = ShardAnswer::default();

@@ -3,6 +3,7 @@
 mod admission;
 mod core_host;
 mod crew;
+mod helper;
 mod identity;
 mod inspect;
 mod listener;

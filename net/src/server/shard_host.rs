@@ -22,6 +22,7 @@ use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
 use super::clock::Clock;
+use super::helper::Helper;
 use super::inspect::{Inspection, Inspectors};
 use super::memory_limit::MemoryState;
 use super::rate_limiter::RateLimiter;
@@ -52,6 +53,7 @@ pub(crate) struct ShardHost {
     unsent: RefCell<Option<Turn>>,
     inspectors: Inspectors,
     memory: Arc<MemoryState>,
+    helper: Helper,
     refusals: RateLimiter,
 }
 
@@ -93,6 +95,7 @@ impl ShardHost {
         to_core: Producer<Turn>,
         inspectors: Inspectors,
         memory: Arc<MemoryState>,
+        helper: Helper,
     ) -> Rc<Self> {
         Rc::new(Self {
             shard: RefCell::new(shard),
@@ -105,6 +108,7 @@ impl ShardHost {
             unsent: RefCell::new(None),
             inspectors,
             memory,
+            helper,
             refusals: RateLimiter::default(),
         })
     }
@@ -202,6 +206,7 @@ impl ShardHost {
             }
             let unfinished = self.shard.borrow_mut().next_slice(self.clock.monotonic_ms());
             self.carry_out_effects();
+            self.read_beside();
             self.write_outputs();
             self.send_turn();
             self.resume_paused();
@@ -250,6 +255,18 @@ impl ShardHost {
         let text = self.inspectors.answer(command).await;
         self.shard.borrow_mut().answer(conn, &text);
         self.work.raise();
+    }
+
+    /// Has the next long read carried out by the helper.
+    fn read_beside(self: &Rc<Self>) {
+        let Some(read) = self.shard.borrow_mut().next_long_read() else { return };
+        let host = Rc::clone(self);
+        glommio::spawn_local(async move {
+            let Some(reply) = host.helper.run(move || read.carry_out()).await else { return };
+            host.shard.borrow_mut().long_read_done(host.clock.monotonic_ms(), reply);
+            host.work.raise();
+        })
+        .detach();
     }
 
     fn write_outputs(&self) {

@@ -30,6 +30,7 @@ use super::core_host::CoreHost;
 use super::crew;
 use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
+use super::helper::Helper;
 use super::identity::Wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::log_task::{LogFailure, LogQueue};
@@ -62,6 +63,8 @@ pub(crate) enum StartError {
     Folder(#[from] recovery::FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
     Signals(io::Error),
+    #[error("the thread for long reads cannot start: {0}")]
+    Helper(io::Error),
     #[error("the executor cannot start: {0}")]
     Executor(String),
     #[error("the log failed, nothing more can be acknowledged: {0}")]
@@ -113,6 +116,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     crew::note_cores();
+    let helper = Helper::start().map_err(StartError::Helper)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let placement = Placement::choose(&cores, config.shards);
     tracing::info!(
@@ -128,7 +132,8 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
-    executor.run(Server { config, folder, socket, quorum_socket, requests, placement, open_files }.serve())
+    let server = Server { config, folder, socket, quorum_socket, requests, placement, open_files, helper };
+    executor.run(server.serve())
 }
 
 /// Logs to standard error what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
@@ -161,6 +166,7 @@ struct Server {
     placement: Placement,
     /// Descriptors that the process may have.
     open_files: u64,
+    helper: Helper,
 }
 
 /// What a shard needs on whichever executor it lives.
@@ -177,6 +183,7 @@ struct ShardSeed {
     inspections: Receiver<Inspection>,
     inspectors: Inspectors,
     memory: Arc<MemoryState>,
+    helper: Helper,
 }
 
 /// A socket on its way to a shard.
@@ -188,7 +195,8 @@ struct Accepted {
 impl Server {
     /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { mut config, folder, socket, quorum_socket, requests, placement, open_files } = self;
+        let Self { mut config, folder, socket, quorum_socket, requests, placement, open_files, helper } =
+            self;
         let clock = Clock::start();
         let ports = [Some(&socket), quorum_socket.as_ref()].into_iter().flatten();
         let ports = ports.map(|port| listener::handle(port, config.client_socket()));
@@ -227,7 +235,7 @@ impl Server {
             shards: count,
             admission: Arc::clone(&admission),
         };
-        let inspectors = Inspectors::new(inspection_senders, ask_core, facts);
+        let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
@@ -252,6 +260,7 @@ impl Server {
                 inspections,
                 inspectors: inspectors.clone(),
                 memory: Arc::clone(&memory),
+                helper: helper.clone(),
             });
         }
 
@@ -371,8 +380,15 @@ impl ShardSeed {
     async fn run(self) {
         keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
-        let host =
-            ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.inspectors, self.memory);
+        let host = ShardHost::new(
+            shard,
+            self.first_conn,
+            self.clock,
+            self.to_core,
+            self.inspectors,
+            self.memory,
+            self.helper,
+        );
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
         glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
         let ticking = Rc::clone(&host);

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard, Turn};
 use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::Now;
-use ringkeeper_engine::shard::{self, AfterWrite, Shard};
+use ringkeeper_engine::shard::{self, AfterWrite, LongRead, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Batch, Input, Message};
 use ringkeeper_host::env::{Class, Env};
@@ -82,6 +82,8 @@ pub(crate) struct ShardHost {
     to_core: VecDeque<Turn>,
     next_conn: u64,
     links: BTreeMap<ConnId, Socket>,
+    /// A read that is carried out beside the shard, until its next turn.
+    long_read: Option<LongRead>,
     pub(crate) pump_due: bool,
 }
 
@@ -160,6 +162,7 @@ impl Process {
             to_core: VecDeque::new(),
             next_conn: first_conn,
             links: BTreeMap::new(),
+            long_read: None,
             pump_due: false,
         });
         Self {
@@ -456,6 +459,9 @@ impl Process {
             let Some(message) = host.inbox.pop_front() else { break };
             host.shard.deliver(now_ms, message);
         }
+        if let Some(read) = host.long_read.take() {
+            host.shard.long_read_done(now_ms, read.carry_out());
+        }
         if host.shard.next_slice(now_ms) || !host.inbox.is_empty() {
             out.push(Outward::WakeShard(index));
         }
@@ -470,6 +476,10 @@ impl Process {
             }
         }
         host.write_outputs(now_ms, out);
+        host.long_read = host.shard.next_long_read();
+        if host.long_read.is_some() {
+            out.push(Outward::WakeShard(index));
+        }
         let turn = host.shard.take_turn();
         if !turn.is_empty() {
             host.to_core.push_back(turn);

@@ -605,6 +605,7 @@ impl World {
             touch_interval_ms: 40,
             sessionless_timeout_ms: 500,
             outstanding_max: if small { 4 } else { 1000 },
+            read_visits_max: if small { 1 } else { shard::Settings::default().read_visits_max },
             rules: self.rules(),
             ..shard::Settings::default()
         }

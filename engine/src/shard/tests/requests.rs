@@ -265,14 +265,14 @@ fn pings_are_answered_under_their_own_xid() {
 fn statistics_count_frames_and_the_last_request() {
     let mut world = World::with_znodes(&["/a"]);
     world.send(1, 9, &get_data("/a", false));
-    let report = world.shard.report();
+    let report = world.shard.detailed_report();
     assert_eq!((report.connections.len(), report.counters.received, report.counters.sent), (2, 3, 3));
     let connection = &report.connections[0];
     assert_eq!((connection.received, connection.sent), (2, 2));
     assert_eq!((connection.last_op, connection.last_xid, connection.last_zxid), (Some(4), Xid(9), 1));
     world.shard.reset_counters();
     world.shard.reset_connections(0);
-    let report = world.shard.report();
+    let report = world.shard.detailed_report();
     assert_eq!((report.counters.received, report.connections[0].received), (0, 0));
     assert_eq!(report.connections[0].timeout_ms, 10_000);
 }

@@ -1,0 +1,143 @@
+//! Reads that visit more znodes than others should wait for: a znode with a million children, a count of a
+//! subtree. The shard gives them away with the state that they are due on, which never changes, and the shell
+//! carries them out beside its other work, one at a time.
+//!
+//! For its connection such a read is a request like any other: its watch is left when it is due, what comes
+//! behind it waits for its answer, and so do notifications, for they tell of states after the one that is
+//! answered from.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringkeeper_wire::{ErrorCode, Identity, Request, SessionId};
+
+use super::connection::Phase;
+use super::read::{Read, Reader, Visits, encode_reply};
+use super::{CloseReason, Shard, Slot};
+use crate::acl::Caller;
+use crate::limits::Limit;
+use crate::message::ConnId;
+use crate::settings::Settings;
+use crate::state::State;
+
+/// Long reads that wait for their turn or are carried out.
+#[derive(Debug, Default)]
+pub(super) struct LongReads {
+    waiting: VecDeque<LongRead>,
+    /// One was given to the shell and is not done.
+    given: bool,
+}
+
+impl LongReads {
+    pub(super) fn has_next(&self) -> bool {
+        !self.given && !self.waiting.is_empty()
+    }
+}
+
+/// A read to be carried out beside the shard.
+#[derive(Debug)]
+pub struct LongRead {
+    conn: ConnId,
+    session: SessionId,
+    read: Read,
+    body: Vec<u8>,
+    identities: Arc<[Identity]>,
+    rules: Settings,
+    /// The state that it is due on, and the zxid that its answer names.
+    view: Arc<State>,
+    zxid: i64,
+}
+
+/// The answer to a [`LongRead`].
+#[derive(Debug)]
+pub struct LongReadReply {
+    conn: ConnId,
+    read: Read,
+    /// A whole frame, unless none can be as long.
+    frame: Option<Vec<u8>>,
+    exceeded: Option<Limit>,
+}
+
+impl LongRead {
+    /// Carries it out, which takes as long as it takes.
+    #[must_use]
+    pub fn carry_out(self) -> LongReadReply {
+        let Self { conn, session, read, body, identities, rules, view, zxid } = self;
+        let mut reader = Reader {
+            view: &view,
+            watches: None,
+            session,
+            caller: Caller { identities: &identities[..read.identities], skip_acl: rules.skip_acl },
+            rules: &rules,
+            visits: Visits::Unbounded,
+            exceeded: None,
+        };
+        let mut frame = Vec::new();
+        let written = encode_reply(&mut frame, read.xid, zxid, |out| match Request::decode(read.op, &body) {
+            Ok(request) => reader.answer(&request, out),
+            Err(_) => Err(ErrorCode::MarshallingError),
+        });
+        let exceeded = reader.exceeded;
+        LongReadReply { conn, read, frame: written.map(|_| frame), exceeded }
+    }
+}
+
+impl Shard {
+    /// The next read to be carried out beside the shard and answered with [`Self::long_read_done`]; none
+    /// while there is one, or while clients leave too much of what they are sent unread.
+    pub fn next_long_read(&mut self) -> Option<LongRead> {
+        if self.long_reads.given || self.output_bytes >= self.settings.output_total_max_bytes {
+            return None;
+        }
+        while let Some(next) = self.long_reads.waiting.pop_front() {
+            if self.connections.slot(next.conn).is_some() {
+                self.long_reads.given = true;
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    /// A read was carried out.
+    pub fn long_read_done(&mut self, now_ms: u64, reply: LongReadReply) {
+        self.long_reads.given = false;
+        let LongReadReply { conn, read, frame, exceeded } = reply;
+        let Some(slot) = self.connections.slot(conn) else { return };
+        let connection = self.connection(slot);
+        if connection.phase == Phase::Closed {
+            return;
+        }
+        connection.reads_beside = false;
+        connection.backlog.pop();
+        let held = std::mem::take(&mut connection.held_notifications);
+        self.outstanding -= 1;
+        let Some(frame) = frame else {
+            return self.abort(slot, Some(CloseReason::ReplyTooLong));
+        };
+        let before = self.connection(slot).outbox.bytes.len();
+        self.connection(slot).outbox.append(frame);
+        self.wrote(slot, before);
+        if let Some(limit) = exceeded {
+            self.note_limit(slot, limit);
+        }
+        self.count_reply(now_ms, slot, read.xid, read.op.to_wire(), read.received_ms);
+        if !held.is_empty() {
+            let before = self.connection(slot).outbox.bytes.len();
+            self.connection(slot).outbox.push_notification(&held);
+            self.wrote(slot, before);
+        }
+        self.drain(now_ms, slot);
+        self.resume_stalled(now_ms);
+    }
+
+    /// The read at the front of the connection's backlog, or about to be put there, is due and long.
+    pub(super) fn read_beside(&mut self, slot: Slot, read: Read, body: &[u8]) {
+        let (view, zxid, rules) = (Arc::clone(&self.view), self.zxid.to_wire(), self.settings.rules.clone());
+        let connection = self.connection(slot);
+        connection.reads_beside = true;
+        let (conn, session) = (connection.id, connection.session);
+        let (identities, body) = (Arc::clone(&connection.identities), body.to_vec());
+        let long = LongRead { conn, session, read, body, identities, rules, view, zxid };
+        self.long_reads.waiting.push_back(long);
+    }
+}

@@ -1,0 +1,62 @@
+//! A thread for what takes long and nobody's request waits for: reads of very many znodes, and the listings
+//! of four-letter words. It runs at a low priority and does one thing after the other, so that its share of
+//! the machine is bounded whatever clients ask for.
+
+use std::io;
+use std::thread;
+
+use async_channel::Sender;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+
+/// Of a thread that takes what the others leave.
+const NICE: i32 = 10;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The way to the thread, which ends when the last of these is gone.
+#[derive(Clone)]
+pub(crate) struct Helper(Sender<Work>);
+
+impl Helper {
+    /// Starts the thread. To be called before executors are pinned: it inherits its starter's cores.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (sender, works) = async_channel::unbounded::<Work>();
+        thread::Builder::new().name("helper".to_owned()).spawn(move || {
+            // Without it the thread has an ordinary share.
+            let _ = setpriority_process(Some(gettid()), NICE);
+            while let Ok(work) = works.recv_blocking() {
+                work();
+            }
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// Has something done there; `None` if the process is ending.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, done) = async_channel::bounded(1);
+        // Whoever asked may be gone.
+        let work = move || drop(sender.try_send(work()));
+        self.0.try_send(Box::new(work)).ok()?;
+        done.recv().await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_on_another_thread_and_waited_for_on_an_executor() {
+        let helper = Helper::start().expect("a thread");
+        let here = thread::current().id();
+        let there = glommio::LocalExecutor::default().run(helper.run(move || thread::current().id()));
+        assert!(there.is_some_and(|there| there != here));
+    }
+}
