@@ -7,10 +7,9 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::time::Instant;
 
-use ringkeeper_engine::prepare::{Context, execute};
+use ringkeeper_engine::prepare::{Context, Meter, execute};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Outcome, Session, SetData, Txn, TxnOp, Update, decode_batch, encode_batch};
@@ -30,7 +29,7 @@ const DATA: [u8; 1024] = [7; 1024];
 struct Leader {
     state: State,
     settings: Settings,
-    countable: Cell<u64>,
+    meter: Meter,
     open: [AclEntry; 1],
     random: u64,
 }
@@ -41,7 +40,7 @@ impl Leader {
         let op = TxnOp::CreateSession(Session { timeout_ms: 10_000, password: [0; 16] });
         state.apply(&Txn { zxid: Zxid(1), session: SESSION, xid: Xid(0), time_ms: 1, op });
         let open = [AclEntry { perms: Perms::ALL, scheme: "world".to_owned(), id: "anyone".to_owned() }];
-        Self { state, settings: Settings::default(), countable: Cell::new(u64::MAX), open, random: 1 }
+        Self { state, settings: Settings::default(), meter: Meter::new(u64::MAX), open, random: 1 }
     }
 
     fn filled() -> Self {
@@ -62,7 +61,7 @@ impl Leader {
             time_ms: 2,
             settings: &self.settings,
             short_of_memory: false,
-            countable: &self.countable,
+            meter: &self.meter,
         };
         let zxid = Zxid(self.state.last_zxid().0 + 1);
         let (_, outcome) = execute(&mut self.state, &context, zxid, Xid(1), request);

@@ -110,6 +110,51 @@ impl Limits {
     }
 }
 
+/// Why the leader refuses a request that every server would pass on: it depends on what is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It goes beyond a bound.
+    Limit(Limit),
+    /// The tree is not to grow while memory is short.
+    Memory,
+}
+
+impl Refusal {
+    /// The setting that decides about it.
+    #[must_use]
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Limit(limit) => limit.setting(),
+            Self::Memory => "ringkeeper.memoryLimit",
+        }
+    }
+
+    pub(crate) const fn code(self) -> ErrorCode {
+        match self {
+            Self::Limit(limit) => limit.code(),
+            Self::Memory => ErrorCode::QuotaExceeded,
+        }
+    }
+}
+
+/// How often a leader refused something, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// For a bound.
+    pub limits: LimitCounts,
+    /// For want of memory.
+    pub memory: u64,
+}
+
+impl Refusals {
+    pub(crate) const fn count(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Limit(limit) => self.limits.count(limit),
+            Refusal::Memory => self.memory += 1,
+        }
+    }
+}
+
 /// How often each bound was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCounts([u64; Limit::ALL.len()]);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use ringkeeper_wire::Zxid;
 
+use crate::limits::{Refusal, Refusals};
 use crate::message::{ShardId, ToShard, Turn};
 use crate::replica::{self, Now, Replica, ReplicaSettings};
 use crate::state::State;
@@ -44,6 +45,13 @@ pub enum Effect {
         peer: ringkeeper_wire::ServerId,
         /// The transaction.
         zxid: Zxid,
+    },
+    /// The leader refused a request or a new session, see [`replica::Effect::Refused`].
+    Refused {
+        /// Whose request; 0 for a new session.
+        session: ringkeeper_wire::SessionId,
+        /// Why.
+        refusal: Refusal,
     },
     /// This server cannot go on: what is in its log is not what it wrote.
     Broken(String),
@@ -104,6 +112,12 @@ impl Node {
     /// Digests of the committed states at every 128th zxid, see [`Replica::digests`].
     pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
         self.replica.digests()
+    }
+
+    /// What this server refused as a leader.
+    #[must_use]
+    pub const fn refusals(&self) -> &Refusals {
+        self.replica.refusals()
     }
 
     /// What the server is in its ensemble.
@@ -232,6 +246,9 @@ impl Node {
             replica::Effect::AllShards(message) => return self.effects.push(Effect::AllShards(message)),
             replica::Effect::TreesDiffer { peer, zxid } => {
                 return self.effects.push(Effect::TreesDiffer { peer, zxid });
+            }
+            replica::Effect::Refused { session, refusal } => {
+                return self.effects.push(Effect::Refused { session, refusal });
             }
             replica::Effect::ToLeader(bytes) => Input::Forward(bytes),
             replica::Effect::ToLearner(to, bytes) => {

@@ -14,6 +14,7 @@ use std::cell::Cell;
 
 use crate::acl::{self, Acl, Caller};
 use crate::apply::Stamp;
+use crate::limits::Refusal;
 use crate::path;
 use crate::quota::{self, Figures};
 use crate::settings::Settings;
@@ -35,8 +36,46 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// Whether what makes the tree larger is refused.
     pub short_of_memory: bool,
-    /// How many znodes may still be visited to count the use of a quota; lessened by what was.
-    pub countable: &'a Cell<u64>,
+    /// What is counted across requests.
+    pub meter: &'a Meter,
+}
+
+/// What a leader counts across the requests that it prepares.
+#[derive(Debug)]
+pub struct Meter {
+    /// How many znodes may still be visited to count the use of quotas.
+    countable: Cell<u64>,
+    /// Why the last request was refused, until that is taken.
+    refused: Cell<Option<Refusal>>,
+}
+
+impl Meter {
+    /// So many znodes may be visited to count the use of quotas.
+    #[must_use]
+    pub const fn new(countable: u64) -> Self {
+        Self { countable: Cell::new(countable), refused: Cell::new(None) }
+    }
+
+    /// How many may still be visited.
+    #[must_use]
+    pub fn countable(&self) -> u64 {
+        self.countable.get()
+    }
+
+    pub(crate) fn set_countable(&self, countable: u64) {
+        self.countable.set(countable);
+    }
+
+    /// Notes why a request is refused; the code that says so to the client.
+    fn refuse(&self, refusal: Refusal) -> ErrorCode {
+        self.refused.set(Some(refusal));
+        refusal.code()
+    }
+
+    /// Why the last request was refused, if this was not taken yet.
+    pub fn take_refusal(&self) -> Option<Refusal> {
+        self.refused.take()
+    }
 }
 
 impl<'a> Context<'a> {
@@ -53,7 +92,7 @@ impl<'a> Context<'a> {
 #[must_use]
 pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> TxnOp {
     if let Some(limit) = context.settings.limits.exceeded_by(request, context.identities) {
-        return TxnOp::Error(limit.code());
+        return TxnOp::Error(context.meter.refuse(Refusal::Limit(limit)));
     }
     match request {
         Request::Multi(ops) => {
@@ -214,7 +253,7 @@ fn prepare_set_data(
     check_acl(head, context, Perms::WRITE, znode)?;
     let len = |data: Option<&[u8]>| i64::try_from(data.map_or(0, <[u8]>::len)).unwrap_or(i64::MAX);
     if context.short_of_memory && len(request.data) > len(znode.data()) {
-        return Err(ErrorCode::QuotaExceeded);
+        return Err(context.meter.refuse(Refusal::Memory));
     }
     check_quota(head, context, path, 0, || len(request.data) - len(znode.data()))?;
     let version = check_version(znode.stat().version, request.version)?;

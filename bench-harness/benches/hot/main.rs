@@ -14,13 +14,12 @@ mod servers;
 mod watches;
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use glommio::{LocalExecutorBuilder, Placement};
-use ringkeeper_engine::prepare::{Context, execute, prepare};
+use ringkeeper_engine::prepare::{Context, Meter, execute, prepare};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Outcome, Session, Txn, TxnOp, encode_batch};
@@ -62,7 +61,7 @@ fn set_data(path: &str) -> Request<'_> {
 struct Leader {
     state: State,
     settings: Settings,
-    countable: Cell<u64>,
+    meter: Meter,
 }
 
 impl Leader {
@@ -70,15 +69,15 @@ impl Leader {
         let mut state = State::new(0x5eed);
         let op = TxnOp::CreateSession(Session { timeout_ms: 10_000, password: [0; 16] });
         state.apply(&Txn { zxid: Zxid(1), session: SESSION, xid: Xid(0), time_ms: 1, op });
-        let mut leader = Self { state, settings: Settings::default(), countable: Cell::new(u64::MAX) };
+        let mut leader = Self { state, settings: Settings::default(), meter: Meter::new(u64::MAX) };
         (0..DIRECTORIES).for_each(|directory| leader.create(&format!("/directory-{directory:06}"), &[]));
         (0..ZNODES).for_each(|number| leader.create(&path(number), &DATA[..100]));
         leader
     }
 
-    fn context<'a>(settings: &'a Settings, countable: &'a Cell<u64>) -> Context<'a> {
+    fn context<'a>(settings: &'a Settings, meter: &'a Meter) -> Context<'a> {
         let short_of_memory = false;
-        Context { session: SESSION, identities: &[], time_ms: 2, settings, short_of_memory, countable }
+        Context { session: SESSION, identities: &[], time_ms: 2, settings, short_of_memory, meter }
     }
 
     fn execute(&mut self, request: &Request<'_>) -> Txn {
@@ -88,7 +87,7 @@ impl Leader {
     fn commit(&mut self, request: &Request<'_>) -> (Txn, Outcome) {
         let zxid = Zxid(self.state.last_zxid().0 + 1);
         let (txn, outcome) =
-            execute(&mut self.state, &Self::context(&self.settings, &self.countable), zxid, Xid(1), request);
+            execute(&mut self.state, &Self::context(&self.settings, &self.meter), zxid, Xid(1), request);
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
         (txn, outcome)
     }
@@ -156,7 +155,7 @@ fn writes(criterion: &mut Criterion) {
     let mut leader = Leader::filled();
     let paths = shuffled_paths();
     let mut next = paths.iter().cycle();
-    let context = Leader::context(&leader.settings, &leader.countable);
+    let context = Leader::context(&leader.settings, &leader.meter);
     criterion.bench_function("prepare/set_data_1k/100k_znodes_random", |bencher| {
         bencher.iter(|| prepare(&leader.state, &context, &set_data(next.next().expect("a cycle"))));
     });

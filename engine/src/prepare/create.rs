@@ -3,7 +3,7 @@
 use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
 use super::{Context, check_acl, check_quota, check_session, fixup};
-use crate::limits::Limit;
+use crate::limits::{Limit, Refusal};
 use crate::mutation::planted;
 use crate::path;
 use crate::quota;
@@ -95,7 +95,7 @@ pub(super) fn prepare(
         return Err(ErrorCode::NoChildrenForEphemerals);
     }
     if context.short_of_memory {
-        return Err(ErrorCode::QuotaExceeded);
+        return Err(context.meter.refuse(Refusal::Memory));
     }
     check_owned(head, context, owner, &path)?;
     check_countable(head, context, &path)?;
@@ -134,7 +134,7 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
         [(Limit::Ephemerals, owned.count + 1), (Limit::EphemeralBytes, owned.bytes + path.len())]
     {
         if !limits.allow(limit, amount) {
-            return Err(limit.code());
+            return Err(context.meter.refuse(Refusal::Limit(limit)));
         }
     }
     Ok(())
@@ -144,15 +144,15 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
 /// subject.
 fn check_countable(head: &State, context: &Context<'_>, path: &str) -> Result<(), ErrorCode> {
     let Some(subject) = quota::counted_by(path) else { return Ok(()) };
-    let left = context.countable.get();
+    let left = context.meter.countable();
     let visited_max = usize::try_from(left).unwrap_or(usize::MAX);
     let visited = head.tree().descendants(subject).take(visited_max).count();
-    context.countable.set(left - u64::try_from(visited).unwrap_or(left));
+    context.meter.set_countable(left - u64::try_from(visited).unwrap_or(left));
     // A subject with nothing below it costs nothing.
     if visited < visited_max || head.znode(subject).is_none() {
         Ok(())
     } else {
-        Err(Limit::QuotaZnodes.code())
+        Err(context.meter.refuse(Refusal::Limit(Limit::QuotaZnodes)))
     }
 }
 

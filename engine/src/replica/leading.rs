@@ -1,6 +1,5 @@
 //! What only the leader does: order requests, own sessions, answer what needs no transaction, decide expiry.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -12,12 +11,12 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, Request, ServerId, SessionId, 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
-use crate::limits::Limit;
+use crate::limits::{Limit, Refusal};
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::path;
 use crate::prefetch::PREFETCHED_WRITES;
-use crate::prepare::{self, Context};
+use crate::prepare::{self, Context, Meter};
 use crate::state::State;
 use crate::tree::Znode;
 use crate::txn::{Session, SetData, Txn, TxnOp, Update};
@@ -100,8 +99,8 @@ pub(super) struct Leadership {
     /// about this one's rounds.
     round_asked: u64,
     round_confirmed: u64,
-    /// Znodes that may still be counted for quotas, see [`COUNTED_PER_SECOND`].
-    countable: Cell<u64>,
+    /// Its znodes that may be visited grow by [`COUNTED_PER_SECOND`].
+    meter: Meter,
     /// Low 56 bits of the last session id given out.
     last_session: i64,
     random: ChaCha12Rng,
@@ -142,7 +141,7 @@ impl Leadership {
             unconfirmed: VecDeque::new(),
             round_asked: first_round(epoch),
             round_confirmed: first_round(epoch),
-            countable: Cell::new(settings.requests.limits.of(Limit::QuotaZnodes)),
+            meter: Meter::new(settings.requests.limits.of(Limit::QuotaZnodes)),
             // ZooKeeper's layout: 40 bits of milliseconds, 16 bits that count within one.
             last_session: (now.wall_ms << 24).cast_unsigned().wrapping_shr(8).cast_signed() & ((1 << 56) - 1),
             random,
@@ -194,8 +193,8 @@ impl Replica {
     pub fn tick(&mut self, now: Now) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let gap = now.monotonic_ms.saturating_sub(leadership.last_tick_ms);
-        let countable = leadership.countable.get().saturating_add(gap * COUNTED_PER_SECOND / 1000);
-        leadership.countable.set(countable.min(self.settings.requests.limits.of(Limit::QuotaZnodes)));
+        let countable = leadership.meter.countable().saturating_add(gap * COUNTED_PER_SECOND / 1000);
+        leadership.meter.set_countable(countable.min(self.settings.requests.limits.of(Limit::QuotaZnodes)));
         leadership.last_tick_ms = now.monotonic_ms;
         if gap > STALL_MS {
             leadership.expiry.postpone(gap);
@@ -299,12 +298,16 @@ impl Replica {
                     time_ms,
                     settings,
                     short_of_memory: self.short_of_memory,
-                    countable: &leadership.countable,
+                    meter: &leadership.meter,
                 };
                 let (txn, outcome) =
                     prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
+                let refusal = leadership.meter.take_refusal();
                 let size = txn.op.len_bytes().max(body.len());
                 self.pipeline.admit(txn, outcome, origin, size);
+                if let Some(refusal) = refusal {
+                    self.note_refusal(session, refusal);
+                }
             }
         }
     }
@@ -317,6 +320,11 @@ impl Replica {
             let set = SetData { path: path::CONFIG.into(), data: Some(text.into()), version: -1 };
             self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(Update::SetData(set)));
         }
+    }
+
+    fn note_refusal(&mut self, session: SessionId, refusal: Refusal) {
+        self.refusals.count(refusal);
+        self.effects.push(Effect::Refused { session, refusal });
     }
 
     /// Orders a transaction of the server's own.
@@ -336,6 +344,7 @@ impl Replica {
         let Role::Leading(leadership) = &mut self.role else { return };
         // Without a word, so that the client tries again later.
         if !self.settings.requests.limits.allow(Limit::Sessions, self.pipeline.head().sessions().len() + 1) {
+            self.note_refusal(SessionId(0), Refusal::Limit(Limit::Sessions));
             return self.direct(client, ToShard::Evict { conn: client.origin.conn });
         }
         let session = leadership.next_session(client.server, self.pipeline.head());

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use ringkeeper_frame::{Batch, Checksum};
 use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 
+use crate::limits::{Refusal, Refusals};
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
@@ -87,6 +88,13 @@ pub enum Effect {
     /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this
     /// number.
     ConfirmLeadership(u64),
+    /// The leader refused a request or a new session; worth a line in the log (the shell limits their rate).
+    Refused {
+        /// Whose request; 0 for a new session.
+        session: SessionId,
+        /// Why.
+        refusal: Refusal,
+    },
     /// A learner has another state than this server after the same transaction: one of them is wrong.
     TreesDiffer {
         /// The learner.
@@ -144,6 +152,7 @@ pub struct Replica {
     short_of_memory: bool,
     /// The newest digest that the leader was told.
     digest_told: Zxid,
+    refusals: Refusals,
     effects: Vec<Effect>,
 }
 
@@ -159,6 +168,7 @@ impl Replica {
             held: VecDeque::new(),
             short_of_memory: false,
             digest_told: Zxid::ZERO,
+            refusals: Refusals::default(),
             effects: Vec::new(),
         }
     }
@@ -173,6 +183,12 @@ impl Replica {
     /// 1024.
     pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
         self.pipeline.digests()
+    }
+
+    /// What this server refused as a leader.
+    #[must_use]
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Zxid of the last transaction executed, committed or not.

@@ -6,6 +6,7 @@ use ringkeeper_wire::{
 };
 
 use super::*;
+use crate::limits::{Limit, Limits};
 use crate::message::{ConnId, Published, Submission};
 use crate::txn::Outcome;
 
@@ -102,7 +103,8 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
             match effect {
                 Effect::ConfirmLeadership(round) => replica.leadership_confirmed(round),
                 Effect::Shard(_, message) | Effect::AllShards(message) => messages.push(message),
-                Effect::ToLeader(_) | Effect::ToLearner(..) | Effect::TreesDiffer { .. } => {}
+                Effect::ToLeader(_) | Effect::ToLearner(..) => {}
+                Effect::TreesDiffer { .. } | Effect::Refused { .. } => {}
             }
         }
     }
@@ -558,4 +560,33 @@ fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Option<Sessi
         _ => None,
     });
     (bytes.len(), attached)
+}
+
+#[test]
+fn what_a_leader_refuses_is_counted_and_named() {
+    let limits = Limits::default().with(Limit::Ephemerals, 1).with(Limit::Sessions, 1);
+    let requests = Settings { limits, ..Settings::default() };
+    let mut leader = Replica::new(ReplicaSettings { requests, ..settings(1) }, State::new(1));
+    leader.lead(now(0), Epoch(1));
+    leader.turn(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    settle(&mut leader);
+    let session = leader.committed().sessions().next().expect("just opened").0;
+    leader.turn(now(0), SHARD, ask(2, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    leader.turn(now(0), SHARD, write(1, session, 1, create("/a", 1), false));
+    leader.turn(now(0), SHARD, write(1, session, 2, create("/b", 1), false));
+    let short = Turn { short_of_memory: Some(true), ..write(1, session, 3, create("/c", 0), false) };
+    leader.turn(now(0), SHARD, short);
+    let effects: Vec<_> = leader.take_effects().collect();
+    let refused = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Refused { session, refusal } => Some((session, refusal)),
+        _ => None,
+    });
+    let expected = [
+        (SessionId(0), Refusal::Limit(Limit::Sessions)),
+        (session, Refusal::Limit(Limit::Ephemerals)),
+        (session, Refusal::Memory),
+    ];
+    assert_eq!(refused.collect::<Vec<_>>(), expected);
+    let Refusals { limits, memory } = leader.refusals();
+    assert_eq!((limits.of(Limit::Sessions), limits.of(Limit::Ephemerals), *memory), (1, 1, 1));
 }

@@ -1,10 +1,9 @@
 //! A state with a session, and short words for requests.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 
 use ringkeeper_engine::acl::Caller;
-use ringkeeper_engine::prepare::{Context, execute, prepare, prepare_close_session, prepare_reap};
+use ringkeeper_engine::prepare::{Context, Meter, execute, prepare, prepare_close_session, prepare_reap};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::tree::ZnodeMeta;
@@ -25,7 +24,7 @@ pub(crate) struct Server {
     pub(crate) session: SessionId,
     pub(crate) identities: Vec<Identity>,
     pub(crate) short_of_memory: bool,
-    pub(crate) countable: Cell<u64>,
+    pub(crate) meter: Meter,
     /// Everything that was applied.
     pub(crate) log: Vec<Txn>,
 }
@@ -39,7 +38,7 @@ impl Server {
             session: ALICE,
             identities: Vec::new(),
             short_of_memory: false,
-            countable: Cell::new(u64::MAX),
+            meter: Meter::new(u64::MAX),
             log: Vec::new(),
         };
         for session in [ALICE, BOB] {
@@ -75,7 +74,7 @@ impl Server {
             time_ms: self.time_ms(),
             settings: &self.settings,
             short_of_memory: self.short_of_memory,
-            countable: &self.countable,
+            meter: &self.meter,
         };
         let prepared = prepare(&self.state, &context, request);
         let zxid = self.next_zxid();

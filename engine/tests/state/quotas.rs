@@ -1,5 +1,6 @@
 //! Quotas (docs/protocol.md, 9): counted always, enforced on demand.
 
+use ringkeeper_engine::prepare::Meter;
 use ringkeeper_wire::{ErrorCode, Request, Stat};
 
 use crate::fixture::*;
@@ -78,12 +79,12 @@ fn only_so_many_znodes_are_visited_to_count_the_use_of_quotas() {
         server.create(path, 0);
     }
     let stats = "/zookeeper/quota/a/zookeeper_stats";
-    server.countable.set(3);
+    server.meter = Meter::new(3);
     assert_eq!(code(&server.ask(&create(stats, 0))), ErrorCode::QuotaExceeded);
     // Twice as many as are below, since the fixture prepares each request twice.
-    server.countable.set(7);
+    server.meter = Meter::new(7);
     server.create(stats, 0);
-    assert_eq!(server.countable.get(), 1);
+    assert_eq!(server.meter.countable(), 1);
     assert_eq!(server.data(stats), Some(&b"count=4,bytes=16"[..]));
 }
 

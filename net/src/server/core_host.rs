@@ -48,6 +48,7 @@ pub(crate) struct CoreHost {
     /// The disk has room for writes, as the shards were told.
     room: Cell<bool>,
     alarms: RateLimiter,
+    refusals: RateLimiter,
     /// When another history than this server's was met last, on the server's clock.
     conflict_ms: Cell<Option<u64>>,
     /// Why the server cannot go on.
@@ -88,6 +89,7 @@ impl CoreHost {
             room: Cell::new(true),
             counters: CoreCounters::default(),
             alarms: RateLimiter::default(),
+            refusals: RateLimiter::default(),
             conflict_ms: Cell::default(),
             broken: RefCell::default(),
             work: WakeFlag::default(),
@@ -125,6 +127,7 @@ impl CoreHost {
                 .get()
                 .is_some_and(|at_ms| self.clock.monotonic_ms() < at_ms.saturating_add(CONFLICT_SHOWN_MS)),
             proposals: self.counters.proposals(),
+            refusals: *node.refusals(),
             looking: self.counters.looking(),
             status_since_ms: self.counters.status_since_ms(),
         }
@@ -214,6 +217,12 @@ impl CoreHost {
                         "the peer's tree is not this one's after the same transactions: stop it, keep its folder, and let \
                          an empty one be filled by the ensemble; compare the word hash on all servers to see who is alone"
                     );
+                }
+                Effect::Refused { session, refusal } => {
+                    if self.refusals.admit(self.clock.monotonic_ms()) {
+                        let bound = refusal.setting();
+                        tracing::warn!(%session, bound, "refused: it would go beyond what the bound allows");
+                    }
                 }
                 Effect::Broken(reason) => *self.broken.borrow_mut() = Some(reason),
             }

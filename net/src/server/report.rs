@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringkeeper_engine::fourletter::{Metric, Mode, ProposalSizes, ServerReport, Word};
+use ringkeeper_engine::limits::Refusals;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Learners, Status};
 use ringkeeper_wire::{SessionId, Zxid};
@@ -60,6 +61,8 @@ pub(crate) struct CoreReport {
     /// The snapshots written so far.
     pub(crate) snapshots: Taken,
     pub(crate) proposals: Proposals,
+    /// What it refused as a leader.
+    pub(crate) refusals: Refusals,
     /// How often it began to look for a leader.
     pub(crate) looking: u64,
     /// When its status changed last, on the server's clock.
@@ -134,6 +137,7 @@ impl Facts {
         let mode = self.mode(core.status);
         let metrics =
             if word == Word::Mntr { self.metrics(&shards, &core, now.monotonic_ms) } else { Vec::new() };
+        shards.report.counters.limits.merge(&core.refusals.limits);
         shards.report.counters.connections_rejected += self.admission.refused();
         let state = &core.state;
         ServerReport {
@@ -193,6 +197,7 @@ impl Facts {
             ("output_queue_bytes", shards.report.output_bytes as f64),
             ("shards", f64::from(self.shards)),
             ("memory_limit_bytes", self.config.memory_limit.bytes().unwrap_or(0) as f64),
+            ("memory_limit_exceeded", core.refusals.memory as f64),
             ("disk_full", f64::from(u8::from(!core.has_room))),
         ];
         let names = ["p50_fsynctime", "p95_fsynctime", "p99_fsynctime", "p999_fsynctime"];

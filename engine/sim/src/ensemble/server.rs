@@ -337,6 +337,7 @@ impl Process {
             Effect::TreesDiffer { peer, zxid } => {
                 return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
             }
+            Effect::Refused { .. } => {}
             Effect::Broken(reason) => {
                 return Err(Oracle::Sound.broken(format!("server {server} cannot go on: {reason}")));
             }
