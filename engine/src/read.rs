@@ -121,8 +121,8 @@ impl State {
         self.ephemerals(session).filter(move |path| path.starts_with(prefix.unwrap_or_default()))
     }
 
-    /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root, but no more than
-    /// one beyond `visits_max`.
+    /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root, but no more
+    /// than one beyond `visits_max`.
     ///
     /// # Errors
     /// NONODE or NOAUTH.

@@ -11,8 +11,8 @@
 //! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client
 //!   that reconnects with that zxid has missed none of them.
 //!
-//! Nobody waits for somebody else's long request: that is done in slices (`slice.rs`), or beside the shard on a
-//! state that does not change (`long_read.rs`).
+//! Nobody waits for somebody else's long request: that is done in slices (`slice.rs`), or beside the shard on
+//! a state that does not change (`long_read.rs`).
 //!
 //! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its
 //! share of unanswered requests, is neither decoded nor read until it drains.

@@ -1,5 +1,5 @@
-//! A hash table of entries' numbers, in parts that grow one by one: a single table of a million entries hashes
-//! all of them again when it grows, and everybody else waits for that.
+//! A hash table of entries' numbers, in parts that grow one by one: a single table of a million entries
+//! hashes all of them again when it grows, and everybody else waits for that.
 
 use hashbrown::HashTable;
 

@@ -5,6 +5,7 @@
 mod attack;
 mod bystander;
 mod greed;
+mod volume;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -48,7 +49,10 @@ pub(crate) struct Options {
     /// Idle connections
     #[arg(long, default_value_t = 2_000)]
     connections: usize,
-    /// The seed of the random bytes
+    /// Divides the sizes of attacks that store very much: 1 is the full size
+    #[arg(long, default_value_t = 1)]
+    divisor: usize,
+    /// The seed of the random bytes and sizes
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -84,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .context("no server")?;
     let pid = options.pid.or_else(|| started.as_ref()?.server(0).pid());
     let mut failed = Vec::new();
-    let attacks = attack::ATTACKS.iter().chain(greed::ATTACKS);
+    let attacks = attack::ATTACKS.iter().chain(greed::ATTACKS).chain(volume::ATTACKS);
     for (name, attack) in attacks.filter(|(name, _)| name.contains(&options.only)) {
         let began = Instant::now();
         let result = run_attack(&mut Target { server, options, pid, allowance: 0 }, *attack);
