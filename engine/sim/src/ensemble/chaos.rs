@@ -100,12 +100,18 @@ impl World {
     }
 
     fn crash(&mut self, index: usize) {
-        let server = &self.servers[index];
-        match (&server.process, server.starting) {
-            (Some(_), _) => self.report.crashes += 1,
-            (None, true) => self.report.crashes_in_recovery += 1,
-            (None, false) => return,
+        if self.servers[index].starting {
+            self.report.crashes_in_recovery += 1;
+            self.say(&format!("server {} crashes in recovery", index + 1));
+            let mode = self.crash_mode();
+            self.fall(index);
+            self.servers[index].disk.crash(mode);
+            return self.start_later(index);
         }
+        if self.servers[index].process.is_none() {
+            return;
+        }
+        self.report.crashes += 1;
         self.say(&format!("server {} crashes", index + 1));
         let mode = self.crash_mode();
         self.fall(index);

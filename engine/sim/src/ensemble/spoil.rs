@@ -43,10 +43,6 @@ fn damage(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Op
     let names = disk.names();
     let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).cloned().collect::<Vec<_>>();
     let (log, snapshots) = (of("log."), of("snapshot.0"));
-    // The power may have failed before a first start had made a log.
-    if log.is_empty() {
-        return None;
-    }
     for _ in 0..8 {
         let damage = draw(disk, &log, &snapshots, random);
         let spoiled = disk.fork();
