@@ -14,21 +14,24 @@
 //! The proof covers both numbers and both nonces, under the ensemble's secret (`ringkeeper.peerSecretFile`).
 //! Without a secret it proves nothing but that the other end speaks this protocol.
 //!
-//! What is bounded: strangers that have not introduced themselves, in number and time; memory for what a peer
-//! sends, by what it really sent; memory for what a peer does not read, after which it is cut off.
+//! What is bounded: strangers that have not introduced themselves, in number (in all and from one address)
+//! and in time; memory for what a peer sends, by what it really sent; memory for what a peer does not read,
+//! after which it is cut off.
 
 mod frames;
 mod handshake;
 mod link;
 mod output;
+mod strangers;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures_lite::future::or;
 use glommio::Task;
 use glommio::net::TcpStream;
 use ringkeeper_engine::zab::{Input, Message};
@@ -41,13 +44,14 @@ use crate::socket;
 use handshake::Handshake;
 use link::Link;
 use ringkeeper_host::rate_limiter::RateLimiter;
+use strangers::Strangers;
 
 /// Between two dials of a peer that cannot be reached, or whose connections do not last.
 const REDIAL_FIRST: Duration = Duration::from_millis(20);
 const REDIAL_LAST: Duration = Duration::from_secs(1);
 
-/// Strangers on the quorum port that are listened to at a time.
-const STRANGERS_MAX: usize = 64;
+/// How often the names of the ensemble's servers are resolved, to know its members' addresses.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What the links belong to, and whom they tell what they hear.
 pub trait PeerHost: 'static {
@@ -64,7 +68,7 @@ pub struct Peers {
     links: BTreeMap<ServerId, Rc<Link>>,
     secret: Rc<[u8]>,
     /// Connections whose other end has not introduced itself.
-    strangers: Cell<usize>,
+    strangers: Strangers,
     refusals: RateLimiter,
     /// What dials and accepts.
     tasks: RefCell<Vec<Task<()>>>,
@@ -81,7 +85,7 @@ impl Peers {
             own,
             links,
             secret: secret.into(),
-            strangers: Cell::new(0),
+            strangers: Strangers::default(),
             refusals: RateLimiter::default(),
             tasks: RefCell::default(),
         }
@@ -122,8 +126,10 @@ impl Peers {
             peers.tasks.borrow_mut().push(task);
         }
         if let Some(socket) = socket {
-            let task = glommio::spawn_local(accept(Rc::clone(core), socket, clock));
-            peers.tasks.borrow_mut().push(task);
+            peers.tasks.borrow_mut().extend([
+                glommio::spawn_local(accept(Rc::clone(core), socket, clock)),
+                glommio::spawn_local(resolve(Rc::clone(core))),
+            ]);
         }
     }
 
@@ -134,9 +140,15 @@ impl Peers {
         for task in tasks {
             task.cancel().await;
         }
-        while self.connected() > 0 || self.strangers.get() > 0 {
+        while self.connected() > 0 || !self.strangers.is_empty() {
             self.links.values().for_each(|link| link.hang_up("this server ends"));
             glommio::timer::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn note_refusal(&self, clock: Clock, address: SocketAddr, reason: &str) {
+        if self.refusals.admit(clock.monotonic_ms()) {
+            tracing::warn!(%address, reason, "refused a connection on the quorum port");
         }
     }
 
@@ -151,9 +163,7 @@ async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                if core.peers().strangers.get() < STRANGERS_MAX {
-                    glommio::spawn_local(welcome(Rc::clone(&core), stream, clock)).detach();
-                }
+                glommio::spawn_local(welcome(Rc::clone(&core), stream, clock)).detach();
             }
             Err(error) => {
                 if core.peers().refusals.admit(clock.monotonic_ms()) {
@@ -167,21 +177,39 @@ async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
 
 async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
     let peers = core.peers();
-    peers.strangers.set(peers.strangers.get() + 1);
-    let introduced = peers.handshake().answer(&mut stream).await;
-    peers.strangers.set(peers.strangers.get() - 1);
+    let Ok(address) = stream.peer_addr() else { return };
+    let Some(stranger) = peers.strangers.admit(address.ip().to_canonical()) else {
+        return peers.note_refusal(clock, address, "all that are heard are from servers' addresses");
+    };
+    let handshake = peers.handshake();
+    let introduced = or(handshake.answer(&mut stream), async {
+        stranger.displaced().await;
+        Err(io::Error::other("it has made room for a newer connection before it had proved who it is"))
+    });
+    let introduced = introduced.await;
+    peers.strangers.leave(&stranger);
     let known = introduced.and_then(|peer| {
         let link = peers.links.get(&peer).filter(|_| peer > peers.own);
         link.ok_or_else(|| io::Error::other(format!("server {peer} is not one that dials this server")))
     });
     match known {
         Ok(link) => link.serve(stream, &|input: Input| core.peer_input(input)).await,
-        Err(error) => {
-            if peers.refusals.admit(clock.monotonic_ms()) {
-                let address = stream.peer_addr().ok();
-                tracing::warn!(?address, %error, "refused a connection on the quorum port");
-            }
-        }
+        Err(error) => peers.note_refusal(clock, address, &error.to_string()),
+    }
+}
+
+/// Keeps the members' addresses up to date. A name without an address has none for now.
+async fn resolve(core: Rc<impl PeerHost>) {
+    let hosts: Vec<_> = core.peers().links.values().map(|link| link.host_and_port()).collect();
+    loop {
+        let hosts = hosts.clone();
+        let addresses = glommio::executor().spawn_blocking(move || {
+            let resolved =
+                hosts.iter().filter_map(|(host, port)| (host.as_str(), *port).to_socket_addrs().ok());
+            resolved.flatten().map(|address| address.ip().to_canonical()).collect()
+        });
+        core.peers().strangers.set_servers(addresses.await);
+        glommio::timer::sleep(RESOLVE_INTERVAL).await;
     }
 }
 

@@ -1,7 +1,11 @@
 //! Strangers, and peers that are not what they say, on the quorum port.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
 use ringkeeper_wire::CreateMode;
@@ -112,10 +116,29 @@ fn garbage_and_oversize_frames_of_an_introduced_peer_end_its_connection_alone() 
 #[test]
 fn a_flood_of_strangers_does_not_keep_a_peer_out() {
     let ensemble = two_of_three();
-    let strangers: Vec<_> = (0..200).map(|_| connect(ensemble.quorum_address(0))).collect();
+    // Idle connections, of which each that is closed is replaced at once.
+    let flooded = ensemble.quorum_address(0);
+    let done = Arc::new(AtomicBool::new(false));
+    let (ended, mut strangers) = (Arc::clone(&done), Vec::new());
+    strangers.extend((0..150).map(|_| connect(flooded)));
+    let flood = thread::spawn(move || {
+        while !ended.load(Ordering::Relaxed) {
+            for stranger in &mut strangers {
+                stranger.set_nonblocking(true).expect("a socket");
+                let closed = !matches!(stranger.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock);
+                if closed && let Ok(next) = TcpStream::connect(flooded) {
+                    *stranger = next;
+                }
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let started = Instant::now();
     ensemble.run(2);
-    ensemble.leader();
-    drop(strangers);
+    ensemble.server(2).wait_until_serving(PATIENCE).expect("it is let in");
+    println!("let in after {:?}", started.elapsed());
+    done.store(true, Ordering::Relaxed);
+    flood.join().expect("the flood ends");
     assert_serves(&ensemble);
 }
 

@@ -1,0 +1,125 @@
+//! Connections on the quorum port whose other end has not proved yet who it is: how many are listened to, and
+//! who makes room for a newcomer. Whoever can reach the port can hold connections open without a word, and
+//! must not keep the ensemble's servers out with them.
+//!
+//! The oldest makes room: a server proves itself within two round trips. Where others than servers live too,
+//! an address has a share. Connections from the servers' own addresses are the last to make room.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use ringkeeper_host::wake::WakeFlag;
+
+/// Strangers that are listened to at a time, in all and from one address.
+const STRANGERS_MAX: usize = 64;
+const FROM_ONE_ADDRESS_MAX: usize = 16;
+
+/// All strangers, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    waiting: RefCell<VecDeque<Rc<Stranger>>>,
+    /// Addresses of the ensemble's servers, as they were last resolved.
+    servers: RefCell<BTreeSet<IpAddr>>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    address: IpAddr,
+    displaced: WakeFlag,
+}
+
+impl Strangers {
+    /// Where the ensemble's servers are.
+    pub(super) fn set_servers(&self, addresses: BTreeSet<IpAddr>) {
+        *self.servers.borrow_mut() = addresses;
+    }
+
+    /// A connection came in. `None` if everybody before it has the better right to be heard.
+    pub(super) fn admit(&self, address: IpAddr) -> Option<Rc<Stranger>> {
+        let (mut waiting, servers) = (self.waiting.borrow_mut(), self.servers.borrow());
+        let from_here = |stranger: &Rc<Stranger>| stranger.address == address;
+        let makes_room = if waiting.iter().filter(|other| from_here(other)).count() >= FROM_ONE_ADDRESS_MAX {
+            waiting.iter().position(from_here)
+        } else if waiting.len() >= STRANGERS_MAX {
+            let unknown = waiting.iter().position(|other| !servers.contains(&other.address));
+            Some(unknown.or_else(|| servers.contains(&address).then_some(0))?)
+        } else {
+            None
+        };
+        if let Some(oldest) = makes_room.and_then(|index| waiting.remove(index)) {
+            oldest.displaced.raise();
+        }
+        let stranger = Rc::new(Stranger { address, displaced: WakeFlag::default() });
+        waiting.push_back(Rc::clone(&stranger));
+        Some(stranger)
+    }
+
+    /// The connection is a server's, or over.
+    pub(super) fn leave(&self, stranger: &Rc<Stranger>) {
+        self.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, stranger));
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+}
+
+impl Stranger {
+    /// Ready when it has to make room for another.
+    pub(super) async fn displaced(&self) {
+        poll_fn(|cx| self.displaced.poll_lower(cx)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn address(number: usize) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(number).expect("a few")))
+    }
+
+    fn is_displaced(stranger: &Stranger) -> bool {
+        stranger.displaced.poll_lower(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+
+    #[test]
+    fn the_oldest_connection_of_an_address_makes_room_for_its_next_one() {
+        let strangers = Strangers::default();
+        let other = strangers.admit(address(1)).expect("room");
+        let many: Vec<_> = (0..20).map(|_| strangers.admit(address(2)).expect("room")).collect();
+        let displaced: Vec<bool> = many.iter().map(|stranger| is_displaced(stranger)).collect();
+        assert_eq!(displaced, [vec![true; 4], vec![false; 16]].concat());
+        assert!(!is_displaced(&other));
+        many.iter().chain([&other]).for_each(|stranger| strangers.leave(stranger));
+        assert!(strangers.is_empty());
+    }
+
+    #[test]
+    fn connections_from_servers_addresses_are_the_last_to_make_room() {
+        let strangers = Strangers::default();
+        strangers.set_servers(BTreeSet::from([address(1), address(2), address(3), address(4), address(5)]));
+        let server = strangers.admit(address(1)).expect("room");
+        let first = strangers.admit(address(100)).expect("room");
+        for number in 0..STRANGERS_MAX - 2 {
+            strangers.admit(address(101 + number)).expect("room");
+        }
+        strangers.admit(address(200)).expect("the oldest stranger makes room");
+        assert!(is_displaced(&first) && !is_displaced(&server));
+        for number in 0..STRANGERS_MAX - 1 {
+            strangers.admit(address(2 + number % 4)).expect("a server comes first");
+        }
+        assert!(!is_displaced(&server));
+        assert!(strangers.admit(address(200)).is_none(), "all are from servers' addresses");
+        strangers.admit(address(5)).expect("the oldest makes room");
+        assert!(is_displaced(&server));
+    }
+}
