@@ -57,9 +57,24 @@ impl Ensemble {
         Self::prepare_at(Seat::on_own_addresses(count), settings)
     }
 
-    fn prepare_at(seats: Vec<Seat>, settings: &str) -> Self {
-        let program = Program::ringkeeper(Path::new(env!("CARGO_BIN_EXE_ringkeeper")), &[]);
+    /// Three servers that serve, each of which may have so many files open.
+    pub(crate) fn start_with_open_files(open_files: u32, settings: &str) -> Self {
         let folder = WorkFolder::new("test", &std::env::temp_dir()).expect("a temporary folder");
+        let starter = folder.path().join("ringkeeper");
+        let binary = env!("CARGO_BIN_EXE_ringkeeper");
+        let script = format!("#!/bin/sh\nulimit -n {open_files}\nexec '{binary}' \"$@\"\n");
+        fs::write(&starter, script).expect("written");
+        fs::set_permissions(&starter, fs::Permissions::from_mode(0o700)).expect("ours");
+        Self::prepare_by(&starter, Seat::on_own_addresses(3), settings, folder).started()
+    }
+
+    fn prepare_at(seats: Vec<Seat>, settings: &str) -> Self {
+        let folder = WorkFolder::new("test", &std::env::temp_dir()).expect("a temporary folder");
+        Self::prepare_by(Path::new(env!("CARGO_BIN_EXE_ringkeeper")), seats, settings, folder)
+    }
+
+    fn prepare_by(binary: &Path, seats: Vec<Seat>, settings: &str, folder: WorkFolder) -> Self {
+        let program = Program::ringkeeper(binary, &[]);
         let settings = format!("{SETTINGS}{settings}");
         let ensemble = testkit::Ensemble::new(&program.expect("built"), seats, &settings, folder);
         Self(ensemble.expect("folders for the servers"))

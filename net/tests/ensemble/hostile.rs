@@ -160,3 +160,23 @@ fn a_server_with_another_secret_is_kept_out_and_told_why() {
     assert_eq!(ensemble.server(2).mode(), None);
     assert_serves(&ensemble);
 }
+
+#[test]
+fn a_member_without_descriptors_for_more_clients_still_hears_its_peers() {
+    const OPEN_FILES: u32 = 200;
+    let ensemble = Ensemble::start_with_open_files(OPEN_FILES, "snapCount=100\npreAllocSize=64\n");
+    let [follower, other] = ensemble.others(ensemble.leader())[..] else { panic!("three servers") };
+    let mut client = ensemble.connect(follower);
+    let flood: Vec<_> = (0..2 * OPEN_FILES).map(|_| TcpStream::connect(ensemble.address(follower))).collect();
+    let refused = || ensemble.server(follower).log().contains("the other files that the system allows");
+    wait_for("the refusal", || refused().then_some(()));
+    // Files of the log and snapshots, and a peer that comes anew.
+    ensemble.kill(other);
+    ensemble.run(other);
+    ensemble.server(other).wait_until_serving(PATIENCE).expect("it finds its peers");
+    for number in 0..300 {
+        client.create(&format!("/n{number}"), &[7; 4096], CreateMode::Persistent);
+    }
+    drop(flood);
+    assert!(client.exists("/n299", false));
+}

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use ringkeeper_testkit::connect_frame;
 use ringkeeper_wire::{CreateMode, ErrorCode, PathWatchRequest, Record, Request, RequestHeader, Xid};
 
-use crate::support::{Client, Server, Session, is_closed, request_frame};
+use crate::support::{Client, Server, Session, is_closed, request_frame, wait_for};
 
 const TIMEOUT_MS: i32 = 40_000;
 
@@ -137,4 +137,25 @@ fn an_address_gets_no_more_connections_than_it_may_have() {
     assert!(is_closed(closed.stream()));
     drop(closed);
     assert!(server.metric("zk_connection_rejected") >= 1.0);
+}
+
+#[test]
+fn more_connections_than_file_descriptors_stop_neither_the_log_nor_those_who_are_served() {
+    const OPEN_FILES: u32 = 200;
+    let small = ["-o", "maxClientCnxns=0", "-o", "snapCount=100", "-o", "preAllocSize=64"];
+    let server = Server::start_with_open_files(OPEN_FILES, &small);
+    assert_eq!(server.metric("zk_max_file_descriptor_count"), f64::from(OPEN_FILES));
+    let mut client = Client::connect(server.address(), TIMEOUT_MS);
+    let flood: Vec<_> = (0..2 * OPEN_FILES).map(|_| TcpStream::connect(server.address())).collect();
+    wait_for("the refusal", || server.log().contains("the other files that the system allows").then_some(()));
+    // Each 64 KiB is another file of the log, and a snapshot comes now and then.
+    let data = vec![7; 8 * 1024];
+    for number in 0..300 {
+        client.create(&format!("/n{number}"), &data, CreateMode::Persistent);
+    }
+    drop(flood);
+    let later =
+        wait_for("a place", || ringkeeper_testkit::Client::connect(server.address(), TIMEOUT_MS).ok());
+    later.close().expect("closed");
+    assert!(client.exists("/n299", false));
 }

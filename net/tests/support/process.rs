@@ -63,11 +63,23 @@ impl Server {
         Self::start_with(&[])
     }
 
+    /// A server that may have so many files open, with further arguments in an empty folder.
+    pub(crate) fn start_with_open_files(open_files: u32, arguments: &[&str]) -> Self {
+        // What the shell is told of becomes the server's limits.
+        let limit = format!("ulimit -n {open_files}; exec \"$0\" \"$@\"");
+        Self::start_by(&["sh", "-c", &limit], arguments)
+    }
+
     /// A server with further arguments in an empty folder.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_by(&[], arguments)
+    }
+
+    fn start_by(starter: &[&str], arguments: &[&str]) -> Self {
         let folder = WorkFolder::new("test", &std::env::temp_dir()).expect("a temporary folder");
         let spec = ServerSpec::new().with(arguments);
-        let command = spec.command().into_iter().map(Into::into).collect();
+        let starter = starter.iter().map(|&word| word.to_owned());
+        let command = starter.chain(spec.command()).map(Into::into).collect();
         let server = testkit::Server::new(spec.address, folder.path().into(), command, testkit::mode);
         Self { spec, server, _folder: folder }.launched()
     }
