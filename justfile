@@ -36,6 +36,18 @@ test:
 foreign *arguments:
     net/conformance/foreign/run {{ arguments }}
 
+# Hostile clients at full size, against a release build of so many servers
+hostile servers='1' *arguments:
+    cargo build --release --locked -p ringkeeper
+    cargo run --release --locked -p ringkeeper-conformance -- hostile --binary target/release/ringkeeper \
+        --servers {{ servers }} --worst {{ arguments }}
+
+# The same at small sizes, against the build of the tests
+hostile-small:
+    cargo build --locked -p ringkeeper
+    cargo run --locked -p ringkeeper-conformance -- hostile --binary target/debug/ringkeeper \
+        --divisor 20 --children 100000 --levels 2000 --connections 500 --growth-max-mib 300
+
 # Replays one seed of the simulator, event by event
 sim seed *arguments:
     cargo run --release --locked -p ringkeeper-sim -- seed {{ seed }} --trace {{ arguments }}

@@ -151,6 +151,9 @@ pub(super) fn encode_reply(
 /// A read that visits so few znodes never waits for others that visit many.
 const SMALL_READ_VISITS: usize = 64;
 
+/// A multiRead that copies so many bytes is as long as one that visits another znode.
+const BYTES_OF_A_VISIT: usize = 1024;
+
 /// How many znodes a read may visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visits {
@@ -271,7 +274,7 @@ impl Reader<'_> {
         let start = out.len();
         for op in *request {
             match op {
-                MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out),
+                MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out)?,
                 MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out)?,
             }
             self.within(Limit::MultiReadBytes, out.len() - start)?;
@@ -288,11 +291,15 @@ impl Reader<'_> {
         Err(limit.code())
     }
 
-    fn multi_get_data(&self, path: &str, out: &mut Vec<u8>) {
+    fn multi_get_data(&mut self, path: &str, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
         match self.view.get_data(path, self.caller) {
-            Ok((data, stat)) => MultiResult::Data(data, stat).encode_entry(out),
+            Ok((data, stat)) => {
+                self.visit(data.map_or(0, <[u8]>::len) / BYTES_OF_A_VISIT)?;
+                MultiResult::Data(data, stat).encode_entry(out);
+            }
             Err(code) => MultiResult::Error(code.to_wire()).encode_entry(out),
         }
+        Ok(())
     }
 
     fn multi_get_children(&mut self, path: &str, out: &mut Vec<u8>) -> Result<(), ErrorCode> {

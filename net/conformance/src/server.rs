@@ -29,8 +29,13 @@ pub(crate) fn zookeeper(jars: &Path) -> Result<Program> {
 
 /// Starts a server alone in a folder of its own, and waits until it serves.
 pub(crate) fn start(program: &Program, settings: Settings) -> Result<Ensemble> {
+    start_ensemble(program, 1, settings)
+}
+
+/// Starts so many servers, and waits until they serve.
+pub(crate) fn start_ensemble(program: &Program, servers: usize, settings: Settings) -> Result<Ensemble> {
     let folder = WorkFolder::new("conformance", &std::env::temp_dir())?;
-    Ensemble::start(program, Seat::on_own_addresses(1), &settings.lines(), folder, START_LIMIT)
+    Ensemble::start(program, Seat::on_own_addresses(servers), &settings.lines(), folder, START_LIMIT)
 }
 
 impl Settings {

@@ -1,6 +1,6 @@
 //! Reads of very many znodes, carried out beside the shard.
 
-use ringkeeper_wire::{GetAllChildrenNumberResponse, PathRequest};
+use ringkeeper_wire::{GetAllChildrenNumberResponse, MultiReadOp, PathRequest};
 
 use super::*;
 use crate::limits::{Limit, Limits};
@@ -112,4 +112,18 @@ fn notifications_held_for_a_long_read_are_bounded_like_others() {
     let read = world.shard.next_long_read().expect("it was asked before");
     world.shard.long_read_done(0, read.carry_out());
     assert_eq!(world.shard.report().output_bytes, 0);
+}
+
+#[test]
+fn a_multi_read_of_very_much_data_is_long() {
+    let mut world = World::with(Settings { read_visits_max: 100, ..Settings::default() });
+    world.commit([creates("/p"), sets("/p", &[7; 60_000])]);
+    world.client(1);
+    let read = || MultiReadOp::GetData(PathWatchRequest { path: "/p".into(), watch: false });
+    world.send(1, 1, &Request::MultiRead([read()].as_slice().into()));
+    assert_eq!(outline(&world.frames(1)), ["reply 1 at 2: Ok"]);
+    world.send(1, 2, &Request::MultiRead([read(), read()].as_slice().into()));
+    assert_eq!(world.frames(1), []);
+    carry_out(&mut world);
+    assert_eq!(outline(&world.frames(1)), ["reply 2 at 2: Ok"]);
 }

@@ -311,7 +311,7 @@ fn a_directory_listed_by_a_slow_client(target: &mut Target<'_>, _: u64) -> Resul
         ensure!(reply.err == 0, "error {} making children", reply.err);
     }
     target.allowance = u64::try_from(children)? * NODE_BYTES;
-    let before = target.pid.and_then(super::resident_bytes).unwrap_or(0);
+    let before = super::resident_bytes(&target.pids);
     let mut slow = session(target.server)?;
     let list = request_frame(1, OpCode::GetChildren.to_wire(), &path_watch_body("/million"));
     for _ in 0..LISTINGS {

@@ -6,6 +6,7 @@ mod attack;
 mod bystander;
 mod greed;
 mod volume;
+mod worst;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use self::bystander::Bystander;
-use crate::server::{self, Settings};
+use self::bystander::{Bystander, Observed};
+use crate::server::{self, START_LIMIT, Settings};
 use ringkeeper_testkit::{Client, Program};
 
 /// Whom to attack, and how hard.
@@ -31,6 +32,15 @@ pub(crate) struct Options {
     /// Start this ringkeeper binary instead
     #[arg(long, conflicts_with = "server")]
     binary: Option<PathBuf>,
+    /// How many servers to start; the clients are at a follower
+    #[arg(long, default_value_t = 1, requires = "binary")]
+    servers: usize,
+    /// Write what was measured to this file, as Markdown
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Measure the worst request of each kind, too
+    #[arg(long)]
+    worst: bool,
     /// Run only the attacks whose name contains this
     #[arg(long, default_value = "")]
     only: String,
@@ -61,7 +71,8 @@ pub(crate) struct Options {
 pub(crate) struct Target<'a> {
     server: SocketAddr,
     options: &'a Options,
-    pid: Option<u32>,
+    /// The servers' processes, whose memory is watched.
+    pids: Vec<u32>,
     /// Resident memory that the data of the attack may take by right, in bytes.
     allowance: u64,
 }
@@ -77,33 +88,48 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(binary) => {
             let settings =
                 Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 4_000 };
-            Some(server::start(&Program::ringkeeper(binary, &[])?, settings)?)
+            Some(server::start_ensemble(&Program::ringkeeper(binary, &[])?, options.servers, settings)?)
         }
         None => None,
     };
-    let server = started
-        .as_ref()
-        .map(|started| started.server(0).address())
-        .or(options.server)
-        .context("no server")?;
-    let pid = options.pid.or_else(|| started.as_ref()?.server(0).pid());
+    let (server, pids) = match &started {
+        Some(started) => {
+            let leader = started.leader(START_LIMIT)?;
+            let follower = started.servers().find(|&server| server != leader).unwrap_or(leader);
+            let pids: Vec<u32> = started.iter().filter_map(ringkeeper_testkit::Server::pid).collect();
+            (started.server(follower).address(), pids)
+        }
+        None => (options.server.context("no server")?, options.pid.into_iter().collect()),
+    };
+    let mut report = Report::default();
     let mut failed = Vec::new();
     let attacks = attack::ATTACKS.iter().chain(greed::ATTACKS).chain(volume::ATTACKS);
     for (name, attack) in attacks.filter(|(name, _)| name.contains(&options.only)) {
         let began = Instant::now();
-        let result = run_attack(&mut Target { server, options, pid, allowance: 0 }, *attack);
+        let mut target = Target { server, options, pids: pids.clone(), allowance: 0 };
+        let before = resident_bytes(&pids);
+        let result = run_attack(&mut target, *attack, before);
         let seconds = began.elapsed().as_secs_f64();
-        let memory =
-            pid.and_then(resident_bytes).map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
         match result {
-            Ok(longest) => {
-                println!("ok      {name} ({seconds:.1} s{memory}, a bystander waited at most {longest:?})");
+            Ok(Observed { longest, peak_bytes }) => {
+                let (grown, stored) = (mib(peak_bytes.saturating_sub(before)), mib(target.allowance));
+                println!(
+                    "ok      {name} ({seconds:.1} s, a bystander waited at most {longest:?}, +{grown} MiB)"
+                );
+                report.attack(name, seconds, longest, grown, stored);
             }
             Err(error) => {
-                println!("FAILED  {name} ({seconds:.1} s{memory}): {error:#}");
+                println!("FAILED  {name} ({seconds:.1} s): {error:#}");
                 failed.push(*name);
             }
         }
+    }
+    if options.worst {
+        let target = Target { server, options, pids, allowance: 0 };
+        worst::measure(&target)?.iter().for_each(|seen| report.worst(seen));
+    }
+    if let Some(path) = &options.report {
+        fs::write(path, report.text(options)).with_context(|| format!("writing {}", path.display()))?;
     }
     if let (false, Some(server)) = (failed.is_empty(), &started) {
         println!("the server's last words:\n{}", server.log_tails());
@@ -112,17 +138,78 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Gives the longest time that a bystander waited.
-fn run_attack(target: &mut Target<'_>, attack: attack::Attack) -> Result<Duration> {
+/// Gives what a bystander saw.
+fn run_attack(target: &mut Target<'_>, attack: attack::Attack, before: u64) -> Result<Observed> {
     target.expect_served().context("before the attack")?;
-    let before = target.pid.and_then(resident_bytes).unwrap_or(0);
-    let bystander = Bystander::arrive(target.server)?;
+    let bystander = Bystander::arrive(target.server, target.pids.clone())?;
     let attacked = attack(target, before);
-    let longest = bystander.leave().context("beside the attack");
+    let observed = bystander.leave().context("beside the attack");
     attacked?;
     target.expect_served().context("after the attack")?;
     target.expect_memory_bounded(before)?;
-    longest
+    observed
+}
+
+/// Does something beside a bystander: how long it took, how long the bystander waited at most, and by how
+/// many bytes the servers' memory grew.
+fn observed(
+    target: &Target<'_>,
+    act: impl FnOnce() -> Result<Duration>,
+) -> Result<(Duration, Duration, u64)> {
+    let before = resident_bytes(&target.pids);
+    let bystander = Bystander::arrive(target.server, target.pids.clone())?;
+    let took = act();
+    let Observed { longest, peak_bytes } = bystander.leave()?;
+    Ok((took?, longest, peak_bytes.saturating_sub(before)))
+}
+
+/// What was measured, as tables.
+#[derive(Default)]
+struct Report {
+    attacks: String,
+    worst: String,
+}
+
+impl Report {
+    fn attack(&mut self, name: &str, seconds: f64, longest: Duration, grown_mib: u64, stored_mib: u64) {
+        let longest = milliseconds(longest);
+        let row = format!("| {name} | {seconds:.1} | {longest} | {grown_mib} | {stored_mib} |\n");
+        self.attacks.push_str(&row);
+    }
+
+    fn worst(&mut self, seen: &worst::Seen) {
+        let worst::Seen { name, what, answered, bystander, grown_bytes } = seen;
+        let (answered, bystander) = (milliseconds(*answered), milliseconds(*bystander));
+        let row = format!("| `{name}` | {what} | {answered} | {bystander} | {} |\n", mib(*grown_bytes));
+        self.worst.push_str(&row);
+    }
+
+    fn text(&self, options: &Options) -> String {
+        let Options { servers, seed, divisor, children, .. } = options;
+        let mut text = format!(
+            "Servers: {servers}, seed {seed}, sizes divided by {divisor}, the largest znode has {} children.\n\n\
+             | attack | it took, s | a bystander waited at most, ms | memory grew, MiB | for what is stored, MiB |\n\
+             | --- | ---: | ---: | ---: | ---: |\n{}",
+            children / divisor,
+            self.attacks
+        );
+        if !self.worst.is_empty() {
+            text.push_str(
+                "\n| request | at its worst | answered within, ms | a bystander waited at most, ms | memory grew, MiB |\n\
+                 | --- | --- | ---: | ---: | ---: |\n",
+            );
+            text.push_str(&self.worst);
+        }
+        text
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e3)
+}
+
+const fn mib(bytes: u64) -> u64 {
+    bytes >> 20
 }
 
 impl Target<'_> {
@@ -145,18 +232,21 @@ impl Target<'_> {
 
     /// Resident memory against what it was `before` the attack.
     fn expect_memory_bounded(&self, before: u64) -> Result<()> {
-        let Some(now) = self.pid.and_then(resident_bytes) else { return Ok(()) };
+        let now = resident_bytes(&self.pids);
         let limit = before + self.allowance + (self.options.growth_max_mib << 20);
         ensure!(now <= limit, "resident memory went from {} to {} MiB", before >> 20, now >> 20);
         Ok(())
     }
 }
 
-/// Resident memory of a process, in bytes; `None` when it is gone.
-fn resident_bytes(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+/// Resident memory of the process that has most, in bytes; 0 without any.
+fn resident_bytes(pids: &[u32]) -> u64 {
+    let of = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    pids.iter().filter_map(of).max().unwrap_or(0)
 }
 
 fn raise_open_files_limit() -> Result<()> {

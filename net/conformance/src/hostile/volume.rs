@@ -47,7 +47,7 @@ fn drawn(target: &Target<'_>, around: usize) -> usize {
     rng.random_range(around * 9 / 10..=around).max(1)
 }
 
-fn make_children(client: &mut Client, parent: &str, count: usize, flags: i32) -> Result<()> {
+pub(super) fn make_children(client: &mut Client, parent: &str, count: usize, flags: i32) -> Result<()> {
     for first in (0..count).step_by(BATCH) {
         let paths = (first..count.min(first + BATCH)).map(|number| format!("{parent}/{number:07}"));
         let body = multi(OpCode::Create, paths, |path| create_body(path, b"", flags));
@@ -57,7 +57,7 @@ fn make_children(client: &mut Client, parent: &str, count: usize, flags: i32) ->
     Ok(())
 }
 
-fn delete_children(client: &mut Client, parent: &str, count: usize) -> Result<()> {
+pub(super) fn delete_children(client: &mut Client, parent: &str, count: usize) -> Result<()> {
     for first in (0..count).step_by(BATCH) {
         let paths = (first..count.min(first + BATCH)).map(|number| format!("{parent}/{number:07}"));
         client.request(OpCode::Multi, &multi(OpCode::Delete, paths, delete_body))?;
@@ -175,7 +175,7 @@ fn listings_of_four_letter_words(target: &mut Target<'_>, _: u64) -> Result<()> 
 }
 
 /// Asks a four-letter word on a connection of its own; gives the length of the answer.
-fn ask(server: SocketAddr, word: &'static str) -> thread::JoinHandle<Result<usize>> {
+pub(super) fn ask(server: SocketAddr, word: &'static str) -> thread::JoinHandle<Result<usize>> {
     thread::spawn(move || {
         let mut stream = TcpStream::connect(server)?;
         stream.write_all(word.as_bytes())?;

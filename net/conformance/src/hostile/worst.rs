@@ -1,0 +1,219 @@
+//! For each request and each four-letter word, the worst that one client may send once: on a tree with very
+//! many children and sessions that own very much, with as long paths, lists and data as are allowed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
+
+use super::attack::{multi, session};
+use super::volume::{ask, delete_children, make_children};
+use super::{Target, observed};
+use ringkeeper_testkit::{
+    Client, Received, create_body, delete_body, path_watch_body, request_frame, set_data_body,
+};
+
+/// Of each request, so that one that is slow by chance is not mistaken for its worst.
+const REPEATS: usize = 3;
+
+/// What was seen of a request.
+pub(super) struct Seen {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    /// Until the answer, at worst.
+    pub(super) answered: Duration,
+    pub(super) bystander: Duration,
+    pub(super) grown_bytes: u64,
+}
+
+struct Request {
+    op: OpCode,
+    name: &'static str,
+    what: &'static str,
+    body: Vec<u8>,
+}
+
+/// Sends all of them, one kind after the other.
+pub(super) fn measure(target: &Target<'_>) -> Result<Vec<Seen>> {
+    let divisor = target.options.divisor.max(1);
+    let (children, owned) = (target.options.children / divisor, 100_000 / divisor);
+    let mut owner = session(target.server)?;
+    for path in ["/big", "/own", "/acl", "/created"] {
+        owner.create(path, b"", 0)?;
+    }
+    owner.create("/data", &vec![b'x'; 1_000_000], 0)?;
+    make_children(&mut owner, "/big", children, 0)?;
+    make_children(&mut owner, "/own", owned, 1)?;
+    let mut seen = Vec::new();
+    for Request { op, name, what, body } in requests() {
+        let measured = observed(target, || {
+            let mut longest = Duration::ZERO;
+            for _ in 0..REPEATS {
+                let began = Instant::now();
+                owner.connection.send(&request_frame(1, op.to_wire(), &body))?;
+                await_reply(&mut owner)?;
+                longest = longest.max(began.elapsed());
+            }
+            Ok(longest)
+        });
+        let (answered, bystander, grown_bytes) = measured.with_context(|| format!("{name}: {what}"))?;
+        seen.push(Seen { name, what, answered, bystander, grown_bytes });
+    }
+    for &(word, what) in WORDS {
+        let (answered, bystander, grown_bytes) = observed(target, || {
+            let began = Instant::now();
+            ask(target.server, word).join().map_err(|_| anyhow::anyhow!("panicked"))??;
+            Ok(began.elapsed())
+        })?;
+        seen.push(Seen { name: word, what, answered, bystander, grown_bytes });
+    }
+    let (answered, bystander, grown_bytes) = observed(target, || {
+        let began = Instant::now();
+        owner.close()?;
+        Ok(began.elapsed())
+    })?;
+    let what = "a session that owns 100,000 ephemerals";
+    seen.push(Seen { name: "closeSession", what, answered, bystander, grown_bytes });
+    let mut client = session(target.server)?;
+    delete_children(&mut client, "/big", children)?;
+    for child in client.children("/created", false)? {
+        client.delete(&format!("/created/{child}"))?;
+    }
+    ["/own", "/acl", "/data", "/created"].iter().try_for_each(|path| client.delete(path))?;
+    Ok(seen)
+}
+
+const WORDS: &[(&str, &str)] = &[
+    ("conf", ""),
+    ("cons", ""),
+    ("crst", ""),
+    ("dirs", ""),
+    ("dump", "100,000 ephemerals"),
+    ("envi", ""),
+    ("gtmk", ""),
+    ("hash", ""),
+    ("isro", ""),
+    ("mntr", ""),
+    ("ruok", ""),
+    ("srvr", ""),
+    ("srst", ""),
+    ("stat", ""),
+    ("wchc", "60,000 watches"),
+    ("wchp", "60,000 watches"),
+    ("wchs", ""),
+];
+
+fn requests() -> Vec<Request> {
+    let long = "/a".repeat(500_000);
+    let request = |op, name, what, body| Request { op, name, what, body };
+    // Sequential ones, so that each of the repetitions creates.
+    let create = |flags| create_body("/created/", &vec![b'x'; 1_000_000], flags);
+    let with_ttl = [create(6), 60_000_i64.to_be_bytes().to_vec()].concat();
+    let ten_thousand = |path: &str| vec![path.to_owned(); 10_000].into_iter();
+    let sets = multi(OpCode::SetData, ten_thousand("/own"), |path| set_data_body(path, b""));
+    let checks = multi(OpCode::Check, ten_thousand("/own"), delete_body);
+    vec![
+        request(OpCode::Create, "create", "1 MB of data", create(2)),
+        request(OpCode::Create2, "create2", "1 MB of data", create(2)),
+        request(OpCode::CreateContainer, "createContainer", "1 MB of data", create(4)),
+        request(OpCode::CreateTtl, "createTTL", "1 MB of data", with_ttl),
+        request(OpCode::Delete, "delete", "a path of 500,000 levels", delete_body(&long)),
+        request(OpCode::Exists, "exists", "a path of 500,000 levels, watched", watched(&long)),
+        request(OpCode::GetData, "getData", "1 MB of data", watched("/data")),
+        request(OpCode::SetData, "setData", "1 MB of data", set_data_body("/data", &vec![b'y'; 1_000_000])),
+        request(OpCode::GetAcl, "getACL", "an ACL of 1,000 entries", path("/acl")),
+        request(OpCode::SetAcl, "setACL", "an ACL of 1,000 entries", set_acl("/acl")),
+        request(OpCode::GetChildren, "getChildren", "of the largest znode", watched("/big")),
+        request(OpCode::GetChildren2, "getChildren2", "of the largest znode", watched("/big")),
+        request(OpCode::GetAllChildrenNumber, "getAllChildrenNumber", "of the largest znode", path("/big")),
+        request(OpCode::GetEphemerals, "getEphemerals", "none of 100,000 matches", path("/nobody")),
+        request(OpCode::GetEphemerals, "getEphemerals", "all of 100,000 match", path("/own")),
+        request(OpCode::Multi, "multi", "10,000 setData", sets),
+        request(OpCode::Multi, "multi", "10,000 checks", checks),
+        request(OpCode::MultiRead, "multiRead", "8 times 1 MB", reads("/data", OpCode::GetData, 8)),
+        request(
+            OpCode::MultiRead,
+            "multiRead",
+            "the largest znode, 10,000 times",
+            reads("/big", OpCode::GetChildren, 10_000),
+        ),
+        request(OpCode::Sync, "sync", "a path of 500,000 levels", path(&long)),
+        request(OpCode::SetWatches, "setWatches", "60,000 paths", set_watches(60_000)),
+        request(
+            OpCode::SetWatches2,
+            "setWatches2",
+            "60,000 paths",
+            [set_watches(60_000), vec![0; 8]].concat(),
+        ),
+        request(OpCode::AddWatch, "addWatch", "recursive, a path of 500,000 levels", add_watch(&long)),
+        request(OpCode::CheckWatches, "checkWatches", "a path of 500,000 levels", add_watch(&long)),
+        request(OpCode::RemoveWatches, "removeWatches", "a path of 500,000 levels", add_watch(&long)),
+        request(OpCode::WhoAmI, "whoAmI", "", Vec::new()),
+        request(OpCode::Ping, "ping", "", Vec::new()),
+    ]
+}
+
+/// The next frame that is no notification.
+fn await_reply(client: &mut Client) -> Result<()> {
+    loop {
+        match client.connection.receive()? {
+            Received::Frame(frame) if frame.starts_with(&(-1_i32).to_be_bytes()) => {}
+            Received::Frame(_) => return Ok(()),
+            other => anyhow::bail!("the connection is {other:?}"),
+        }
+    }
+}
+
+fn path(path: &str) -> Vec<u8> {
+    let mut body = Vec::new();
+    jute::put_ustring(&mut body, path);
+    body
+}
+
+fn watched(path: &str) -> Vec<u8> {
+    let mut body = path_watch_body(path);
+    if let Some(watch) = body.last_mut() {
+        *watch = 1;
+    }
+    body
+}
+
+fn add_watch(path: &str) -> Vec<u8> {
+    let mut body = self::path(path);
+    jute::put_i32(&mut body, 1);
+    body
+}
+
+fn set_watches(count: usize) -> Vec<u8> {
+    let paths: Vec<_> = (0..count).map(|number| format!("/w/{number:07}")).collect();
+    let mut body = vec![0; 8];
+    jute::put_len(&mut body, 0);
+    jute::put_ustrings(&mut body, paths.iter().map(String::as_str));
+    jute::put_len(&mut body, 0);
+    body
+}
+
+fn set_acl(path: &str) -> Vec<u8> {
+    let mut body = self::path(path);
+    jute::put_len(&mut body, 1_000);
+    for number in 0..999 {
+        jute::put_i32(&mut body, 31);
+        jute::put_ustring(&mut body, "digest");
+        jute::put_ustring(&mut body, &format!("nobody{number}:hash"));
+    }
+    jute::put_i32(&mut body, 31);
+    jute::put_ustring(&mut body, "world");
+    jute::put_ustring(&mut body, "anyone");
+    jute::put_i32(&mut body, -1);
+    body
+}
+
+fn reads(path: &str, op: OpCode, count: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    for _ in 0..count {
+        MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
+        body.extend(path_watch_body(path));
+    }
+    end_multi(&mut body);
+    body
+}
