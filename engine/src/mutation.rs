@@ -65,12 +65,18 @@ pub enum Mutation {
     /// The state is not rebuilt when transactions were cut off that it holds.
     #[cfg(feature = "mutations")]
     KeepCutState,
+    /// The leader lets a session own as many ephemerals as it likes.
+    #[cfg(feature = "mutations")]
+    IgnoreLimits,
+    /// A notification does not wait for the answer of a long read that was due before it.
+    #[cfg(feature = "mutations")]
+    NotifyPastLongReads,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::ReorderReplies,
         Self::DropFences,
         Self::ForgetMissedEvents,
@@ -89,6 +95,8 @@ impl Mutation {
         Self::TimeRunsBackwards,
         Self::ForwardTwice,
         Self::KeepCutState,
+        Self::IgnoreLimits,
+        Self::NotifyPastLongReads,
     ];
 }
 

@@ -99,7 +99,7 @@ impl Shard {
         };
         self.counters.notifications += 1;
         let unread = connection.outbox.unread_notification_bytes() + connection.held_notifications.len();
-        if connection.reads_beside {
+        if connection.reads_beside && !planted!(self.settings.rules, NotifyPastLongReads) {
             connection.held_notifications.extend_from_slice(frame);
         } else {
             let before = connection.outbox.bytes.len();

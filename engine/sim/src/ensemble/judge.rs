@@ -77,11 +77,11 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(voters: ServerSet) -> Self {
+    pub(crate) fn new(voters: ServerSet, ephemerals_max: usize) -> Self {
         Self {
             quorum: Majority::new(voters),
             history: Vec::new(),
-            start: Tree::new(),
+            start: Tree::new(ephemerals_max),
             digests: BTreeMap::new(),
             durable: BTreeMap::new(),
             leaders: HashMap::new(),

@@ -61,6 +61,8 @@ pub(crate) struct Answer {
 pub(crate) struct Tree {
     pub(crate) znodes: OrdMap<Arc<str>, Znode>,
     pub(crate) sessions: OrdSet<i64>,
+    /// How many ephemerals a session may own, so that it ends in so many steps.
+    ephemerals_max: usize,
 }
 
 /// Who asks, and where in the order.
@@ -80,14 +82,14 @@ enum Done {
 }
 
 impl Tree {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(ephemerals_max: usize) -> Self {
         let root = Znode {
             data: Arc::from([]),
             fixed: Stat::default(),
             created: 0,
             children: OrdSet::unit("zookeeper".into()),
         };
-        Self { znodes: OrdMap::unit("/".into(), root), sessions: OrdSet::new() }
+        Self { znodes: OrdMap::unit("/".into(), root), sessions: OrdSet::new(), ephemerals_max }
     }
 
     /// The ephemerals of a session.
@@ -197,6 +199,9 @@ impl Tree {
         }
         if parent.owner() != 0 {
             return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        if mode.is_ephemeral() && self.ephemerals(stamp.session).len() >= self.ephemerals_max {
+            return Err(ErrorCode::QuotaExceeded);
         }
         let Stamp { session, zxid, time_ms } = stamp;
         let fixed = Stat {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ringkeeper_client::mutation::Mutation as ClientMutation;
+use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::message::{ConnId, ShardId};
 use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
@@ -41,6 +42,9 @@ const HEALED_UNTIL_US: u64 = FAULTS_UNTIL_US + 40_000_000;
 /// Longer than every session's timeout, twice.
 pub(super) const LINGER_US: u64 = 4_000_000;
 const SHARDS: u16 = 2;
+
+/// Ephemerals of a session in the runs whose clients meet the bound.
+const FEW_EPHEMERALS: usize = 2;
 /// After a power failure during a start, the machine stands still for so long.
 const HALTED_US: u64 = 300_000;
 /// Where a server listens for others.
@@ -216,6 +220,8 @@ pub(super) struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
     pub(super) judge: Judge,
+    /// How many ephemerals a session may own.
+    ephemerals_max: usize,
     pub(super) report: Report,
     pub(super) tracing: bool,
     pub(super) healed: bool,
@@ -280,6 +286,9 @@ impl World {
             .map(|number| Client::new(number, [300, 600, 1500][random.index(3)]))
             .collect();
         let stage = Rc::default();
+        // Recipes count on their ephemerals.
+        let few = faults.small_buffers && recipes.is_none();
+        let ephemerals_max = if few { FEW_EPHEMERALS } else { 100_000 };
         let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
         let workers = recipes.map_or_else(Vec::new, cast);
         Self {
@@ -302,7 +311,8 @@ impl World {
             next_link: 1,
             queue: BinaryHeap::new(),
             scheduled: 0,
-            judge: Judge::new(voters),
+            judge: Judge::new(voters, ephemerals_max),
+            ephemerals_max,
             report: Report { seeds: 1, ..Report::default() },
             tracing: false,
             healed: false,
@@ -595,7 +605,9 @@ impl World {
     }
 
     fn rules(&self) -> Settings {
-        Settings { mutation: self.planted.service(), ..Settings::default() }
+        let ephemerals_max = self.ephemerals_max as u64;
+        let limits = Limits::default().with(Limit::Ephemerals, ephemerals_max);
+        Settings { mutation: self.planted.service(), limits, ..Settings::default() }
     }
 
     fn shard_settings(&self) -> shard::Settings {

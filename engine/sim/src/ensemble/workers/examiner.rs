@@ -297,7 +297,7 @@ impl Examiner {
     fn check_queue(&self, judge: &Judge) -> Result<(), Violation> {
         let (mut inside, mut ever) = (BTreeSet::new(), BTreeSet::new());
         let mut spare = self.perhaps_taken.clone();
-        let empty = Tree::new();
+        let empty = Tree::new(usize::MAX);
         let mut before = &empty;
         for entry in judge.history() {
             for change in entry.changes.iter().filter(|change| split(&change.path).0 == queues::QUEUE) {

@@ -1,0 +1,195 @@
+//! What must hold whatever bytes come from clients, from peers and in snapshots. Shared by the fuzz targets
+//! and by `tests/hostile_bytes.rs`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ringkeeper_engine::fourletter::Whitelist;
+use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
+use ringkeeper_engine::replica::{CleanerSettings, Effect, Now, Replica, ReplicaSettings};
+use ringkeeper_engine::settings::Settings;
+use ringkeeper_engine::shard::{self, Settings as ShardSettings, Shard};
+use ringkeeper_engine::snapshot::{Decoder, Encoder};
+use ringkeeper_engine::state::State;
+use ringkeeper_engine::txn::decode_batch;
+use ringkeeper_engine::zab::{Checksum, Message};
+use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::{ConnectRequest, Epoch, Record, ServerId, SessionId};
+use rkyv::util::AlignedVec;
+
+const CLIENT: ConnId = ConnId(1);
+
+/// What decodes from a peer's frame says the same when it is encoded.
+pub(crate) fn peers(frame: &[u8]) {
+    let Ok(message) = Message::decode(frame) else { return };
+    let mut encoded = Vec::new();
+    message.encode(&mut encoded);
+    let again = Message::decode(&encoded).expect("encoded a moment ago");
+    let mut twice = Vec::new();
+    again.encode(&mut twice);
+    assert_eq!(encoded, twice);
+}
+
+/// A batch of a log or a peer is refused, or is one that a follower can take.
+pub(crate) fn batches(bytes: &[u8]) {
+    let Ok(txns) = decode_batch(bytes) else { return };
+    let mut state = State::new(1);
+    for txn in &txns {
+        let _ = state.apply(txn);
+    }
+}
+
+/// What a learner's replica says to the leader's, and what is said to a learner's.
+pub(crate) fn replicas(bytes: &[u8]) {
+    let mut leader = replica();
+    // Refused or not: the leader goes on.
+    let _ = leader.forwarded(Now::default(), ServerId(2), bytes);
+    while leader.next_batch(Checksum::NONE).is_some() {}
+    leader.commit(Now::default(), leader.last_executed());
+    let mut learner = Replica::new(replica_settings(2), State::new(1));
+    learner.follow();
+    let _ = learner.directed(bytes);
+}
+
+/// Blocks behind a sound first one: each is as long as its first byte says, times 64.
+pub(crate) fn snapshots(mut bytes: &[u8]) {
+    let mut encoder = Encoder::new(Arc::new(State::new(1)));
+    let mut first = AlignedVec::new();
+    encoder.next(&mut first);
+    let mut decoder = Decoder::new();
+    decoder.block(&first).expect("a sound block");
+    while let Some((&len, rest)) = bytes.split_first() {
+        let (block, rest) = rest.split_at(rest.len().min(usize::from(len) * 64));
+        let mut aligned: AlignedVec = AlignedVec::new();
+        aligned.extend_from_slice(block);
+        if decoder.block(&aligned).is_err() {
+            return;
+        }
+        bytes = rest;
+    }
+    let _ = decoder.finish();
+}
+
+/// A server alone is sent `bytes`: by a connection that has shown nothing, where they may be a four-letter
+/// word, and by one with a session. Whatever they ask is carried out to its end.
+pub(crate) fn clients(bytes: &[u8]) {
+    let mut server = Server::new();
+    let stranger = ConnId(2);
+    server.shard.connected(0, stranger, peer());
+    server.shard.received(0, stranger, bytes);
+    server.run();
+    for part in bytes.chunks(1 + bytes.len() / 2) {
+        server.shard.received(0, CLIENT, part);
+        server.run();
+    }
+    server.shard.disconnected(0, CLIENT);
+    server.shard.disconnected(0, stranger);
+    server.run();
+    let report = server.shard.report();
+    let left = (report.outstanding, report.output_bytes, report.watches.watches, report.connection_count);
+    assert_eq!(left, (0, 0, 0, 0), "nothing is left of connections that are gone");
+}
+
+/// A leader and its shard, with a client that has a session.
+struct Server {
+    shard: Shard,
+    leader: Replica,
+}
+
+impl Server {
+    fn new() -> Self {
+        let settings = ShardSettings {
+            four_letter_words: Whitelist::parse("*"),
+            read_visits_max: 1,
+            ..ShardSettings::default()
+        };
+        let leader = replica();
+        let shard = Shard::new(ShardId(0), settings, Arc::clone(leader.committed()));
+        let mut server = Self { shard, leader };
+        server.shard.deliver(0, ToShard::Serving(Serving::Yes));
+        server.shard.connected(0, CLIENT, peer());
+        let mut hello = Vec::new();
+        let start = begin_frame(&mut hello);
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 10_000,
+            session_id: SessionId(0),
+            password: None,
+            read_only: Some(false),
+        };
+        request.encode(&mut hello);
+        end_frame(&mut hello, start).expect("short");
+        server.shard.received(0, CLIENT, &hello);
+        server.run();
+        server
+    }
+
+    /// What the shell does, until nothing is left to do.
+    fn run(&mut self) {
+        loop {
+            let more = self.shard.next_slice(0);
+            while let Some(read) = self.shard.next_long_read() {
+                self.shard.long_read_done(0, read.carry_out());
+            }
+            while let Some(effect) = self.shard.next_effect() {
+                if let shard::Effect::FourLetter { conn, .. } = effect {
+                    self.shard.answer(conn, "an answer");
+                }
+            }
+            while let Some(conn) = self.shard.next_dirty() {
+                let mut output = Vec::new();
+                let _ = self.shard.take_output(conn, &mut output);
+                self.shard.written(0, conn, output.len());
+            }
+            while self.shard.next_readable().is_some() {}
+            let turn = self.shard.take_turn();
+            if turn.is_empty() && !more && !self.shard.has_work() {
+                return;
+            }
+            self.leader.turn(Now::default(), ShardId(0), turn);
+            self.lead();
+        }
+    }
+
+    fn lead(&mut self) {
+        while self.leader.next_batch(Checksum::NONE).is_some() {}
+        self.leader.commit(Now::default(), self.leader.last_executed());
+        loop {
+            let effects: Vec<_> = self.leader.take_effects().collect();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Shard(_, message) | Effect::AllShards(message) => self.shard.deliver(0, message),
+                    Effect::ConfirmLeadership(round) => self.leader.leadership_confirmed(round),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn peer() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 1))
+}
+
+fn replica() -> Replica {
+    let mut leader = Replica::new(replica_settings(1), State::new(1));
+    leader.lead(Now::default(), Epoch(1));
+    leader
+}
+
+fn replica_settings(server: u64) -> ReplicaSettings {
+    ReplicaSettings {
+        server: ServerId(server),
+        tick_ms: 1000,
+        batch_bytes_max: 1 << 20,
+        touch_interval_ms: 0,
+        ensemble: "".into(),
+        requests: Settings::default(),
+        cleaner: CleanerSettings::default(),
+        random_seed: [7; 32],
+    }
+}

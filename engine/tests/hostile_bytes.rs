@@ -1,0 +1,49 @@
+//! Bytes that no client, peer or snapshot of ours would send, tried on random ones and on damaged requests.
+//! The fuzz targets in `fuzz/` run the same checks for longer.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::{OpCode, Record, RequestHeader, Xid};
+
+#[path = "../fuzz/checks.rs"]
+mod checks;
+
+/// Frames of known requests with bodies of any bytes.
+fn requests() -> impl Strategy<Value = Vec<u8>> {
+    let request = (0..OpCode::ALL.len(), vec(any::<u8>(), 0..64));
+    vec(request, 0..8).prop_map(|requests| {
+        let mut frames = Vec::new();
+        for (number, (op, body)) in (1..).zip(requests) {
+            let start = begin_frame(&mut frames);
+            RequestHeader { xid: Xid(number), op: OpCode::ALL[op].to_wire() }.encode(&mut frames);
+            frames.extend(body);
+            end_frame(&mut frames, start).expect("short");
+        }
+        frames
+    })
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_refused_and_stop_nobody(bytes in vec(any::<u8>(), 0..512)) {
+        checks::peers(&bytes);
+        checks::batches(&bytes);
+        checks::replicas(&bytes);
+        checks::snapshots(&bytes);
+        checks::clients(&bytes);
+    }
+
+    #[test]
+    fn requests_with_bodies_of_any_bytes_are_answered_or_end_their_connection(frames in requests()) {
+        checks::clients(&frames);
+    }
+
+    #[test]
+    fn frames_of_peers_of_any_kind_are_refused_or_survive_a_round_trip(
+        kind in 0..20_u8,
+        body in vec(any::<u8>(), 0..128),
+    ) {
+        checks::peers(&[&[kind][..], &body].concat());
+    }
+}
