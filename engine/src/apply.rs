@@ -82,13 +82,16 @@ impl State {
     }
 
     fn close_session(&mut self, stamp: Stamp, session: SessionId, ephemerals: Vec<Arc<str>>) -> Outcome {
-        let delete = |path: Arc<str>| {
-            let effect = self.delete(stamp, &path).unwrap_or(Effect::Missed(ErrorCode::NoNode));
-            (path, effect)
-        };
-        let gone = ephemerals.into_iter().map(delete).collect();
+        let mut gone = Vec::with_capacity(ephemerals.len());
+        for paths in ephemerals.chunks(PREFETCHED_WRITES) {
+            self.tree.prefetch(paths.iter().map(|path| &**path), true);
+            for path in paths {
+                let effect = self.delete(stamp, path).unwrap_or(Effect::Missed(ErrorCode::NoNode));
+                gone.push((Arc::clone(path), effect));
+            }
+        }
         self.sessions.close(session);
-        Outcome::SessionClosed(gone)
+        Outcome::SessionClosed(gone.into())
     }
 
     fn create(&mut self, stamp: Stamp, create: &Create) -> Option<Effect> {

@@ -64,7 +64,7 @@ limits! {
     /// Schemes and ids of a connection's identities.
     IdentityBytes: "ringkeeper.identityBytesMax", "identity_bytes_limit_exceeded", 64 << 10, AuthFailed;
     /// Ephemeral znodes of a session.
-    Ephemerals: "ringkeeper.ephemeralsMax", "ephemerals_limit_exceeded", 100_000, QuotaExceeded;
+    Ephemerals: "ringkeeper.ephemeralsMax", "ephemerals_limit_exceeded", 20_000, QuotaExceeded;
     /// Paths of a session's ephemeral znodes.
     EphemeralBytes: "ringkeeper.ephemeralBytesMax", "ephemeral_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
     /// Paths that a connection watches.

@@ -118,7 +118,10 @@ impl State {
         // Java's idea of blank: every control character is.
         let trimmed = |prefix: &str| prefix.trim_matches(|c: char| c <= ' ').to_owned();
         let prefix = prefix.filter(|prefix| !matches!(&*trimmed(prefix), "" | path::ROOT));
-        self.ephemerals(session).filter(move |path| path.starts_with(prefix.unwrap_or_default()))
+        let prefix = prefix.unwrap_or_default();
+        // In the order of their paths, those with a prefix follow each other.
+        let from = self.sessions.ephemerals_from(session, prefix).map(|path| &**path);
+        from.take_while(move |path: &&str| path.starts_with(prefix))
     }
 
     /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root, but no more

@@ -62,14 +62,20 @@ impl Expiry {
         }
     }
 
-    /// Takes the sessions whose time is over; they are no longer tracked.
-    pub(crate) fn expired(&mut self, now_ms: u64) -> Vec<SessionId> {
+    /// Takes the sessions whose time is over, up to the first one that `take` refuses; they are no longer
+    /// tracked. The others stay, and may still be heard from in time.
+    pub(crate) fn expired(&mut self, now_ms: u64, mut take: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
         let mut expired = Vec::new();
-        while let Some(entry) = self.buckets.first_entry().filter(|entry| *entry.key() <= now_ms) {
-            expired.extend(entry.remove());
-        }
-        for session in &expired {
-            self.deadlines.remove(session);
+        while let Some(mut bucket) = self.buckets.first_entry().filter(|entry| *entry.key() <= now_ms) {
+            while let Some(&session) = bucket.get().first() {
+                if !take(session) {
+                    return expired;
+                }
+                bucket.get_mut().pop_first();
+                self.deadlines.remove(&session);
+                expired.push(session);
+            }
+            bucket.remove();
         }
         expired
     }
@@ -102,9 +108,9 @@ mod tests {
     fn a_session_expires_after_its_timeout_and_at_most_a_tick_later() {
         let mut expiry = Expiry::new(2000, 0);
         expiry.track(100, A, 4000);
-        assert_eq!(expiry.expired(5999), vec![]);
-        assert_eq!(expiry.expired(6000), vec![A]);
-        assert_eq!(expiry.expired(60_000), vec![]);
+        assert_eq!(expiry.expired(5999, |_| true), vec![]);
+        assert_eq!(expiry.expired(6000, |_| true), vec![A]);
+        assert_eq!(expiry.expired(60_000, |_| true), vec![]);
     }
 
     #[test]
@@ -113,9 +119,9 @@ mod tests {
         expiry.track(0, A, 4000);
         expiry.track(0, B, 4000);
         expiry.touch(4500, A);
-        assert_eq!(expiry.expired(5000), vec![B]);
-        assert_eq!(expiry.expired(8999), vec![]);
-        assert_eq!(expiry.expired(9000), vec![A]);
+        assert_eq!(expiry.expired(5000, |_| true), vec![B]);
+        assert_eq!(expiry.expired(8999, |_| true), vec![]);
+        assert_eq!(expiry.expired(9000, |_| true), vec![A]);
     }
 
     #[test]
@@ -123,8 +129,8 @@ mod tests {
         let mut expiry = Expiry::new(1000, 500);
         // Heard from until 499 by a server that reported at 0.
         expiry.track(0, A, 4600);
-        assert_eq!(expiry.expired(499 + 4600), vec![]);
-        assert_eq!(expiry.expired(6000), vec![A]);
+        assert_eq!(expiry.expired(499 + 4600, |_| true), vec![]);
+        assert_eq!(expiry.expired(6000, |_| true), vec![A]);
     }
 
     #[test]
@@ -133,7 +139,7 @@ mod tests {
         expiry.track(0, A, 4000);
         expiry.forget(A);
         expiry.touch(100, A);
-        assert_eq!(expiry.expired(u64::MAX), vec![]);
+        assert_eq!(expiry.expired(u64::MAX, |_| true), vec![]);
     }
 
     #[test]
@@ -141,7 +147,20 @@ mod tests {
         let mut expiry = Expiry::new(1000, 0);
         expiry.track(0, A, 4000);
         expiry.postpone(2500);
-        assert_eq!(expiry.expired(7999), vec![]);
-        assert_eq!(expiry.expired(8000), vec![A]);
+        assert_eq!(expiry.expired(7999, |_| true), vec![]);
+        assert_eq!(expiry.expired(8000, |_| true), vec![A]);
+    }
+
+    #[test]
+    fn expired_sessions_that_are_not_taken_are_taken_later_unless_they_were_heard_from() {
+        let mut expiry = Expiry::new(1000, 0);
+        let sessions = [1, 2, 3].map(SessionId);
+        sessions.iter().for_each(|session| expiry.track(0, *session, 4000));
+        let mut left = 1;
+        let taken = expiry.expired(6000, |_| std::mem::replace(&mut left, 0) > 0);
+        assert_eq!(taken, sessions[..1]);
+        expiry.touch(6000, sessions[1]);
+        assert_eq!(expiry.expired(6000, |_| true), sessions[2..]);
+        assert_eq!(expiry.expired(11_000, |_| true), sessions[1..2]);
     }
 }

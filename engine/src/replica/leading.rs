@@ -118,6 +118,10 @@ const fn first_round(epoch: Epoch) -> u64 {
     (epoch.0 as u64) << 32
 }
 
+/// Sessions that end at a time, and ephemerals with them: however many expire together, everybody else has
+/// their turn in between.
+const CLOSING_STEPS_MAX: usize = 10_000;
+
 impl Leadership {
     pub(super) fn new(settings: &ReplicaSettings, now: Now, epoch: Epoch, head: &State) -> Self {
         let mut expiry = Expiry::new(settings.tick_ms, settings.touch_interval_ms);
@@ -199,7 +203,12 @@ impl Replica {
         if gap > STALL_MS {
             leadership.expiry.postpone(gap);
         }
-        let expired = leadership.expiry.expired(now.monotonic_ms);
+        let (head, mut steps) = (self.pipeline.head(), 0);
+        let expired = leadership.expiry.expired(now.monotonic_ms, |session| {
+            let within = steps < CLOSING_STEPS_MAX;
+            steps += 1 + head.owned_ephemerals(session);
+            within
+        });
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
         for session in expired {
             let mut op = prepare::prepare_close_session(self.pipeline.head(), session);

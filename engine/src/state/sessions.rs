@@ -71,8 +71,13 @@ impl Sessions {
     }
 
     pub(crate) fn ephemerals(&self, owner: SessionId) -> impl Iterator<Item = &Arc<str>> {
+        self.ephemerals_from(owner, "")
+    }
+
+    /// The session's ephemerals from the path `first` on, in the order of their paths.
+    pub(crate) fn ephemerals_from(&self, owner: SessionId, first: &str) -> impl Iterator<Item = &Arc<str>> {
         self.ephemerals
-            .range((Bound::Included(Wanted(owner, "")), Bound::Unbounded))
+            .range((Bound::Included(Wanted(owner, first)), Bound::Unbounded))
             .take_while(move |ephemeral| ephemeral.owner == owner)
             .map(|ephemeral| &ephemeral.path)
     }

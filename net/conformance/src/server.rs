@@ -44,7 +44,7 @@ impl Settings {
         let Self { enforce_quota, force_sync, session_timeout_min_ms } = self;
         let force_sync = if force_sync { "yes" } else { "no" };
         format!(
-            "tickTime=2000\nmaxClientCnxns=0\nminSessionTimeout={session_timeout_min_ms}\n\
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\nminSessionTimeout={session_timeout_min_ms}\n\
              maxSessionTimeout=600000\n4lw.commands.whitelist=*\nextendedTypesEnabled=true\n\
              enforceQuota={enforce_quota}\nforceSync={force_sync}\nreconfigEnabled=true\n\
              znode.container.checkIntervalMs=3600000\n\

@@ -20,7 +20,7 @@ use ringkeeper_testkit::{
 /// All of them, by name.
 pub(super) const ATTACKS: &[(&str, Attack)] = &[
     ("a subtree counted and listed at full rate", a_subtree_counted_and_listed_at_full_rate),
-    ("a session that owns 100,000 ephemerals", a_session_that_owns_100000_ephemerals),
+    ("sessions that own very many ephemerals", sessions_that_own_very_many_ephemerals),
     ("listings of four-letter words", listings_of_four_letter_words),
     ("multis of thousands at full rate", multis_of_thousands_at_full_rate),
     ("a storm of notifications", a_storm_of_notifications),
@@ -121,29 +121,51 @@ fn a_subtree_counted_and_listed_at_full_rate(target: &mut Target<'_>, _: u64) ->
     delete_children(&mut client, "/listed", count)
 }
 
-fn a_session_that_owns_100000_ephemerals(target: &mut Target<'_>, _: u64) -> Result<()> {
-    let count = drawn(target, 100_000);
+fn sessions_that_own_very_many_ephemerals(target: &mut Target<'_>, _: u64) -> Result<()> {
+    const OWNERS: usize = 6;
+    const SHORT_TIMEOUT_MS: i32 = 4_000;
+    let count = drawn(target, 20_000);
+    target.allowance = (OWNERS * count * ZNODE_BYTES) as u64;
     let mut witness = session(target.server)?;
-    witness.create("/owned", b"", 0)?;
     // A recursive watch looks at all ancestors of what is deleted.
     let mut watch = Vec::new();
-    jute::put_ustring(&mut watch, "/owned/none");
+    jute::put_ustring(&mut watch, "/none");
     jute::put_i32(&mut watch, 1);
     witness.request(OpCode::AddWatch, &watch)?;
-    let mut owner = session(target.server)?;
-    make_children(&mut owner, "/owned", count, 1)?;
-    target.allowance = (count * ZNODE_BYTES) as u64;
+    let parents: Vec<_> = (0..OWNERS).map(|number| format!("/owned-{number}")).collect();
+    let mut owners = Vec::new();
+    for parent in &parents {
+        witness.create(parent, b"", 0)?;
+        let mut owner = Client::connect(target.server, SHORT_TIMEOUT_MS)?;
+        make_children(&mut owner, parent, count, 1)?;
+        owners.iter_mut().try_for_each(|owner: &mut Client| owner.exists("/", false).map(drop))?;
+        owners.push(owner);
+    }
     let mut none = Vec::new();
     jute::put_ustring(&mut none, "/nobody");
-    for xid in 0..500 {
-        owner.connection.send(&request_frame(xid, OpCode::GetEphemerals.to_wire(), &none))?;
+    let frames: Vec<_> =
+        (1..200).map(|xid| request_frame(xid, OpCode::GetEphemerals.to_wire(), &none)).collect();
+    for owner in &mut owners {
+        owner.connection.send(&frames.concat())?;
+        for _ in &frames {
+            owner.connection.receive()?;
+        }
     }
-    for _ in 0..500 {
-        owner.connection.receive()?;
+    // Half of them close, the others are never heard from again and expire together.
+    for owner in owners.drain(..OWNERS / 2) {
+        owner.close().context("closing a session works whatever it owns")?;
     }
-    owner.close().context("closing a session works whatever it owns")?;
-    ensure!(witness.children("/owned", false)?.is_empty(), "ephemerals outlive their session");
-    witness.delete("/owned")
+    drop(owners);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for (number, parent) in parents.iter().enumerate() {
+        while !witness.children(parent, false)?.is_empty() {
+            ensure!(number >= OWNERS / 2, "ephemerals outlive a session that was closed");
+            ensure!(Instant::now() < deadline, "ephemerals outlive a session that has expired");
+            thread::sleep(Duration::from_millis(100));
+        }
+        witness.delete(parent)?;
+    }
+    Ok(())
 }
 
 fn listings_of_four_letter_words(target: &mut Target<'_>, _: u64) -> Result<()> {
@@ -160,7 +182,7 @@ fn listings_of_four_letter_words(target: &mut Target<'_>, _: u64) -> Result<()> 
         client.connection.receive()?;
     }
     client.create("/owned", b"", 0)?;
-    make_children(&mut client, "/owned", count / 4, 1)?;
+    make_children(&mut client, "/owned", count / 10, 1)?;
     target.allowance = (count * ZNODE_BYTES) as u64;
     for word in ["wchc", "wchp", "dump", "cons", "stat", "mntr"] {
         let began = Instant::now();

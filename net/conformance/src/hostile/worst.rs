@@ -36,7 +36,7 @@ struct Request {
 /// Sends all of them, one kind after the other.
 pub(super) fn measure(target: &Target<'_>) -> Result<Vec<Seen>> {
     let divisor = target.options.divisor.max(1);
-    let (children, owned) = (target.options.children / divisor, 100_000 / divisor);
+    let (children, owned) = (target.options.children / divisor, 20_000 / divisor);
     let mut owner = session(target.server)?;
     for path in ["/big", "/own", "/acl", "/created"] {
         owner.create(path, b"", 0)?;
@@ -72,7 +72,7 @@ pub(super) fn measure(target: &Target<'_>) -> Result<Vec<Seen>> {
         owner.close()?;
         Ok(began.elapsed())
     })?;
-    let what = "a session that owns 100,000 ephemerals";
+    let what = "a session that owns 20,000 ephemerals";
     seen.push(Seen { name: "closeSession", what, answered, bystander, grown_bytes });
     let mut client = session(target.server)?;
     delete_children(&mut client, "/big", children)?;
@@ -88,7 +88,7 @@ const WORDS: &[(&str, &str)] = &[
     ("cons", ""),
     ("crst", ""),
     ("dirs", ""),
-    ("dump", "100,000 ephemerals"),
+    ("dump", "20,000 ephemerals"),
     ("envi", ""),
     ("gtmk", ""),
     ("hash", ""),
@@ -126,8 +126,8 @@ fn requests() -> Vec<Request> {
         request(OpCode::GetChildren, "getChildren", "of the largest znode", watched("/big")),
         request(OpCode::GetChildren2, "getChildren2", "of the largest znode", watched("/big")),
         request(OpCode::GetAllChildrenNumber, "getAllChildrenNumber", "of the largest znode", path("/big")),
-        request(OpCode::GetEphemerals, "getEphemerals", "none of 100,000 matches", path("/nobody")),
-        request(OpCode::GetEphemerals, "getEphemerals", "all of 100,000 match", path("/own")),
+        request(OpCode::GetEphemerals, "getEphemerals", "none of 20,000 matches", path("/nobody")),
+        request(OpCode::GetEphemerals, "getEphemerals", "all of 20,000 match", path("/own")),
         request(OpCode::Multi, "multi", "10,000 setData", sets),
         request(OpCode::Multi, "multi", "10,000 checks", checks),
         request(OpCode::MultiRead, "multiRead", "8 times 1 MB", reads("/data", OpCode::GetData, 8)),
