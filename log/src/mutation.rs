@@ -35,12 +35,15 @@ pub enum Mutation {
     /// A snapshot has its name before its contents are durable.
     #[cfg(feature = "mutations")]
     SnapshotUnsynced,
+    /// A transfer that was broken off goes on at the wrong offset.
+    #[cfg(feature = "mutations")]
+    ResumeBehindGap,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::AppendUnsynced,
         Self::SkipNewestSegment,
         Self::TakeDamageForTear,
@@ -49,6 +52,7 @@ impl Mutation {
         Self::FullDiskSucceeds,
         Self::CutUnwritten,
         Self::SnapshotUnsynced,
+        Self::ResumeBehindGap,
     ];
 
     /// Plants this in all logs of this thread; what was planted before.

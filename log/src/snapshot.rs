@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | `snapshot.<zxid, 16 hex digits>` | whole and durable |
 //! | `snapshot.new` | being written |
-//! | `install.part` | being received from another server |
+//! | `install.part.<zxid>.<server>` | being received from that server, or what came of it before it broke off |
 //! | `install.<zxid>` | received, verified and durable; the log has not begun anew after it, or has just done so |
 //!
 //! A snapshot comes to its name by a renaming after its contents are durable. One from another server
@@ -35,7 +35,7 @@ mod reader;
 mod transfer;
 mod writer;
 
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ServerId, Zxid};
 
 pub use error::SnapshotError;
 pub use folder::Snapshots;
@@ -46,8 +46,6 @@ pub use writer::SnapshotWriter;
 
 /// Name of a snapshot that is being written.
 pub const NEW_NAME: &str = "snapshot.new";
-/// Name of a snapshot that is being received.
-const PART_NAME: &str = "install.part";
 
 /// The name of the snapshot at `zxid`.
 #[must_use]
@@ -57,6 +55,20 @@ pub fn file_name(zxid: Zxid) -> String {
 
 fn install_name(zxid: Zxid) -> String {
     format!("install.{:016x}", zxid.0)
+}
+
+/// The name of a snapshot that is being received: another server's file at the same zxid has other bytes.
+fn part_name(zxid: Zxid, from: ServerId) -> String {
+    format!("{PART}{:016x}.{:016x}", zxid.0, from.0)
+}
+
+/// What the names of those begin with.
+const PART: &str = "install.part.";
+
+/// The zxid in the name of a snapshot that is being received.
+fn zxid_of_part(name: &str) -> Option<Zxid> {
+    let (zxid, _) = name.strip_prefix(PART)?.split_once('.')?;
+    u64::from_str_radix(zxid, 16).ok().map(Zxid)
 }
 
 /// The zxid in the name of a snapshot.

@@ -9,7 +9,7 @@ use ringkeeper_log::frame::{AlignedBuf, Checksum, Meta, encode};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, MemoryStorage, OpKind};
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ServerId, Zxid};
 
 const RETAINED: usize = 2;
 
@@ -105,7 +105,7 @@ impl Server {
 
     /// Takes the snapshot of another server in place of everything.
     async fn install(&mut self, bytes: &[u8], at: LogPosition, sum: u64) {
-        let mut incoming = self.snapshots.receive().await.expect("a healthy disk");
+        let mut incoming = self.snapshots.receive(ServerId(9), at).await.expect("a healthy disk");
         for (number, piece) in (0..).zip(bytes.chunks(8192)) {
             incoming.piece(number * 8192, piece).await.expect("a healthy disk");
         }

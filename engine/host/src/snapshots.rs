@@ -85,6 +85,11 @@ pub trait SnapshotHost: 'static {
     /// Closes the connection to a peer.
     fn disconnect(&self, peer: ServerId);
 
+    /// What a peer has sent is not the snapshot that it has announced. It is asked for again.
+    fn mangled(&self, reason: String) {
+        drop(reason);
+    }
+
     /// The server cannot go on.
     fn fail(&self, reason: String);
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! leader                                                     learner
-//! newest file --piece--> ... at most WINDOW_BYTES ... --> install.part --whole, verified--> log reset, state replaced
+//! newest file --piece--> ... at most WINDOW_BYTES ... --> install.part.* --whole, verified--> log reset, state replaced
 //!        <------- SnapshotReceived, after each piece -------
 //! ```
 //!
@@ -14,5 +14,29 @@ mod piece;
 mod receive;
 mod send;
 
+use ringkeeper_log::storage::BLOCK_LEN;
+
 pub use receive::{Receiving, receive_snapshots};
 pub use send::{Sending, send_snapshots};
+
+/// How fast a snapshot is sent, and how much of it at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes a second that one peer is sent.
+    pub bytes_per_second: u64,
+    /// Bytes sent to a peer that it has not said to have written.
+    pub window_bytes: u64,
+    /// Bytes of a piece, whole blocks of the disk.
+    pub piece_bytes: usize,
+}
+
+impl Limits {
+    /// For real disks and networks.
+    #[must_use]
+    pub const fn with_rate(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second, window_bytes: WINDOW_BYTES, piece_bytes: 64 * BLOCK_LEN }
+    }
+}
+
+/// What is under way to a peer at most, on real disks and networks.
+const WINDOW_BYTES: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use super::error::SnapshotError;
 use super::layout::Head;
 use super::reader::SnapshotReader;
 use super::writer::SnapshotWriter;
-use super::{NEW_NAME, PART_NAME, file_name, install_name, zxid_behind, zxid_of};
+use super::{NEW_NAME, file_name, install_name, zxid_behind, zxid_of, zxid_of_part};
 use crate::frame::LogPosition;
 use crate::storage::Storage;
 
@@ -48,12 +48,13 @@ impl<S: Storage> Snapshots<S> {
         }
     }
 
-    async fn names(&self) -> Result<Vec<String>, SnapshotError> {
+    pub(super) async fn names(&self) -> Result<Vec<String>, SnapshotError> {
         self.storage.list().await.map_err(SnapshotError::io("listing", "the snapshots' folder"))
     }
 
     /// After a start, when the log is open: finishes an installation that a crash has interrupted, or takes
-    /// it back, and removes what was begun and not finished. `log_base` is where the log begins.
+    /// it back, and removes what was begun and not finished, except for a part of a newer snapshot that was
+    /// being received. `log_base` is where the log begins.
     ///
     /// # Errors
     /// When the disk fails.
@@ -65,11 +66,22 @@ impl<S: Storage> Snapshots<S> {
                 } else {
                     self.remove_file(&name).await?;
                 }
-            } else if name == NEW_NAME || name == PART_NAME {
+            } else if name == NEW_NAME {
                 self.remove_file(&name).await?;
             }
         }
+        self.remove_parts(log_base.zxid).await?;
         self.sync().await
+    }
+
+    /// Removes what came of transfers of snapshots up to `zxid`: those are not needed any more.
+    async fn remove_parts(&self, zxid: Zxid) -> Result<(), SnapshotError> {
+        for name in self.names().await? {
+            if zxid_of_part(&name).is_some_and(|part| part <= zxid) {
+                self.remove_file(&name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the snapshot ends with the frame that the log continues.
@@ -146,6 +158,9 @@ impl<S: Storage> Snapshots<S> {
         if !surplus.is_empty() {
             self.sync().await?;
         }
+        if let Some(newest) = kept.first() {
+            self.remove_parts(*newest).await?;
+        }
         Ok(kept.last().copied())
     }
 
@@ -158,11 +173,11 @@ impl<S: Storage> Snapshots<S> {
         self.sync().await
     }
 
-    async fn remove_file(&self, name: &str) -> Result<(), SnapshotError> {
+    pub(super) async fn remove_file(&self, name: &str) -> Result<(), SnapshotError> {
         self.storage.remove(name).await.map_err(SnapshotError::io("removing", name))
     }
 
-    async fn sync(&self) -> Result<(), SnapshotError> {
+    pub(super) async fn sync(&self) -> Result<(), SnapshotError> {
         let synced = self.storage.sync_dir().await;
         synced.map_err(SnapshotError::sync("the snapshots' folder"))
     }

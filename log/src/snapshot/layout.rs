@@ -209,6 +209,11 @@ impl Entry {
         Self { offset: u64_at(bytes, 0), len: u32_at(bytes, 8), checksum: u32_at(bytes, 12) }
     }
 
+    /// Of the block at `offset`, which begins with this head.
+    pub(super) fn of_head(offset: u64, head: &[u8; BLOCK_HEAD_LEN]) -> Self {
+        Self { offset, len: u32_at(head, 0), checksum: u32_at(head, 4) }
+    }
+
     /// Where the block and the zeros behind it end; `None` if there is no such place.
     pub(super) fn end(&self) -> Option<u64> {
         self.offset.checked_add((BLOCK_HEAD_LEN + (self.len as usize).next_multiple_of(ALIGN)) as u64)

@@ -8,7 +8,7 @@ use super::layout::{
     ALIGN, BLOCK_HEAD_LEN, Contents, ENTRY_LEN, Entry, FOOTER_LEN, Footer, Head, Unsound, all_zero,
     block_checksum, inflated_len,
 };
-use crate::frame::AlignedBuf;
+use crate::frame::{AlignedBuf, LogPosition};
 use crate::read_ahead::ReadAhead;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, whole_blocks};
 
@@ -299,6 +299,50 @@ async fn read_index<F: StorageFile>(
         end = entry.end();
     }
     Ok(if end == Some(index_at) { Ok(entries) } else { Err("the index leaves a gap behind the last block") })
+}
+
+/// A longer block is not looked for in what was received of a file: its length may not be what was written.
+const PART_BLOCK_LEN_MAX: usize = 16 << 20;
+
+/// How much of a file is the beginning of the snapshot that ends at `last`: whole blocks of the disk, up to the
+/// last block of the snapshot that is as it was written.
+pub(super) async fn sound_len<F: StorageFile>(file: &F, last: LogPosition) -> std::io::Result<u64> {
+    let len = file.size().await?;
+    if len < BLOCK {
+        return Ok(0);
+    }
+    match Head::decode(&file.read_at(0, BLOCK_LEN).await?) {
+        Ok((head, _)) if (head.zxid, head.chain) == (last.zxid, last.checksum) => {}
+        _ => return Ok(0),
+    }
+    let (mut at, mut ordinal) = (BLOCK, 0);
+    while let Some(end) = sound_block_end(file, len, at, ordinal).await? {
+        (at, ordinal) = (end, ordinal + 1);
+    }
+    Ok(at - at % BLOCK)
+}
+
+/// Where the block at `offset` ends, if it is as it was written.
+async fn sound_block_end<F: StorageFile>(
+    file: &F,
+    len: u64,
+    offset: u64,
+    ordinal: u32,
+) -> std::io::Result<Option<u64>> {
+    let skip = usize::try_from(offset % BLOCK).expect("less than a block");
+    let start = offset - skip as u64;
+    let read = file.read_at(start, 2 * BLOCK_LEN).await?;
+    let Some(head) = read.get(skip..).and_then(|bytes| bytes.first_chunk()) else { return Ok(None) };
+    let entry = Entry::of_head(offset, head);
+    let Some(end) = entry.end().filter(|end| *end <= len) else { return Ok(None) };
+    let (start, span) = span(&entry);
+    if span > PART_BLOCK_LEN_MAX {
+        return Ok(None);
+    }
+    let read = file.read_at(start, span).await?;
+    let padded = usize::try_from(end - offset).expect("less than the span");
+    let bytes = read.get(skip..skip + padded);
+    Ok(bytes.is_some_and(|bytes| stored(ordinal, &entry, bytes).is_some()).then_some(end))
 }
 
 #[cfg(test)]

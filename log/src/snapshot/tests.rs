@@ -7,6 +7,8 @@ use crate::memory::{CrashMode, MemoryDisk, MemoryStorage};
 use crate::storage::Storage;
 
 const HEAD: Head = Head { zxid: Zxid(0x2_0000_0007), chain: Checksum(99), cluster: 5, state_version: 1 };
+const LAST: LogPosition = LogPosition { zxid: HEAD.zxid, checksum: HEAD.chain };
+const SENDER: ServerId = ServerId(3);
 const CONTENTS: Contents = Contents { items: 3, digest: 0xabcd };
 
 fn snapshots(disk: &MemoryDisk) -> Snapshots<MemoryStorage> {
@@ -116,7 +118,7 @@ fn a_file_that_was_cut_short_is_found() {
         let whole = disk.contents(&file_name(HEAD.zxid)).expect("is there");
         for blocks in 0..whole.len() / 4096 {
             let cut = MemoryDisk::new();
-            let mut incoming = snapshots(&cut).receive().await.expect("a healthy disk");
+            let mut incoming = snapshots(&cut).receive(SENDER, LAST).await.expect("a healthy disk");
             incoming.piece(0, &whole[..blocks * 4096]).await.expect("a healthy disk");
             let error = incoming.finish(HEAD.zxid, |_| true).await.expect_err("cut short");
             assert!(error.is_damage(), "{blocks} blocks: {error}");
@@ -140,7 +142,7 @@ fn lengths_that_are_too_great_take_no_memory() {
         bytes.resize(2 * 4096 - layout::FOOTER_LEN, 0);
         bytes.extend_from_slice(&footer.encode());
         let disk = MemoryDisk::new();
-        let mut incoming = snapshots(&disk).receive().await.expect("a healthy disk");
+        let mut incoming = snapshots(&disk).receive(SENDER, LAST).await.expect("a healthy disk");
         incoming.piece(0, &bytes).await.expect("a healthy disk");
         let error = incoming.finish(HEAD.zxid, |_| true).await.expect_err("an index of 64 GiB");
         assert!(error.to_string().contains("the index does not end at the footer"), "{error}");
@@ -153,11 +155,11 @@ fn what_is_sent_is_what_is_received() {
         let (from, to) = (MemoryDisk::new(), MemoryDisk::new());
         write(&from, HEAD, &payloads()).await;
         let mut outgoing = snapshots(&from).send(HEAD.zxid).await.expect("is there");
-        let mut incoming = snapshots(&to).receive().await.expect("a healthy disk");
+        let mut incoming = snapshots(&to).receive(SENDER, LAST).await.expect("a healthy disk");
         let len = outgoing.len();
         loop {
             let offset = outgoing.offset();
-            let Some(piece) = outgoing.next().await.expect("a healthy disk") else { break };
+            let Some(piece) = outgoing.next(256 * 1024).await.expect("a healthy disk") else { break };
             assert!(incoming.piece(offset + 4096, &piece).await.is_err(), "a hole");
             incoming.piece(offset, &piece).await.expect("a healthy disk");
         }
@@ -196,4 +198,87 @@ fn names_of_other_files_are_no_snapshots() {
     for name in ["snapshot.new", "snapshot.7", "snapshot.+000000200000007", "log.0000000200000007"] {
         assert_eq!(zxid_of(name), None, "{name}");
     }
+}
+
+/// Receives of a snapshot what comes before `until`, in pieces of a block, and ends wherever it is.
+async fn receive_until(disk: &MemoryDisk, bytes: &[u8], until: usize) {
+    let mut incoming = snapshots(disk).receive(SENDER, LAST).await.expect("a healthy disk");
+    let begun = usize::try_from(incoming.len()).expect("short");
+    for offset in (begun..until).step_by(4096) {
+        incoming.piece(offset as u64, &bytes[offset..offset + 4096]).await.expect("a healthy disk");
+    }
+}
+
+/// It was removed by a start, and the transfer began anew: who was restarted again and again never had it.
+#[test]
+fn a_transfer_that_a_restart_broke_off_goes_on_behind_what_is_sound() {
+    block_on(async {
+        let sender = MemoryDisk::new();
+        write(&sender, HEAD, &payloads()).await;
+        let bytes = sender.contents(&file_name(HEAD.zxid)).expect("is there");
+        let end_of_block = 4096 + 5 * 16 + 32 + 4080 + 300_000;
+        for (until, kept) in
+            [(4096, 4096), (8192, 4096), (12_288, 8192), (bytes.len(), end_of_block / 4096 * 4096)]
+        {
+            for damaged in [false, true] {
+                let disk = MemoryDisk::new();
+                receive_until(&disk, &bytes, until).await;
+                disk.crash(CrashMode::KeepAll);
+                snapshots(&disk).settle(LogPosition::default()).await.expect("a healthy disk");
+                let part = part_name(HEAD.zxid, SENDER);
+                if damaged && until > 8192 {
+                    assert!(disk.rot(&part, 4096 + 20, 1));
+                }
+                let mut incoming = snapshots(&disk).receive(SENDER, LAST).await.expect("a healthy disk");
+                let expected = if damaged && until > 8192 { 4096 } else { kept };
+                assert_eq!(incoming.len(), expected as u64, "of {until} bytes, damaged: {damaged}");
+                for offset in (expected..bytes.len()).step_by(4096) {
+                    incoming
+                        .piece(offset as u64, &bytes[offset..offset + 4096])
+                        .await
+                        .expect("a healthy disk");
+                }
+                incoming.finish(HEAD.zxid, |_| true).await.expect("sound");
+                snapshots(&disk).install(HEAD.zxid).await.expect("a healthy disk");
+                assert_eq!(read(&disk, HEAD.zxid).await.expect("sound"), payloads());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_part_of_another_snapshot_or_of_another_server_is_not_gone_on_with() {
+    block_on(async {
+        let sender = MemoryDisk::new();
+        write(&sender, HEAD, &payloads()).await;
+        let bytes = sender.contents(&file_name(HEAD.zxid)).expect("is there");
+        let later = LogPosition { zxid: Zxid(HEAD.zxid.0 + 1), ..LAST };
+        let other = LogPosition { checksum: Checksum(98), ..LAST };
+        for (from, last) in [(SENDER, later), (SENDER, other), (ServerId(4), LAST)] {
+            let disk = MemoryDisk::new();
+            receive_until(&disk, &bytes, 8192).await;
+            assert!(snapshots(&disk).receive(from, last).await.expect("a healthy disk").is_empty());
+            let names = disk.storage().list().await.expect("a healthy disk");
+            assert_eq!(names, [part_name(last.zxid, from)]);
+        }
+    });
+}
+
+#[test]
+fn a_part_goes_when_a_snapshot_or_the_log_is_past_it() {
+    block_on(async {
+        let bytes = HEAD.encode(false).0;
+        for settles in [true, false] {
+            let disk = MemoryDisk::new();
+            receive_until(&disk, &bytes, 4096).await;
+            if settles {
+                snapshots(&disk).settle(LAST).await.expect("a healthy disk");
+            } else {
+                write(&disk, Head { zxid: Zxid(HEAD.zxid.0 + 1), ..HEAD }, &[]).await;
+                snapshots(&disk).retain(1).await.expect("a healthy disk");
+            }
+            let names = disk.storage().list().await.expect("a healthy disk");
+            assert!(!names.iter().any(|name| name.starts_with(PART)), "{names:?}");
+        }
+    });
 }

@@ -2,18 +2,17 @@
 
 use std::rc::Rc;
 
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::error::SnapshotError;
 use super::folder::Snapshots;
 use super::layout::Head;
-use super::reader::SnapshotReader;
+use super::reader::{self, SnapshotReader};
 use super::writer::Appender;
-use super::{PART_NAME, install_name};
-use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
-
-/// Bytes that are read of a snapshot at a time.
-pub(super) const CHUNK_LEN: usize = 64 * BLOCK_LEN;
+use super::{PART, install_name, part_name};
+use crate::frame::LogPosition;
+use crate::mutation::planted;
+use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode};
 
 /// A snapshot that is sent. It stays readable when its file is removed meanwhile.
 pub struct Outgoing<S: Storage> {
@@ -60,15 +59,18 @@ impl<S: Storage> Outgoing<S> {
         Ok(())
     }
 
-    /// The next piece of at most 256 KiB; `None` after the last.
+    /// The next piece of at most `len_max` bytes, which are whole blocks; `None` after the last.
     ///
     /// # Errors
     /// When the disk fails. What the bytes say is checked by whoever receives them.
-    pub async fn next(&mut self) -> Result<Option<<S::File as StorageFile>::Read>, SnapshotError> {
+    pub async fn next(
+        &mut self,
+        len_max: usize,
+    ) -> Result<Option<<S::File as StorageFile>::Read>, SnapshotError> {
         if self.at >= self.len {
             return Ok(None);
         }
-        let len = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(CHUNK_LEN);
+        let len = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(len_max);
         let read = self.file.read_at(self.at, len).await;
         let read = read.map_err(SnapshotError::io("reading", &self.name))?;
         if read.len() != len {
@@ -84,13 +86,10 @@ impl<S: Storage> Outgoing<S> {
 pub struct Incoming<S: Storage> {
     out: Appender<S>,
     storage: S,
+    name: String,
 }
 
 impl<S: Storage> Incoming<S> {
-    pub(super) async fn begin(storage: S) -> Result<Self, SnapshotError> {
-        Ok(Self { out: Appender::create(storage.clone(), PART_NAME).await?, storage })
-    }
-
     /// Where the next piece has to begin: what has come in so far.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -113,7 +112,7 @@ impl<S: Storage> Incoming<S> {
             return Err(SnapshotError::Gap { expected, found: offset });
         }
         self.out.push(bytes);
-        self.out.write().await
+        self.out.write_all().await
     }
 
     /// Everything has come in: verifies all of it against what was announced, and leaves it durable under a
@@ -126,12 +125,12 @@ impl<S: Storage> Incoming<S> {
         announced: Zxid,
         accept: impl Fn(&Head) -> bool,
     ) -> Result<Head, SnapshotError> {
-        let Self { out, storage } = self;
+        let Self { out, storage, name: part } = self;
         if !out.len().is_multiple_of(BLOCK_LEN as u64) {
             let offset = out.len();
             out.abandon().await;
             let what = "the file ends in the middle";
-            return Err(SnapshotError::Damaged { file: PART_NAME.to_owned(), offset, what });
+            return Err(SnapshotError::Damaged { file: part, offset, what });
         }
         let name = install_name(announced);
         out.finish(&name).await?;
@@ -168,12 +167,30 @@ impl<S: Storage> Incoming<S> {
 }
 
 impl<S: Storage> Snapshots<S> {
-    /// Begins to receive a snapshot. One at a time.
+    /// Begins to receive the snapshot that ends at `last` from a server, or goes on with what a transfer of the
+    /// same one has left: as much as is sound of that. One at a time; what came of others goes.
     ///
     /// # Errors
     /// When the disk is full or fails.
-    pub async fn receive(&self) -> Result<Incoming<S>, SnapshotError> {
-        Incoming::begin(self.storage().clone()).await
+    pub async fn receive(&self, from: ServerId, last: LogPosition) -> Result<Incoming<S>, SnapshotError> {
+        let (storage, name) = (self.storage().clone(), part_name(last.zxid, from));
+        let mut left = false;
+        for found in self.names().await? {
+            if found == name {
+                left = true;
+            } else if found.starts_with(PART) {
+                self.remove_file(&found).await?;
+            }
+        }
+        let out = match left {
+            true => go_on(storage.clone(), &name, last).await?,
+            false => {
+                let out = Appender::create(storage.clone(), &name).await?;
+                self.sync().await?;
+                out
+            }
+        };
+        Ok(Incoming { out, storage, name })
     }
 
     /// Opens a snapshot to be sent.
@@ -183,4 +200,14 @@ impl<S: Storage> Snapshots<S> {
     pub async fn send(&self, zxid: Zxid) -> Result<Outgoing<S>, SnapshotError> {
         Outgoing::open(self.storage(), &super::file_name(zxid)).await
     }
+}
+
+/// Goes on behind what is sound of a file.
+async fn go_on<S: Storage>(storage: S, name: &str, last: LogPosition) -> Result<Appender<S>, SnapshotError> {
+    let file = storage.open(name, WriteMode::Synced).await.map_err(SnapshotError::io("opening", name))?;
+    let mut written = reader::sound_len(&file, last).await.map_err(SnapshotError::io("reading", name))?;
+    if planted!(ResumeBehindGap) {
+        written += BLOCK;
+    }
+    Ok(Appender::behind(storage, name, file, written))
 }

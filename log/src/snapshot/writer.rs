@@ -19,7 +19,7 @@ const SYNC_LEN: u64 = 4 << 20;
 /// A file that grows from its beginning, in whole blocks.
 pub(super) struct Appender<S: Storage> {
     storage: S,
-    name: &'static str,
+    name: String,
     file: S::File,
     /// Not yet written.
     pending: Vec<u8>,
@@ -30,14 +30,19 @@ pub(super) struct Appender<S: Storage> {
 
 impl<S: Storage> Appender<S> {
     /// A new file of this name, in place of one that a crash may have left.
-    pub(super) async fn create(storage: S, name: &'static str) -> Result<Self, SnapshotError> {
+    pub(super) async fn create(storage: S, name: &str) -> Result<Self, SnapshotError> {
         let names = storage.list().await.map_err(SnapshotError::io("looking for", name))?;
         if names.iter().any(|found| found == name) {
             storage.remove(name).await.map_err(SnapshotError::io("removing", name))?;
         }
         let file = storage.create(name, WriteMode::Synced).await;
         let file = file.map_err(SnapshotError::io("creating", name))?;
-        Ok(Self { storage, name, file, pending: Vec::new(), written: 0, synced: 0 })
+        Ok(Self::behind(storage, name, file, 0))
+    }
+
+    /// Goes on behind the first `written` bytes of a file, whole blocks of which nothing is known to be synced.
+    pub(super) fn behind(storage: S, name: &str, file: S::File, written: u64) -> Self {
+        Self { storage, name: name.to_owned(), file, pending: Vec::new(), written, synced: 0 }
     }
 
     /// Bytes appended so far.
@@ -70,8 +75,8 @@ impl<S: Storage> Appender<S> {
         let mut buffer = self.file.buffer(len);
         buffer.as_mut().copy_from_slice(&self.pending[at..at + len]);
         let wrote = self.file.write_at(buffer, self.written).await;
-        if wrote.map_err(SnapshotError::io("writing", self.name))? != len {
-            return Err(SnapshotError::NoSpace { file: self.name.to_owned() });
+        if wrote.map_err(SnapshotError::io("writing", &self.name))? != len {
+            return Err(SnapshotError::NoSpace { file: self.name.clone() });
         }
         self.written += len as u64;
         if self.file.is_cached() && self.written - self.synced >= SYNC_LEN {
@@ -85,21 +90,28 @@ impl<S: Storage> Appender<S> {
         if planted!(SnapshotUnsynced) {
             return Ok(());
         }
-        self.file.datasync().await.map_err(SnapshotError::sync(self.name))
+        self.file.datasync().await.map_err(SnapshotError::sync(&self.name))
     }
 
-    /// Writes the rest, which has to be whole blocks, and gives the file its name, all of it durably.
-    pub(super) async fn finish(mut self, name: &str) -> Result<(), SnapshotError> {
+    /// Writes everything, which has to be whole blocks.
+    pub(super) async fn write_all(&mut self) -> Result<(), SnapshotError> {
         self.write().await?;
         let rest = self.pending.len();
         debug_assert!(rest.is_multiple_of(BLOCK_LEN), "{rest} bytes are not whole blocks");
         if rest > 0 {
             self.write_out(0, rest).await?;
+            self.pending.clear();
         }
+        Ok(())
+    }
+
+    /// Writes everything and gives the file its name, all of it durably.
+    pub(super) async fn finish(mut self, name: &str) -> Result<(), SnapshotError> {
+        self.write_all().await?;
         self.sync().await?;
-        let Self { storage, file, .. } = self;
+        let Self { storage, file, name: part, .. } = self;
         S::File::close(Rc::new(file)).await.map_err(SnapshotError::io("closing", name))?;
-        storage.rename(self.name, name).await.map_err(SnapshotError::io("renaming", name))?;
+        storage.rename(&part, name).await.map_err(SnapshotError::io("renaming", name))?;
         storage.sync_dir().await.map_err(SnapshotError::sync(name))
     }
 
@@ -108,7 +120,7 @@ impl<S: Storage> Appender<S> {
         let Self { storage, file, name, .. } = self;
         // What is left behind is removed at the next start, or when the next one begins.
         let _ = S::File::close(Rc::new(file)).await;
-        let _ = storage.remove(name).await;
+        let _ = storage.remove(&name).await;
     }
 }
 

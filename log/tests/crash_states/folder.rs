@@ -335,7 +335,7 @@ impl Folder {
 
     async fn receive(&self, zxid: Zxid) -> Result<LogPosition, SnapshotError> {
         let foreign = Foreign::new(zxid);
-        let mut incoming = self.snapshots.receive().await?;
+        let mut incoming = self.snapshots.receive(ServerId(9), foreign.at).await?;
         for (number, piece) in (0..).zip(foreign.bytes.chunks(4096)) {
             if let Err(error) = incoming.piece(number * 4096, piece).await {
                 incoming.abandon().await;

@@ -13,7 +13,7 @@ use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::zab::Zab;
 use ringkeeper_host::env::Env;
 use ringkeeper_host::snapshots::{Trigger, take_snapshots};
-use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
+use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
@@ -233,8 +233,8 @@ impl Server {
         let core_task = glommio::spawn_local(Rc::clone(&host).pump());
         let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&host), Rc::clone(&log));
         let receiving = glommio::spawn_local(receiving);
-        let rate = config.snapshot_policy().bytes_per_second;
-        let sending = send_snapshots(env.clone(), snapshots.clone(), rate, Rc::clone(&host));
+        let limits = Limits::with_rate(config.snapshot_policy().bytes_per_second);
+        let sending = send_snapshots(env.clone(), snapshots.clone(), limits, Rc::clone(&host));
         let sending = glommio::spawn_local(sending);
         let taking = take_snapshots(env, snapshots, Rc::clone(&host), Rc::clone(&log));
         let taking = glommio::spawn_local(taking);

@@ -17,7 +17,7 @@ use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Founding};
-use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
+use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -294,8 +294,12 @@ impl Server {
             env.spawn(Class::Background, scrubber.run()).detach();
         }
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
-        let sending =
-            send_snapshots(env.clone(), snapshots.clone(), policy.bytes_per_second, Rc::clone(&core));
+        let sending = send_snapshots(
+            env.clone(),
+            snapshots.clone(),
+            Limits::with_rate(policy.bytes_per_second),
+            Rc::clone(&core),
+        );
         let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
         let taking = take_snapshots(env.clone(), snapshots, Rc::clone(&core), Rc::clone(&log));
         glommio::spawn_local(taking).detach();

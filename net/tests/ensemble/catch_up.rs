@@ -117,13 +117,18 @@ fn a_follower_that_missed_what_is_purged_comes_back_by_a_snapshot_under_load() {
 }
 
 #[test]
-fn a_follower_killed_while_a_snapshot_comes_in_is_sent_it_anew() {
+fn a_follower_killed_again_and_again_while_a_snapshot_comes_in_has_it_in_the_end() {
     comes_back_by_a_snapshot(
         100,
         |_, _| {},
         |ensemble, away| {
+            let received = ensemble.count_in_log(away, "snapshot received");
             for killed in 0..3 {
-                wait_for_one_more(ensemble, away, "receiving a snapshot", killed);
+                // The rest of it may be there before it can be killed again.
+                wait_for("a transfer", || {
+                    let begun = ensemble.count_in_log(away, "a snapshot leader=") > killed;
+                    (begun || ensemble.count_in_log(away, "snapshot received") > received).then_some(())
+                });
                 ensemble.kill(away);
                 ensemble.run(away);
             }
@@ -131,8 +136,8 @@ fn a_follower_killed_while_a_snapshot_comes_in_is_sent_it_anew() {
     );
 }
 
-#[test]
-fn a_follower_whose_transfer_broke_off_is_sent_the_rest() {
+/// A follower that is being sent a snapshot: `break_off` comes when it has a part, and it is sent the rest.
+fn is_sent_the_rest(break_off: impl FnOnce(&Ensemble, usize, usize)) {
     // 8 MB at 2 MiB/s: time enough for a part of it, and for it to break off.
     let ensemble = Ensemble::start_with(&format!("{SMALL}\nringkeeper.snapshotKbPerSecond=2048"));
     let leader = ensemble.leader();
@@ -144,17 +149,33 @@ fn a_follower_whose_transfer_broke_off_is_sent_the_rest() {
     let zxid = write_until_purged(&ensemble, leader, &mut client);
     ensemble.run(away);
     wait_for("a part of the snapshot", || {
-        (ensemble.data_file_len(away, "install.part") > 1 << 20).then_some(())
+        (ensemble.data_file_len(away, "install.part.") > 1 << 20).then_some(())
     });
-    let disconnected = ensemble.count_in_log(leader, "peer disconnected");
-    ensemble.pause(away);
-    wait_for_one_more(&ensemble, leader, "peer disconnected", disconnected);
-    ensemble.resume(away);
+    break_off(&ensemble, leader, away);
     wait_for_one_more(&ensemble, away, "receiving the rest of a snapshot", 0);
     wait_for_one_more(&ensemble, away, "snapshot received", 0);
     assert_eq!(ensemble.count_in_log(leader, "the peer has a part of it"), 1);
     ensemble.leader();
     ensemble.assert_equal_trees(zxid);
+}
+
+#[test]
+fn a_follower_whose_transfer_broke_off_is_sent_the_rest() {
+    is_sent_the_rest(|ensemble, leader, away| {
+        let disconnected = ensemble.count_in_log(leader, "peer disconnected");
+        ensemble.pause(away);
+        wait_for_one_more(ensemble, leader, "peer disconnected", disconnected);
+        ensemble.resume(away);
+    });
+}
+
+/// It was sent all of it again.
+#[test]
+fn a_follower_that_was_killed_in_the_middle_of_a_transfer_is_sent_the_rest() {
+    is_sent_the_rest(|ensemble, _, away| {
+        ensemble.kill(away);
+        ensemble.run(away);
+    });
 }
 
 #[test]

@@ -220,8 +220,10 @@ impl Ensemble {
     }
 
     /// Length of a file among a server's data; 0 if it is not there.
-    pub(crate) fn data_file_len(&self, server: usize, name: &str) -> u64 {
-        fs::metadata(self.data(server).join(name)).map_or(0, |file| file.len())
+    pub(crate) fn data_file_len(&self, server: usize, prefix: &str) -> u64 {
+        let files = fs::read_dir(self.data(server)).into_iter().flatten().flatten();
+        let mut found = files.filter(|file| file.file_name().to_string_lossy().starts_with(prefix));
+        found.next().and_then(|file| file.metadata().ok()).map_or(0, |file| file.len())
     }
 
     /// How many lines of a server's log have this text.

@@ -171,12 +171,14 @@ fn what_a_crash_left_of_a_snapshot_is_cleared_away() {
     let mut client = Client::connect(server.address(), TIMEOUT_MS);
     write_much(&server, &mut client);
     server.kill();
-    for name in ["snapshot.new", "install.part", "install.0000000100000001"] {
+    for name in ["snapshot.new", "install.part.0000000100000001.0000000000000002", "install.0000000100000001"]
+    {
         fs::copy(newest_snapshot(&server), server.data_dir().join(name)).expect("copied");
     }
     server = server.restart();
     assert_all_there(&server, &client);
-    for name in ["snapshot.new", "install.part", "install.0000000100000001"] {
+    for name in ["snapshot.new", "install.part.0000000100000001.0000000000000002", "install.0000000100000001"]
+    {
         assert!(!server.data_dir().join(name).exists(), "{name}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Its pieces go to a file of their own. When all have come, the file is verified and durable under a name
 //! that is not a snapshot's yet; then the log's task resets the log to it, which is the moment that counts,
-//! and gives it its name. What came of a transfer that broke off is kept, and told the leader when it begins
-//! to send the same one again.
+//! and gives it its name. What came of a transfer that broke off is kept, by a restart of this server as well,
+//! and told the leader when it begins to send the same one again.
 
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -17,8 +17,8 @@ use ringkeeper_log::snapshot::{Head, Incoming, SnapshotError, Snapshots};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
 
+use super::WINDOW_BYTES;
 use super::piece;
-use super::send::WINDOW_BYTES;
 use crate::env::Env;
 use crate::log_task::{Command, LogQueue};
 use crate::snapshots::SnapshotHost;
@@ -104,6 +104,16 @@ enum ReceiveError {
     Piece,
 }
 
+impl ReceiveError {
+    /// Whether what came is not what was announced.
+    const fn is_mangled(&self) -> bool {
+        match self {
+            Self::Snapshot(error) => error.is_damage() || matches!(error, SnapshotError::Gap { .. }),
+            Self::Piece => true,
+        }
+    }
+}
+
 /// Receives snapshots, for as long as the server runs.
 pub async fn receive_snapshots<E: Env, T>(
     env: E,
@@ -138,6 +148,9 @@ pub async fn receive_snapshots<E: Env, T>(
             Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return core.fail(error.to_string()),
             Err(error) => {
                 tracing::error!(%error, "a snapshot was not received");
+                if error.is_mangled() {
+                    core.mangled(error.to_string());
+                }
                 env.sleep(AGAIN_AFTER).await;
                 core.input(Input::SnapshotAborted);
                 None
@@ -161,8 +174,12 @@ async fn begin<S: Storage>(
         }
         part.file.abandon().await;
     }
-    tracing::info!(leader = %from, zxid = %last.zxid, "receiving a snapshot");
-    Ok(Current { from, last, file: snapshots.receive().await? })
+    let file = snapshots.receive(from, last).await?;
+    match file.len() {
+        0 => tracing::info!(leader = %from, zxid = %last.zxid, "receiving a snapshot"),
+        have => tracing::info!(leader = %from, zxid = %last.zxid, have, "receiving the rest of a snapshot"),
+    }
+    Ok(Current { from, last, file })
 }
 
 impl<S: Storage> Current<S> {

@@ -1,7 +1,7 @@
 //! Sending a snapshot to a peer that is too far behind: the file's own bytes, in pieces, as fast as it writes
 //! them.
 //!
-//! At most [`WINDOW_BYTES`] are under way, so heartbeats and proposals on the same link wait for no more than
+//! At most [`Limits::window_bytes`] are under way, so heartbeats and proposals on the same link wait for no more than
 //! that, and neither end holds more in memory; and no more a second than the server writes of its own
 //! snapshots. A transfer ends with the connection or the leadership. When the peer asks again it says how
 //! much it has, and if the file is still there the transfer goes on from there.
@@ -17,13 +17,11 @@ use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
 use ringkeeper_wire::{ServerId, Zxid};
 
+use super::Limits;
 use super::piece::{self, Piece};
 use crate::env::{Class, Env, Task};
 use crate::snapshots::SnapshotHost;
 use crate::wake::WakeFlag;
-
-/// Bytes sent to a peer that it has not said to have written.
-pub(super) const WINDOW_BYTES: u64 = 1 << 20;
 
 /// A peer that writes nothing for this long is given up.
 const STALL_MAX: Duration = Duration::from_secs(30);
@@ -107,32 +105,25 @@ impl Sending {
     }
 }
 
-/// Sends snapshots to whom needs one, for as long as the server runs, each at up to `bytes_per_second`.
+/// Sends snapshots to whom needs one, for as long as the server runs.
 pub async fn send_snapshots<E: Env>(
     env: E,
     snapshots: Snapshots<E::Storage>,
-    bytes_per_second: u64,
+    limits: Limits,
     core: Rc<impl SnapshotHost>,
 ) {
     loop {
         let (to, flow) = core.sending().next().await;
         let (own, snapshots, core) = (env.clone(), snapshots.clone(), Rc::clone(&core));
         let send = async move {
-            let bytes_per_second = bytes_per_second.max(1);
-            let transfer = Transfer {
-                env: &own,
-                snapshots: &snapshots,
-                bytes_per_second,
-                core: &*core,
-                to,
-                flow: &flow,
-            };
+            let (env, snapshots, flow) = (&own, &snapshots, &flow);
+            let transfer = Transfer { env, snapshots, limits, core: &*core, to, flow };
             if let Err(error) = transfer.run().await {
                 tracing::warn!(peer = %to, %error, "a snapshot was not sent");
                 // It asks again when it comes back.
                 core.disconnect(to);
             }
-            core.sending().finished(to, &flow);
+            core.sending().finished(to, flow);
         };
         env.spawn(Class::Requests, send).detach();
     }
@@ -150,7 +141,7 @@ enum TransferError {
 struct Transfer<'a, E: Env, H> {
     env: &'a E,
     snapshots: &'a Snapshots<E::Storage>,
-    bytes_per_second: u64,
+    limits: Limits,
     core: &'a H,
     to: ServerId,
     flow: &'a Rc<Flow>,
@@ -198,15 +189,17 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
         }
         while received() < total {
             let offset = outgoing.offset();
-            if offset < total && offset < received() + WINDOW_BYTES {
+            if offset < total && offset < received() + self.limits.window_bytes {
                 let began = self.env.elapsed();
-                let Some(bytes) = outgoing.next().await? else { break };
+                let Some(bytes) = outgoing.next(self.limits.piece_bytes).await? else { break };
                 let message = piece::encode(&Piece { zxid, offset, total, bytes: &bytes });
                 if flow.cancelled.get() {
                     return Ok(());
                 }
                 self.core.send(to, &Message::SnapshotChunk(message));
-                let due = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / self.bytes_per_second);
+                let due = Duration::from_nanos(
+                    bytes.len() as u64 * 1_000_000_000 / self.limits.bytes_per_second.max(1),
+                );
                 self.env.sleep(due.saturating_sub(self.env.elapsed().saturating_sub(began))).await;
             } else if !self.wait().await {
                 return stalled();

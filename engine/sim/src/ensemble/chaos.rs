@@ -29,9 +29,17 @@ impl World {
         if self.random.chance(self.faults.crash) {
             self.crash(server);
         }
+        if let Some(learner) = self.receiving()
+            && self.random.chance(self.faults.crash_in_transfer)
+        {
+            self.crash(learner);
+        }
         if self.random.chance(self.faults.pause) {
-            let pause_us = self.random.between(1000, self.faults.pause_max_us);
             let isolates = self.random.chance(self.faults.isolation);
+            // Cut off for so long, another one leads, and its clients have not left it yet.
+            let (least_us, most_us) =
+                if isolates { (200_000, 500_000) } else { (1000, self.faults.pause_max_us) };
+            let pause_us = self.random.between(least_us, most_us);
             // It is leaders that have something to miss.
             let server = self.leader().filter(|_| isolates).unwrap_or(server);
             let until_us = &mut self.servers[server].paused_until_us;
@@ -78,6 +86,14 @@ impl World {
         }
         self.trouble_a_client();
         self.trouble_a_worker()
+    }
+
+    /// A server that is being sent a snapshot.
+    fn receiving(&self) -> Option<usize> {
+        self.servers.iter().position(|server| {
+            server.process.is_some()
+                && server.disk.names().iter().any(|name| name.starts_with("install.part."))
+        })
     }
 
     fn trouble_a_client(&mut self) {

@@ -25,6 +25,8 @@ pub(crate) enum Told {
     InputNow(Input),
     Send(ServerId, Message),
     Disconnect(ServerId),
+    /// What a peer has sent is not the snapshot that it has announced.
+    Mangled(String),
     /// The server cannot go on.
     Failed(String),
 }
@@ -113,6 +115,10 @@ impl SnapshotHost for Core {
 
     fn disconnect(&self, peer: ServerId) {
         self.tell(Told::Disconnect(peer));
+    }
+
+    fn mangled(&self, reason: String) {
+        self.tell(Told::Mangled(reason));
     }
 
     fn fail(&self, reason: String) {

@@ -66,6 +66,8 @@ pub struct FaultMix {
     pub segment_size_bytes: u64,
     /// Share of the starts, per mille, in the middle of which the power fails.
     pub crash_in_recovery: u64,
+    /// A server crashes while it is sent a snapshot.
+    pub crash_in_transfer: u64,
     /// A sync fails, and what it was to write is given up.
     pub sync_error: u64,
     /// A disk runs full for a while.
@@ -133,6 +135,8 @@ impl FaultMix {
             snapshots_kept: [1, 1, 2, 3][random.index(4)],
             segment_size_bytes: [64 * 1024, 128 * 1024][random.index(2)],
             crash_in_recovery,
+            // Of the same kind, and as often.
+            crash_in_transfer: crash_in_recovery / 2,
             sync_error,
             disk_full,
             linger: random.chance(150),

@@ -21,9 +21,10 @@ use ringkeeper_engine::zab::{self, Batch, Input, Message};
 use ringkeeper_host::env::{Class, Env};
 use ringkeeper_host::log_task::{Answer, Command, LogQueue, LogTask};
 use ringkeeper_host::snapshots::take_snapshots;
-use ringkeeper_host::transfer::{receive_snapshots, send_snapshots};
+use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::Promises;
+use ringkeeper_log::storage::{BLOCK, BLOCK_LEN};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Told};
@@ -35,6 +36,10 @@ use crate::env::{Machine, SimEnv};
 
 /// Messages of the core handled before sockets have their turn again, as in the shell.
 const MESSAGES_PER_TURN: usize = 64;
+
+/// Small, so that a transfer has several pieces and breaks off between them.
+const TRANSFER: Limits =
+    Limits { bytes_per_second: u64::MAX, window_bytes: 2 * BLOCK, piece_bytes: BLOCK_LEN };
 
 /// A machine: what outlives the process on it.
 pub(crate) struct Server {
@@ -123,7 +128,7 @@ impl Server {
 fn start_tasks(core: &Rc<Core>, log: LogTask<SimEnv, TreeFormat>) -> Rc<LogQueue<State>> {
     let (env, queue) = (log.env.clone(), LogQueue::new(Duration::MAX));
     let (snapshots, upkeep) = (log.snapshots.clone(), log.wal.upkeep());
-    let sending = send_snapshots(env.clone(), snapshots.clone(), u64::MAX, Rc::clone(core));
+    let sending = send_snapshots(env.clone(), snapshots.clone(), TRANSFER, Rc::clone(core));
     let taking = take_snapshots(env.clone(), snapshots.clone(), Rc::clone(core), Rc::clone(&queue));
     let receiving = receive_snapshots(env.clone(), snapshots, Rc::clone(core), Rc::clone(&queue));
     let (running, host) = (log.run(Rc::clone(&queue), Rc::clone(core)), Rc::clone(core));

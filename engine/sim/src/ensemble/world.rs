@@ -407,6 +407,11 @@ impl World {
                 }
                 Told::Send(to, message) => out.push(Outward::Send { to, message }),
                 Told::Disconnect(peer) => out.push(Outward::Disconnect(peer)),
+                // A file that rots at its sender is sent as it is, and a new disk may have another one in its place.
+                Told::Mangled(_) if self.faults.rot > 0 || self.faults.wipe > 0 => {}
+                Told::Mangled(reason) => {
+                    return Err(Oracle::Sound.broken(format!("server {id} was sent a snapshot: {reason}")));
+                }
                 Told::Failed(reason) => self.disk_failed(index, &reason)?,
             }
             self.carry_out(index, out)?;
