@@ -69,7 +69,7 @@ impl Batch {
         let meta = Meta { epoch: first.epoch(), first_zxid: first, last_zxid: last };
         let checksum = frame::complete(meta, previous, &mut frame)
             .expect("a batch has the zxids of one epoch and far less than 4 GiB");
-        Self { first, last, checksum, bytes: Bytes::from_owner(frame) }
+        Self { first, last, checksum, bytes: Bytes::from_owner(fitted(frame)) }
     }
 
     /// [`Self::seal`] of a payload that lies elsewhere, which is copied.
@@ -163,6 +163,18 @@ impl fmt::Debug for Batch {
     }
 }
 
+/// Memory that a frame may have beyond itself, bytes.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+/// Gives back memory that a frame was thought to need: a request that is refused may be a megabyte long, its
+/// batch has some bytes, and batches are kept for learners by their length.
+fn fitted(mut frame: AlignedBuf) -> AlignedBuf {
+    if frame.capacity() - frame.len() > SPARE_BYTES_MAX {
+        frame.shrink_to_fit();
+    }
+    frame
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,5 +217,12 @@ mod tests {
         assert!(!next.follows(zxid(2, 4)));
         assert!(!next.follows(zxid(1, 3)), "an epoch begins with counter 1");
         assert!(batch(zxid(2, 1), zxid(2, 1)).unwrap().follows(zxid(1, 77)));
+    }
+
+    #[test]
+    fn a_short_frame_keeps_no_memory_of_a_long_one() {
+        let mut frame = frame::begin(1 << 20);
+        frame.extend_from_slice(b"short");
+        assert!(fitted(frame).capacity() < SPARE_BYTES_MAX);
     }
 }
