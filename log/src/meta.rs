@@ -8,17 +8,17 @@
 //!  0        4        8    10   12        16        20        21      24        32          40     48      56     64
 //!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
 //!  | "RKME" | CRC32C |ver |len | accepted| current | initial-| zeros | cluster | server id | salt | claim | fork |
-//!  |        |        |    | 96 | epoch   | epoch   | ized    |       |         |           |      |       |      |
+//!  |        |        |    |144 | epoch   | epoch   | ized    |       |         |           |      |       |      |
 //!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
-//!                    |<-- covered by the CRC32C, up to the end of the voters
-//!  64                  96
-//!  +-------------------+
-//!  | voters, one bit   |
-//!  | each              |
-//!  +-------------------+
+//!                    |<-- covered by the CRC32C, up to the end of the leader
+//!  64                96                128         136       144
+//!  +-----------------+-----------------+-----------+---------+
+//!  | voters, one bit | members, one    | committed | leader  |
+//!  | each            | bit each        | zxid      | + 1     |
+//!  +-----------------+-----------------+-----------+---------+
 //! ```
 //!
-//! Version 1 ended at 64, with zeros in the place of the fork. It is read as a folder whose voters are not
+//! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96. What they lack is read as not
 //! known.
 
 use std::io;
@@ -38,8 +38,9 @@ const NEW_NAME: &str = "meta.new";
 /// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
 const ZOOKEEPER_NAME: &str = "version-2";
 
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const LEN_OF_VERSION_1: usize = 64;
+const LEN_OF_VERSION_2: usize = 96;
 const MAGIC: [u8; 4] = *b"RKME";
 const MAGIC_AT: usize = 0;
 const CHECKSUM_AT: usize = MAGIC_AT + 4;
@@ -54,8 +55,11 @@ const SALT_AT: usize = SERVER_AT + 8;
 const CLAIM_AT: usize = SALT_AT + 8;
 const FORK_AT: usize = CLAIM_AT + 8;
 const VOTERS_AT: usize = FORK_AT + 8;
-const LEN: usize = VOTERS_AT + VOTERS_LEN;
-const LEN_FIELD: u16 = 96;
+const MEMBERS_AT: usize = VOTERS_AT + VOTERS_LEN;
+const COMMITTED_AT: usize = MEMBERS_AT + VOTERS_LEN;
+const LEADER_AT: usize = COMMITTED_AT + 8;
+const LEN: usize = LEADER_AT + 8;
+const LEN_FIELD: u16 = 144;
 const COVERED_AT: usize = VERSION_AT;
 
 /// Voters are bits, the one of server 0 first, in words of 64.
@@ -86,6 +90,12 @@ pub struct Promises {
     pub accepted_epoch: Epoch,
     /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
     pub current_epoch: Epoch,
+    /// Who led it; `None` while not known.
+    pub leader: Option<ServerId>,
+    /// The voters that are known to have taken it over, one bit each.
+    pub members: [u64; 4],
+    /// Everything up to here was committed when this was written, and is in the log or a snapshot.
+    pub committed: Zxid,
     /// Whether this folder remembers all that the server has ever promised.
     pub initialized: bool,
     /// Where the log ended before a damaged part of it was cut off, see [`crate::salvage`]; 0 if all of it is
@@ -127,9 +137,13 @@ impl Meta {
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
         put(&mut out, CLAIM_AT, self.promises.claim.0.to_le_bytes());
         put(&mut out, FORK_AT, self.promises.fork.to_le_bytes());
-        for (word, at) in self.promises.voters.iter().zip((VOTERS_AT..LEN).step_by(8)) {
+        let sets = self.promises.voters.iter().chain(&self.promises.members);
+        for (word, at) in sets.zip((VOTERS_AT..COMMITTED_AT).step_by(8)) {
             put(&mut out, at, word.to_le_bytes());
         }
+        put(&mut out, COMMITTED_AT, self.promises.committed.0.to_le_bytes());
+        let leader = self.promises.leader.map_or(0, |leader| leader.0.saturating_add(1));
+        put(&mut out, LEADER_AT, leader.to_le_bytes());
         let checksum = crc32c::crc32c(&out[COVERED_AT..]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
         out
@@ -147,7 +161,7 @@ impl Meta {
         }
         // What is behind the end of a shorter version is zeros.
         match (u16_at(bytes, VERSION_AT), len) {
-            (1, LEN_OF_VERSION_1) | (VERSION, LEN) => {}
+            (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (VERSION, LEN) => {}
             (version, _) => return Err(MetaError::Version(version)),
         }
         Ok(Self {
@@ -161,6 +175,9 @@ impl Meta {
                 claim: Zxid(u64_at(bytes, CLAIM_AT)),
                 fork: u64_at(bytes, FORK_AT),
                 voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
+                members: std::array::from_fn(|word| u64_at(bytes, MEMBERS_AT + 8 * word)),
+                committed: Zxid(u64_at(bytes, COMMITTED_AT)),
+                leader: u64_at(bytes, LEADER_AT).checked_sub(1).map(ServerId),
             },
         })
     }

@@ -46,6 +46,12 @@ pub(crate) enum MigrateError {
     MyId(PathBuf),
     #[error("{0} holds no transaction: there is nothing to import, start the server on a new folder")]
     Blank(PathBuf),
+    #[error(
+        "{folder} has come to epoch {epoch}, of 2147483647 that there can be: an ensemble with it would soon elect \
+         nobody; an epoch like this comes from damage or from a forged zxid, so take the folder of another server or \
+         a backup"
+    )]
+    Epoch { folder: PathBuf, epoch: u32 },
     #[error("{0} is not empty: name another folder with --to, or empty it")]
     NotEmpty(PathBuf),
     #[error("{folder}: {source}")]

@@ -568,12 +568,19 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     }
 
     /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of
-    /// what is not written, so a full disk costs the server's part in elections and nothing else.
+    /// what is not written, so a full disk costs the server's part in elections and nothing else. What is no
+    /// promise, and is only kept with them, waits for the next one: no append is held up for that.
     async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<F::State>>) -> Result<bool, LogFailure> {
         let mut waits = false;
-        while let Err(error) = self.meta.promise(promises(epochs)).await {
+        let (wanted, kept) = (promises(epochs), self.meta.meta().promises);
+        let promises_nothing =
+            Promises { members: kept.members, committed: kept.committed, ..wanted } == kept;
+        while let Err(error) = self.meta.promise(wanted).await {
             if !error.is_no_space() {
                 return Err(error.into());
+            }
+            if promises_nothing {
+                return Ok(true);
             }
             if !std::mem::replace(&mut waits, true) {
                 tracing::error!(%error, "the disk has no room for the server's promises");
@@ -663,6 +670,9 @@ fn promises(epochs: &Epochs) -> Promises {
         current_epoch: epochs.current,
         initialized: epochs.initialized,
         claim: epochs.claim,
+        leader: epochs.leader,
+        members: epochs.members.words(),
+        committed: epochs.committed,
     }
 }
 

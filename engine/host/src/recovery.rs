@@ -161,6 +161,9 @@ fn epochs(promises: &Promises) -> Epochs {
         voters: ServerSet::from_words(promises.voters),
         initialized: promises.initialized,
         claim: promises.claim,
+        leader: promises.leader,
+        members: ServerSet::from_words(promises.members),
+        committed: promises.committed,
     }
 }
 

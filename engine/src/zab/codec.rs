@@ -9,8 +9,8 @@ use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition, aligned};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::message::{
-    Ack, AckEpoch, EnsembleId, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync,
-    SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
+    Propose, Standing, Sync, SyncPlan, Vote,
 };
 use super::quorum::ServerSet;
 
@@ -69,13 +69,8 @@ impl Message {
         let mut w = Writer(out);
         match self {
             Self::Notification(n) => w.notification(n),
-            Self::Join(join) => {
-                w.u8(kind::JOIN)
-                    .epoch(join.accepted)
-                    .zxid(join.last)
-                    .ensemble(join.ensemble)
-                    .flag(join.initialized)
-                    .flag(join.founds);
+            Self::Join(standing) => {
+                w.u8(kind::JOIN).standing(standing);
             }
             Self::NewEpoch(epoch) => {
                 w.u8(kind::NEW_EPOCH).epoch(*epoch);
@@ -95,8 +90,8 @@ impl Message {
                 w.u8(kind::COMMIT).epoch(*epoch).zxid(*upto);
             }
             Self::Ping(ping) => {
-                let Ping { epoch, round, commit, sent, active } = *ping;
-                w.u8(kind::PING).epoch(epoch).u64(round).zxid(commit).zxid(sent).flag(active);
+                let Ping { epoch, round, commit, sent, active, members } = *ping;
+                w.u8(kind::PING).epoch(epoch).u64(round).zxid(commit).zxid(sent).flag(active).set(members);
             }
             Self::Pong(pong) => {
                 w.u8(kind::PONG).u64(pong.round).ack(pong.ack);
@@ -135,13 +130,7 @@ impl Message {
         let mut r = Reader(frame);
         let message = match r.u8()? {
             kind::NOTIFICATION => Self::Notification(r.notification()?),
-            kind::JOIN => Self::Join(Join {
-                accepted: r.epoch()?,
-                last: r.zxid()?,
-                ensemble: r.ensemble()?,
-                initialized: r.flag("initialized")?,
-                founds: r.flag("founds")?,
-            }),
+            kind::JOIN => Self::Join(r.standing()?),
             kind::NEW_EPOCH => Self::NewEpoch(r.epoch()?),
             kind::ACK_EPOCH => Self::AckEpoch(r.ack_epoch()?),
             kind::SYNC => Self::Sync(r.sync()?),
@@ -156,6 +145,7 @@ impl Message {
                 commit: r.zxid()?,
                 sent: r.zxid()?,
                 active: r.flag("active")?,
+                members: r.set()?,
             }),
             kind::PONG => Self::Pong(Pong { round: r.u64()?, ack: r.ack()? }),
             kind::FORWARD => Self::Forward(r.rest()),
@@ -208,9 +198,20 @@ impl Writer<'_> {
     }
 
     fn ensemble(&mut self, ensemble: EnsembleId) -> &mut Self {
-        self.u64(ensemble.cluster).u64(ensemble.fork);
-        ensemble.voters.words().into_iter().for_each(|word| _ = self.u64(word));
+        self.u64(ensemble.cluster).u64(ensemble.fork).set(ensemble.voters)
+    }
+
+    fn set(&mut self, servers: ServerSet) -> &mut Self {
+        servers.words().into_iter().for_each(|word| _ = self.u64(word));
         self
+    }
+
+    fn standing(&mut self, own: &Standing) -> &mut Self {
+        self.epoch(own.accepted).epoch(own.current).flag(own.led_by.is_some());
+        if let Some(leader) = own.led_by {
+            self.u64(leader.0);
+        }
+        self.zxid(own.last).ensemble(own.ensemble).flag(own.initialized).flag(own.founds).u64(own.process)
     }
 
     fn ack(&mut self, ack: Ack) -> &mut Self {
@@ -224,7 +225,12 @@ impl Writer<'_> {
             PeerState::Leading => 2,
         };
         self.u8(kind::NOTIFICATION).u8(state).u64(n.round);
-        self.vote(n.vote).vote(n.own).ensemble(n.ensemble).flag(n.initialized).flag(n.founds);
+        self.vote(n.vote).standing(&n.own).flag(n.serves);
+        match n.doubt {
+            None => self.u8(0),
+            Some(Doubt::OldCopy(known)) => self.u8(1).epoch(known.epoch).zxid(known.zxid),
+            Some(Doubt::Replaced) => self.u8(2),
+        };
     }
 
     fn ack_epoch(&mut self, ask: &AckEpoch) {
@@ -294,9 +300,35 @@ impl Reader<'_> {
     }
 
     fn ensemble(&mut self) -> Result<EnsembleId, DecodeError> {
-        let (cluster, fork) = (self.u64()?, self.u64()?);
-        let voters = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
-        Ok(EnsembleId { cluster, fork, voters: ServerSet::from_words(voters) })
+        Ok(EnsembleId { cluster: self.u64()?, fork: self.u64()?, voters: self.set()? })
+    }
+
+    fn set(&mut self) -> Result<ServerSet, DecodeError> {
+        Ok(ServerSet::from_words([self.u64()?, self.u64()?, self.u64()?, self.u64()?]))
+    }
+
+    fn standing(&mut self) -> Result<Standing, DecodeError> {
+        let (accepted, current) = (self.epoch()?, self.epoch()?);
+        let led_by = if self.flag("leader known")? { Some(ServerId(self.u64()?)) } else { None };
+        Ok(Standing {
+            accepted,
+            current,
+            led_by,
+            last: self.zxid()?,
+            ensemble: self.ensemble()?,
+            initialized: self.flag("initialized")?,
+            founds: self.flag("founds")?,
+            process: self.u64()?,
+        })
+    }
+
+    fn doubt(&mut self) -> Result<Option<Doubt>, DecodeError> {
+        Ok(match self.u8()? {
+            0 => None,
+            1 => Some(Doubt::OldCopy(Known { epoch: self.epoch()?, zxid: self.zxid()? })),
+            2 => Some(Doubt::Replaced),
+            other => return Err(DecodeError::Value { field: "doubt", value: u64::from(other) }),
+        })
     }
 
     fn ack(&mut self) -> Result<Ack, DecodeError> {
@@ -318,10 +350,9 @@ impl Reader<'_> {
             state,
             round: self.u64()?,
             vote: self.vote()?,
-            own: self.vote()?,
-            ensemble: self.ensemble()?,
-            initialized: self.flag("initialized")?,
-            founds: self.flag("founds")?,
+            own: self.standing()?,
+            serves: self.flag("serves")?,
+            doubt: self.doubt()?,
         })
     }
 
@@ -431,18 +462,42 @@ mod tests {
         )
     }
 
+    fn set() -> impl Strategy<Value = ServerSet> {
+        any::<[u64; 4]>().prop_map(ServerSet::from_words)
+    }
+
+    fn standing() -> impl Strategy<Value = Standing> {
+        let leader = any::<Option<u64>>().prop_map(|id| id.map(ServerId));
+        (epoch(), epoch(), leader, zxid(), ensemble(), any::<bool>(), any::<bool>(), any::<u64>()).prop_map(
+            |(accepted, current, led_by, last, ensemble, initialized, founds, process)| Standing {
+                accepted,
+                current,
+                led_by,
+                last,
+                ensemble,
+                initialized,
+                founds,
+                process,
+            },
+        )
+    }
+
+    fn doubt() -> impl Strategy<Value = Option<Doubt>> {
+        let known = (epoch(), zxid()).prop_map(|(epoch, zxid)| Doubt::OldCopy(Known { epoch, zxid }));
+        prop_oneof![Just(None), known.prop_map(Some), Just(Some(Doubt::Replaced))]
+    }
+
     fn notification() -> impl Strategy<Value = Notification> {
         let state =
             prop_oneof![Just(PeerState::Looking), Just(PeerState::Following), Just(PeerState::Leading)];
-        (state, any::<u64>(), vote(), vote(), ensemble(), any::<bool>(), any::<bool>()).prop_map(
-            |(state, round, vote, own, ensemble, initialized, founds)| Notification {
+        (state, any::<u64>(), vote(), standing(), any::<bool>(), doubt()).prop_map(
+            |(state, round, vote, own, serves, doubt)| Notification {
                 state,
                 round,
                 vote,
                 own,
-                ensemble,
-                initialized,
-                founds,
+                serves,
+                doubt,
             },
         )
     }
@@ -484,15 +539,7 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             notification().prop_map(Message::Notification),
-            (epoch(), zxid(), ensemble(), any::<bool>(), any::<bool>()).prop_map(
-                |(accepted, last, ensemble, initialized, founds)| Message::Join(Join {
-                    accepted,
-                    last,
-                    ensemble,
-                    initialized,
-                    founds
-                })
-            ),
+            standing().prop_map(Message::Join),
             epoch().prop_map(Message::NewEpoch),
             ack_epoch().prop_map(Message::AckEpoch),
             sync().prop_map(Message::Sync),
@@ -503,13 +550,14 @@ mod tests {
             }),
             ack().prop_map(Message::Ack),
             (epoch(), zxid()).prop_map(|(epoch, upto)| Message::Commit { epoch, upto }),
-            (epoch(), any::<u64>(), zxid(), zxid(), any::<bool>()).prop_map(
-                |(epoch, round, commit, sent, active)| Message::Ping(Ping {
+            (epoch(), any::<u64>(), zxid(), zxid(), any::<bool>(), set()).prop_map(
+                |(epoch, round, commit, sent, active, members)| Message::Ping(Ping {
                     epoch,
                     round,
                     commit,
                     sent,
-                    active
+                    active,
+                    members
                 })
             ),
             (any::<u64>(), ack()).prop_map(|(round, ack)| Message::Pong(Pong { round, ack })),

@@ -35,6 +35,9 @@ pub struct Config {
     pub catch_up_bytes_max: usize,
     /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
     pub epoch_txns_max: u32,
+    /// How long what is committed may be known in memory alone: after a restart the server tells by what its
+    /// disk says whether its history is contradicted.
+    pub commit_record_ms: u64,
     /// Whether this server may found an ensemble with others that are as new.
     pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -60,6 +63,7 @@ impl Config {
             window_bytes_max: 64 << 20,
             catch_up_bytes_max: 4 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
+            commit_record_ms: 60_000,
             founding: Founding::WhenOthersAreSilent,
             mutation: Mutation::None,
         }
@@ -109,6 +113,13 @@ pub struct Epochs {
     pub accepted: Epoch,
     /// `currentEpoch`: the newest epoch whose leader's whole history this server has made durable.
     pub current: Epoch,
+    /// Who led it; `None` while not known.
+    pub leader: Option<ServerId>,
+    /// The voters that are known to have adopted it: one that comes back without it has an old copy of its
+    /// folder.
+    pub members: ServerSet,
+    /// Everything up to here was committed and durable here when this was written. More may be by now.
+    pub committed: Zxid,
     /// Identity of the ensemble, drawn at its first election; 0 while not known.
     pub cluster: u64,
     /// Drawn when an operator took the folder out of its ensemble; 0 before. Members of different forks of

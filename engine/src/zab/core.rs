@@ -8,14 +8,27 @@ use ringkeeper_frame::Batch;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::config::{Config, Durable, Epochs, Founding};
-use super::effects::{Departure, Effect, Effects, Status};
+use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::History;
-use super::message::{EnsembleId, Message, Notification, PeerState, Vote};
+use super::message::{Doubt, EnsembleId, Known, Message, Notification, PeerState, Standing, Vote};
 use super::mutation::planted;
 use super::quorum::ServerSet;
 
 /// Where no learner is fed from the log, none lacks any of it.
 pub(super) const NOBODY_IS_FED: Zxid = Zxid(u64::MAX);
+
+/// Epochs that elections may have used up while a server was away.
+const EPOCHS_SKIPPED_MAX: u32 = 1 << 20;
+/// The last epoch that a peer may name: far enough from the sign bit of a zxid.
+const EPOCH_MAX: u32 = i32::MAX.cast_unsigned() - EPOCHS_SKIPPED_MAX;
+
+/// Whether there are elections left, as many as a server may miss, for an ensemble that has come to `epoch`.
+#[must_use]
+pub const fn leaves_epochs(epoch: Epoch) -> bool {
+    epoch.0 < EPOCH_MAX - EPOCHS_SKIPPED_MAX
+}
+/// Earlier processes of a peer that are remembered.
+const PROCESSES_MAX: usize = 8;
 
 /// What the role wants to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +54,6 @@ pub(super) struct Member {
     pub(super) belongs: bool,
 }
 
-/// What a peer has said of itself.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
-    pub(super) ensemble: EnsembleId,
-    /// It has logged nothing, ever.
-    pub(super) blank: bool,
-    /// See [`Epochs::initialized`].
-    pub(super) initialized: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
@@ -65,7 +68,15 @@ pub(super) struct Core {
     /// Some voter belongs to an ensemble already, so no other one is to be founded.
     ensemble_seen: bool,
     /// What those who are connected have said of themselves.
-    pub(super) heard: BTreeMap<ServerId, Heard>,
+    pub(super) heard: BTreeMap<ServerId, Standing>,
+    /// Those among them that do not count, and why.
+    doubts: BTreeMap<ServerId, Doubt>,
+    /// What learners have acknowledged to this process while it led, when they were last heard.
+    acknowledged: BTreeMap<ServerId, Known>,
+    /// The processes that each peer was, the latest last.
+    processes: BTreeMap<ServerId, Vec<u64>>,
+    /// Tells this process from others with the same id.
+    process: u64,
     /// The promises as they shall be.
     pub(super) epochs: Epochs,
     /// The promises on disk.
@@ -74,6 +85,7 @@ pub(super) struct Core {
     pub(super) log: History,
     /// Everything up to here is committed and handed up.
     pub(super) commit: Zxid,
+    commit_recorded_ms: u64,
     /// End of the log that this server's state was recovered from. What it serves holds everything up to
     /// here, so nobody may see it before that is committed.
     pub(super) recovered: Zxid,
@@ -97,20 +109,26 @@ impl Core {
             epochs.claim = Zxid::ZERO;
         }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Self {
+            process: rng.next_u64(),
+            rng,
             log: History::new(durable.log, &config),
             config,
             now_ms: 0,
             shell_ms: None,
-            rng: ChaCha8Rng::seed_from_u64(seed),
             connected: ServerSet::EMPTY,
             quorum_since_ms: None,
             ensemble_seen: false,
             heard: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            processes: BTreeMap::new(),
             epochs,
             persisted,
             persisting: None,
             commit,
+            commit_recorded_ms: 0,
             recovered,
             full_since_ms: None,
             round: 0,
@@ -153,7 +171,11 @@ impl Core {
 
     /// Writes the promises when they have changed. One write is under way at a time.
     pub(super) fn persist(&mut self, out: &mut Effects) {
-        if self.persisting.is_none() && self.epochs != self.persisted {
+        let due_ms = self.commit_recorded_ms + self.config.commit_record_ms;
+        let commit_due = self.now_ms >= due_ms && self.commit > self.epochs.committed;
+        if self.persisting.is_none() && (commit_due || self.epochs != self.persisted) {
+            self.commit_recorded_ms = self.now_ms;
+            self.epochs.committed = self.commit.min(self.log.durable()).max(self.epochs.committed);
             self.persisting = Some(self.epochs);
             out.push(Effect::PersistEpochs(self.epochs));
         }
@@ -176,12 +198,20 @@ impl Core {
         ensemble(&self.persisted) == ensemble(&self.epochs)
     }
 
+    /// The log is not cut before this. A damaged log may show again what was cut off before something later
+    /// was committed.
+    pub(super) fn never_cut(&self) -> Zxid {
+        let recorded = if self.is_damaged() { Zxid::ZERO } else { self.epochs.committed };
+        self.commit.max(recorded).max(self.log.floor())
+    }
+
     /// Becomes a new server of another ensemble, one that has not logged anything: see "New ensembles" in
     /// [`super`].
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
-        self.epochs = Epochs { cluster, fork, current: Epoch(0), initialized: false, ..self.epochs };
+        let none = Epochs { current: Epoch(0), leader: None, members: ServerSet::EMPTY, ..self.epochs };
+        self.epochs = Epochs { cluster, fork, initialized: false, ..none };
     }
 
     pub(super) fn append(&mut self, batch: Batch, out: &mut Effects) {
@@ -239,16 +269,25 @@ impl Core {
         self.claimed() == Zxid::ZERO
     }
 
-    pub(super) fn notification(&self, state: PeerState, vote: Vote) -> Message {
-        Message::Notification(Notification {
-            state,
-            round: self.round,
-            vote,
-            own: Vote { epoch: self.epochs.current, zxid: self.claimed(), leader: self.me() },
+    pub(super) fn notification(&self, state: PeerState, vote: Vote, to: ServerId) -> Message {
+        let (round, own, doubt) = (self.round, self.standing(), self.doubt(to));
+        let serves = self.status != Status::Looking;
+        Message::Notification(Notification { state, round, vote, own, serves, doubt })
+    }
+
+    /// What this server says of itself.
+    pub(super) fn standing(&self) -> Standing {
+        let Epochs { accepted, current, leader, initialized, .. } = self.epochs;
+        Standing {
+            accepted,
+            current,
+            led_by: leader,
+            last: self.claimed(),
             ensemble: self.ensemble(),
-            initialized: self.epochs.initialized,
+            initialized,
             founds: self.founds(),
-        })
+            process: self.process,
+        }
     }
 
     /// The ensemble that this server belongs to.
@@ -269,13 +308,101 @@ impl Core {
         let present = self.connected.iter().chain([self.me()]).collect();
         let quorum = self.config.quorum.is_quorum(&present);
         self.heard.retain(|peer, _| self.connected.contains(*peer));
+        self.doubts.retain(|peer, _| self.connected.contains(*peer));
         self.quorum_since_ms = quorum.then(|| self.quorum_since_ms.unwrap_or(self.now_ms));
     }
 
     /// Notes what a peer says of itself.
-    pub(super) fn note(&mut self, peer: ServerId, heard: Heard) {
-        self.ensemble_seen |= self.config.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.blank);
+    pub(super) fn note(&mut self, peer: ServerId, heard: Standing) {
+        self.ensemble_seen |=
+            self.config.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.is_blank());
+        let processes = self.processes.entry(peer).or_default();
+        if !processes.contains(&heard.process) {
+            processes.push(heard.process);
+            let before = processes.len().saturating_sub(PROCESSES_MAX);
+            processes.drain(..before);
+        }
         self.heard.insert(peer, heard);
+        // Not later: this server may hear of what the peer does before it hears from the peer again.
+        match self.find_doubt(peer, &heard) {
+            Some(doubt) => self.doubts.insert(peer, doubt),
+            None => self.doubts.remove(&peer),
+        };
+    }
+
+    /// Whether what a peer says of itself keeps it from being listened to. It is told. One with an old copy
+    /// of its folder tells the operator itself: what it said may be from before it did what is known.
+    pub(super) fn refuses(&self, peer: ServerId, heard: &Standing, out: &mut Effects) -> bool {
+        let epoch = heard.current;
+        let same = epoch > Epoch(0) && epoch == self.epochs.current && !self.is_elsewhere(&heard.ensemble);
+        let led = heard.led_by.zip(self.epochs.leader);
+        let alarm = match self.doubt(peer) {
+            Some(Doubt::OldCopy(_)) => return true,
+            Some(Doubt::Replaced) => Alarm::SecondProcess { server: peer },
+            None if self.is_beyond_reason(heard.accepted) => {
+                Alarm::EpochBeyondReason { peer, epoch: heard.accepted }
+            }
+            None if same && led.is_some_and(|(theirs, ours)| theirs != ours) => {
+                Alarm::EpochLedTwice { peer, epoch }
+            }
+            None => return false,
+        };
+        out.push(Effect::Alarm(alarm));
+        true
+    }
+
+    /// Why a peer does not count for this server, which knows more of it than the peer does.
+    pub(super) fn doubt(&self, peer: ServerId) -> Option<Doubt> {
+        self.doubts.get(&peer).copied()
+    }
+
+    fn find_doubt(&self, peer: ServerId, heard: &Standing) -> Option<Doubt> {
+        if self.processes.get(&peer).is_some_and(|processes| processes.last() != Some(&heard.process)) {
+            return Some(Doubt::Replaced);
+        }
+        if !heard.initialized || self.is_elsewhere(&heard.ensemble) || planted!(self.config, OldCopyVotes) {
+            return None;
+        }
+        let adopted = Known { epoch: self.epochs.current, zxid: Zxid::ZERO };
+        let adopted = Some(adopted).filter(|_| self.epochs.members.contains(peer));
+        let known = self.acknowledged.get(&peer).copied().into_iter().chain(adopted);
+        known.filter(|known| heard.lacks(*known)).map(Doubt::OldCopy).next()
+    }
+
+    /// A peer does not count on this server. If that is because its folder is an old copy, it is from now on
+    /// like a server with a damaged log, and like one with a new disk; `None` if it is not.
+    pub(super) fn take_doubt(&mut self, peer: ServerId, doubt: Doubt, out: &mut Effects) -> Option<Next> {
+        match doubt {
+            Doubt::Replaced => out.push(Effect::Alarm(Alarm::SecondProcess { server: self.me() })),
+            Doubt::OldCopy(known) if self.epochs.initialized && self.standing().lacks(known) => {
+                out.push(Effect::Alarm(Alarm::OldCopy { told_by: peer, known }));
+                self.epochs.initialized = false;
+                self.epochs.claim = self.claimed().max(known.zxid).max(Zxid(1));
+                return Some(Next::Look(Departure::OldCopy(peer), None));
+            }
+            Doubt::OldCopy(_) => return None,
+        }
+        Some(Next::Stay)
+    }
+
+    /// A learner that had adopted `epoch` is gone, or its leader leads no more.
+    pub(super) fn note_acknowledged(&mut self, peer: ServerId, epoch: Epoch, upto: Zxid) {
+        self.acknowledged.insert(peer, Known { epoch, zxid: upto });
+    }
+
+    /// Whether an epoch cannot come from any number of elections: it would use up those that are left.
+    pub(super) fn is_beyond_reason(&self, epoch: Epoch) -> bool {
+        let accepted = self.epochs.accepted;
+        let jumps = accepted > Epoch(0) && epoch.0 > accepted.0.saturating_add(EPOCHS_SKIPPED_MAX);
+        jumps || epoch.0 > EPOCH_MAX
+    }
+
+    /// Adopts an epoch.
+    pub(super) fn adopt(&mut self, epoch: Epoch, leader: ServerId, ensemble: &EnsembleId) {
+        let members = [self.me()].into_iter().collect();
+        let EnsembleId { cluster, fork, .. } = *ensemble;
+        let adopted = Epochs { current: epoch, leader: Some(leader), members, cluster, fork, ..self.epochs };
+        self.epochs = Epochs { initialized: true, claim: Zxid::ZERO, ..adopted };
     }
 
     /// Whether a voter goes by the same list of voters, so that it and this server may count on each other.

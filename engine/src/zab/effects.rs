@@ -7,7 +7,7 @@ use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::config::Epochs;
-use super::message::Message;
+use super::message::{Known, Message};
 use super::quorum::ServerSet;
 
 /// Something that happened.
@@ -143,6 +143,10 @@ pub enum Departure {
     EpochPassed(ServerId),
     /// The leader asked to cut off what is committed here, see [`Alarm::CommittedTruncation`].
     WouldTruncate(ServerId),
+    /// A peer knows that this server's folder is an old copy, see [`Alarm::OldCopy`].
+    OldCopy(ServerId),
+    /// The leader names an epoch that no number of elections can have led to.
+    EpochBeyondReason(ServerId),
     /// This server led, and heard of no quorum for the peer timeout.
     QuorumSilent,
     /// This server led, and cannot append for want of room what a quorum of others has.
@@ -165,6 +169,8 @@ impl fmt::Display for Departure {
             Self::LeaderResigned(id) => write!(f, "server {id} does not lead any more"),
             Self::EpochPassed(id) => write!(f, "the epoch of server {id} has passed"),
             Self::WouldTruncate(id) => write!(f, "server {id} wanted committed transactions cut off"),
+            Self::OldCopy(id) => write!(f, "server {id} knows that this server's folder is an old copy"),
+            Self::EpochBeyondReason(id) => write!(f, "the epoch that server {id} names is beyond reason"),
             Self::QuorumSilent => f.write_str("fewer than a quorum were heard for ringkeeper.peerTimeoutMs"),
             Self::DiskFull => f.write_str("the disk is full, and a quorum of others has room"),
             Self::QuorumLate => f.write_str("no quorum was synchronized within initLimit"),
@@ -203,6 +209,32 @@ pub enum Alarm {
         /// Where.
         at: Zxid,
     },
+    /// This server's folder is an old copy: it has no vote before it has learned what it acknowledged.
+    OldCopy {
+        /// Who knows it.
+        told_by: ServerId,
+        /// What is known to have been in it.
+        known: Known,
+    },
+    /// A process that was replaced by a later one with the same id still runs, and is refused.
+    SecondProcess {
+        /// The id of both.
+        server: ServerId,
+    },
+    /// The peer has promised itself to an epoch that no number of elections can have led to; it is refused.
+    EpochBeyondReason {
+        /// The peer.
+        peer: ServerId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// The peer's epoch is this server's, and had another leader there: the ensemble went on twice.
+    EpochLedTwice {
+        /// The peer.
+        peer: ServerId,
+        /// The epoch.
+        epoch: Epoch,
+    },
     /// The leader asks to cut off what is committed here. The server leaves it.
     CommittedTruncation {
         /// The position it named.
@@ -214,7 +246,10 @@ impl Alarm {
     /// Whether two servers have histories that cannot be put together.
     #[must_use]
     pub const fn is_conflict(&self) -> bool {
-        matches!(self, Self::ForeignCluster { .. } | Self::CommittedTruncation { .. })
+        matches!(
+            self,
+            Self::ForeignCluster { .. } | Self::CommittedTruncation { .. } | Self::EpochLedTwice { .. }
+        )
     }
 }
 
@@ -242,6 +277,32 @@ impl fmt::Display for Alarm {
                 f,
                 "this server's log and the leader's hold different transactions at {at}: one of the two is damaged; \
                  this one fetches a snapshot of the leader"
+            ),
+            Self::OldCopy { told_by, known: Known { epoch, zxid } } => write!(
+                f,
+                "this server's folder is an old copy: server {told_by} knows that it had adopted epoch {} and \
+                 acknowledged everything up to {zxid} in it; it has no vote before it has learned from a leader what it lacks; if \
+                 no leader is elected without it, start the other servers, or put back the folder as it was last",
+                epoch.0
+            ),
+            Self::SecondProcess { server } => write!(
+                f,
+                "two processes run as server {server}: the one that was started first is refused; stop it, and give \
+                 each machine a number (myid) and a folder of its own"
+            ),
+            Self::EpochBeyondReason { peer, epoch } => write!(
+                f,
+                "server {peer} is refused: its epoch is {}, which no number of elections can have led to; a damaged or \
+                 foreign folder, or a stranger at the quorum port; start the server with an empty folder",
+                epoch.0
+            ),
+            Self::EpochLedTwice { peer, epoch } => write!(
+                f,
+                "server {peer} has the history of another leader of epoch {}: an old copy of a folder was put back, or \
+                 two machines ran as one server, and the ensemble went on twice; the server is refused and both \
+                 histories are kept (`ringkeeper log compare` lists the differences); stop the servers that have the \
+                 one which is to go, keep a copy of their folders, and start them with empty ones",
+                epoch.0
             ),
             Self::CommittedTruncation { after } => write!(
                 f,

@@ -58,8 +58,8 @@ impl Election {
         }
     }
 
-    fn notify(&self, core: &Core, peer: ServerId, out: &mut Effects) {
-        out.send(peer, core.notification(PeerState::Looking, self.vote));
+    pub(super) fn notify(&self, core: &Core, peer: ServerId, out: &mut Effects) {
+        out.send(peer, core.notification(PeerState::Looking, self.vote, peer));
     }
 
     pub(super) fn on_connected(&self, core: &Core, peer: ServerId, out: &mut Effects) {
@@ -82,7 +82,7 @@ impl Election {
         heard: Notification,
         out: &mut Effects,
     ) {
-        let counts = core.config.is_voter(from) && core.agrees_with(&heard.ensemble);
+        let counts = core.config.is_voter(from) && core.agrees_with(&heard.own.ensemble);
         if heard.state != PeerState::Looking || !counts {
             return;
         }
@@ -149,10 +149,10 @@ impl Election {
         let agreeing = self.heard.iter().filter(|(_, heard)| heard.vote == self.vote);
         let members = agreeing.clone().map(|(id, heard)| Member {
             id: *id,
-            initialized: heard.initialized && !core.is_elsewhere(&heard.ensemble),
-            blank: heard.own.zxid.0 == 0,
-            founds: heard.founds,
-            belongs: heard.ensemble.cluster != 0,
+            initialized: heard.own.initialized && !core.is_elsewhere(&heard.own.ensemble),
+            blank: heard.own.is_blank(),
+            founds: heard.own.founds,
+            belongs: heard.own.ensemble.cluster != 0,
         });
         if core.may_decide(members.chain([core.member()])) == Decision::No {
             self.decide_at_ms = None;

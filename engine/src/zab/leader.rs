@@ -17,9 +17,9 @@
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, Decision, Heard, NOBODY_IS_FED, Next};
+use super::core::{Core, Decision, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status};
-use super::message::{AckEpoch, EnsembleId, Join, Message, Pong};
+use super::message::{AckEpoch, EnsembleId, Message, PeerState, Pong, Standing};
 use super::mutation::planted;
 use super::peer::{Peer, Session};
 use super::quorum::ServerSet;
@@ -64,7 +64,7 @@ struct Confirmation {
 }
 
 impl Leader {
-    pub(super) fn start(core: &mut Core, joined: Vec<(ServerId, Join)>, out: &mut Effects) -> Self {
+    pub(super) fn start(core: &mut Core, joined: Vec<(ServerId, Standing)>, out: &mut Effects) -> Self {
         let deadline_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
         let mut leader = Self {
             phase: Phase::Discovery,
@@ -103,8 +103,16 @@ impl Leader {
         self.peers.iter_mut().find(|peer| peer.id == id)
     }
 
-    pub(super) fn on_disconnected(&mut self, id: ServerId) {
+    pub(super) fn on_disconnected(&mut self, core: &mut Core, id: ServerId) {
+        self.remember_acks(core, |peer| peer.id == id);
         self.peers.retain(|peer| peer.id != id);
+    }
+
+    /// Notes what learners have acknowledged, before it is forgotten.
+    pub(super) fn remember_acks(&self, core: &mut Core, of: impl Fn(&Peer) -> bool) {
+        for peer in self.peers.iter().filter(|peer| peer.voter && peer.adopted && of(peer)) {
+            core.note_acknowledged(peer.id, self.session.epoch, peer.acked);
+        }
     }
 
     /// A message from a learner, or from someone who would be one.
@@ -144,10 +152,13 @@ impl Leader {
         }
     }
 
-    fn on_join(&mut self, core: &mut Core, from: ServerId, join: Join, out: &mut Effects) {
-        let blank = join.last == Zxid::ZERO;
-        core.note(from, Heard { ensemble: join.ensemble, blank, initialized: join.initialized });
-        if core.is_elsewhere(&join.ensemble) && !blank {
+    fn on_join(&mut self, core: &mut Core, from: ServerId, join: Standing, out: &mut Effects) {
+        core.note(from, join);
+        if core.refuses(from, &join, out) {
+            out.send(from, core.notification(PeerState::Leading, core.own_vote(), from));
+            return;
+        }
+        if core.is_elsewhere(&join.ensemble) && !join.is_blank() {
             let EnsembleId { cluster, .. } = join.ensemble;
             out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             return;
@@ -200,6 +211,7 @@ impl Leader {
             self.deadline_ms = core.now_ms + core.config.init_limit_ms;
         }
         self.phase = Phase::Promising;
+        self.remember_acks(core, |_| true);
         self.session.epoch = epoch;
         self.adopted = false;
         core.epochs.accepted = epoch;
@@ -261,8 +273,9 @@ impl Leader {
         }
     }
 
-    pub(super) fn on_tick(&mut self, core: &Core, out: &mut Effects) -> Next {
-        let limit_ms = core.config.sync_limit_ms;
+    pub(super) fn on_tick(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        let (limit_ms, now_ms) = (core.config.sync_limit_ms, core.now_ms);
+        self.remember_acks(core, |peer| now_ms > peer.heard_at_ms + limit_ms);
         self.peers.retain(|peer| {
             let alive = core.now_ms <= peer.heard_at_ms + limit_ms;
             if !alive {
@@ -383,9 +396,12 @@ impl Leader {
     fn adopt(&mut self, core: &mut Core) {
         let early = planted!(core.config, LeaderVoteBeforeDurable);
         if core.epochs.current < self.session.epoch && (early || core.log.durable() >= self.session.history) {
-            core.epochs.current = self.session.epoch;
-            core.epochs.initialized = true;
-            core.epochs.cluster = self.session.ensemble.cluster;
+            let me = core.me();
+            core.adopt(self.session.epoch, me, &self.session.ensemble);
+        }
+        if core.epochs.current == self.session.epoch {
+            let adopted = self.peers.iter().filter(|peer| peer.voter && peer.adopted);
+            adopted.for_each(|peer| core.epochs.members.insert(peer.id));
         }
         self.adopted = core.persisted.current == self.session.epoch;
     }

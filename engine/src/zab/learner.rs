@@ -9,8 +9,7 @@ use super::core::{Core, NOBODY_IS_FED, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::LogOperation;
 use super::message::{
-    Ack, AckEpoch, EnsembleId, Join, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan,
-    Vote,
+    Ack, AckEpoch, EnsembleId, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan, Vote,
 };
 use super::mutation::planted;
 
@@ -82,14 +81,7 @@ impl Learner {
         self.retry_at_ms = core.now_ms + core.config.heartbeat_ms();
         match self.phase {
             Phase::Joining if core.connected.contains(self.leader) => {
-                let join = Join {
-                    accepted: core.epochs.accepted,
-                    last: core.claimed(),
-                    ensemble: core.ensemble(),
-                    initialized: core.epochs.initialized,
-                    founds: core.founds(),
-                };
-                out.send(self.leader, Message::Join(join));
+                out.send(self.leader, Message::Join(core.standing()));
             }
             // An answer takes its time while the leader gathers a quorum; asking again does no harm.
             Phase::Waiting => self.phase = Phase::Asking,
@@ -136,7 +128,7 @@ impl Learner {
         }
         self.heard_at_ms = core.now_ms;
         match message {
-            Message::NewEpoch(epoch) => return self.on_new_epoch(core, epoch),
+            Message::NewEpoch(epoch) => return self.on_new_epoch(core, epoch, out),
             Message::Sync(sync) if sync.epoch == self.epoch => return self.on_sync(core, sync, out),
             Message::Propose(propose) if propose.epoch == self.epoch => {
                 self.on_propose(core, propose, out);
@@ -158,7 +150,11 @@ impl Learner {
         self.commit_known = self.commit_known.max(commit);
     }
 
-    fn on_new_epoch(&mut self, core: &mut Core, epoch: Epoch) -> Next {
+    fn on_new_epoch(&mut self, core: &mut Core, epoch: Epoch, out: &mut Effects) -> Next {
+        if core.is_beyond_reason(epoch) {
+            out.push(Effect::Alarm(Alarm::EpochBeyondReason { peer: self.leader, epoch }));
+            return Next::Look(Departure::EpochBeyondReason(self.leader), Some(self.leader));
+        }
         if epoch < core.epochs.accepted && !planted!(core.config, PromiseOlderEpoch) {
             return Next::Look(Departure::EpochPassed(self.leader), None);
         }
@@ -197,11 +193,16 @@ impl Learner {
             out.push(Effect::Alarm(Alarm::ForeignCluster { peer: self.leader, cluster }));
             return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
         }
+        let committed = core.epochs.committed;
+        if committed.epoch() < sync.epoch && sync.history < committed {
+            out.push(Effect::Alarm(Alarm::CommittedTruncation { after: sync.history }));
+            return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
+        }
         self.ensemble = sync.ensemble;
         self.history = sync.history;
         match sync.plan {
             SyncPlan::Diff => self.phase = Phase::Streaming,
-            SyncPlan::Truncate(after) if after < core.commit || after < core.log.floor() => {
+            SyncPlan::Truncate(after) if after < core.never_cut() => {
                 out.push(Effect::Alarm(Alarm::CommittedTruncation { after }));
                 return Next::Look(Departure::WouldTruncate(self.leader), Some(self.leader));
             }
@@ -266,10 +267,13 @@ impl Learner {
     fn on_ping(&mut self, core: &mut Core, ping: Ping, out: &mut Effects) -> Next {
         if ping.epoch > self.epoch {
             // NewEpoch has not come through.
-            return self.on_new_epoch(core, ping.epoch);
+            return self.on_new_epoch(core, ping.epoch, out);
         }
         if ping.epoch == self.epoch {
             self.learn_commit(ping.commit);
+            if core.persisted.current == self.epoch {
+                core.epochs.members = core.epochs.members.union(&ping.members);
+            }
             if ping.active && self.active_from.is_none() {
                 self.active_from = Some(ping.commit);
             }
@@ -344,11 +348,7 @@ impl Learner {
         let claim = core.epochs.claim;
         let early = planted!(core.config, AdoptBeforeHistoryDurable);
         if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
-            core.epochs.current = self.epoch;
-            core.epochs.initialized = true;
-            core.epochs.cluster = self.ensemble.cluster;
-            core.epochs.fork = self.ensemble.fork;
-            core.epochs.claim = Zxid::ZERO;
+            core.adopt(self.epoch, self.leader, &self.ensemble);
         }
         // All that it acknowledged to this very leader is there again.
         if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {

@@ -41,6 +41,62 @@ pub struct EnsembleId {
     pub voters: ServerSet,
 }
 
+/// What a server says of itself and of its folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// `acceptedEpoch`.
+    pub accepted: Epoch,
+    /// `currentEpoch`.
+    pub current: Epoch,
+    /// See [`super::Epochs::leader`].
+    pub led_by: Option<ServerId>,
+    /// End of the log, or of what it was before it was damaged.
+    pub last: Zxid,
+    /// The server's ensemble.
+    pub ensemble: EnsembleId,
+    /// See [`super::Epochs::initialized`].
+    pub initialized: bool,
+    /// See "New ensembles" in [`super`].
+    pub founds: bool,
+    /// Drawn at the start of the process.
+    pub process: u64,
+}
+
+impl Standing {
+    /// Nothing has ever been logged.
+    pub(super) fn is_blank(&self) -> bool {
+        self.last == Zxid::ZERO
+    }
+
+    /// Whether the folder lacks what its server is known to have had on its disk.
+    ///
+    /// A log that ends earlier in the same epoch may have been cut by the leader of a newer one, which the
+    /// server has promised itself to then.
+    pub(super) fn lacks(&self, known: Known) -> bool {
+        let cut_by_nobody = self.current == known.epoch && self.accepted == known.epoch;
+        self.current < known.epoch || (cut_by_nobody && self.last < known.zxid)
+    }
+}
+
+/// What somebody else remembers of a server: it had adopted the epoch, and acknowledged everything up to the
+/// zxid in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Everything up to here was durable.
+    pub zxid: Zxid,
+}
+
+/// Why a server does not count for another one: see "Old copies of folders" in [`super`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Its folder is older than what it is known to have had.
+    OldCopy(Known),
+    /// A process that was started later has the same id, and this one still runs.
+    Replaced,
+}
+
 /// A server's part in an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
@@ -51,28 +107,11 @@ pub struct Notification {
     /// Whom it votes for, or follows.
     pub vote: Vote,
     /// The sender's own history, with what it has lost of it.
-    pub own: Vote,
-    /// The sender's ensemble.
-    pub ensemble: EnsembleId,
-    /// See [`super::Epochs::initialized`].
-    pub initialized: bool,
-    /// See "New ensembles" in [`super`].
-    pub founds: bool,
-}
-
-/// What a learner says of itself to its leader (FOLLOWERINFO, OBSERVERINFO).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Join {
-    /// `acceptedEpoch`.
-    pub accepted: Epoch,
-    /// End of the learner's log, or of what it was before it was damaged.
-    pub last: Zxid,
-    /// The learner's ensemble.
-    pub ensemble: EnsembleId,
-    /// See [`super::Epochs::initialized`].
-    pub initialized: bool,
-    /// See "New ensembles" in [`super`].
-    pub founds: bool,
+    pub own: Standing,
+    /// Whether it serves clients, so that a quorum follows its leader.
+    pub serves: bool,
+    /// Why the receiver does not count for the sender, if so.
+    pub doubt: Option<Doubt>,
 }
 
 /// A learner's log, as far as a leader needs it to find the last common position.
@@ -184,6 +223,8 @@ pub struct Ping {
     pub sent: Zxid,
     /// A quorum has adopted the epoch (UPTODATE).
     pub active: bool,
+    /// The voters that have adopted the epoch, as far as the leader knows.
+    pub members: ServerSet,
 }
 
 /// A learner's answer to [`Ping`].
@@ -200,8 +241,8 @@ pub struct Pong {
 pub enum Message {
     /// Election.
     Notification(Notification),
-    /// Learner to leader: discovery begins.
-    Join(Join),
+    /// Learner to leader: discovery begins (FOLLOWERINFO, OBSERVERINFO).
+    Join(Standing),
     /// Leader to learner: promise this epoch (LEADERINFO).
     NewEpoch(Epoch),
     /// Learner to leader: promised; my history.

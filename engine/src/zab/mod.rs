@@ -61,6 +61,28 @@
 //! keeps what it has. What an operator takes out of its ensemble with `folder adopt` has a fork's number
 //! besides, to the same effect.
 //!
+//! # Old copies of folders
+//!
+//! A server whose folder was replaced by an older copy has forgotten promises and acks, and does not know it.
+//! Others do:
+//!
+//! - A leader tells its learners which voters have adopted the epoch, and everyone keeps that with the epoch
+//!   ([`Epochs::members`]). One of them that comes back without the epoch has an old copy.
+//! - A leader remembers, as long as its process runs, how far each learner has acknowledged. One that comes
+//!   back in the same epoch with less has an old copy.
+//!
+//! Who knows so does not listen to the server and tells it. The server is like one with a damaged log and a
+//! new disk from then on: it has no vote, leads nobody, and counts again when it has learned all that was
+//! proposed until then. Any quorum with a member that adopted the last epoch of the server is safe that way; a
+//! member that adopted a newer one has everything that the server ever acknowledged.
+//!
+//! If nobody else in a quorum was ever in that epoch, nobody can know. The ensemble then goes on without what
+//! was acknowledged, but not in silence: a server that knows what was committed ([`Epochs::committed`])
+//! follows no leader without it, and two leaders of one epoch ([`Epochs::leader`]) are told from each other.
+//!
+//! Two machines with one id and copies of one folder are the same case. Besides, each process draws a number:
+//! one that comes back after another one with its id is refused, loudly on both sides.
+//!
 //! # Lists of voters
 //!
 //! Servers whose configurations name different voters do not count for one another's decisions: each decides
@@ -121,18 +143,19 @@ mod quorum;
 #[cfg(test)]
 mod tests;
 
+pub use self::core::leaves_epochs;
 pub use config::{Config, Durable, Epochs, Founding, LogSummary};
 pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status};
 pub use message::{
-    Ack, AckEpoch, EnsembleId, Join, LogOutline, Message, Notification, PeerState, Ping, Pong, Propose, Sync,
-    SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
+    Propose, Standing, Sync, SyncPlan, Vote,
 };
 pub use mutation::Mutation;
 pub use presence::Absence;
 pub use quorum::{Majority, Quorum, ServerSet, majorities_meet};
 pub use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition};
 
-use self::core::{Core, Heard, Next};
+use self::core::{Core, Next};
 use election::Election;
 use history::LogOperation;
 use leader::Leader;
@@ -145,7 +168,7 @@ pub struct Zab {
     core: Core,
     role: Role,
     /// Servers that want to follow this one before it knows that it leads.
-    joins: Vec<(ServerId, Join)>,
+    joins: Vec<(ServerId, Standing)>,
 }
 
 #[derive(Debug)]
@@ -319,7 +342,7 @@ impl Zab {
     fn on_tick(&mut self, out: &mut Effects) -> Next {
         match &mut self.role {
             Role::Following(learner) => learner.on_tick(&self.core, out),
-            Role::Leading(leader) => leader.on_tick(&self.core, out),
+            Role::Leading(leader) => leader.on_tick(&mut self.core, out),
             Role::Resting { .. } | Role::Looking(_) => Next::Stay,
         }
     }
@@ -336,7 +359,7 @@ impl Zab {
             Role::Looking(election) => election.on_connected(&self.core, peer, out),
             Role::Following(learner) => learner.on_connected(&self.core, peer, out),
             Role::Leading(leader) => {
-                leader.on_disconnected(peer);
+                leader.on_disconnected(&mut self.core, peer);
                 self.say_state(peer, out);
             }
         }
@@ -353,7 +376,7 @@ impl Zab {
                 return Next::Look(Departure::LeaderGone(peer), None);
             }
             Role::Following(_) => {}
-            Role::Leading(leader) => leader.on_disconnected(peer),
+            Role::Leading(leader) => leader.on_disconnected(&mut self.core, peer),
         }
         Next::Stay
     }
@@ -384,24 +407,31 @@ impl Zab {
     }
 
     fn on_notification(&mut self, from: ServerId, heard: Notification, out: &mut Effects) -> Next {
-        let blank = heard.own.zxid == Zxid::ZERO;
-        let Notification { ensemble, initialized, .. } = heard;
-        self.core.note(from, Heard { ensemble, blank, initialized });
+        let (blank, ensemble) = (heard.own.is_blank(), heard.own.ensemble);
+        self.core.note(from, heard.own);
+        if let Some(next) = heard.doubt.and_then(|doubt| self.core.take_doubt(from, doubt, out)) {
+            return next;
+        }
+        if self.core.refuses(from, &heard.own, out) {
+            self.say_state(from, out);
+            return Next::Stay;
+        }
         // One that looks for a leader has its history to offer, one that has found it somebody else's. Without
-        // data, it may be left over from a founding that came to nothing, whatever it tries.
-        let offers = !blank && (heard.state == PeerState::Looking || !self.core.is_blank());
-        if offers && self.core.is_elsewhere(&heard.ensemble) {
+        // data and service, it may be left over from a founding that came to nothing, whatever it tries.
+        let began = heard.serves || !blank;
+        let offers = if heard.state == PeerState::Looking { !blank } else { began && !self.core.is_blank() };
+        if offers && self.core.is_elsewhere(&ensemble) {
             // So may this one: it waits for a leader that a quorum follows, whose ensemble is the one that
             // began.
             let left_over = self.core.is_blank() && self.core.status == Status::Looking;
             if !left_over {
-                let EnsembleId { cluster, .. } = heard.ensemble;
+                let EnsembleId { cluster, .. } = ensemble;
                 out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             }
             return Next::Stay;
         }
-        if self.core.config.is_voter(from) && !self.core.agrees_with(&heard.ensemble) {
-            let EnsembleId { voters, .. } = heard.ensemble;
+        if self.core.config.is_voter(from) && !self.core.agrees_with(&ensemble) {
+            let EnsembleId { voters, .. } = ensemble;
             out.push(Effect::Alarm(Alarm::OtherVoters { peer: from, voters }));
         }
         if heard.state == PeerState::Looking {
@@ -426,14 +456,15 @@ impl Zab {
         }
     }
 
-    /// Tells a peer whom this server follows.
+    /// Tells a peer whom this server follows, or votes for.
     fn say_state(&self, peer: ServerId, out: &mut Effects) {
         let (state, vote) = match &self.role {
+            Role::Looking(election) => return election.notify(&self.core, peer, out),
             Role::Following(learner) => (PeerState::Following, learner.vote(&self.core)),
             Role::Leading(_) => (PeerState::Leading, self.core.own_vote()),
-            Role::Resting { .. } | Role::Looking(_) => return,
+            Role::Resting { .. } => return,
         };
-        out.send(peer, self.core.notification(state, vote));
+        out.send(peer, self.core.notification(state, vote, peer));
     }
 
     /// Moves on as far as everything known allows.
@@ -483,7 +514,8 @@ impl Zab {
     }
 
     fn look(&mut self, why: Departure, passed_over: Option<ServerId>, out: &mut Effects) {
-        if matches!(self.role, Role::Leading(_)) {
+        if let Role::Leading(leader) = &self.role {
+            leader.remember_acks(&mut self.core, |_| true);
             out.push(Effect::Reset);
         }
         if self.core.log.operation() == Some(LogOperation::Install) {

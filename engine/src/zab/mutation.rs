@@ -65,6 +65,9 @@ pub enum Mutation {
     /// A server left over from a founding logs another ensemble's proposals before its disk has that number.
     #[cfg(feature = "mutations")]
     TakeOverLate,
+    /// A server with an old copy of its folder votes as if it had all that it has acknowledged.
+    #[cfg(feature = "mutations")]
+    OldCopyVotes,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -73,7 +76,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -92,6 +95,7 @@ impl Mutation {
         Self::DeliverOnAppend,
         Self::FullLeaderStays,
         Self::TakeOverLate,
+        Self::OldCopyVotes,
     ];
 }
 

@@ -7,7 +7,8 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Member};
 use super::effects::{Alarm, Effect, Effects};
-use super::message::{Ack, AckEpoch, EnsembleId, Join, Message, Ping, Propose, Sync, SyncPlan};
+use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
+use super::quorum::ServerSet;
 
 /// How far a learner has come in the leader's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(core: &Core, id: ServerId, join: &Join) -> Self {
+    pub(super) fn new(core: &Core, id: ServerId, join: &Standing) -> Self {
         // One that goes by another list of voters learns like an observer.
         let voter = core.config.is_voter(id) && core.agrees_with(&join.ensemble);
         let initialized = join.initialized && !core.is_elsewhere(&join.ensemble);
@@ -73,7 +74,7 @@ impl Peer {
             initialized,
             founds: join.founds,
             belongs: join.ensemble.cluster != 0,
-            blank: join.last == Zxid::ZERO,
+            blank: join.is_blank(),
             accepted: join.accepted,
             promised: false,
             newer: false,
@@ -295,7 +296,9 @@ impl Peer {
 
     pub(super) fn ping(&self, core: &Core, epoch: Epoch, round: u64, active: bool, out: &mut Effects) {
         let sent = if self.feed == Feed::Streaming { self.sent.zxid } else { Zxid::ZERO };
-        out.send(self.id, Message::Ping(Ping { epoch, round, commit: core.commit, sent, active }));
+        let members = if core.epochs.current == epoch { core.epochs.members } else { ServerSet::EMPTY };
+        let commit = core.commit;
+        out.send(self.id, Message::Ping(Ping { epoch, round, commit, sent, active, members }));
     }
 }
 

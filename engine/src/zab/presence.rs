@@ -5,6 +5,7 @@ use std::fmt;
 use ringkeeper_wire::ServerId;
 
 use super::core::Core;
+use super::message::Doubt;
 
 /// Why a voter is of no help to this server, as far as it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub enum Absence {
     OtherHistory,
     /// It goes by another list of voters.
     OtherVoters,
+    /// Its folder is an old copy.
+    OldCopy,
+    /// It was replaced by a later process with the same id, and still runs.
+    Replaced,
     /// Its folder is empty, so that it has no vote beside servers with data before it has learned.
     Empty,
 }
@@ -28,6 +33,8 @@ impl fmt::Display for Absence {
             Self::Silent => "connected, and silent",
             Self::OtherHistory => "has the history of another ensemble, and is refused",
             Self::OtherVoters => "has other server.N lines, and is not counted",
+            Self::OldCopy => "its folder is an old copy, and has no vote before it has learned",
+            Self::Replaced => "two processes run with its id, and this one is refused",
             Self::Empty => "its folder is empty",
         })
     }
@@ -44,11 +51,17 @@ fn absence(core: &Core, peer: ServerId) -> Option<Absence> {
         return Some(Absence::NotConnected);
     }
     let Some(heard) = core.heard.get(&peer) else { return Some(Absence::Silent) };
-    if core.is_elsewhere(&heard.ensemble) && !(heard.blank && core.is_blank()) {
+    match core.doubt(peer) {
+        Some(Doubt::OldCopy(_)) => return Some(Absence::OldCopy),
+        Some(Doubt::Replaced) => return Some(Absence::Replaced),
+        None => {}
+    }
+    if core.is_elsewhere(&heard.ensemble) && !(heard.is_blank() && core.is_blank()) {
         Some(Absence::OtherHistory)
     } else if !core.agrees_with(&heard.ensemble) {
         Some(Absence::OtherVoters)
     } else {
-        (!heard.initialized).then_some(Absence::Empty)
+        let forgot = if heard.is_blank() { Absence::Empty } else { Absence::OldCopy };
+        (!heard.initialized).then_some(forgot)
     }
 }

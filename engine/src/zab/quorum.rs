@@ -70,6 +70,12 @@ impl ServerSet {
         Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
+    /// Servers of either set.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
     /// Servers of this set that are not in the other.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {

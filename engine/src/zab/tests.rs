@@ -37,6 +37,20 @@ fn ensemble(cluster: u64) -> EnsembleId {
     EnsembleId { cluster, fork: 0, voters: voters() }
 }
 
+/// What a server says of itself whose log ends at `last`, in the epoch that it has adopted.
+fn standing(epoch: Epoch, last: Zxid) -> Standing {
+    Standing {
+        accepted: epoch,
+        current: epoch,
+        led_by: None,
+        last,
+        ensemble: ensemble(9),
+        initialized: true,
+        founds: false,
+        process: 1,
+    }
+}
+
 /// What a whole server says to a new leader's epoch.
 fn promise(epoch: Epoch, current: Epoch, log: LogOutline, serial: u64) -> AckEpoch {
     AckEpoch { epoch, promise: true, current, claim: Zxid::ZERO, log, serial, snapshot: false }
@@ -104,18 +118,10 @@ impl Server {
         self.input(Input::Tick)
     }
 
-    fn notification(from: u64, state: PeerState, leader: u64, epoch: u32, last: Zxid) -> Message {
-        let own = Vote { epoch: Epoch(epoch), zxid: last, leader: ServerId(from) };
-        let vote = Vote { leader: ServerId(leader), ..own };
-        Message::Notification(Notification {
-            state,
-            round: 1,
-            vote,
-            own,
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        })
+    fn notification(state: PeerState, leader: u64, epoch: u32, last: Zxid) -> Message {
+        let vote = Vote { epoch: Epoch(epoch), zxid: last, leader: ServerId(leader) };
+        let own = standing(Epoch(epoch), last);
+        Message::Notification(Notification { state, round: 1, vote, own, serves: false, doubt: None })
     }
 
     /// Server 1 with this log, which has promised itself to epoch `epoch` of leader 3 and asked for
@@ -126,7 +132,7 @@ impl Server {
 
     fn promise_to_learn(mut self, epoch: u32) -> (Self, AckEpoch) {
         let server = &mut self;
-        server.hear(3, Self::notification(3, PeerState::Leading, 3, epoch - 1, Zxid::ZERO));
+        server.hear(3, Self::notification(PeerState::Leading, 3, epoch - 1, Zxid::ZERO));
         let promised = server.hear(3, Message::NewEpoch(Epoch(epoch)));
         assert!(asked(&promised).is_none(), "the promise is not durable yet");
         assert!(matches!(promised[..], [Effect::PersistEpochs(_)]));
@@ -155,17 +161,13 @@ impl Server {
         let accepted = durable.epochs.accepted;
         let (current, last) = (durable.epochs.current, durable.log.last());
         let mut server = Self::start(3, durable);
-        let join =
-            Join { accepted, last: last.zxid, ensemble: ensemble(9), initialized: true, founds: false };
+        let join = standing(accepted, last.zxid);
         let vote = Vote { epoch: current, zxid: last.zxid, leader: ServerId(3) };
-        let own = Vote { leader: ServerId(1), ..vote };
-        let (state, ensemble) = (PeerState::Looking, ensemble(9));
-        let agrees = Notification { state, round: 1, vote, own, ensemble, initialized: true, founds: false };
+        let own = Standing { accepted, ..standing(current, last.zxid) };
+        let agrees =
+            Notification { state: PeerState::Looking, round: 1, vote, own, serves: false, doubt: None };
         server.hear(1, Message::Notification(agrees));
-        server.hear(
-            2,
-            Message::Notification(Notification { own: Vote { leader: ServerId(2), ..vote }, ..agrees }),
-        );
+        server.hear(2, Message::Notification(agrees));
         server.hear(1, Message::Join(join));
         let epoch = Epoch(accepted.0 + 1);
         server.input(Input::EpochsDurable);
@@ -176,6 +178,7 @@ impl Server {
         server.input(Input::EpochsDurable);
         server.hear(1, ack(epoch, last.zxid, true));
         assert_eq!(server.zab.status(), Status::Leading { epoch });
+        server.input(Input::EpochsDurable);
         server.input(Input::Flush);
         (server, epoch)
     }
@@ -190,7 +193,14 @@ fn ack(epoch: Epoch, upto: Zxid, adopted: bool) -> Message {
 }
 
 fn ping(epoch: u32, commit: Zxid, sent: Zxid) -> Message {
-    Message::Ping(Ping { epoch: Epoch(epoch), round: 1, commit, sent, active: true })
+    Message::Ping(Ping {
+        epoch: Epoch(epoch),
+        round: 1,
+        commit,
+        sent,
+        active: true,
+        members: ServerSet::EMPTY,
+    })
 }
 
 fn messages(effects: &[Effect]) -> impl Iterator<Item = &Message> {
@@ -272,7 +282,7 @@ fn a_promise_is_durable_before_it_is_answered_for() {
 #[test]
 fn a_server_promises_itself_to_no_older_epoch() {
     let mut server = Server::start(1, remembers(5, &[(1, 4)]));
-    server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, Zxid::ZERO));
+    server.hear(3, Server::notification(PeerState::Leading, 3, 3, Zxid::ZERO));
     let effects = server.hear(3, Message::NewEpoch(Epoch(4)));
     assert!(looks(&effects) && !persists(&effects));
 }
@@ -280,7 +290,7 @@ fn a_server_promises_itself_to_no_older_epoch() {
 #[test]
 fn the_same_epoch_again_is_no_promise() {
     let mut server = Server::start(1, remembers(5, &[(1, 4)]));
-    server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, Zxid::ZERO));
+    server.hear(3, Server::notification(PeerState::Leading, 3, 3, Zxid::ZERO));
     let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(5)))).unwrap();
     assert!(!ask.promise);
 }
@@ -288,13 +298,7 @@ fn the_same_epoch_again_is_no_promise() {
 #[test]
 fn a_learner_with_a_newer_promise_moves_the_leader_to_a_newer_epoch() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    let join = Join {
-        accepted: Epoch(40),
-        last: zxid(1, 4),
-        ensemble: ensemble(9),
-        initialized: true,
-        founds: false,
-    };
+    let join = standing(Epoch(40), zxid(1, 4));
     let effects = server.hear(2, Message::Join(join));
     assert!(messages(&effects).any(|message| *message == Message::NewEpoch(Epoch(41))));
     assert_eq!(server.zab.status(), Status::Leading { epoch }, "in place");
@@ -323,28 +327,10 @@ fn an_epoch_is_adopted_after_its_history_is_durable_and_acked_after_the_adoption
 fn a_proposal_acked_before_the_epoch_is_adopted_does_not_count() {
     // [ZOOKEEPER-4685]: there, such an ack killed the leader.
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(
-        1,
-        Message::Join(Join {
-            accepted: epoch,
-            last: zxid(1, 4),
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        }),
-    );
+    server.hear(1, Message::Join(standing(epoch, zxid(1, 4))));
     server.input(Input::PeerDisconnected(ServerId(1)));
     server.input(Input::PeerConnected(ServerId(1)));
-    server.hear(
-        1,
-        Message::Join(Join {
-            accepted: epoch,
-            last: zxid(1, 4),
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        }),
-    );
+    server.hear(1, Message::Join(standing(epoch, zxid(1, 4))));
     server.input(Input::Propose(batch(epoch.0, 1)));
     server.input(Input::Durable { upto: zxid(epoch.0, 1) });
     assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 1), false))), []);
@@ -391,7 +377,7 @@ fn what_is_appended_stays_in_the_log_across_an_election() {
     server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
     server.input(Input::PeerDisconnected(ServerId(3)));
     server.input(Input::PeerConnected(ServerId(3)));
-    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    server.hear(3, Server::notification(PeerState::Leading, 3, 2, Zxid::ZERO));
     server.hear(3, Message::NewEpoch(Epoch(3)));
     let ask = asked(&server.input(Input::EpochsDurable)).unwrap();
     assert_eq!(ask.log.last(), zxid(1, 5));
@@ -402,16 +388,7 @@ fn what_is_appended_stays_in_the_log_across_an_election() {
 #[test]
 fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(
-        2,
-        Message::Join(Join {
-            accepted: Epoch(1),
-            last: zxid(1, 4),
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        }),
-    );
+    server.hear(2, Message::Join(standing(Epoch(1), zxid(1, 4))));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     server.hear(2, Message::AckEpoch(ask));
@@ -466,16 +443,7 @@ fn without_the_contiguity_check_a_gap_is_appended() {
 fn a_hole_in_the_leaders_log_is_not_sent_on() {
     // [ZOOKEEPER-4925]
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 9)]));
-    server.hear(
-        2,
-        Message::Join(Join {
-            accepted: Epoch(1),
-            last: zxid(1, 4),
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        }),
-    );
+    server.hear(2, Message::Join(standing(Epoch(1), zxid(1, 4))));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
@@ -566,13 +534,7 @@ fn a_follower_whose_state_is_about_to_be_replaced_does_not_serve() {
 #[test]
 fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let (mut server, epoch) = Server::leader(remembers(2, &[(1, 4), (2, 1)]));
-    let join = Join {
-        accepted: Epoch(1),
-        last: zxid(1, 9),
-        ensemble: ensemble(9),
-        initialized: true,
-        founds: false,
-    };
+    let join = standing(Epoch(1), zxid(1, 9));
     server.hear(2, Message::Join(join));
     let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
     let ask = promise(epoch, Epoch(1), log, 8);
@@ -765,13 +727,7 @@ fn a_clock_that_steps_back_is_no_silence() {
 #[test]
 fn a_server_of_another_ensemble_is_refused() {
     let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
-    let join = Join {
-        accepted: Epoch(1),
-        last: zxid(1, 4),
-        ensemble: ensemble(10),
-        initialized: true,
-        founds: false,
-    };
+    let join = Standing { ensemble: ensemble(10), ..standing(Epoch(1), zxid(1, 4)) };
     let effects = server.hear(2, Message::Join(join));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 10 })));
     assert_eq!(messages(&effects).count(), 0);
@@ -975,9 +931,9 @@ fn left_over() -> Durable {
 #[test]
 fn a_server_left_over_from_a_founding_that_failed_waits_for_the_ensemble_that_began() {
     let mut server = Server::start(1, left_over());
-    let effects = server.hear(2, Server::notification(2, PeerState::Looking, 2, 3, zxid(3, 5)));
+    let effects = server.hear(2, Server::notification(PeerState::Looking, 2, 3, zxid(3, 5)));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Alarm(_))), "{effects:?}");
-    let effects = server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, zxid(3, 5)));
+    let effects = server.hear(3, Server::notification(PeerState::Leading, 3, 3, zxid(3, 5)));
     assert!(messages(&effects).any(|message| matches!(message, Message::Join(_))));
 }
 
@@ -1002,7 +958,7 @@ fn a_server_left_over_takes_over_the_leaders_number_durably_before_it_logs_anyth
 fn a_server_with_data_takes_over_no_number() {
     let durable = Durable { epochs: left_over().epochs, log: log(&[(1, 4)]) };
     let mut server = Server::start(1, durable);
-    let effects = server.hear(3, Server::notification(3, PeerState::Leading, 3, 3, zxid(3, 5)));
+    let effects = server.hear(3, Server::notification(PeerState::Leading, 3, 3, zxid(3, 5)));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(3), cluster: 9 })));
     assert!(!messages(&effects).any(|message| matches!(message, Message::Join(_))));
 }
@@ -1012,7 +968,7 @@ fn a_fork_of_the_history_is_refused_like_another_ensemble() {
     let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
     let fork = EnsembleId { fork: 77, ..ensemble(9) };
     let last = zxid(8, 1);
-    let join = Join { accepted: Epoch(8), last, ensemble: fork, initialized: true, founds: false };
+    let join = Standing { ensemble: fork, ..standing(Epoch(8), last) };
     let effects = server.hear(2, Message::Join(join));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 9 })));
     assert_eq!(messages(&effects).count(), 0);
@@ -1023,8 +979,7 @@ fn a_server_with_another_list_of_voters_learns_and_counts_for_nothing() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     server.input(Input::PeerDisconnected(ServerId(1)));
     let others = EnsembleId { voters: (1..=5).map(ServerId).collect(), ..ensemble(9) };
-    let join =
-        Join { accepted: Epoch(1), last: zxid(1, 4), ensemble: others, initialized: true, founds: false };
+    let join = Standing { ensemble: others, ..standing(Epoch(1), zxid(1, 4)) };
     server.hear(2, Message::Join(join));
     let effects = server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
     assert!(messages(&effects).any(|message| matches!(message, Message::Sync(_))), "it is synchronized");
@@ -1089,16 +1044,7 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
 /// with it.
 fn leader_without_room() -> (Server, Epoch) {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(
-        2,
-        Message::Join(Join {
-            accepted: Epoch(1),
-            last: zxid(1, 4),
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        }),
-    );
+    server.hear(2, Message::Join(standing(Epoch(1), zxid(1, 4))));
     server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
     server.hear(2, ack(epoch, zxid(1, 4), true));
     server.input(Input::Propose(batch(epoch.0, 1)));
@@ -1157,8 +1103,8 @@ fn a_server_that_has_resigned_for_want_of_room_votes_for_whoever_has_some() {
     let mut server = full_leader(zxid(2, 1), zxid(2, 1));
     // Its own history is longer by what it could not append, and its id is the highest.
     let vote = Vote { epoch: Epoch(1), zxid: zxid(1, 4), leader: ServerId(1) };
-    let (state, ensemble) = (PeerState::Looking, ensemble(9));
-    let looks = Notification { state, round: 2, vote, own: vote, ensemble, initialized: true, founds: false };
+    let own = standing(Epoch(2), zxid(2, 1));
+    let looks = Notification { state: PeerState::Looking, round: 2, vote, own, serves: false, doubt: None };
     let voted = server.hear(1, Message::Notification(looks));
     assert!(messages(&voted).any(|message| {
         matches!(message, Message::Notification(Notification { vote, .. }) if vote.leader == ServerId(1))
@@ -1183,10 +1129,10 @@ fn a_damaged_server_stands_for_nothing_and_says_how_far_its_log_went() {
         _ => None,
     });
     let notified = notified.expect("it asks for a leader");
-    assert_eq!(notified.own.zxid, zxid(1, 9));
+    assert_eq!(notified.own.last, zxid(1, 9));
     assert_eq!((notified.vote.epoch, notified.vote.zxid), (Epoch(0), Zxid::ZERO));
     // A peer with less than this server still has is a better candidate all the same.
-    let less = Server::notification(2, PeerState::Looking, 2, 1, zxid(1, 2));
+    let less = Server::notification(PeerState::Looking, 2, 1, zxid(1, 2));
     let voted = server.hear(2, less);
     assert!(messages(&voted).any(|message| {
         matches!(message, Message::Notification(Notification { vote, .. }) if vote.leader == ServerId(2))
@@ -1214,7 +1160,7 @@ fn a_damaged_server_acknowledges_but_adopts_nothing_until_its_claim_is_met() {
 #[test]
 fn a_server_damaged_in_its_leaders_epoch_adopts_it_again_only_with_all_it_acknowledged() {
     let mut server = Server::start(1, damaged(2, &[(1, 4)], zxid(2, 2)));
-    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    server.hear(3, Server::notification(PeerState::Leading, 3, 2, Zxid::ZERO));
     let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(2)))).expect("nothing is to be promised");
     server.sync(&ask, SyncPlan::Diff, zxid(1, 4));
     server.propose(2, mark(1, 4), Zxid::ZERO, batch(2, 1));
@@ -1246,7 +1192,7 @@ fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log
     let mut durable = damaged(2, &[], Zxid(1));
     durable.epochs.initialized = false;
     let mut server = Server::start(1, durable);
-    server.hear(3, Server::notification(3, PeerState::Leading, 3, 2, Zxid::ZERO));
+    server.hear(3, Server::notification(PeerState::Leading, 3, 2, Zxid::ZERO));
     let ask = asked(&server.hear(3, Message::NewEpoch(Epoch(2)))).expect("nothing is to be promised");
     server.sync(&ask, SyncPlan::Diff, zxid(2, 1));
     server.propose(2, LogPosition::START, Zxid::ZERO, batch(2, 1));
@@ -1261,22 +1207,11 @@ fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log
 fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
     let vote = Vote { epoch: Epoch(1), zxid: last, leader: ServerId(3) };
-    let own = Vote { epoch: Epoch(1), zxid: claim, leader: ServerId(1) };
-    let state = PeerState::Looking;
-    let agrees =
-        Notification { state, round: 1, vote, own, ensemble: ensemble(9), initialized: true, founds: false };
+    let own = standing(Epoch(1), claim);
+    let agrees = Notification { state: PeerState::Looking, round: 1, vote, own, serves: false, doubt: None };
     server.hear(1, Message::Notification(agrees));
     server.tick_at(200);
-    server.hear(
-        1,
-        Message::Join(Join {
-            accepted: Epoch(1),
-            last: claim,
-            ensemble: ensemble(9),
-            initialized: true,
-            founds: false,
-        }),
-    );
+    server.hear(1, Message::Join(standing(Epoch(1), claim)));
     server.input(Input::EpochsDurable);
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 1)] };
     let (epoch, current) = (Epoch(2), Epoch(1));
@@ -1290,4 +1225,200 @@ fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
 fn the_promise_of_a_damaged_server_counts_for_a_history_that_reaches_its_claim_alone() {
     assert!(leads_with_damaged(zxid(1, 9), zxid(1, 9)));
     assert!(!leads_with_damaged(zxid(1, 8), zxid(1, 9)));
+}
+
+// Old copies of folders.
+
+/// Looks for a leader with this standing.
+fn looking(own: Standing) -> Message {
+    let vote = Vote { epoch: own.current, zxid: own.last, leader: ServerId(1) };
+    Message::Notification(Notification {
+        state: PeerState::Looking,
+        round: 1,
+        vote,
+        own,
+        serves: false,
+        doubt: None,
+    })
+}
+
+fn doubts(effects: &[Effect]) -> Option<Doubt> {
+    messages(effects).find_map(|message| match message {
+        Message::Notification(notification) => notification.doubt,
+        _ => None,
+    })
+}
+
+fn alarms(effects: &[Effect]) -> Vec<Alarm> {
+    let alarm = |effect: &Effect| match effect {
+        Effect::Alarm(alarm) => Some(*alarm),
+        _ => None,
+    };
+    effects.iter().filter_map(alarm).collect()
+}
+
+#[test]
+fn a_member_that_comes_back_without_an_epoch_that_it_had_adopted_is_told_and_has_no_vote() {
+    let members = [ServerId(1), ServerId(2)].into_iter().collect();
+    let epochs = Epochs { members, ..remembers(5, &[]).epochs };
+    let mut server = Server::start(2, Durable { epochs, log: log(&[(4, 9)]) });
+    let effects = server.hear(1, looking(standing(Epoch(4), zxid(4, 9))));
+    let known = Known { epoch: Epoch(5), zxid: Zxid::ZERO };
+    assert_eq!(doubts(&effects), Some(Doubt::OldCopy(known)));
+    server.tick_at(400);
+    assert!(matches!(server.zab.role, Role::Looking(_)), "the two are no quorum: {:?}", server.zab.role);
+    assert!(server.zab.absences().contains(&(ServerId(1), Absence::OldCopy)));
+    // The third server was never in that epoch: it has forgotten nothing.
+    let effects = server.hear(3, looking(standing(Epoch(4), zxid(4, 9))));
+    assert_eq!((alarms(&effects), doubts(&effects)), (vec![], None));
+}
+
+#[test]
+fn a_learner_that_comes_back_with_less_than_it_acknowledged_is_told_while_its_leader_runs() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.input(Input::Propose(batch(epoch.0, 1)));
+    server.input(Input::Durable { upto: zxid(epoch.0, 1) });
+    server.hear(1, ack(epoch, zxid(epoch.0, 1), true));
+    server.input(Input::PeerDisconnected(ServerId(1)));
+    server.input(Input::PeerConnected(ServerId(1)));
+    let known = Known { epoch, zxid: zxid(epoch.0, 1) };
+    let old = standing(epoch, zxid(1, 4));
+    let effects = server.hear(1, Message::Join(old));
+    assert_eq!(doubts(&effects), Some(Doubt::OldCopy(known)));
+    assert_eq!(server.zab.learners().all, 0);
+    // One that has promised itself to a newer epoch may have been told to cut its log.
+    let cut = server.hear(1, Message::Join(Standing { accepted: Epoch(epoch.0 + 1), ..old }));
+    assert_eq!(doubts(&cut), None);
+}
+
+#[test]
+fn a_leader_that_has_stepped_down_remembers_what_was_acknowledged() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.hear(1, ack(epoch, zxid(1, 4), true));
+    assert!(looks(&server.tick_at(600)), "no quorum is heard");
+    let effects = server.hear(1, looking(standing(epoch, zxid(1, 3))));
+    assert_eq!(doubts(&effects), Some(Doubt::OldCopy(Known { epoch, zxid: zxid(1, 4) })));
+}
+
+#[test]
+fn a_server_that_is_told_that_its_folder_is_an_old_copy_is_new_and_damaged_from_then_on() {
+    let mut server = Server::start(1, remembers(1, &[(1, 4)]));
+    let known = Known { epoch: Epoch(1), zxid: zxid(1, 9) };
+    let Message::Notification(told) = Server::notification(PeerState::Leading, 3, 1, zxid(1, 9)) else {
+        unreachable!("a notification")
+    };
+    let told = Notification { doubt: Some(Doubt::OldCopy(known)), ..told };
+    let effects = server.hear(3, Message::Notification(told));
+    assert_eq!(alarms(&effects), [Alarm::OldCopy { told_by: ServerId(3), known }]);
+    let kept = |effect: &Effect| match effect {
+        Effect::PersistEpochs(epochs) => Some((epochs.initialized, epochs.claim)),
+        _ => None,
+    };
+    assert_eq!(effects.iter().find_map(kept), Some((false, zxid(1, 9))));
+    server.input(Input::EpochsDurable);
+    let again = server.hear(3, Message::Notification(told));
+    assert!(alarms(&again).is_empty(), "once is enough");
+}
+
+#[test]
+fn members_of_an_epoch_are_kept_with_it_and_told_to_learners() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    server.input(Input::EpochsDurable);
+    let Message::Ping(ping) = ping(2, Zxid::ZERO, zxid(1, 4)) else { unreachable!("a ping") };
+    let effects = server.hear(3, Message::Ping(Ping { members: voters(), ..ping }));
+    let keeps = |effect: &Effect| match effect {
+        Effect::PersistEpochs(epochs) => Some((epochs.leader, epochs.members)),
+        _ => None,
+    };
+    assert_eq!(effects.iter().find_map(keeps), Some((Some(ServerId(3)), voters())));
+    let (mut leader, _) = Server::leader(remembers(1, &[(1, 4)]));
+    let told = leader.tick_at(200);
+    let members = messages(&told).find_map(|message| match message {
+        Message::Ping(ping) => Some(ping.members),
+        _ => None,
+    });
+    assert_eq!(members, Some([ServerId(1), ServerId(3)].into_iter().collect()));
+}
+
+#[test]
+fn a_process_that_returns_after_another_one_with_its_id_is_refused() {
+    let mut server = Server::start(2, remembers(1, &[(1, 4)]));
+    let own = standing(Epoch(1), zxid(1, 4));
+    let (first, second) = (Standing { process: 7, ..own }, Standing { process: 8, ..own });
+    for process in [first, second] {
+        assert!(alarms(&server.hear(1, looking(process))).is_empty(), "each start is a new process");
+    }
+    let effects = server.hear(1, looking(first));
+    assert_eq!(alarms(&effects), [Alarm::SecondProcess { server: ServerId(1) }]);
+    assert_eq!(doubts(&effects), Some(Doubt::Replaced));
+    assert!(server.zab.absences().contains(&(ServerId(1), Absence::Replaced)));
+}
+
+#[test]
+fn an_epoch_with_two_leaders_is_refused() {
+    let epochs = Epochs { leader: Some(ServerId(2)), ..remembers(5, &[]).epochs };
+    let mut server = Server::start(2, Durable { epochs, log: log(&[(5, 9)]) });
+    let own = standing(Epoch(5), zxid(5, 3));
+    let effects = server.hear(1, looking(Standing { led_by: Some(ServerId(1)), ..own }));
+    assert_eq!(alarms(&effects), [Alarm::EpochLedTwice { peer: ServerId(1), epoch: Epoch(5) }]);
+    let same = server.hear(1, looking(Standing { led_by: Some(ServerId(2)), ..own }));
+    assert!(alarms(&same).is_empty());
+}
+
+#[test]
+fn after_a_restart_no_leader_is_followed_that_lacks_what_was_committed() {
+    let epochs = Epochs { committed: zxid(5, 7), ..remembers(5, &[]).epochs };
+    let durable = Durable { epochs, log: log(&[(4, 2), (5, 9)]) };
+    let (mut server, ask) = Server::learner(durable.clone(), 6);
+    let effects = server.sync(&ask, SyncPlan::Truncate(zxid(4, 2)), zxid(4, 2));
+    assert_eq!(alarms(&effects), [Alarm::CommittedTruncation { after: zxid(4, 2) }]);
+    let (mut server, ask) = Server::learner(durable, 6);
+    let effects = server.sync(&ask, SyncPlan::Truncate(zxid(5, 7)), zxid(5, 7));
+    assert!(effects.contains(&Effect::Truncate { after: zxid(5, 7) }), "the rest was not");
+}
+
+#[test]
+fn what_is_committed_is_kept_with_the_promises_and_after_some_time_by_itself() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    server.input(Input::EpochsDurable);
+    server.input(Input::EpochsDurable);
+    server.zab.core.config.commit_record_ms = 300;
+    server.propose(2, mark(1, 4), zxid(2, 1), batch(2, 1));
+    server.input(Input::Durable { upto: zxid(2, 1) });
+    server.hear(3, ping(2, zxid(2, 1), zxid(2, 1)));
+    assert_eq!(server.zab.committed(), zxid(2, 1));
+    let effects = server.tick_at(400);
+    let recorded = |effect: &Effect| match effect {
+        Effect::PersistEpochs(epochs) => Some(epochs.committed),
+        _ => None,
+    };
+    assert_eq!(effects.iter().find_map(recorded), Some(zxid(2, 1)), "{effects:?}");
+}
+
+// Epochs beyond reason.
+
+#[test]
+fn an_epoch_that_no_number_of_elections_can_have_led_to_is_refused() {
+    let beyond = Epoch(2 << 20);
+    let mut server = Server::start(1, remembers(1, &[(1, 4)]));
+    server.hear(3, Server::notification(PeerState::Leading, 3, 1, zxid(1, 4)));
+    let effects = server.hear(3, Message::NewEpoch(beyond));
+    assert_eq!(alarms(&effects), [Alarm::EpochBeyondReason { peer: ServerId(3), epoch: beyond }]);
+    assert!(!persists(&effects) && looks(&effects));
+    let (mut leader, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    let join = Standing { accepted: beyond, ..standing(Epoch(1), zxid(1, 4)) };
+    let effects = leader.hear(2, Message::Join(join));
+    assert_eq!(alarms(&effects), [Alarm::EpochBeyondReason { peer: ServerId(2), epoch: beyond }]);
+    assert_eq!(leader.zab.status(), Status::Leading { epoch }, "undisturbed");
+}
+
+#[test]
+fn a_new_server_joins_an_ensemble_of_any_epoch_that_leaves_some() {
+    let join = |epoch| {
+        let mut server = Server::start(1, Durable::default());
+        server.hear(3, Server::notification(PeerState::Leading, 3, 1, zxid(1, 4)));
+        persists(&server.hear(3, Message::NewEpoch(Epoch(epoch))))
+    };
+    assert!(join(1 << 30));
+    assert!(!join(i32::MAX.cast_unsigned()), "too near to the sign bit of a zxid");
 }

@@ -25,6 +25,9 @@ fn epochs_survive_a_crash() {
         current_epoch: Epoch(4),
         initialized: true,
         claim: Zxid(9),
+        leader: Some(ServerId(2)),
+        members: [0b110, 0, 0, 9],
+        committed: Zxid(0x4_0000_0007),
     };
     block_on(store.promise(accepted(5))).expect("a healthy disk");
     block_on(store.promise(promises)).expect("a healthy disk");
@@ -138,7 +141,7 @@ fn peeking_tells_whose_folder_it_is_and_makes_none() {
 
 /// The file of a server alone, as the builds wrote it that knew nothing of voters.
 #[test]
-fn a_folder_of_version_1_is_read_and_written_as_one_of_version_2() {
+fn a_folder_of_version_1_is_read_and_written_as_one_of_today() {
     let golden: [u8; 64] = [
         0x52, 0x4b, 0x4d, 0x45, 0x76, 0x6a, 0xba, 0x51, 0x01, 0x00, 0x40, 0x00, 0x01, 0x00, 0x00,
         0x00, //
@@ -175,14 +178,29 @@ fn a_folder_of_version_1_is_read_and_written_as_one_of_version_2() {
 }
 
 #[test]
+fn a_folder_of_version_2_says_nothing_of_what_came_after_it() {
+    let voters = [0b1110, 0, 0, 1];
+    let promises = Promises { voters, accepted_epoch: Epoch(4), initialized: true, ..Promises::default() };
+    let meta = Meta { server_id: ServerId(3), salt: 7, promises };
+    let mut bytes = [0; BLOCK_LEN];
+    put(&mut bytes, 0, meta.encode());
+    bytes[LEN_OF_VERSION_2..].fill(0);
+    put(&mut bytes, VERSION_AT, 2u16.to_le_bytes());
+    put(&mut bytes, LEN_AT, 96u16.to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[COVERED_AT..LEN_OF_VERSION_2]);
+    put(&mut bytes, CHECKSUM_AT, checksum.to_le_bytes());
+    assert_eq!(Meta::decode(&bytes).expect("of version 2"), meta);
+}
+
+#[test]
 fn a_later_version_is_named() {
     let disk = MemoryDisk::new();
     let meta = *open(&disk).expect("an empty folder").meta();
     let mut bytes = [0; BLOCK_LEN];
     put(&mut bytes, 0, meta.encode());
-    put(&mut bytes, VERSION_AT, 3u16.to_le_bytes());
-    put(&mut bytes, LEN_AT, 128u16.to_le_bytes());
-    let checksum = crc32c::crc32c(&bytes[COVERED_AT..128]);
+    put(&mut bytes, VERSION_AT, 4u16.to_le_bytes());
+    put(&mut bytes, LEN_AT, 160u16.to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[COVERED_AT..160]);
     put(&mut bytes, CHECKSUM_AT, checksum.to_le_bytes());
-    assert!(matches!(Meta::decode(&bytes), Err(MetaError::Version(3))));
+    assert!(matches!(Meta::decode(&bytes), Err(MetaError::Version(4))));
 }

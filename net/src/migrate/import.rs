@@ -8,12 +8,13 @@ use clap::Args;
 use ringkeeper_apache::{Converted, Epochs, Folder, Loaded, load};
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::zab::leaves_epochs;
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_log::meta::{MetaStore, Promises};
 use ringkeeper_log::snapshot::{Contents, Head, Snapshots};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_runtime::dma::DmaStorage;
-use ringkeeper_wire::{Epoch, ServerId};
+use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use rkyv::util::AlignedVec;
 
 use super::draft::{Draft, write_durably};
@@ -52,10 +53,14 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     let data = Draft::begin(&args.to)?;
     let log = args.to_log.as_deref().map(Draft::begin).transpose()?;
     let loaded = load(&source)?;
-    if loaded.zxid <= 0 {
+    if loaded.zxid == 0 {
         return Err(MigrateError::Blank(args.from.clone()));
     }
     let epochs = loaded.epochs;
+    let newest = Zxid::from_wire(loaded.zxid).epoch().max(Epoch(epochs.accepted));
+    if !leaves_epochs(newest) {
+        return Err(MigrateError::Epoch { folder: args.from.clone(), epoch: newest.0 });
+    }
     let basis = basis(&loaded);
     let Converted { state, dead_ephemerals, notes } = loaded.into_state(random()?)?;
     let state = Arc::new(state);

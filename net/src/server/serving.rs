@@ -67,7 +67,13 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     let described: Vec<_> = absences.iter().map(|absence| describe(core, *absence)).collect();
     let need = format!("{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
     let empty = core.with_node(|node| !node.zab().durable_epochs().initialized);
+    let others_empty = absences.iter().any(|(_, absence)| *absence == Absence::Empty);
     match (empty, config.db_autocreate) {
+        (false, _) if others_empty && voters > 2 => format!(
+            "{need}; this server has data, and what empty servers may have lost is not known: start the servers whose \
+             folders have the rest; if this one was alone before, begin with a list of two servers, this one and an empty \
+             one, and add the next server when both serve"
+        ),
         (false, _) => need,
         (true, true) => format!(
             "{need}; this server's folder is empty: a majority of empty servers founds a new ensemble when the others \

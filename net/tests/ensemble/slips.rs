@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use ringkeeper_wire::CreateMode;
@@ -142,6 +143,52 @@ fn a_member_with_data_is_refused_by_an_ensemble_that_the_others_founded_on_new_d
     let alone = Server::start_with(&["server", "-d", data.to_str().expect("UTF-8")]);
     let mut client = crate::support::Client::connect(alone.address(), SESSION_MS);
     assert!(client.exists("/old", false));
+}
+
+/// Copies a folder of files.
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for file in fs::read_dir(from).expect("a folder") {
+        let file = file.expect("listed");
+        fs::copy(file.path(), to.join(file.file_name())).expect("copied");
+    }
+}
+
+#[test]
+fn an_old_copy_of_a_members_folder_has_no_vote_before_it_has_learned() {
+    let ensemble = Ensemble::start();
+    ensemble.connect(0).create("/before", b"", CreateMode::Persistent);
+    ensemble.stop(0);
+    let old = tempfile::tempdir().expect("a temporary folder");
+    copy_folder(&ensemble.data(0), old.path());
+    // All of them adopt another epoch, and know it of each other.
+    ensemble.run(0);
+    let leader = ensemble.leader();
+    ensemble.kill(leader);
+    ensemble.run(leader);
+    ensemble.leader();
+    for server in ensemble.servers() {
+        wait_for("everyone to serve", || ensemble.server(server).mode());
+        ensemble.connect(server).create("/acknowledged", b"", CreateMode::PersistentSequential);
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+
+    ensemble.stop(0);
+    ensemble.connect(1).create("/meanwhile", b"", CreateMode::Persistent);
+    ensemble.wipe(0);
+    copy_folder(old.path(), &ensemble.data(0));
+    ensemble.run(0);
+
+    wait_for("the server to be told", || {
+        (ensemble.count_in_log(0, "this server's folder is an old copy") > 0).then_some(())
+    });
+    wait_for("it to learn", || ensemble.server(0).mode());
+    ensemble.leader();
+    for server in ensemble.servers() {
+        let mut client = ensemble.connect(server);
+        client.sync();
+        assert!(client.exists("/acknowledged0000000002", false) && client.exists("/meanwhile", false));
+    }
 }
 
 #[test]

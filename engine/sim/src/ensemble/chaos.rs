@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, Status};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
+use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_wire::Zxid;
 
 use super::ask::Ask;
 use super::client::Phase;
+use super::recovery::at_once;
 use super::spoil::spoil;
 use super::violation::{Oracle, Violation};
 use super::workers::Worker;
@@ -67,6 +70,9 @@ impl World {
             && let Some(process) = &self.servers[server].process
         {
             process.core.trigger.demand();
+        }
+        if self.faults.old_copy > 0 && self.random.chance(50) {
+            self.servers[server].copy = Some(durable_copy(&self.servers[server].disk));
         }
         if self.random.chance(self.faults.sync_error) {
             let kind = [OpKind::Sync, OpKind::Sync, OpKind::SyncDir][self.random.index(3)];
@@ -140,6 +146,9 @@ impl World {
             self.servers[index].remembers = None;
             self.judge.wiped(self.servers[index].id);
         }
+        if self.random.chance(self.faults.old_copy) {
+            self.put_back(index);
+        }
         let segment_size_bytes = self.faults.segment_size_bytes;
         if self.random.chance(self.faults.rot)
             && self.may_wipe(index)
@@ -147,6 +156,7 @@ impl World {
         {
             self.say(&format!("server {}: {damage}", index + 1));
             self.report.damaged += 1;
+            self.judge.has_losses = true;
             self.servers[index].remembers = None;
         }
         self.start_later(index);
@@ -175,10 +185,11 @@ impl World {
     /// A server's process ends.
     pub(super) fn fall(&mut self, index: usize) {
         let server = &mut self.servers[index];
+        let remembers = server.remembered();
         server.life += 1;
         server.starting = false;
         let Some(process) = server.process.take() else { return self.machines.end(index, 0) };
-        server.remembers = process.remembers();
+        server.remembers = remembers;
         self.report.snapshots += process.core.trigger.taken().count;
         self.report.installs += process.installs;
         drop(process);
@@ -216,14 +227,51 @@ impl World {
     fn may_wipe(&self, index: usize) -> bool {
         let mut left: BTreeMap<u64, ServerSet> = BTreeMap::new();
         for (_, server) in self.servers.iter().enumerate().filter(|(other, _)| *other != index) {
-            let ensemble = server.process.as_ref().map_or(server.remembers, |process| process.remembers());
-            if let Some(ensemble) = ensemble {
+            if let Some(ensemble) = server.remembered() {
                 left.entry(ensemble).or_default().insert(server.id);
             }
         }
         let quorum = Majority::new(self.voters);
         let of_quorum = left.iter().find(|(_, servers)| quorum.is_quorum(servers)).map(|(number, _)| *number);
         of_quorum.is_some() && self.servers[index].remembers.is_none_or(|number| Some(number) == of_quorum)
+    }
+
+    /// Puts an old copy of a folder back, if the server can be told from what it was by everyone whom it would make a
+    /// quorum with: by those who know that it had adopted an epoch that the copy lacks, and by those who have adopted
+    /// a newer one than the server ever has, and lack nothing. What nobody can know, nothing can keep from happening.
+    fn put_back(&mut self, index: usize) {
+        let server = &self.servers[index];
+        let (id, now) = (server.id, promises_on(&durable_copy(&server.disk)));
+        let Some(copy) = server.copy.clone().filter(|_| self.may_wipe(index)) else { return };
+        let then = promises_on(&copy);
+        let tells = |promises: &Promises| {
+            let members = ServerSet::from_words(promises.members);
+            let knows = members.contains(id) && promises.current_epoch > then.current_epoch;
+            let remembers =
+                promises.initialized && promises.claim == Zxid::ZERO && promises.cluster == now.cluster;
+            let newer = promises.current_epoch > now.current_epoch;
+            remembers && promises.accepted_epoch >= now.accepted_epoch && (knows || newer)
+        };
+        let others = self.servers.iter().filter(|other| other.id != id);
+        let fooled = others.filter(|other| !tells(&promises_on(&durable_copy(&other.disk))));
+        if then.cluster != now.cluster
+            || Majority::new(self.voters).is_quorum(&fooled.map(|other| other.id).chain([id]).collect())
+        {
+            return;
+        }
+        self.say(&format!(
+            "server {id}: an old copy of its folder is put back, of epoch {}",
+            then.current_epoch.0
+        ));
+        self.report.old_copies += 1;
+        self.judge.wiped(id);
+        self.judge.has_losses = true;
+        let server = &mut self.servers[index];
+        server.disk = durable_copy(&copy);
+        server.machine.replace_disk(server.disk.clone());
+        server.struck = 0;
+        server.remembers = None;
+        server.forgot = Some(now.current_epoch);
     }
 
     /// Blocks some directions for a while: one server off, two halves, one way only, or halves with a bridge.
@@ -477,4 +525,19 @@ impl World {
         self.report.watch_events_checked = self.judge.events_checked;
         Ok(self.report)
     }
+}
+
+/// What is durable on a disk, on another one.
+fn durable_copy(disk: &MemoryDisk) -> MemoryDisk {
+    let copy = disk.fork();
+    copy.crash(CrashMode::LoseUnsynced);
+    copy.set_capacity_bytes(None);
+    copy
+}
+
+/// What a folder says that its server has promised.
+fn promises_on(disk: &MemoryDisk) -> Promises {
+    disk.hold(false);
+    let meta = at_once(MetaStore::peek(&disk.storage())).and_then(Result::ok).flatten();
+    meta.map_or_else(Promises::default, |meta| meta.promises)
 }

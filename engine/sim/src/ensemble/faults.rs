@@ -76,6 +76,8 @@ pub struct FaultMix {
     pub full_leader: bool,
     /// After healing, the run goes on until sessions would have expired.
     pub linger: bool,
+    /// Share of crashes, per mille, after which an old copy of the server's folder is put back.
+    pub old_copy: u64,
     /// A worker stands still, for longer than its session in some cases.
     pub worker_pause: u64,
     /// A worker's program is dropped wherever it is, and begins anew with the same client.
@@ -97,6 +99,10 @@ impl FaultMix {
             7..=8 => Founding::Unfinished,
             _ => Founding::Blank,
         };
+        let old_copy = if random.chance(200) { 600 } else { 0 };
+        if old_copy > 0 {
+            crash = crash.max(25);
+        }
         let forked = founding == Founding::Forked;
         if forked {
             (crash, partition) = (crash.max(15), partition.max(15));
@@ -142,6 +148,7 @@ impl FaultMix {
             linger: random.chance(150),
             rot: if random.chance(300) { 400 } else { 0 },
             full_leader: random.chance(150),
+            old_copy,
             worker_pause: 0,
             worker_abort: 0,
         }

@@ -69,6 +69,8 @@ pub(crate) struct Judge {
     /// A disk was full at some time: servers may refuse writes.
     pub(crate) was_full: bool,
     pub(crate) refusals: u64,
+    /// Folders have lost what was in them, all of it by a copy put back or some of it by damage: servers may say so.
+    pub(crate) has_losses: bool,
     /// The newest zxid that any client has seen.
     pub(crate) seen: i64,
     pub(crate) writes_checked: u64,
@@ -91,6 +93,7 @@ impl Judge {
             committed_of_link: HashMap::new(),
             was_full: false,
             refusals: 0,
+            has_losses: false,
             seen: 0,
             writes_checked: 0,
             reads_checked: 0,

@@ -16,6 +16,7 @@ pub struct Report {
     pub leaderships: u64,
     pub crashes: u64,
     pub wipes: u64,
+    pub old_copies: u64,
     pub damaged: u64,
     pub pauses: u64,
     pub disconnects: u64,
@@ -60,6 +61,7 @@ impl Report {
         self.leaderships += other.leaderships;
         self.crashes += other.crashes;
         self.wipes += other.wipes;
+        self.old_copies += other.old_copies;
         self.damaged += other.damaged;
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
@@ -109,8 +111,13 @@ impl fmt::Display for Report {
         writeln!(f, "longest recovery      {} ms", self.recovery_max_us / 1000)?;
         writeln!(
             f,
-            "faults: {} crashes ({} disks wiped, {} logs damaged), {} in recovery, {} failed syncs",
-            self.crashes, self.wipes, self.damaged, self.crashes_in_recovery, self.sync_errors
+            "faults: {} crashes ({} disks wiped, {} old copies put back, {} logs damaged), {} in recovery, {} failed syncs",
+            self.crashes,
+            self.wipes,
+            self.old_copies,
+            self.damaged,
+            self.crashes_in_recovery,
+            self.sync_errors
         )?;
         writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
         writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;

@@ -52,6 +52,11 @@ pub(crate) struct Server {
     pub(crate) remembers: Option<u64>,
     /// Its folder is being read.
     pub(crate) starting: bool,
+    /// A copy of the folder as it was at some time.
+    pub(crate) copy: Option<MemoryDisk>,
+    /// The epoch that the server had adopted when an old copy was put back: it lacks nothing when it has adopted a newer
+    /// one.
+    pub(crate) forgot: Option<Epoch>,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
@@ -121,6 +126,15 @@ impl Server {
     pub(crate) fn running(&mut self) -> Option<(ServerId, Now, &mut Process)> {
         let (id, now) = (self.id, self.machine.now());
         self.process.as_mut().map(|process| (id, now, process))
+    }
+
+    /// The ensemble in which the disk has all that was promised and acknowledged, if it has.
+    pub(crate) fn remembered(&self) -> Option<u64> {
+        let Some(process) = &self.process else { return self.remembers };
+        let node = process.node();
+        let epochs = node.zab().durable_epochs();
+        let forgot = self.forgot.is_some_and(|epoch| epochs.current <= epoch);
+        (epochs.initialized && epochs.claim == Zxid::ZERO && !forgot).then_some(epochs.cluster)
     }
 }
 
@@ -271,13 +285,6 @@ impl Process {
         self.carry_out_all(server, life, judge, out)
     }
 
-    /// The ensemble in which the disk has all that this server has promised and acknowledged, if it has.
-    pub(crate) fn remembers(&self) -> Option<u64> {
-        let node = self.node();
-        let epochs = node.zab().durable_epochs();
-        (epochs.initialized && epochs.claim == Zxid::ZERO).then_some(epochs.cluster)
-    }
-
     /// Looks which batches have become durable.
     fn look_for_durable(&mut self, server: ServerId, judge: &mut Judge) {
         while let Some(batch) = self.batches.get(self.durable).filter(|batch| self.medium.has(batch.end())) {
@@ -404,6 +411,7 @@ impl Process {
             zab::Effect::AbortSnapshot => self.core.receiving.abort(),
             // A majority of new servers may begin without the others; what it may not lose, the judge knows.
             zab::Effect::Alarm(zab::Alarm::Founded { .. }) => {}
+            zab::Effect::Alarm(zab::Alarm::OldCopy { .. }) if judge.has_losses => {}
             zab::Effect::Alarm(alarm) => {
                 return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
             }

@@ -274,6 +274,8 @@ impl World {
             struck: 0,
             remembers: None,
             starting: false,
+            copy: None,
+            forgot: None,
             process: None,
             life: 0,
             paused_until_us: 0,
@@ -634,6 +636,7 @@ impl World {
         config.finalize_wait_ms = 20;
         config.init_limit_ms = 1000;
         config.sync_limit_ms = 500;
+        config.commit_record_ms = 200;
         if self.faults.small_buffers {
             config.tail_bytes_min = 300;
             config.tail_bytes_max = 1000;

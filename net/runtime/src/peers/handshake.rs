@@ -13,7 +13,7 @@ use sha2::Sha256;
 
 /// What a hello begins with. Its last byte is the version of all messages between servers: builds that speak
 /// different ones refuse each other here.
-const MAGIC: &[u8; 8] = b"RKPEER\0\x02";
+const MAGIC: &[u8; 8] = b"RKPEER\0\x03";
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = 8 + 8 + 8 + NONCE_BYTES;
 const PROOF_BYTES: usize = 32;
