@@ -12,7 +12,7 @@ use crate::state::digest::PathHash;
 use crate::tree::{InsertError, Inserted, NewZnode, Owner, RemoveError, Removed, ZnodeMeta};
 use crate::txn::{Create, Effect, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
 
-/// The zxid and time that a transaction leaves on what it changes.
+/// The zxid and time that a transaction writes into the Stats of the znodes that it changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) zxid: Zxid,
@@ -21,10 +21,10 @@ pub(crate) struct Stamp {
 }
 
 impl State {
-    /// Applies transactions that nobody waits for: a replay. Gives no outcomes.
+    /// Applies transactions without outcomes: for recovery, where no client waits for a reply.
     pub fn replay(&mut self, txns: &[Txn]) {
         for txns in txns.chunks(PREFETCHED_WRITES) {
-            // Nobody has a clone of a state that is being recovered.
+            // A state that is being recovered has no clones, so a change copies nothing.
             self.prefetch_txns(txns, false);
             for txn in txns {
                 let _ = self.apply(txn);
@@ -32,7 +32,8 @@ impl State {
         }
     }
 
-    /// Applies a transaction. One that the state has already seen, by its zxid, changes nothing.
+    /// Applies a transaction, unless the state already contains it (its zxid is not greater than the last
+    /// one).
     pub fn apply(&mut self, txn: &Txn) -> Outcome {
         if txn.zxid <= self.last_zxid {
             return Outcome::Replayed;
@@ -64,7 +65,7 @@ impl State {
         }
     }
 
-    /// Takes note of a transaction's place and time.
+    /// Records the zxid and time of a transaction as the last ones.
     pub(crate) fn advance(&mut self, stamp: Stamp) {
         self.last_zxid = stamp.zxid;
         self.last_time_ms = self.last_time_ms.max(stamp.time_ms);
@@ -150,7 +151,8 @@ impl State {
         let hash = PathHash::of(&set.path);
         let data = set.data.as_deref();
         let mut bytes_before = 0;
-        // One look-up serves both sides of the digest: on a big tree it is what a write waits for.
+        // One look-up gives both the old and the new terms of the digest: on a big tree the look-up dominates
+        // a write.
         let znode = tree.set_data(&set.path, data, set.version, stamp.zxid, stamp.time_ms, |before| {
             bytes_before = signed_len(before.data());
             digest.subtract(hash.data_term(before.data()));
@@ -180,14 +182,14 @@ impl State {
         self.meta_changed(parent, before, now);
     }
 
-    /// Brings the digest up to date with a znode whose metadata changed; both ACLs still in the table.
+    /// Updates the digest after a change of a znode's metadata; both ACLs are still in the table.
     fn meta_changed(&mut self, path: &str, before: &ZnodeMeta, now: &ZnodeMeta) {
         let hash = PathHash::of(path);
         self.digest.subtract(hash.meta_term(before, self.acls.fingerprint(before.acl)));
         self.digest.add(hash.meta_term(now, self.acls.fingerprint(now.acl)));
     }
 
-    /// Counts the use of the quota that `path` is the use znode of, if it is one: it was just created.
+    /// If the new znode `path` shows the use of a quota: counts that use.
     fn count_anew(&mut self, path: &str) {
         let Some(subject) = quota::counted_by(path) else { return };
         let znodes = self.tree.get(subject).into_iter().chain(self.tree.descendants(subject));
@@ -196,7 +198,7 @@ impl State {
         self.overwrite_quietly(path, &used);
     }
 
-    /// Adds to the use of the quota that counts for `path`.
+    /// Adds to the use of the quota that applies to `path`.
     fn charge(&mut self, path: &str, count: i64, bytes: i64) {
         if self.quotas.is_empty() || (count, bytes) == (0, 0) {
             return;
@@ -209,7 +211,7 @@ impl State {
         }
     }
 
-    /// No version, no time, no watch: it is the server's own bookkeeping.
+    /// The server's bookkeeping, not a client's write: no new version, time or event.
     fn overwrite_quietly(&mut self, path: &str, used: &Figures) {
         let Some(znode) = self.tree.get(path) else { return };
         let hash = PathHash::of(path);

@@ -1,10 +1,8 @@
-//! How much a client may ask for at once, and have kept for it: one table of bounds, each with a setting and
-//! a metric.
+//! Bounds on what a client may request at once and have stored: one table, each with a setting and a metric.
 //!
-//! What a client chooses the number, length or list of decides about time and memory of everybody else. So
-//! each such thing has a bound here. The shard compares a request with the bounds before it passes the
-//! request on, and names the bound in the log; the leader compares again, since its own bounds count and not
-//! those of the server that forwards.
+//! A number or length that a client chooses costs time and memory that everybody shares, so each has a bound
+//! here. The shard checks a request before it forwards the request, and logs the bound that was exceeded. The
+//! leader checks again, since the bounds of the leader apply, not those of the server that forwards.
 
 mod request;
 
@@ -12,7 +10,7 @@ use ringkeeper_wire::ErrorCode;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $setting:literal, $metric:literal, $default:expr, $code:ident;)*) => {
-        /// A bound on what a client may ask for or have kept. Of bytes unless its name says otherwise.
+        /// A bound on what a client may request or have stored, in bytes unless the name says otherwise.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Limit {
             $($(#[$doc])* $name,)*
@@ -22,19 +20,20 @@ macro_rules! limits {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The setting that changes it.
+            /// The setting that changes the bound.
             #[must_use]
             pub const fn setting(self) -> &'static str {
                 match self { $(Self::$name => $setting,)* }
             }
 
-            /// The metric that counts what it refused, as `mntr` shows it.
+            /// The metric of `mntr` that counts the requests refused for this bound.
             #[must_use]
             pub const fn metric(self) -> &'static str {
                 match self { $(Self::$name => $metric,)* }
             }
 
-            /// What a request above it is answered with, where it is answered and the connection not closed.
+            /// The error code of a request that exceeds the bound, where the connection is not closed
+            /// instead.
             #[must_use]
             pub const fn code(self) -> ErrorCode {
                 match self { $(Self::$name => ErrorCode::$code,)* }
@@ -50,9 +49,9 @@ macro_rules! limits {
 limits! {
     /// Operations of one multi or multiRead.
     MultiOperations: "ringkeeper.multiOperationsMax", "multi_operations_limit_exceeded", 10_000, BadArguments;
-    /// What a multiRead answers.
+    /// The reply to a multiRead.
     MultiReadBytes: "ringkeeper.multiReadBytesMax", "multi_read_bytes_limit_exceeded", 8 << 20, BadArguments;
-    /// What a transaction takes in the log.
+    /// A transaction in the log.
     TransactionBytes: "ringkeeper.transactionBytesMax",
         "transaction_bytes_limit_exceeded", 16 << 20, BadArguments;
     /// Entries of a znode's ACL.
@@ -74,7 +73,7 @@ limits! {
     /// Notifications that wait for a client which does not read.
     UnreadNotificationBytes: "ringkeeper.unreadNotificationBytesMax",
         "unread_notification_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
-    /// Znodes under a path whose use is counted, when the znode that shows it is created.
+    /// Znodes below a path that are visited to count its use, when the znode that shows the use is created.
     QuotaZnodes: "ringkeeper.quotaZnodesMax", "quota_znodes_limit_exceeded", 500_000, QuotaExceeded;
     /// Sessions of the ensemble.
     Sessions: "ringkeeper.sessionsMax", "sessions_limit_exceeded", 1_000_000, QuotaExceeded;
@@ -104,23 +103,23 @@ impl Limits {
         self
     }
 
-    /// Whether so many are within the bound.
+    /// Whether `amount` is within the bound.
     pub(crate) fn allow(&self, limit: Limit, amount: usize) -> bool {
         u64::try_from(amount).is_ok_and(|amount| amount <= self.of(limit))
     }
 }
 
-/// Why the leader refuses a request that every server would pass on: it depends on what is there already.
+/// Why the leader refuses a request that passed the checks of its server: because of what is stored already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It goes beyond a bound.
+    /// It exceeds a bound.
     Limit(Limit),
-    /// The tree is not to grow while memory is short.
+    /// Memory is short, and the request would make the tree grow.
     Memory,
 }
 
 impl Refusal {
-    /// The setting that decides about it.
+    /// The setting that changes the limit.
     #[must_use]
     pub const fn setting(self) -> &'static str {
         match self {
@@ -137,12 +136,12 @@ impl Refusal {
     }
 }
 
-/// How often a leader refused something, and why.
+/// Number of refusals by a leader, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// For a bound.
+    /// Because of a bound.
     pub limits: LimitCounts,
-    /// For want of memory.
+    /// Because memory was short.
     pub memory: u64,
 }
 
@@ -155,7 +154,7 @@ impl Refusals {
     }
 }
 
-/// How often each bound was reached.
+/// How often each bound was exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCounts([u64; Limit::ALL.len()]);
 

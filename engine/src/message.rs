@@ -1,8 +1,8 @@
-//! What shards and the leader core of one server say to each other.
+//! Messages between the shards and the leader core of one server.
 //!
-//! They share no mutable memory. A shard sends one [`Turn`] for everything its connections asked in one pass
-//! over its sockets; the core answers with [`ToShard`] messages, in an order that is the order of the log:
-//! state and the events that caused it arrive together.
+//! They share no mutable memory. A shard sends one [`Turn`] with all requests that its connections made in
+//! one pass over the sockets. The core answers with [`ToShard`] messages in the order of the log: a state and
+//! the transactions that led to it arrive together.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ pub struct Origin {
     pub conn: ConnId,
 }
 
-/// All that one shard has for the core after one pass over its sockets.
+/// The batch of requests that one shard sends to the core after one pass over its sockets.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Bodies of the requests, one after the other; [`Submitted::Write::body`] points into it, so that a turn
-    /// costs one allocation and not one a request.
+    /// Bodies of the requests, one after the other; [`Submitted::Write::body`] points into it. So a batch
+    /// costs one allocation, not one for each request.
     pub bytes: Vec<u8>,
     /// Requests in the order in which the sessions sent them.
     pub submissions: Vec<Submission>,
-    /// Sessions heard from since the last turn that carried touches.
+    /// Sessions heard from since the last batch that reported any.
     pub touched: Vec<SessionId>,
-    /// Whether this server is short of memory from now on, if that has changed. Of no meaning for another
-    /// server.
+    /// Whether this server is short of memory, if that has changed. Not forwarded: it concerns this server
+    /// only.
     pub short_of_memory: Option<bool>,
 }
 
@@ -74,15 +74,15 @@ pub enum Submitted {
         op: OpCode,
         /// Its body, in [`Turn::bytes`]; already decoded once by the shard without error.
         body: Range<usize>,
-        /// Who asks, as authenticated when the request came in; `None` for those of the connection's last
-        /// write that had some, which is how a follower says it: they may be long, and are the same for most
-        /// writes.
+        /// Identities of the client when the request came in. `None` means those of the connection's last
+        /// write that had some: a follower sends a list only when it changes, since it may be long and is the
+        /// same for most writes.
         identities: Option<Arc<[Identity]>>,
-        /// Reads of this connection wait between its previous write and this one: they must see a state
-        /// without this write, so the core publishes a [`Step`] boundary between the two.
+        /// A read barrier: reads of this connection wait between its previous write and this one, and must
+        /// not see this write. So the core ends a published group ([`Step`]) between the two.
         fence: bool,
     },
-    /// sync: answered by [`ToShard::Synced`] once everything committed before it is published.
+    /// sync: answered by [`ToShard::Synced`] after everything committed before it was published.
     Sync,
     /// A new session with this timeout, already negotiated, milliseconds.
     Open {
@@ -103,14 +103,14 @@ pub enum Submitted {
 /// What the core tells a shard.
 #[derive(Clone, Debug)]
 pub enum ToShard {
-    /// The state to serve from from now on, which did not come about by transactions published to this shard:
-    /// the first one, or one received whole from the leader. Only while not serving.
+    /// The state to serve from, not reached by transactions published to this shard: the first one, or one
+    /// received from the leader as a snapshot. Sent only while not serving.
     View(Arc<State>),
     /// Transactions were committed; the shard fires watches, answers its own writes, and reads from the new
     /// view.
     Published(Arc<Published>),
-    /// The session of [`Submitted::Open`] or [`Submitted::Reattach`] is served by this connection from now
-    /// on. Comes after the `Published` with its createSession.
+    /// From now on this connection serves the session of [`Submitted::Open`] or [`Submitted::Reattach`]. Sent
+    /// after the `Published` with the session's createSession.
     Attached {
         /// The connection.
         conn: ConnId,
@@ -126,19 +126,19 @@ pub enum ToShard {
         /// The connection.
         conn: ConnId,
     },
-    /// The session moved to another connection, or has expired: close without a word.
+    /// The session moved to another connection, or has expired: close without a reply.
     Evict {
         /// The connection.
         conn: ConnId,
     },
-    /// The oldest sync of the connection that lacks this word is due. It may come before the answers to the
-    /// connection's earlier writes; the shard submits no write behind a sync that lacks it.
+    /// The connection's oldest sync that was not reported yet may be answered. This may precede the replies
+    /// to earlier writes of the connection; until it comes, the shard submits no write behind the sync.
     Synced {
         /// The connection.
         conn: ConnId,
     },
-    /// Whether this server's disk has room for writes. While it has not, clients are told that the server is
-    /// read-only at each write; reads go on.
+    /// Whether this server's disk has room for writes. Without room, each write is answered with "read-only";
+    /// reads go on.
     Room(bool),
     /// Whether clients are served from now on; when not, every connection is closed.
     Serving(Serving),
@@ -158,7 +158,7 @@ pub enum Serving {
 /// What was committed, in order, and the state after it.
 #[derive(Debug)]
 pub struct Published {
-    /// At least one. Reads wait for step ends, never for something inside a step.
+    /// At least one. Reads run at the end of a step, never inside of it.
     pub steps: Vec<Step>,
 }
 

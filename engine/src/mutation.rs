@@ -1,8 +1,7 @@
-//! Faults of a whole server that can be planted, one at a time, so that the simulator proves that it would
-//! see them.
+//! Faults of a whole server that can be planted, one at a time, to prove that the simulator detects them.
 //!
-//! Those of the broadcast are in [`crate::zab::Mutation`]. Without the feature `mutations` there is one
-//! value, of no size, and the checks compile to nothing.
+//! [`crate::zab::Mutation`] has the faults of the broadcast. Without the feature `mutations` only the
+//! zero-sized `None` exists, and the checks compile to nothing.
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,13 +16,13 @@ pub enum Mutation {
     /// A write does not wait for the reads of its session that were sent before it.
     #[cfg(feature = "mutations")]
     DropFences,
-    /// setWatches2 registers watches and tells nothing of what was missed.
+    /// setWatches2 registers watches and reports none of the missed events.
     #[cfg(feature = "mutations")]
     ForgetMissedEvents,
     /// The event of a write comes after its reply.
     #[cfg(feature = "mutations")]
     EventAfterReply,
-    /// exists leaves no watch on a znode that is not there.
+    /// exists leaves no watch if the znode is missing.
     #[cfg(feature = "mutations")]
     ForgetExistWatches,
     /// An expired session leaves its ephemerals behind.
@@ -50,19 +49,19 @@ pub enum Mutation {
     /// A session is resumed with any password.
     #[cfg(feature = "mutations")]
     AcceptAnyPassword,
-    /// A session is resumed that has ended.
+    /// A session that has ended is resumed.
     #[cfg(feature = "mutations")]
     ReviveSessions,
-    /// The leader does not hear of the sessions of its followers.
+    /// The leader ignores which sessions its followers heard from.
     #[cfg(feature = "mutations")]
     IgnoreTouches,
-    /// A new leader takes its own clock for the time, whatever it has delivered.
+    /// A new leader stamps its own clock's time, even if it is behind times already delivered.
     #[cfg(feature = "mutations")]
     TimeRunsBackwards,
-    /// A follower passes its turns on twice.
+    /// A follower forwards each request batch twice.
     #[cfg(feature = "mutations")]
     ForwardTwice,
-    /// The state is not rebuilt when transactions were cut off that it holds.
+    /// The state is not rebuilt after a truncation of transactions that it contains.
     #[cfg(feature = "mutations")]
     KeepCutState,
     /// The leader lets a session own as many ephemerals as it likes.

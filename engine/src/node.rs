@@ -1,11 +1,11 @@
-//! One server of an ensemble, put together: the broadcast below, the replicated state above.
+//! One server of an ensemble: the broadcast (Zab) and the replica above it.
 //!
 //! ```text
 //! shards --Turn--> Replica --sealed batch--> Zab --Append, Send--> shell (log, peers)
 //!        <-ToShard--       <--commit--------     <-Durable, Message--
 //! ```
 //!
-//! The node is what the shell drives, and what the simulator drives in its place.
+//! The production shell and the simulator both drive a node.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::replica::{self, Now, Replica, ReplicaSettings};
 use crate::state::State;
 use crate::zab::{self, Batch, Effects, Input, LogPosition, Status, Zab};
 
-/// Full batches that may wait for a leader's own log; more is proposed once it has caught up.
+/// Number of full batches that may wait for the leader's own log. Above it, the leader proposes no more.
 const FULL_BATCHES_MAX: usize = 8;
 
 /// What the shell has to do, in order.
@@ -32,15 +32,15 @@ pub enum Effect {
     /// After the truncation that precedes this, rebuild the state from the log and hand it to
     /// [`Node::rebuilt`].
     Rebuild,
-    /// A peer sent what it cannot have meant: its connection is to be closed.
-    Distrust {
+    /// A peer sent an invalid message: its connection is to be closed.
+    InvalidPeerMessage {
         /// The peer.
         peer: ringkeeper_wire::ServerId,
         /// What was wrong.
         reason: String,
     },
-    /// A learner has another state than this server, the leader, after the same transaction.
-    TreesDiffer {
+    /// The learner's state digest differs from the leader's (this server's) after the same transaction.
+    DigestMismatch {
         /// The learner.
         peer: ringkeeper_wire::ServerId,
         /// The transaction.
@@ -48,12 +48,12 @@ pub enum Effect {
     },
     /// The leader refused a request or a new session, see [`replica::Effect::Refused`].
     Refused {
-        /// Whose request; 0 for a new session.
+        /// The session that asked; 0 for a new one.
         session: ringkeeper_wire::SessionId,
         /// Why.
         refusal: Refusal,
     },
-    /// This server cannot go on: what is in its log is not what it wrote.
+    /// This server cannot go on: the contents of its log are not what it wrote.
     Broken(String),
 }
 
@@ -63,10 +63,10 @@ pub struct Node {
     zab: Zab,
     /// Clients are served in the current status.
     serves: bool,
-    /// States that were asked for with [`Effect::Rebuild`] and have not come. Until the last one has, the
-    /// replica holds what was cut off: nothing is executed on it, and what concerns it waits.
+    /// Number of [`Effect::Rebuild`]s not answered yet. Until the last answer the replica's state contains
+    /// truncated transactions: no batch is executed on it, and effects that concern the replica are deferred.
     rebuilds: usize,
-    /// What waits, in order.
+    /// The deferred effects, in order.
     deferred: Vec<zab::Effect>,
     zab_effects: Effects,
     effects: Vec<Effect>,
@@ -100,8 +100,8 @@ impl Node {
         self.replica.committed()
     }
 
-    /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now.
-    /// After a start, the state holds all of the log, of which the end may not be committed yet.
+    /// The committed state and its log position, if a snapshot of it may be taken now. Right after a start
+    /// the state contains the whole log, whose end may not be committed yet.
     #[must_use]
     pub fn snapshot(&self) -> Option<(Arc<State>, LogPosition)> {
         let state = self.committed();
@@ -114,7 +114,7 @@ impl Node {
         self.replica.digests()
     }
 
-    /// What this server refused as a leader.
+    /// The refusals by this server as a leader.
     #[must_use]
     pub const fn refusals(&self) -> &Refusals {
         self.replica.refusals()
@@ -126,7 +126,7 @@ impl Node {
         self.zab.status()
     }
 
-    /// The broadcast, to be looked at.
+    /// The broadcast, read-only.
     #[must_use]
     pub const fn zab(&self) -> &Zab {
         &self.zab
@@ -150,19 +150,19 @@ impl Node {
         self.broadcast(now, Input::Tick);
     }
 
-    /// Something happened to the log, to a peer, or to a question asked.
+    /// Handles an event of the log or of a peer, or the answer to an effect.
     pub fn input(&mut self, now: Now, input: Input) {
         self.broadcast(now, input);
         // A learner may have forwarded requests.
         self.propose_full(now);
     }
 
-    /// The state was rebuilt, see [`Effect::Rebuild`]: from the log as it was when its turn came, between the
-    /// truncation and whatever was appended after it.
+    /// The answer to [`Effect::Rebuild`]: the state restored from the log as it was after the truncation and
+    /// before any later append.
     pub fn rebuilt(&mut self, now: Now, state: State) {
         self.rebuilds = self.rebuilds.saturating_sub(1);
         if self.rebuilds > 0 {
-            // The log was cut again meanwhile.
+            // A later truncation has asked for another rebuild.
             return;
         }
         self.replica.rebuilt(state);
@@ -178,23 +178,21 @@ impl Node {
         self.settle(now);
     }
 
-    /// Proposes what is as much as one append should hold, also while the log is busy: peers receive it
-    /// meanwhile. Not without end: a quorum of others commits without this server's log, and what waits for
-    /// that waits in memory.
+    /// Proposes a full batch even while an append is running, so that peers receive it meanwhile. Bounded,
+    /// since batches wait in memory for this server's own log, while a quorum of others commits without it.
     fn propose_full(&mut self, now: Now) {
-        if self.replica.has_full_batch() && self.zab.unforced_bytes() < self.unforced_bytes_max() {
+        if self.replica.has_full_batch() && self.zab.undurable_bytes() < self.undurable_bytes_max() {
             self.propose(now);
         }
     }
 
-    /// From this on, batches of a leader that wait for its own log keep it from proposing more, bytes.
+    /// Bytes of proposed batches that wait for a leader's own log, at which it proposes no more.
     #[must_use]
-    pub const fn unforced_bytes_max(&self) -> usize {
+    pub const fn undurable_bytes_max(&self) -> usize {
         FULL_BATCHES_MAX * self.replica.settings().batch_bytes_max
     }
 
-    /// The log can take a batch: proposes what has come in since the last one. To be called when no append is
-    /// running.
+    /// Proposes the transactions since the last batch. To be called when no append is running.
     pub fn propose(&mut self, now: Now) {
         if !self.replica.has_unsealed() || self.zab.next_zxid().is_none() {
             return;
@@ -208,7 +206,7 @@ impl Node {
         self.broadcast(now, Input::Propose(batch));
     }
 
-    /// The shell has handled all it had: commits that found no proposal to ride on leave now.
+    /// The shell has handled all its events: sends the commits that no proposal has carried.
     pub fn flush(&mut self, now: Now) {
         self.broadcast(now, Input::Flush);
     }
@@ -244,15 +242,16 @@ impl Node {
                 return self.effects.push(Effect::Shard(shard, message));
             }
             replica::Effect::AllShards(message) => return self.effects.push(Effect::AllShards(message)),
-            replica::Effect::TreesDiffer { peer, zxid } => {
-                return self.effects.push(Effect::TreesDiffer { peer, zxid });
+            replica::Effect::DigestMismatch { peer, zxid } => {
+                return self.effects.push(Effect::DigestMismatch { peer, zxid });
             }
             replica::Effect::Refused { session, refusal } => {
                 return self.effects.push(Effect::Refused { session, refusal });
             }
             replica::Effect::ToLeader(bytes) => Input::Forward(bytes),
             replica::Effect::ToLearner(to, bytes) => {
-                // What a learner is told may rest on commits that it has not heard of yet.
+                // The message may depend on commits that the learner has not received yet: they are sent
+                // first.
                 self.zab.handle(now.monotonic_ms, Input::Flush, &mut self.zab_effects);
                 Input::ToLearner { to, bytes }
             }
@@ -289,22 +288,21 @@ impl Node {
             zab::Effect::LeadershipConfirmed { token, .. } => self.replica.leadership_confirmed(token),
             zab::Effect::Forwarded { from, bytes } => {
                 if let Err(error) = self.replica.forwarded(now, from, &bytes) {
-                    self.effects.push(Effect::Distrust { peer: from, reason: error.to_string() });
+                    self.effects.push(Effect::InvalidPeerMessage { peer: from, reason: error.to_string() });
                 }
             }
             zab::Effect::FromLeader { bytes } => {
                 if let Err(error) = self.replica.directed(&bytes)
                     && let Status::Following { leader, .. } = self.zab.status()
                 {
-                    self.effects.push(Effect::Distrust { peer: leader, reason: error.to_string() });
+                    self.effects.push(Effect::InvalidPeerMessage { peer: leader, reason: error.to_string() });
                 }
             }
             effect => self.effects.push(Effect::Zab(effect)),
         }
     }
 
-    /// A batch goes into the log: the leader's own was executed when it was prepared, another's is executed
-    /// now.
+    /// Executes an appended batch, unless this server leads and executed it when it was prepared.
     fn execute(&mut self, batch: &Batch) {
         if batch.last() > self.replica.last_executed() {
             let executed = batch
@@ -333,8 +331,8 @@ impl Node {
 
     fn on_status(&mut self, now: Now, status: Status) {
         if self.serves {
-            // Also from one epoch straight to the next: what the old one had not proposed is gone, and
-            // whoever waits for it has to hear of that.
+            // Also at a change from one epoch directly to the next: transactions that the old epoch had not
+            // proposed are dropped, and their clients have to be told.
             self.replica.look();
         }
         self.serves = status != Status::Looking;

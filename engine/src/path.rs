@@ -39,16 +39,16 @@ fn is_valid_segment(segment: &str) -> bool {
     !segment.chars().any(is_forbidden)
 }
 
-/// Java looks at UTF-16 code units, so everything that needs a surrogate pair is forbidden with the
-/// surrogates.
+/// Java checks UTF-16 code units and forbids surrogates, and with them all characters that need a surrogate
+/// pair.
 const fn is_forbidden(char: char) -> bool {
     matches!(char,
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}'
         | '\u{10000}'..)
 }
 
-/// The parent's path, by the rule of requests that are not validated in full: everything before the last
-/// slash, the root if that is nothing. `None` without a slash or with a NUL character.
+/// The parent's path for requests whose path is not fully validated: everything before the last slash, or the
+/// root if that is empty. `None` without a slash or with a NUL character.
 #[must_use]
 pub fn parent_of_unchecked(path: &str) -> Option<&str> {
     if path.contains('\0') {

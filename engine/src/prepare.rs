@@ -23,7 +23,7 @@ use crate::tree::{Owner, Znode};
 use crate::txn::{Effect, FailedMulti, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
 use create::{CreateKind, Creation};
 
-/// Who asks, and under which settings.
+/// The client of a request, and the settings that apply to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The session that asks.
@@ -34,23 +34,23 @@ pub struct Context<'a> {
     pub time_ms: i64,
     /// What the operator chose.
     pub settings: &'a Settings,
-    /// Whether what makes the tree larger is refused.
+    /// Whether requests that make the tree larger are refused.
     pub short_of_memory: bool,
-    /// What is counted across requests.
+    /// Counters that span several requests.
     pub meter: &'a Meter,
 }
 
-/// What a leader counts across the requests that it prepares.
+/// A leader's counters that span the requests it prepares.
 #[derive(Debug)]
 pub struct Meter {
-    /// How many znodes may still be visited to count the use of quotas.
+    /// Number of znodes that may still be visited to count quotas.
     countable: Cell<u64>,
-    /// Why the last request was refused, until that is taken.
+    /// Why the last request was refused, until this is taken.
     refused: Cell<Option<Refusal>>,
 }
 
 impl Meter {
-    /// So many znodes may be visited to count the use of quotas.
+    /// Allows this many visits of znodes to count quotas.
     #[must_use]
     pub const fn new(countable: u64) -> Self {
         Self { countable: Cell::new(countable), refused: Cell::new(None) }
@@ -66,20 +66,20 @@ impl Meter {
         self.countable.set(countable);
     }
 
-    /// Notes why a request is refused; the code that says so to the client.
+    /// Records why a request is refused; returns the error code for the client.
     fn refuse(&self, refusal: Refusal) -> ErrorCode {
         self.refused.set(Some(refusal));
         refusal.code()
     }
 
-    /// Why the last request was refused, if this was not taken yet.
+    /// Takes the reason why the last request was refused.
     pub fn take_refusal(&self) -> Option<Refusal> {
         self.refused.take()
     }
 }
 
 impl<'a> Context<'a> {
-    /// Whoever asks, for the checks.
+    /// The client, for ACL checks.
     #[must_use]
     pub const fn caller(&self) -> Caller<'a> {
         Caller { identities: self.identities, skip_acl: self.settings.skip_acl }
@@ -110,7 +110,7 @@ pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> Tx
     }
 }
 
-/// Prepares `request` on `head` and applies it, which for a multi is one work and not two.
+/// Prepares `request` on `head` and applies the result. For a multi both happen in one pass.
 ///
 /// # Panics
 /// `zxid` is not after the last of `head`.
@@ -154,8 +154,8 @@ pub fn prepare_close_session(head: &State, session: SessionId) -> TxnOp {
     TxnOp::CloseSession
 }
 
-/// The transaction that deletes a container or TTL znode whose time has come; `None` if it is another kind by
-/// now, or has children.
+/// The transaction that deletes a container or TTL znode that is due; `None` if the znode has become another
+/// kind or has children.
 #[must_use]
 pub fn prepare_reap(head: &State, path: &str) -> Option<TxnOp> {
     let znode = head.znode(path)?;
@@ -163,7 +163,7 @@ pub fn prepare_reap(head: &State, path: &str) -> Option<TxnOp> {
     reapable.then(|| TxnOp::Update(Update::Delete(path.into())))
 }
 
-/// Each operation is prepared on the effects of those before it. On an error `scratch` is of no use any more.
+/// Prepares each operation on the effects of those before it. After an error `scratch` is invalid.
 fn run_multi(
     scratch: &mut State,
     stamp: Stamp,
@@ -314,7 +314,7 @@ const fn check_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
     }
 }
 
-/// Whether the quota that counts for `path` allows so many znodes and bytes more.
+/// Checks the quota that applies to `path` for this many more znodes and bytes.
 fn check_quota(
     head: &State,
     context: &Context<'_>,

@@ -49,9 +49,9 @@ impl<'a> Listing<'a> {
 /// The answer to getAllChildrenNumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// How many znodes there are; at least so many if the visits were not enough.
+    /// Number of znodes; a lower bound if the visits were used up.
     pub number: i32,
-    /// How many of them were visited.
+    /// Number of znodes visited.
     pub visits: usize,
 }
 
@@ -124,8 +124,8 @@ impl State {
         from.take_while(move |path: &&str| path.starts_with(prefix))
     }
 
-    /// getAllChildrenNumber: everything below `path`. Visits all of that, except for the root, but no more
-    /// than one beyond `visits_max`.
+    /// getAllChildrenNumber: counts everything below `path`. Visits all of that, except for the root, but at
+    /// most one znode more than `visits_max`.
     ///
     /// # Errors
     /// NONODE or NOAUTH.

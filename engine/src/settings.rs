@@ -1,14 +1,14 @@
-//! What the operator chose about requests.
+//! The operator's settings for requests.
 
 use crate::limits::Limits;
 use crate::mutation::Mutation;
 
-/// Settings that decide what a request may do. They must be the same on all servers of an ensemble: whoever
-/// leads applies its own.
+/// Settings that decide what a request may do. They must be the same on all servers of an ensemble, since
+/// each leader applies its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether znodes with a time to live can be created (`zookeeper.extendedTypesEnabled`). On here, off in
-    /// ZooKeeper, whose servers of the time before TTLs would have taken them for ephemerals.
+    /// Whether znodes with a time to live can be created (`zookeeper.extendedTypesEnabled`). On by default.
+    /// ZooKeeper has it off, since its servers from before TTLs would take such znodes for ephemerals.
     pub extended_types_enabled: bool,
     /// Whether every ACL check passes (`zookeeper.skipACL`).
     pub skip_acl: bool,

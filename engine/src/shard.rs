@@ -1,21 +1,22 @@
-//! One shard: its connections, their sessions' request queues, reads and watches.
+//! One shard: its connections, the request queues of their sessions, reads and watches.
 //!
-//! A shard is a value. The shell reports what sockets and the core did, with the time, and takes out what is
-//! to be written, submitted and logged. The order in which a client sees answers and events is decided here:
+//! A shard is a plain value. The shell reports events of sockets and of the core, with the time, and takes
+//! out what is to be written, submitted and logged. The shard decides the order in which a client sees
+//! replies and events:
 //!
-//! - Replies of a connection are in the order of its requests. A write or sync leaves a hole that the core
-//!   fills; a read behind a hole waits for it, a read with nothing before it is answered at once.
-//! - Of a published step, each transaction's events go out first, then its reply if the writer is here. Reads
-//!   that waited for it run after the step's last transaction, on the step's state. So no client sees a state
-//!   before the events that led to it.
-//! - A reply names the last transaction processed when it was made. Its events precede it, therefore a client
-//!   that reconnects with that zxid has missed none of them.
+//! - Replies leave in the order of the connection's requests. A write or sync leaves a gap in the backlog,
+//!   which the core's answer fills. A read waits for the gaps before it; without any it is answered at once.
+//! - In a published step, the events of each transaction go out first, then its reply if the writer is on
+//!   this shard. Reads that waited for it run after the step's last transaction, on the step's state. So no
+//!   client sees a state before the events that led to it.
+//! - A reply names the last transaction processed when it was made. The events up to that transaction precede
+//!   the reply, so a client that reconnects with its zxid has missed none of them.
 //!
-//! Nobody waits for somebody else's long request: that is done in slices (`slice.rs`), or beside the shard on
-//! a state that does not change (`long_read.rs`).
+//! A long request does not delay other connections: it is executed in slices (`slice.rs`), or beside the
+//! shard on an immutable state (`long_read.rs`).
 //!
-//! Nothing grows with a client's speed: a connection whose client does not read, or that has more than its
-//! share of unanswered requests, is neither decoded nor read until it drains.
+//! Memory does not grow with a client's speed: a connection whose client does not read, or that has more than
+//! its share of unanswered requests, is neither decoded nor read until its queues have drained.
 
 mod auth;
 mod backlog;
@@ -57,8 +58,8 @@ use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, T
 use crate::state::State;
 use crate::watch::WatchTable;
 
-/// Longest first frame accepted, in bytes; a ConnectRequest has 45. Whoever has not presented a session
-/// cannot make the server keep more.
+/// Longest first frame accepted, in bytes; a ConnectRequest has 45. Bounds the memory for connections without
+/// a session.
 const CONNECT_LEN_MAX: usize = 4096;
 
 /// What the shell does with a connection after it has written the bytes it took.
@@ -69,24 +70,24 @@ pub enum AfterWrite {
     Continue,
     /// Closes the socket, and calls [`Shard::disconnected`].
     Close,
-    /// The same at once: drops what it has taken and not yet written.
+    /// Closes it at once: drops the bytes it took and has not written.
     Abort,
 }
 
-/// How a handshake of TLS begins: its content type, and the major version of the record.
+/// The first bytes of a TLS handshake: content type and major version of the record.
 const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 
-/// How long a connection that ends may take to take its last bytes, milliseconds.
+/// How long a client may take to read the last bytes of a connection that ends, milliseconds.
 const LAST_BYTES_TIMEOUT_MS: u64 = 5_000;
 
-/// How a server stands with its memory.
+/// How short of memory the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// There is enough.
+    /// Enough: nothing is refused.
     Ample,
-    /// The tree is not to grow.
+    /// Requests that make the tree grow are refused.
     Short,
-    /// Nor are there to be more sessions.
+    /// New sessions are refused, too.
     Scarce,
 }
 
@@ -96,7 +97,7 @@ pub struct Shard {
     id: ShardId,
     settings: Settings,
     serving: Serving,
-    /// The log has room for writes.
+    /// The disk has room for the log: writes are accepted.
     room: bool,
     memory: Memory,
     /// The state after the last step delivered.
@@ -114,9 +115,9 @@ pub struct Shard {
     dirty: VecDeque<ConnId>,
     /// Connections whose sockets are to be read again.
     readable: VecDeque<ConnId>,
-    /// Connections with input that waits until the shard's bounds allow it, each once.
+    /// Connections whose input waits for the bounds that all connections of the shard share, each once.
     stalled: VecDeque<Slot>,
-    /// The one of them whose turn it is.
+    /// The stalled connection whose turn it is.
     resumed: Option<Slot>,
     /// Connections with reads to run at the end of the current step.
     to_drain: Vec<Slot>,
@@ -126,7 +127,7 @@ pub struct Shard {
     departed: VecDeque<Slot>,
     /// Connections whose oldest request goes on in the next slice, each once.
     going_on: VecDeque<Slot>,
-    /// Znodes that reads may still visit in this slice.
+    /// Number of znodes that reads may still visit in this slice.
     visits_left: usize,
     long_reads: LongReads,
     /// Time of the last tick, milliseconds.
@@ -142,7 +143,7 @@ pub struct Shard {
     counters: Counters,
     /// A notification, encoded once for all its watchers.
     notification: Vec<u8>,
-    /// Who sees the event at hand.
+    /// Connections that are sent the current event.
     watchers: Vec<Slot>,
 }
 
@@ -195,8 +196,7 @@ impl Shard {
         self.sessionless.push_back(conn);
     }
 
-    /// Bytes came in, as the socket gave them. Whole frames are handled in place; only what must wait is
-    /// copied.
+    /// Handles bytes received from the socket. Whole frames are handled in place; only the rest is copied.
     pub fn received(&mut self, now_ms: u64, conn: ConnId, bytes: &[u8]) {
         let Some(slot) = self.connections.slot(conn) else { return };
         self.counters.received_bytes += bytes.len() as u64;
@@ -239,7 +239,8 @@ impl Shard {
         self.output_bytes -= connection.outbox.len();
         if connection.attached {
             if connection.touched {
-                // Nobody else will report it, and the next to know of the session may be another server.
+                // The next report would not contain this session any more, and another server may be the next
+                // to serve it.
                 self.turn.touched.push(connection.session);
             }
             self.submit(conn, connection.session, Submitted::Detach);
@@ -248,7 +249,7 @@ impl Shard {
         self.resume_stalled(now_ms);
     }
 
-    /// The core said something. Messages must be delivered in the order in which it said them.
+    /// Handles a message of the core. The order of delivery must be the order in which the core sent them.
     pub fn deliver(&mut self, now_ms: u64, message: ToShard) {
         match message {
             ToShard::Published(published) => self.publish(now_ms, &published),
@@ -328,7 +329,7 @@ impl Shard {
         }
     }
 
-    /// Whether the connection is over: to be asked before what was taken is written.
+    /// Whether the connection was aborted: to be asked before its taken output is written.
     #[must_use]
     pub fn is_aborted(&self, conn: ConnId) -> bool {
         let connection = self.connections.slot(conn).and_then(|slot| self.connections.get(slot));
@@ -348,7 +349,7 @@ impl Shard {
         self.readable.pop_front()
     }
 
-    /// Whether there is a turn, an effect, output, a socket to be read again, or a slice of something long.
+    /// Whether there is a turn, an effect, output, a socket to read again, or another slice.
     #[must_use]
     pub fn has_work(&self) -> bool {
         !(self.turn.is_empty()
@@ -373,7 +374,7 @@ impl Shard {
         self.connections.len()
     }
 
-    /// What this shard knows about itself; of its connections only how many there are.
+    /// The shard's statistics, with the number of its connections.
     #[must_use]
     pub fn report(&self) -> ShardReport {
         ShardReport {
@@ -386,7 +387,7 @@ impl Shard {
         }
     }
 
-    /// The same with what each connection shows of itself.
+    /// The shard's statistics, with a report of each connection.
     #[must_use]
     pub fn detailed_report(&self) -> ShardReport {
         let connections = self.connections.iter().map(|(_, connection)| connection.report()).collect();
@@ -404,7 +405,7 @@ impl Shard {
     }
 }
 
-/// What the rooms of the shard share.
+/// Shared by the modules of the shard.
 impl Shard {
     fn connection(&mut self, slot: Slot) -> &mut Connection {
         self.connections.get_mut(slot).expect("a slot in use was looked up or listed in this very call")
@@ -459,14 +460,14 @@ impl Shard {
         self.outstanding_bytes -= backlog.write_bytes();
     }
 
-    /// Closes the connection without another word.
+    /// Closes the connection at once, unless it is closing already.
     fn abort(&mut self, slot: Slot, reason: Option<CloseReason>) {
         if self.connection(slot).phase != Phase::Closed {
             self.reset(slot, reason);
         }
     }
 
-    /// The same, also for a connection that has last words to write.
+    /// Closes the connection at once, even if it is ending and has output left to write.
     fn reset(&mut self, slot: Slot, reason: Option<CloseReason>) {
         let connection = self.connection(slot);
         let conn = connection.id;
@@ -482,7 +483,7 @@ impl Shard {
         }
     }
 
-    /// A request goes beyond a bound.
+    /// Counts and logs a request that exceeds a bound.
     fn note_limit(&mut self, slot: Slot, limit: Limit) {
         self.counters.limits.count(limit);
         let conn = self.connection(slot).id;
@@ -519,7 +520,7 @@ impl Shard {
 
 /// From bytes to frames.
 impl Shard {
-    /// Handles input that waited, as far as it goes.
+    /// Handles the waiting input, as far as bounds and backlog allow.
     fn pump(&mut self, now_ms: u64, slot: Slot) {
         let mut input = std::mem::take(&mut self.connection(slot).input);
         let consumed = self.consume(now_ms, slot, input.waiting());
@@ -531,8 +532,8 @@ impl Shard {
         self.update_reading(slot);
     }
 
-    /// Handles whole frames at the front of `input` while the connection may proceed; how many bytes that
-    /// were.
+    /// Handles the whole frames at the front of `input` while the connection may proceed. Returns the number
+    /// of bytes consumed.
     fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
@@ -590,7 +591,7 @@ impl Shard {
         taken
     }
 
-    /// A word whose argument is still on the way has no command yet.
+    /// Answers a four-letter word; `None` means that its argument is not complete yet.
     fn four_letter_word(&mut self, slot: Slot, command: Option<Command>) {
         let Some(command) = command else { return };
         let connection = self.connection(slot);
@@ -604,16 +605,16 @@ impl Shard {
         }
     }
 
-    /// Whether the bounds allow the connection another request. If not, it goes on when its own output or
-    /// backlog shrinks; it is listed if others can make room for it too.
+    /// Whether the bounds allow the connection another request. If not, it continues when its own output or
+    /// backlog shrinks; it is listed in `stalled` if other connections could make room for it.
     fn proceeds(&mut self, slot: Slot) -> bool {
         let settings = &self.settings;
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
         let own_room = connection.outbox.len() < settings.output_high_water_bytes;
         let output_room = self.output_bytes < settings.output_total_max_bytes;
-        // Those that have waited come first: else whoever was answered last would take the place again, and
-        // for ever.
+        // Stalled connections come first: otherwise the one that was answered last would take the free place
+        // each time.
         let others_turn = output_room && !self.stalled.is_empty() && self.resumed != Some(slot);
         let place = self.outstanding < settings.outstanding_max
             && self.outstanding_bytes < settings.outstanding_max_bytes
@@ -627,7 +628,7 @@ impl Shard {
         own_room && shared_room
     }
 
-    /// Lets connections go on that waited for the shard's bounds, each at most once a call, oldest first.
+    /// Resumes connections that waited for the shard's bounds, oldest first, each at most once in a call.
     fn resume_stalled(&mut self, now_ms: u64) {
         for _ in 0..self.stalled.len() {
             let over = self.outstanding >= self.settings.outstanding_max
@@ -647,7 +648,7 @@ impl Shard {
         }
     }
 
-    /// A client that does not take its last bytes keeps its connection no longer for that.
+    /// Aborts ending connections whose clients have not read the last bytes in time.
     fn abort_lingering(&mut self, now_ms: u64) {
         while let Some((_, conn)) =
             self.ending.pop_front_if(|(since, _)| now_ms.saturating_sub(*since) >= LAST_BYTES_TIMEOUT_MS)

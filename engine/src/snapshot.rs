@@ -1,16 +1,16 @@
-//! A state as blocks of bytes, and back: what a snapshot file holds and a server far behind is sent.
+//! A state as blocks of bytes, and back: the contents of a snapshot, on disk or sent to a learner.
 //!
-//! The blocks are rkyv archives: first [`block::Start`], then the access control lists, the sessions, the
-//! znodes in the tree's own order. That order depends on the seed of the tree's hash, which the snapshot has
-//! too: so a state is rebuilt from left to right, and not by a million searches; the blocks are read on as
-//! many cores as there are.
+//! The blocks are rkyv archives: first [`block::Start`], then the ACLs, the sessions, and the znodes in the
+//! tree's own order. That order depends on the seed of the tree's hash, which the snapshot contains. So the
+//! tree is rebuilt from left to right without a search for each znode, and blocks can be read on several
+//! cores.
 //!
 //! ```text
 //! Arc<State> --Encoder::next--> block, block, ... --BlockReader::read--> Rows --Decoder::take, finish--> State
 //! ```
 //!
-//! A state never changes, so an encoder can take its time: it holds the state and remembers where it is. What
-//! is not written (who owns which ephemeral, what is reapable, where quotas are) follows from the znodes.
+//! A state never changes, so an encoder may take its time: it holds the state and remembers its place. Tables
+//! that follow from the znodes (owners of ephemerals, reapable znodes, quotas) are not written.
 
 mod block;
 mod decode;
@@ -19,5 +19,5 @@ mod encode;
 pub use decode::{BlockReader, DecodeError, Decoder, Rows};
 pub use encode::{Contents, Encoder};
 
-/// Version of the blocks' contents. Another one is not read.
+/// Version of the blocks' contents; blocks of another version are refused.
 pub const STATE_VERSION: u32 = 1;

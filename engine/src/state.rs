@@ -1,8 +1,8 @@
-//! The replicated state: one value that every server computes alike from the log.
+//! The replicated state: a value that every server computes from the log, with the same result.
 //!
-//! Everything in it is persistent: a clone costs a few reference counts, and never changes when the original
-//! does. So the leader keeps a state per proposal, shards read the committed one, and a snapshot task holds
-//! one while the service goes on.
+//! All its tables are persistent data structures: a clone costs a few reference counts and never changes when
+//! the original does. So the leader keeps a state for each proposal, shards read the committed one, and a
+//! snapshot task holds one while the service goes on.
 
 mod acls;
 pub(crate) mod digest;
@@ -42,8 +42,8 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a new ensemble. `seed` orders znodes inside this server and is not part of the value;
-    /// clients should not be able to guess it.
+    /// The state of a new ensemble. `seed` orders znodes inside this server and is not part of the value; it
+    /// must be unknown to clients.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let tree = Tree::new(seed);
@@ -51,7 +51,8 @@ impl State {
         for znode in tree.nodes() {
             let (mut meta, mut acl) = (znode.meta(), Acl::OPEN);
             if znode.path() == crate::path::CONFIG {
-                // ZooKeeper sets this list without a version to expect, and takes that for the new one.
+                // ZooKeeper sets this ACL with version -1 ("any"), and stores that number as the ACL's
+                // version.
                 (meta.aversion, acl) = (-1, Acl::read_only());
             }
             builder.znode(&znode.path(), &meta, &acl, znode.data()).expect("built-in paths are distinct");
@@ -120,8 +121,7 @@ impl State {
         self.sessions.ephemeral_count()
     }
 
-    /// Container and TTL znodes after `after` in the order of their paths, which is how a cleaner with a
-    /// limited rate goes around.
+    /// Container and TTL znodes after `after` in the order of their paths, so that a scan can continue.
     pub fn reapable<'a>(
         &'a self,
         after: Option<&str>,
@@ -137,7 +137,7 @@ impl State {
         self.acls.len()
     }
 
-    /// Puts a znode in all tables except the tree.
+    /// Adds a new znode to all tables except the tree.
     pub(crate) fn enlist(&mut self, path: &str, owner: Owner) {
         match owner {
             Owner::None => {}
@@ -149,7 +149,7 @@ impl State {
         self.quotas.created(path);
     }
 
-    /// Takes a znode from all tables except the tree.
+    /// Removes a znode from all tables except the tree.
     pub(crate) fn delist(&mut self, path: &str, owner: Owner) {
         match owner {
             Owner::None => {}

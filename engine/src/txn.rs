@@ -1,8 +1,8 @@
-//! Transactions: what is logged, replicated and applied, and what applying one gives.
+//! Transactions: they are logged, replicated and applied; applying one has an outcome.
 //!
-//! A transaction is idempotent and complete: it carries the leader's time, resulting versions and owners, so
-//! that applying it needs no clock, no check and no knowledge of the request (ZooKeeper's log records do the
-//! same). A request that fails is a transaction too: it takes its place in the order.
+//! A transaction is idempotent and complete. It contains the leader's time and the resulting versions and
+//! owners, so applying it needs no clock, no check and no request (as in ZooKeeper's log). A failed request
+//! is a transaction too, since it has a place in the order.
 
 pub(crate) mod archive;
 mod batch;
@@ -23,7 +23,7 @@ use archive::{AclEntries, Number};
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct Txn {
-    /// Its place in the order of everything. In an archive it follows from the place in the batch.
+    /// Its place in the order of all transactions. In an archive it follows from the position in the batch.
     #[rkyv(with = Skip)]
     pub zxid: Zxid,
     /// The session that asked; 0 for the server itself.
@@ -40,8 +40,8 @@ pub struct Txn {
 
 /// What a transaction does.
 ///
-/// Archives outlive this program: variants keep their order, new ones are added at the end and hold no more
-/// bytes than [`TxnOp::Update`], or the format version of the log changes.
+/// Archives are read by later builds: variants keep their order, and new ones are appended and are no larger
+/// than [`TxnOp::Update`]; otherwise the format version of the log changes.
 #[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub enum TxnOp {
     /// One change of the tree.
@@ -50,22 +50,22 @@ pub enum TxnOp {
     Multi(Vec<Update>),
     /// A multi that failed and changes nothing.
     FailedMulti(FailedMulti),
-    /// Nothing but its place: the request failed.
+    /// A failed request, which changes nothing.
     Error(#[rkyv(with = Number)] ErrorCode),
     /// The session [`Txn::session`] begins.
     CreateSession(Session),
-    /// The session [`Txn::session`] ends, and these paths with it. Logs before [`Self::CloseSession`] have
-    /// it; it is no longer made, since the list grows with what the session owns.
+    /// The session [`Txn::session`] ends, and the znodes of these paths are deleted. Only in logs from before
+    /// [`Self::CloseSession`]: the list grows with the session's ephemerals.
     CloseSessionListed(Vec<Box<str>>),
     /// The ensemble's configuration changes: a [`SetData`] of [`crate::path::CONFIG`].
     Reconfig(Update),
-    /// The session [`Txn::session`] ends, and its ephemeral znodes with it: those that the state knows, which
-    /// is the same on all servers. So the transaction has the same length whatever the session owns.
+    /// The session [`Txn::session`] ends, and its ephemeral znodes are deleted. Every server knows them from
+    /// its state, so the transaction's length does not depend on their number.
     CloseSession,
 }
 
 impl TxnOp {
-    /// The changes of the tree that were asked for, in order; closing a session asks for none.
+    /// The requested changes of the tree, in order; a closed session has none.
     #[must_use]
     pub fn updates(&self) -> &[Update] {
         match self {
@@ -81,7 +81,7 @@ impl TxnOp {
 }
 
 impl TxnOp {
-    /// What it takes in a batch, roughly, in bytes.
+    /// Approximate bytes in a batch.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         let updates: usize = self.updates().iter().map(Update::len_bytes).sum();
@@ -150,7 +150,7 @@ pub struct Create {
     pub raw_owner: i64,
     /// How many children its parent has had, this one included (wraps).
     pub parent_cversion: i32,
-    /// Whether the reply has the Stat (type 15), or the path alone (type 1).
+    /// Whether the reply has a Stat (create2) or the path alone (create).
     pub reply_with_stat: bool,
 }
 
@@ -177,12 +177,12 @@ pub struct SetAcl {
     pub aversion: i32,
 }
 
-/// What every server knows of a session.
+/// The replicated data of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct Session {
     /// Timeout in milliseconds, as negotiated when it was created.
     pub timeout_ms: u32,
-    /// What a client must present to continue it: random, from the leader that created it.
+    /// The secret by which a client resumes the session: random, drawn by the leader that created it.
     pub password: [u8; 16],
 }
 

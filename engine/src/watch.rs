@@ -1,14 +1,14 @@
 //! Watches of one shard: which connection waits for an event on which path (docs/protocol.md, 6.1).
 //!
 //! ZooKeeper keeps two tables, data and child, of pairs (path, connection), each pair with a set of modes.
-//! Here a pair is one [`Watch`] with the modes of both tables as bits. It is linked into two lists, that of
-//! its path (to fire) and that of its connection (to remove them all when the connection ends), so that
-//! setting, consuming and removing cost the same however many watchers a path has and however many paths a
-//! connection watches. Paths are held once. A watch takes 48 bytes, a path 48 and its characters. The tables
-//! grow in parts, so that no watch has to wait until a million others are moved.
+//! Here a pair is one [`Watch`], which has the modes of both tables as bits and is linked into two lists:
+//! that of its path (to fire) and that of its connection (to remove all when the connection ends). So
+//! setting, consuming and removing a watch cost the same however many watchers a path has and however many
+//! paths a connection watches. Each path is stored once. A watch takes 48 bytes, a path 48 and its
+//! characters. The tables grow in parts, so that no insertion moves a million others.
 //!
-//! Recursive watches look at every ancestor of a path: as long as a shard has none, no ancestor is looked up.
-//! Those of a path are in a list of their own, so that an event passes over the other watches of its
+//! Recursive watches require a look-up of every ancestor of a path, which is omitted while a shard has none.
+//! The recursive watches of a path are in a separate list, so that an event skips the other watches of its
 //! ancestors.
 
 mod arena;
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// What an event consumes.
+    /// The modes that an event in this table consumes.
     const fn standard(self) -> Modes {
         match self {
             Self::Data => Modes::DATA,
@@ -119,7 +119,7 @@ struct Watch {
     /// Invariant: never empty.
     modes: Modes,
     of_path: Links,
-    /// Linked only while the modes are recursive, too.
+    /// Linked only while `modes` has the recursive mode.
     of_recursive: Links,
     of_connection: Links,
 }
@@ -137,7 +137,7 @@ struct Path {
     child: u32,
 }
 
-/// What is kept of a connection.
+/// The watch-related data of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watcher {
     watches: Ends,
@@ -146,7 +146,7 @@ struct Watcher {
     path_bytes: usize,
     /// How many of them are in the data table.
     data: u32,
-    /// The last event that it was collected for.
+    /// The last event for which it was collected.
     event: u64,
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct WatchTable {
     by_pair: Index,
     /// By slot of the connection.
     watchers: Vec<Watcher>,
-    /// Keyed, since clients choose the paths and must not be able to choose the collisions.
+    /// Keyed, since clients choose the paths and must not be able to construct collisions.
     hasher: SipHasher13,
     recursive: usize,
     counts: WatchCounts,
@@ -182,7 +182,7 @@ impl WatchTable {
         }
     }
 
-    /// Whether nobody watches anything, so that no event needs a look.
+    /// Whether there is no watch, so that events need no look-up.
     pub(crate) fn is_empty(&self) -> bool {
         self.watches.is_empty()
     }
@@ -192,8 +192,8 @@ impl WatchTable {
         self.counts
     }
 
-    /// Pairs of the data table, of at most `max` entries from the one numbered `from`; and where to go on, if
-    /// there are more.
+    /// The pairs of the data table among at most `max` entries from number `from` on; and the number to
+    /// continue from, if there are more.
     pub(crate) fn data_watches(
         &self,
         from: u32,
@@ -226,7 +226,7 @@ impl WatchTable {
         Ok(())
     }
 
-    /// Leaves a watch; setting one twice is setting it once.
+    /// Sets a watch; setting it again changes nothing.
     pub(crate) fn add(&mut self, connection: Slot, path: &str, modes: Modes) {
         let path = self.intern(path);
         let watch = self.pair(path, connection).unwrap_or_else(|| self.link(path, connection));
@@ -265,8 +265,9 @@ impl WatchTable {
         self.event += 1;
     }
 
-    /// Collects who sees the current event in `table` at `path`, in the order in which they set their
-    /// watches, and consumes the standard ones, also of connections that were collected before.
+    /// Collects the connections that see the current event in `table` at `path`, in the order in which they
+    /// set their watches, and consumes their standard watches, even those of connections that were collected
+    /// before.
     pub(crate) fn collect(&mut self, table: Table, path: &str, watchers: &mut Vec<Slot>) {
         if self.recursive > 0 && table == Table::Data {
             self.collect_with_ancestors(path, watchers);
@@ -332,7 +333,7 @@ impl WatchTable {
 
 /// The tables behind it.
 impl WatchTable {
-    /// Not `Hash for str`, which appends a terminator: hashes of prefixes are taken on the way.
+    /// Unlike `Hash for str` it appends no terminator, so the hashes of prefixes are computed on the way.
     fn hash_path(&self, path: &str) -> u64 {
         let mut hasher = self.hasher;
         hasher.write(path.as_bytes());

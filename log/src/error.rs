@@ -1,4 +1,4 @@
-//! What can go wrong, by operation.
+//! Errors of the log, by operation.
 
 use std::io;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use thiserror::Error;
 use crate::frame::{Checksum, FrameError};
 use crate::storage::is_no_space;
 
-/// The log's file is in a state nobody knows. Latched: after one of these every later write to the log fails
-/// with the same error, and the process has to stop acknowledging. A failed fsync is not retried, since the
-/// kernel may have dropped the data it could not write.
+/// The state of a log file is unknown. The error is latched: every later write to the log fails with it, and
+/// the process has to stop acknowledging. A failed fsync is not retried, since the kernel may have dropped
+/// the data.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum FatalError {
-    /// The device refused.
+    /// The device reported an error.
     #[error("{action} {file} at offset {offset}: {source}")]
     Io {
         /// What was tried.
@@ -49,17 +49,17 @@ impl FatalError {
         Self::Io { action, file, offset, source: Arc::new(source) }
     }
 
-    /// Whether nothing is wrong but that the disk is full.
+    /// Whether the error is only a full disk.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_no_space(source))
     }
 }
 
-/// Why a new segment could not be had.
+/// Why there is no new segment.
 #[derive(Clone, Debug, Error)]
 pub enum SegmentError {
-    /// The disk is full. Nothing has changed; it may be tried again when there is room.
+    /// The disk is full. Nothing has changed; try again when there is room.
     #[error("no space for a log segment of {size_bytes} bytes")]
     NoSpace {
         /// Bytes a segment takes.
@@ -70,7 +70,7 @@ pub enum SegmentError {
     Failed(#[from] FatalError),
 }
 
-/// Why frames were not appended.
+/// Why an append failed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AppendError {
@@ -101,7 +101,7 @@ pub enum AppendError {
         /// The one it names.
         found: Checksum,
     },
-    /// Not a frame, or with bytes after it. Nothing was appended.
+    /// The bytes are not exactly one frame. Nothing was appended.
     #[error("not a frame to append: {0}")]
     Frame(#[from] FrameError),
     /// A frame that fits into no segment. Nothing was appended.
@@ -123,7 +123,7 @@ impl From<SegmentError> for AppendError {
     }
 }
 
-/// Why the log was not cut.
+/// Why a truncation failed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum TruncateError {
@@ -155,7 +155,7 @@ impl From<FatalError> for TruncateError {
     }
 }
 
-/// Damage to what was durable once.
+/// Damage to data that was durable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{file} is damaged at offset {offset}: transactions after zxid {after_zxid} up to {until_zxid} are lost or unreadable"
@@ -163,20 +163,19 @@ impl From<FatalError> for TruncateError {
 pub struct Corruption {
     /// Name of the file in the log's folder.
     pub file: String,
-    /// Offset of the frames that are not as they were written: of the group that holds them, or of the
-    /// segment's header.
+    /// Offset of the damaged group, or of the segment's header.
     pub offset: u64,
     /// The last zxid that is sound.
     pub after_zxid: Zxid,
-    /// The last zxid that is known to have been durable and is not sound.
+    /// The last zxid that is known to have been durable and is damaged.
     pub until_zxid: Zxid,
 }
 
-/// Why the log cannot be read.
+/// Why the log could not be read.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Not what was written.
+    /// The data is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The disk failed.
@@ -203,7 +202,7 @@ pub enum ReadError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Damage to what was durable once. The log is not changed.
+    /// Damage to data that was durable. The log is not changed.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// Segments between others are not there.
@@ -262,12 +261,12 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether what was durable is damaged or gone: [`crate::salvage`] may help.
+    /// Whether durable data is damaged or missing, so that [`crate::salvage`] may help.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::MissingSegment { .. })
     }
 }
 
-/// A caller's reason to refuse a frame at recovery.
+/// Why the caller's replay refused a frame.
 pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;

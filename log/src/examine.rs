@@ -1,8 +1,8 @@
-//! A look at everything that the files of a log hold, damaged or not: for the tools of a stopped server.
+//! Examines all files of a log, damaged or not: for the tools of a stopped server.
 //!
-//! Recovery stops at the first damage, and is the judge of whether there is any ([`Examination::verdict`]).
-//! An examination goes on behind it. What can be read again there is either a part of the same history or
-//! not, which the chain of the frames' checksums tells:
+//! Recovery stops at the first damage, and decides whether there is any ([`Examination::verdict`]). An
+//! examination continues behind the damage. The chain of the frames' checksums tells whether readable frames
+//! there belong to the same history:
 //!
 //! ```text
 //! frames    1 2 3 4   . . .   8 9 10        one fragment ends with 4, the next one begins after 7: 5 to 7 are lost
@@ -29,16 +29,16 @@ use crate::storage::Storage;
 use crate::wal::Options;
 use walk::Walk;
 
-/// What a file of the log is to the log.
+/// The role of a file in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A part of the history.
     Live,
     /// A part of the history whose first block is damaged.
     Headless,
-    /// Once a part of the history, from which a later segment has cut it off.
+    /// Formerly a part of the history; a later segment has truncated it.
     Void,
-    /// Waits to become a segment.
+    /// A spare for a later segment.
     Waiting,
 }
 
@@ -62,7 +62,7 @@ pub struct Segment {
     pub sequence: u64,
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// Bytes from its beginning to the end of the last group that counts.
+    /// Bytes from its beginning to the end of the last group of the history.
     pub used_bytes: u64,
     /// What it is.
     pub role: Role,
@@ -76,25 +76,25 @@ pub struct Segment {
     pub frames: u64,
 }
 
-/// What is wrong at one place.
+/// The kind of damage at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// The file's first block is not a segment's header.
     SegmentHeader,
-    /// No group begins where one should.
+    /// A group is expected, and there is no valid group header.
     GroupHeader,
-    /// A group of another place or time.
+    /// A group of another segment or of an earlier use of the file.
     Stray,
     /// A frame is harmed.
     Frame(FrameError),
     /// A frame does not continue the one before it.
     Chain,
-    /// The group's own count of frames or bytes is another one.
+    /// The group's count of frames or bytes does not fit its frames.
     Count,
-    /// The file that was continued here is not there.
+    /// The file, which a later one continues, is missing.
     Missing,
-    /// The history ends before the next segment goes on.
+    /// The history ends before the place where the next segment continues it.
     Short,
 }
 
@@ -122,7 +122,7 @@ pub struct Damage {
     pub offset: u64,
     /// What is wrong there.
     pub fault: Fault,
-    /// The last zxid that is sound in front of it.
+    /// The last sound zxid in front of it.
     pub after_zxid: Zxid,
     /// The last zxid that is lost by it; `after_zxid` if none is.
     pub until_zxid: Zxid,
@@ -157,7 +157,7 @@ pub struct Fragment {
     pub last: LogPosition,
 }
 
-/// What was found.
+/// The result of an examination.
 #[derive(Debug)]
 pub struct Examination {
     /// All files of the log, by their numbers.
@@ -166,9 +166,9 @@ pub struct Examination {
     pub damages: Vec<Damage>,
     /// The history, without what is lost. The first begins where the log begins.
     pub fragments: Vec<Fragment>,
-    /// The last zxid of which anything is known.
+    /// The last zxid of which there is any trace.
     pub last_known_zxid: Zxid,
-    /// What a server that opens the log finds, or why it refuses.
+    /// What recovery finds, or why it refuses the log.
     pub verdict: Result<Recovered, OpenError>,
 }
 
@@ -189,17 +189,17 @@ pub struct Place<'a> {
     pub offset: u64,
 }
 
-/// Who is shown the log while it is examined.
+/// Is called with the frames and the damage of a log during its examination.
 #[expect(async_fn_in_trait, reason = "log and caller live on one thread")]
 pub trait Observer {
-    /// The next sound frame. After a `Break` it is shown no more.
+    /// Called with the next sound frame. After a `Break` it is not called any more.
     async fn frame(&mut self, place: Place<'_>, frame: Frame<'_>) -> ControlFlow<()>;
 
-    /// Damage, in front of the frames that can be read behind it.
+    /// Called with damage, before the frames that can be read behind it.
     fn damage(&mut self, damage: &Damage);
 }
 
-/// Who wants to see nothing of it.
+/// An observer that ignores everything.
 pub struct Unobserved;
 
 impl Observer for Unobserved {

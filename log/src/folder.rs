@@ -9,16 +9,16 @@ use thiserror::Error;
 
 const NAME: &str = "lock";
 
-/// For how long [`FolderLock::take_patiently`] waits for another server to end.
+/// How long [`FolderLock::take_patiently`] waits for another server to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Held while a server uses a folder. The system lets go of it when the process ends, however it ends.
+/// Held while a server uses a folder. The system releases the lock when the process ends, however it ends.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
 }
 
-/// Why the lock was not had.
+/// Why a folder could not be locked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -27,7 +27,7 @@ pub enum LockError {
     InUse {
         /// The folder.
         folder: PathBuf,
-        /// The other server's process id, as it has written it down.
+        /// The other server's process id, from the lock file.
         holder: String,
     },
     /// The lock file cannot be made.
@@ -41,9 +41,9 @@ pub enum LockError {
 }
 
 impl FolderLock {
-    /// As [`Self::take`], giving whoever has the folder two seconds to end: a server that was killed lets go
-    /// of it once the system has taken its memory back, which takes a moment with a big tree, and the next
-    /// one may start before. Blocks the thread.
+    /// As [`Self::take`], but waits two seconds for the current holder to end. A killed server holds its lock
+    /// until the system has freed its memory, which takes a moment for a big tree, and the next server may
+    /// start before. Blocks the thread.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -73,7 +73,7 @@ impl FolderLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Only to name the other one; the lock has spoken already.
+                // Only for the error message; the lock itself has failed already.
                 let _ = file.read_to_string(&mut holder);
                 return Err(LockError::InUse { folder: folder.to_owned(), holder: holder.trim().to_owned() });
             }

@@ -12,14 +12,14 @@
 //!                    |<---------- covered by the CRC32C (the frames have their own) ------------------->|
 //! ```
 //!
-//! - `number` grows with every group and segment header of this log and is never used twice.
-//! - `durable`: everything numbered up to here had been forced to the medium when this group was written.
-//!   This is what tells a torn tail from corruption: a crash can lose or tear any block written since the
-//!   last sync, in any order, but a group that claims `durable >= n` proves that number `n` was whole once.
-//! - `segment` and `salt` make a group of a segment's former life, of another log, or one forged inside a
-//!   client's data unrecognizable. The salt never leaves the server.
+//! - `number` increases with every group and segment header of this log and is never reused.
+//! - `durable`: everything numbered up to here was durable when this group was written. This distinguishes a
+//!   torn tail from corruption: a crash can lose or tear any block written since the last sync, in any order,
+//!   but a group with `durable >= n` proves that number `n` was once intact.
+//! - `segment` and `salt` distinguish this segment's groups from those of an earlier use of the file, of
+//!   another log, or forged in a client's data. The salt never leaves the server.
 //! - `after zxid` is the last zxid before the group.
-//! - A group of no frames is a seal: it only claims what is durable.
+//! - A group without frames is a seal: it only records what is durable.
 
 use ringkeeper_wire::Zxid;
 
@@ -56,7 +56,7 @@ pub(crate) struct Home {
     pub(crate) salt: u64,
 }
 
-/// What a group's header says.
+/// The fields of a group's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
     pub(crate) home: Home,
@@ -115,7 +115,7 @@ pub(crate) const fn padded(len: usize) -> usize {
     len.next_multiple_of(FRAME_ALIGN)
 }
 
-/// The end of a history: what the next group has to continue.
+/// The end of a history, which the next group has to continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tip {
     /// Last zxid.
@@ -131,9 +131,9 @@ pub(crate) struct Tip {
 pub(crate) enum Damage {
     /// No header of this segment where one should be.
     NoHeader,
-    /// The header is sound, but continues something else.
+    /// The header is sound, but the group continues another history.
     Stray,
-    /// A frame is harmed, or cut short.
+    /// A frame is damaged or incomplete.
     Frame(FrameError),
     /// A sound frame does not continue the one before it.
     Chain,
@@ -142,8 +142,7 @@ pub(crate) enum Damage {
 }
 
 impl Tip {
-    /// The end of the history after a group, all of whose frames are checked: all, or those up to zxid
-    /// `until`.
+    /// Checks all frames of a group, or those up to zxid `until`; returns the end of the history behind them.
     pub(crate) fn check(
         self,
         header: &GroupHeader,
@@ -166,7 +165,7 @@ impl Tip {
         if rest.is_empty() { Ok(tip) } else { Err(Damage::Count) }
     }
 
-    /// The end of the history after `frame`, if it continues this one.
+    /// The end of the history behind `frame`, if the frame continues this one.
     pub(crate) fn after(self, frame: &Frame<'_>) -> Option<Self> {
         let continues =
             frame.previous() == self.checksum && frame::follows(self.zxid, frame.meta().first_zxid);

@@ -1,5 +1,5 @@
-//! Storage of a ringkeeper server: the write-ahead log on its disk, and what is small and must not be
-//! forgotten.
+//! Storage of a ringkeeper server: the write-ahead log, snapshot files, and a small file of state that must
+//! not be lost.
 //!
 //! ```text
 //! proposal batch --frame::encode--> frame --Wal::append--> group --> segment file     durable when append returns
@@ -20,32 +20,32 @@
 //! | `salvaged.<n>.<name>` | what a [`salvage`] has taken out, for a while: nobody looks at it |
 //! | `repair.<name>` | of a [`repair`] that was interrupted |
 //!
-//! # Torn or corrupt
-//! A crash may lose or tear any block that was written since the last sync, in any order. So a frame that is
-//! harmed is one of two things: a part of an append that nobody was told of, which is dropped, or damage to
-//! acknowledged data, which is never served and never cut off. Two rules tell them apart.
+//! # Torn tail or corruption
+//! A crash may lose or tear any block that was written since the last sync, in any order. So a damaged frame
+//! is either a part of an append that was never acknowledged, which is dropped, or damage to acknowledged
+//! data, which is never served and never truncated. Two rules distinguish them:
 //!
-//! - All frames of one write lie in a *group* with a header of its own. Groups and segment headers carry
+//! - All frames of one write are in a *group* with a header of its own. Groups and segment headers have
 //!   increasing numbers, and each names the greatest number that was durable when it was written.
 //! - Behind the last good group, with number `n`, all blocks are searched for groups of this log. If one of
-//!   them says that a number above `n` had been durable, something durable is missing: corruption. If none
-//!   does, everything behind `n` was written after the last sync: a torn tail.
+//!   them says that a number above `n` was durable, durable data is missing: corruption. If none does,
+//!   everything behind `n` was written after the last sync: a torn tail.
 //!
-//! A log with corruption is not opened. A server whose peers have everything may have the damage cut off, see
+//! A log with corruption is not opened. A server whose peers have its data may cut off the damaged part, see
 //! [`salvage`].
 //!
-//! What remains undecidable is damage to the very last append while nothing was written after it: it looks
-//! like a crash in its middle. [`wal::Wal::seal`] closes that gap; call it when the log has been idle for a
+//! Damage to the very last append, with nothing written after it, cannot be distinguished from a crash during
+//! that append. A seal ([`wal::Wal::seal`]) closes that gap; write one when the log has been idle for a
 //! moment, and at a clean stop.
 //!
-//! A torn tail is not erased. The next append goes to another segment, whose header says after which frame it
-//! goes on; that makes everything behind that frame void, at once and for good. [`wal::Wal::truncate_after`]
-//! and [`wal::Wal::reset`] cut the log by the same header.
+//! A torn tail is not erased. The next append goes to another segment, whose header names the frame that it
+//! continues; this makes everything behind that frame void, atomically and for good.
+//! [`wal::Wal::truncate_after`] and [`wal::Wal::reset`] cut the log by the same header.
 //!
 //! # Disks
-//! Everything goes through [`storage::Storage`]: `net/runtime` implements it on glommio, [`memory`] in memory, for
-//! simulations. The log itself starts no task and knows no executor; the one thing to be spawned is
-//! [`Upkeep::run`].
+//! All I/O uses [`storage::Storage`]: `net/runtime` implements it on glommio, [`memory`] in memory for
+//! simulations. The log itself starts no task and depends on no executor; only [`Upkeep::run`] has to be
+//! spawned.
 #![forbid(unsafe_code)]
 
 pub mod error;

@@ -1,8 +1,8 @@
-//! The small things a server must never forget: who it is, and the epochs it has promised.
+//! The file `meta`: the server's identity, and the epochs it has promised.
 //!
-//! One file, `meta`; replaced as a whole (written under another name, synced, renamed, folder synced), so
-//! that a crash leaves the old or the new one. Epochs are durable before they are answered for (Zab,
-//! discovery and synchronization phases). Its two blocks say the same, so that one of them may rot.
+//! It is replaced as a whole (written under another name, synced, renamed, folder synced), so that a crash
+//! leaves the old or the new one. Epochs are durable before they are sent (Zab, discovery and synchronization
+//! phases). Its two blocks have the same contents, so that one of them may be damaged.
 //!
 //! ```text
 //!  0        4        8    10   12        16        20        21      24        32          40     48      56     64
@@ -65,7 +65,7 @@ const COVERED_AT: usize = VERSION_AT;
 /// Voters are bits, the one of server 0 first, in words of 64.
 const VOTERS_LEN: usize = 4 * 8;
 
-/// How often the file says it, each time in a block of its own.
+/// Number of copies of the contents, each in a block of its own.
 const COPIES: usize = 2;
 
 const _: () = assert!(LEN == LEN_FIELD as usize);
@@ -76,7 +76,7 @@ const IDENTITY_NAME: &[u8; 16] = b"ringkeeper\0\0\0\0\0\0";
 
 /// What a server has promised its ensemble (Zab, discovery and synchronization phases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Promises {
+pub struct PersistedEpochs {
     /// The ensemble in which the history began; 0 before its first election. It stays once there is a
     /// history.
     pub cluster: u64,
@@ -84,9 +84,9 @@ pub struct Promises {
     /// one history refuse each other.
     pub fork: u64,
     /// The voters of the ensemble that the folder belongs to, one bit each; a server alone is its own only
-    /// voter. Zero while not known: in a folder made before this was kept.
+    /// voter. Zero while unknown: in a folder older than this field.
     pub voters: [u64; 4],
-    /// The last epoch promised to a leader: no leader of an earlier one is followed.
+    /// The last epoch promised to a leader; leaders of earlier epochs are refused.
     pub accepted_epoch: Epoch,
     /// The last epoch whose leader's history was taken over. At most `accepted_epoch`.
     pub current_epoch: Epoch,
@@ -96,14 +96,13 @@ pub struct Promises {
     pub members: [u64; 4],
     /// Everything up to here was committed when this was written, and is in the log or a snapshot.
     pub committed: Zxid,
-    /// Whether this folder remembers all that the server has ever promised.
+    /// Whether this folder has everything that the server ever promised.
     pub initialized: bool,
-    /// Where the log ended before a damaged part of it was cut off, see [`crate::salvage`]; 0 if all of it is
-    /// there.
+    /// Where the log ended before a damaged part was cut off, see [`crate::salvage`]; 0 if the log is whole.
     pub claim: Zxid,
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Whose folder it is: `myid`.
@@ -111,7 +110,7 @@ pub struct Meta {
     /// Secret of this folder, see [`Identity::salt`].
     pub salt: u64,
     /// What the server has promised.
-    pub promises: Promises,
+    pub promises: PersistedEpochs,
 }
 
 impl Meta {
@@ -159,7 +158,7 @@ impl Meta {
         if !sound {
             return Err(MetaError::Corrupt);
         }
-        // What is behind the end of a shorter version is zeros.
+        // In a shorter version, the bytes behind its end are zeros.
         match (u16_at(bytes, VERSION_AT), len) {
             (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (VERSION, LEN) => {}
             (version, _) => return Err(MetaError::Version(version)),
@@ -167,7 +166,7 @@ impl Meta {
         Ok(Self {
             server_id: ServerId(u64_at(bytes, SERVER_AT)),
             salt: u64_at(bytes, SALT_AT),
-            promises: Promises {
+            promises: PersistedEpochs {
                 cluster: u64_at(bytes, CLUSTER_AT),
                 accepted_epoch: Epoch(u32_at(bytes, ACCEPTED_AT)),
                 current_epoch: Epoch(u32_at(bytes, CURRENT_AT)),
@@ -183,7 +182,7 @@ impl Meta {
     }
 }
 
-/// Why a folder is not ours to use.
+/// Why a folder cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MetaError {
@@ -196,7 +195,7 @@ pub enum MetaError {
     /// Written by another version of the format.
     #[error("meta has format version {0}, this build reads {VERSION}")]
     Version(u16),
-    /// The file is not what was written.
+    /// The file is damaged.
     #[error("meta is damaged: the epochs this server has promised are lost")]
     Corrupt,
     /// There is a log and no meta file.
@@ -223,11 +222,12 @@ pub struct MetaStore<S> {
 }
 
 impl<S: Storage> MetaStore<S> {
-    /// Opens the folder's meta file; a folder without one, and without a log, becomes the server's, with
-    /// `salt`.
+    /// Opens the folder's meta file. A folder with neither this file nor a log is initialized for the server,
+    /// with `salt`.
     ///
     /// # Errors
-    /// When the folder is somebody else's, the file is damaged or missing, or the disk fails.
+    /// When the folder belongs to another server or program, the file is damaged or missing, or the disk
+    /// fails.
     pub async fn open(storage: S, server_id: ServerId, salt: u64) -> Result<Self, MetaError> {
         let failed = |action| move |source| MetaError::Io { action, source };
         let names = storage.list().await.map_err(failed("looking for"))?;
@@ -243,7 +243,7 @@ impl<S: Storage> MetaStore<S> {
             if meta.server_id != server_id {
                 return Err(MetaError::Foreign(meta.server_id));
             }
-            // What was read may be a renaming that is not durable yet.
+            // The file may have been renamed by a process that ended before the renaming was durable.
             storage.sync_dir().await.map_err(failed("syncing"))?;
             if !whole {
                 tracing::warn!("one of the two copies in meta is damaged, it is written anew from the other");
@@ -254,12 +254,12 @@ impl<S: Storage> MetaStore<S> {
         if let Some(log) = names.iter().find(|name| sequence_of(name).is_some()) {
             return Err(MetaError::Missing { log: log.clone() });
         }
-        let meta = Meta { server_id, salt, promises: Promises::default() };
+        let meta = Meta { server_id, salt, promises: PersistedEpochs::default() };
         write(&storage, &meta).await.map_err(failed("writing"))?;
         Ok(Self { storage, meta, failed: None })
     }
 
-    /// What a folder's meta file says; `None` if there is none. Nothing is changed.
+    /// The contents of a folder's meta file; `None` if there is none. Nothing is changed.
     ///
     /// # Errors
     /// When the file is damaged, or the disk fails.
@@ -269,25 +269,25 @@ impl<S: Storage> MetaStore<S> {
         if names.iter().any(|name| name == NAME) { read(storage, NAME).await.map(Some) } else { Ok(None) }
     }
 
-    /// What is durable.
+    /// The durable contents.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Makes promises durable. Taking over an epoch's history is one, so the history has to be durable
+    /// Makes promises durable. The adoption of an epoch is one of them, so its history has to be durable
     /// before.
     ///
     /// # Errors
-    /// When the disk fails; all later calls fail then. When it is full ([`FatalError::is_no_space`]), what
-    /// was promised before stands, and it may be tried again.
+    /// When the disk fails; then all later calls fail, too. When it is full ([`FatalError::is_no_space`]),
+    /// the earlier promises are still in force, and the call may be repeated.
     ///
     /// # Panics
     /// When a promise would be taken back.
-    pub async fn promise(&mut self, promises: Promises) -> Result<(), FatalError> {
+    pub async fn promise(&mut self, promises: PersistedEpochs) -> Result<(), FatalError> {
         let kept = &self.meta.promises;
         assert!(promises.accepted_epoch >= kept.accepted_epoch, "{promises:?} after {kept:?}");
-        // A server without data that goes over to another ensemble has adopted no epoch of it.
+        // A server without data that joins another ensemble has adopted no epoch of that ensemble.
         let same = promises.cluster == kept.cluster && promises.fork == kept.fork;
         assert!(!same || promises.current_epoch >= kept.current_epoch, "{promises:?} after {kept:?}");
         assert!(promises.current_epoch <= promises.accepted_epoch, "{promises:?}");
@@ -305,7 +305,7 @@ impl<S: Storage> MetaStore<S> {
             self.meta = meta;
             return Ok(());
         }
-        // A dropped future leaves the half-written file behind, which is as good as a failure.
+        // If this future is dropped, the file is half written, which counts as a failure.
         self.failed = Some(FatalError::Abandoned);
         let failed = |error| FatalError::io("writing", NAME.into(), 0, error);
         if let Err(error) = prepare(&self.storage, &meta).await.map_err(failed) {
@@ -313,8 +313,7 @@ impl<S: Storage> MetaStore<S> {
                 self.failed = None;
                 return Err(error);
             }
-            // What the folder holds now is not known, so there is no trying again, whatever there is room
-            // for.
+            // The contents of the folder are unknown now, so this error is final even if there is room later.
             tracing::error!(%error, "the promises could be neither written nor left as they were");
             return Err(FatalError::Abandoned);
         }
@@ -327,21 +326,21 @@ impl<S: Storage> MetaStore<S> {
         Ok(())
     }
 
-    /// Removes what was begun and found no room; whether it is gone.
+    /// Removes a file that found no room; whether it is gone.
     async fn withdraw(&self) -> bool {
         let removed = self.storage.remove(NEW_NAME).await;
         removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// What a meta file says.
+/// The contents of a meta file.
 struct Found {
     meta: Meta,
-    /// Both blocks say so.
+    /// Whether both blocks are sound.
     whole: bool,
 }
 
-/// What the meta file `name` says.
+/// Reads the meta file `name`.
 pub(crate) async fn read<S: Storage>(storage: &S, name: &str) -> Result<Meta, MetaError> {
     read_copies(storage, name).await.map(|found| found.meta)
 }
@@ -365,7 +364,7 @@ async fn write<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
     put_in_place(storage).await
 }
 
-/// Writes a file of another name, durably.
+/// Writes the contents to a file of another name, durably.
 async fn prepare<S: Storage>(storage: &S, meta: &Meta) -> io::Result<()> {
     let file = storage.create(NEW_NAME, WriteMode::Synced).await?;
     let mut blocks = file.buffer(COPIES * BLOCK_LEN);

@@ -1,8 +1,7 @@
-//! Faults of the log that can be planted, one at a time, so that the simulator proves that it would see them.
+//! Faults of the log that can be planted, one at a time, to prove that the simulator detects them.
 //!
-//! Without the feature `mutations` the checks compile to nothing. With it, a fault is planted for everything
-//! that the thread does with a log, since files are reached through many types, none of which production
-//! gives settings for this.
+//! Without the feature `mutations` the checks compile to nothing. With it, a fault is planted for all logs of
+//! the thread, since files are accessed by many types that have no settings in production.
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +16,10 @@ pub enum Mutation {
     /// Recovery does not read the newest segment.
     #[cfg(feature = "mutations")]
     SkipNewestSegment,
-    /// Recovery takes damage to what was durable for a crash in the middle of an append.
+    /// Recovery takes damage to durable data for a torn append.
     #[cfg(feature = "mutations")]
     TakeDamageForTear,
-    /// The log lets go of every segment but the newest, whether or not a snapshot replaces it.
+    /// A purge removes every segment but the newest, whether or not a snapshot covers them.
     #[cfg(feature = "mutations")]
     PurgeEverything,
     /// Promised epochs are not written: the file stays as it was.
@@ -29,7 +28,7 @@ pub enum Mutation {
     /// An append that finds the disk full is said to have succeeded.
     #[cfg(feature = "mutations")]
     FullDiskSucceeds,
-    /// A cut of the log is said to be done, and is on the medium with the next append only.
+    /// A truncation is reported as done, but becomes durable only with the next append.
     #[cfg(feature = "mutations")]
     CutUnwritten,
     /// A snapshot has its name before its contents are durable.
@@ -55,7 +54,7 @@ impl Mutation {
         Self::ResumeBehindGap,
     ];
 
-    /// Plants this in all logs of this thread; what was planted before.
+    /// Plants this fault in all logs of this thread; returns the one planted before.
     pub fn plant(self) -> Self {
         PLANTED.replace(self)
     }

@@ -1,5 +1,4 @@
-//! Reads that are under way before anybody asks for their bytes, so that the disk works while the reader
-//! does.
+//! Reads ahead, so that the disk works while the reader processes earlier bytes.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -42,17 +41,17 @@ impl<F: StorageFile> ReadAhead<F> {
         Self { file, reads: VecDeque::new() }
     }
 
-    /// How many reads were begun and not taken.
+    /// Number of reads that were begun and not taken.
     pub(crate) fn begun(&self) -> usize {
         self.reads.len()
     }
 
-    /// Where the read is that [`Self::next`] gives: offset and length.
+    /// Offset and length of the read that [`Self::next`] returns.
     pub(crate) fn peek(&self) -> Option<(u64, usize)> {
         self.reads.front().map(|read| (read.offset, read.len))
     }
 
-    /// Begins to read, as [`StorageFile::read_at`]. It gets under way with the next [`Self::next`].
+    /// Adds a read, as [`StorageFile::read_at`]. The next call of [`Self::next`] submits it.
     pub(crate) fn begin(&mut self, offset: u64, len: usize) {
         let file = self.file.clone();
         let read = Box::pin(async move { file.read_at(offset, len).await });
@@ -64,13 +63,13 @@ impl<F: StorageFile> ReadAhead<F> {
         self.reads.clear();
     }
 
-    /// What the read that was begun first has read.
+    /// The result of the oldest read.
     ///
     /// # Panics
     /// None was begun.
     pub(crate) async fn next(&mut self) -> io::Result<F::Read> {
         let read = poll_fn(|cx| {
-            // All of them: the first poll is what sends a read to the disk.
+            // All are polled, since the first poll submits a read to the disk.
             self.reads.iter_mut().for_each(|read| read.state.poll(cx));
             match &mut self.reads.front_mut().expect("a read was begun").state {
                 State::UnderWay(_) => Poll::Pending,

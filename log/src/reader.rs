@@ -1,4 +1,4 @@
-//! Reading the log while it goes on being written: what followers are sent.
+//! Reads the log while it is being written, for followers.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ struct Source<F> {
     home: Home,
     start: Mark,
     file_len: u64,
-    /// The last zxid that counts.
+    /// The last zxid to be read.
     until: Zxid,
 }
 

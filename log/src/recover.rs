@@ -1,20 +1,18 @@
-//! What a log's files say after a stop of any kind.
+//! Recovery: what the files of a log contain after a stop of any kind.
 //!
 //! 1. Each file's first block is read. The newest sound header begins the list of segments, which its
 //!    `previous` fields lead back through. Files outside of the list are void or waiting for use.
 //! 2. The list is read from its oldest segment, each up to the point where the next one continues it, and the
 //!    newest up to the first group that is not whole.
-//! 3. What lies behind that point decides. If a group there, or in a file that has lost its header, claims
-//!    that something numbered later than the last good group had been durable, then durable data is damaged:
-//!    corruption. If there are groups, but none claims that, a crash has torn the last append, which nobody
-//!    was told of: the log ends here, and goes on in another segment. If there is nothing, the log ends here
-//!    and goes on here.
+//! 3. What lies behind that point decides. If a group there, or in a file whose header is damaged, names a
+//!    durable number above that of the last good group, durable data is damaged: corruption. If there are
+//!    groups without such a number, a crash has torn the last append, which was never acknowledged: the log
+//!    ends here, and continues in another segment. If there is nothing, the log ends and continues here.
 //!
-//! What was read is not all durable yet: the crash may have been one of the process alone. A sync would not
-//! do, since the process may have ended because a sync had failed; the system then shows what it has given up
-//! to write, and says yes to the next sync. So everything that no later group claims to have been durable,
-//! which is no more than the last append, is written again, the same bytes at the same place, and synced.
-//! Nothing else is written.
+//! What was read need not be durable yet, if only the process has crashed. A sync would not help: the process
+//! may have ended because a sync had failed. Then the system still shows data that it has given up writing,
+//! and reports success for the next sync. So everything that no later group records as durable, at most the
+//! last append, is written again, the same bytes at the same place, and synced. Nothing else is written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,10 +32,10 @@ use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
 use crate::upkeep::Retired;
 use crate::wal::{Live, Options};
 
-/// What was found when a log was opened.
+/// The result of opening a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The end of the log before its first frame: a snapshot has to reach at least so far.
+    /// The end of the log before its first frame: a snapshot must cover everything up to it.
     pub after: LogPosition,
     /// The end of the log.
     pub last: LogPosition,
@@ -54,7 +52,7 @@ pub struct Recovered {
 pub enum Tail {
     /// With its last group.
     Clean,
-    /// With remains of an append that a crash has interrupted. They are cut off and were never acknowledged.
+    /// With remains of an append that a crash has interrupted, never acknowledged. They are cut off.
     Torn {
         /// Name of the file in the log's folder.
         file: String,
@@ -242,8 +240,8 @@ impl<R: FnMut(&Frame<'_>) -> Result<(), ReplayError>> Replayer<'_, R> {
     }
 }
 
-/// Reads a segment to where the next one continues it (`limit`), or as far as it is whole. Returns where the
-/// part begins that no group in it claims to have been durable.
+/// Reads a segment up to where the next one continues it (`limit`), or as far as it is intact. Returns the
+/// offset from which on no group in it is recorded as durable.
 async fn walk<F, R>(
     segment: &mut Live<F>,
     len: u64,
@@ -302,7 +300,7 @@ async fn write_again<F: StorageFile>(file: &F, part: Range<u64>, len_max: usize)
     file.datasync().await
 }
 
-/// Judges what lies behind the last group, and finds the greatest number that was ever used.
+/// Decides what lies behind the last group, and finds the greatest number that was ever used.
 pub(crate) async fn end<F: StorageFile>(
     segments: &[Live<F>],
     newest_len: u64,

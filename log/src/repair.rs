@@ -1,8 +1,8 @@
-//! Making a sound log out of a damaged one, by an operator's choice.
+//! Makes a sound log from a damaged one, as the operator has decided.
 //!
-//! The frames that are to stay are written to a new log beside the old one; then the two change places.
-//! Nothing is removed: the files of the old log, and snapshots that the new one does not reach, keep their
-//! contents under the name `aside.<n>.<name>`.
+//! The frames to be kept are written to a new log beside the old one; then the new log takes the old one's
+//! place. Nothing is removed: the files of the old log, and snapshots behind the new log's end, are kept as
+//! `aside.<n>.<name>`.
 //!
 //! ```text
 //! 1  repair.log.<sequence>, higher ones than the old log has, are written, verified, durable    server: refuses, damage
@@ -13,12 +13,12 @@
 //! 5  repair.<first sequence>.meta becomes meta                                                   server: starts
 //! ```
 //!
-//! A crash before the third step leaves the log as it was; after one behind it [`finish`] does the rest. In
-//! between no server starts, since there is a log and no meta file.
+//! A crash before step 3 leaves the log as it was; after a later crash, [`finish`] completes the repair.
+//! Until then no server starts on the folder, since it has a log and no meta file.
 //!
-//! The folder may be that of an ensemble's member, whatever its operator says or knows. Its peers may count
-//! on what the server has acknowledged, so what is lost becomes its claim, as in [`crate::salvage`]. A server
-//! alone is not hindered by one: the broadcast drops it.
+//! The folder may be that of a member of an ensemble, whatever the operator knows. Its peers may rely on the
+//! server's acks, so what is lost becomes its claim, as in [`crate::salvage`]. A server alone drops the
+//! claim.
 
 mod beside;
 
@@ -44,7 +44,7 @@ use beside::{Beside, PREFIX};
 /// Bytes of frames that are written in one append.
 const COPY_LEN: usize = 1024 * 1024;
 
-/// Why a log was not repaired.
+/// Why a repair failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RepairError {
@@ -63,7 +63,7 @@ pub enum RepairError {
     /// The claim on what is lost cannot be written.
     #[error("writing the claim on what is lost: {0}")]
     Claim(#[from] FatalError),
-    /// Fewer frames could be read than are to stay.
+    /// The log cannot be read as far as the frames to be kept.
     #[error("the log can be read up to zxid {found}, and not up to {wanted}")]
     Unreached {
         /// The last zxid that is to stay.
@@ -86,32 +86,32 @@ pub enum RepairError {
     },
 }
 
-/// What a new log is to hold.
+/// The part of the history that the new log is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// What it continues.
+    /// The position that it continues.
     pub after: LogPosition,
     /// Its last zxid, the end of a batch.
     pub until_zxid: Zxid,
-    /// How far the server's history is known to have gone: what is missing after `until_zxid` becomes its
-    /// claim ([`meta::Promises::claim`]).
+    /// How far the server's history is known to have gone. If that is after `until_zxid`, it becomes the
+    /// claim ([`meta::PersistedEpochs::claim`]).
     pub known_zxid: Zxid,
 }
 
-/// What a repair has done.
+/// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The end of the log now.
     pub last: LogPosition,
-    /// Names of the files that were set aside, as they are now: of the log, then of the snapshots.
+    /// New names of the files that were set aside: of the log, then of the snapshots.
     pub set_aside: (Vec<String>, Vec<String>),
 }
 
-/// Writes the log anew, with what `extent` says and nothing else. The frames between its ends have to be
-/// sound and a part of one history. Snapshots after its end are set aside as well.
+/// Writes the log anew with the frames of `extent` only, which have to be sound and part of one history.
+/// Snapshots behind its end are set aside, too.
 ///
 /// # Errors
-/// Nothing has changed then, or [`finish`] has to be called ([`interrupted`] says so).
+/// Either nothing has changed, or [`finish`] has to be called ([`interrupted`] tells which).
 pub async fn rewrite<S: Storage>(
     log: &S,
     snapshots: &Snapshots<S>,
@@ -148,7 +148,7 @@ pub async fn rewrite<S: Storage>(
     finish(log, snapshots, options.identity).await
 }
 
-/// The file that an interrupted repair has left in the place of `meta`, if one was.
+/// The file that an interrupted repair has left in place of `meta`, if any.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -156,7 +156,7 @@ pub async fn interrupted<S: Storage>(log: &S) -> Result<Option<String>, RepairEr
     Ok(list(log).await?.into_iter().find(|name| guarded(name).is_some()))
 }
 
-/// What the folder's meta file says that an interrupted repair has taken away; `None` if none did.
+/// The contents of the meta file that an interrupted repair has renamed; `None` without one.
 ///
 /// # Errors
 /// The file is damaged, or the disk fails.
@@ -168,7 +168,7 @@ pub async fn guarded_meta<S: Storage>(log: &S) -> Result<Option<Meta>, MetaError
     }
 }
 
-/// Finishes a repair that has taken `meta` away. Does nothing if there is none.
+/// Completes a repair that has renamed `meta`. Does nothing if there is none.
 ///
 /// # Errors
 /// The disk fails; it may be tried again.
@@ -207,7 +207,7 @@ pub async fn finish<S: Storage>(
     Ok(Repaired { last, set_aside: (aside, snapshots_aside) })
 }
 
-/// Gives a file a name that nobody looks for; returns it. Not durable before the folder is synced.
+/// Renames a file to a name that no server looks for; returns the name. Durable when the folder is synced.
 pub(crate) async fn set_aside<S: Storage>(storage: &S, name: &str) -> Result<String, RepairError> {
     let names = list(storage).await?;
     let aside = (1_u64..).map(|number| format!("aside.{number}.{name}"));
@@ -216,7 +216,7 @@ pub(crate) async fn set_aside<S: Storage>(storage: &S, name: &str) -> Result<Str
     Ok(aside)
 }
 
-/// Whether a name is that of a file that was set aside and began with `prefix` before.
+/// Whether a name is that of a file set aside whose former name began with `prefix`.
 fn is_aside_of(name: &str, prefix: &str) -> bool {
     let rest = name.strip_prefix("aside.").and_then(|rest| rest.split_once('.'));
     rest.is_some_and(|(number, name)| number.parse::<u64>().is_ok() && name.starts_with(prefix))
@@ -226,7 +226,7 @@ fn guard_name(first: u64) -> String {
     format!("{PREFIX}{first:016x}.{}", meta::NAME)
 }
 
-/// The first sequence of the new log, in the name of the file that guards its way into the old one's place.
+/// The first sequence of the new log, from the name of the file that replaces `meta` during a repair.
 fn guarded(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?.strip_suffix(meta::NAME)?.strip_suffix('.')?;
     u64::from_str_radix(digits, 16).ok()
@@ -244,7 +244,7 @@ fn failed<'a>(action: &'static str, file: &'a str) -> impl FnOnce(io::Error) -> 
     move |source| RepairError::Io { action, file: file.to_owned(), source }
 }
 
-/// Appends what it sees of the old log to the new one.
+/// An observer of the old log that copies its frames to the new one.
 struct Copying<S: Storage> {
     wal: Wal<Beside<S>>,
     after_zxid: Zxid,

@@ -1,8 +1,7 @@
-//! Room that is kept for when there is none: a file that is let go of when the disk is full.
+//! Reserved disk space: a file that is removed when the disk is full.
 //!
-//! The log needs no room for what is acknowledged. But an election is decided by promises, and those are
-//! written to a file of their own ([`crate::meta`]); without any room a server could not even take part in
-//! one.
+//! A full disk only delays appends. But elections need promises, which are in a file of their own
+//! ([`crate::meta`]). Without any space, a server could not even take part in an election.
 
 use std::io;
 use std::rc::Rc;
@@ -12,7 +11,7 @@ use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 
 const NAME: &str = "reserve";
 
-/// Bytes kept: many times what the promises take.
+/// Size of the reserve: many times that of the promises.
 const LEN: usize = 64 * BLOCK_LEN;
 
 /// The reserve in a server's folder.
@@ -22,7 +21,7 @@ pub struct Reserve<S> {
 }
 
 impl<S: Storage> Reserve<S> {
-    /// Keeps a reserve if there is room for it.
+    /// Creates the reserve if there is room for it.
     ///
     /// # Errors
     /// When the disk fails.
@@ -35,7 +34,7 @@ impl<S: Storage> Reserve<S> {
         Ok(reserve)
     }
 
-    /// Takes the room again. If there is none, it is tried at the next call.
+    /// Creates the reserve again after a release. If there is no room, the next call tries again.
     ///
     /// # Errors
     /// When the disk fails.
@@ -66,7 +65,7 @@ impl<S: Storage> Reserve<S> {
         if wrote == LEN { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
     }
 
-    /// Lets go of the room.
+    /// Removes the reserve, to make room for promises.
     pub async fn release(&mut self) {
         if std::mem::take(&mut self.kept)
             && let Err(error) = self.storage.remove(NAME).await
@@ -75,13 +74,13 @@ impl<S: Storage> Reserve<S> {
         }
     }
 
-    /// Bytes that were let go of and are to be kept again. They are for promises, not for the log.
+    /// Bytes that were released and are to be reserved again; they are not for the log.
     #[must_use]
     pub const fn missing_bytes(&self) -> u64 {
         if self.kept { 0 } else { LEN as u64 }
     }
 
-    /// Whether the room is kept.
+    /// Whether the space is reserved.
     #[must_use]
     pub const fn is_kept(&self) -> bool {
         self.kept
@@ -96,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryDisk;
-    use crate::meta::{MetaStore, Promises};
+    use crate::meta::{MetaStore, PersistedEpochs};
 
     #[test]
     fn promises_find_room_on_a_full_disk() {
@@ -107,7 +106,7 @@ mod tests {
             let used = disk.contents(NAME).expect("is there").len() + BLOCK_LEN;
             disk.set_capacity_bytes(Some(used as u64));
             reserve.release().await;
-            let promises = Promises { accepted_epoch: Epoch(1), ..Promises::default() };
+            let promises = PersistedEpochs { accepted_epoch: Epoch(1), ..PersistedEpochs::default() };
             meta.promise(promises).await.expect("the reserve's room");
             disk.set_capacity_bytes(Some(BLOCK_LEN as u64));
             reserve.keep().await.expect("a healthy disk");

@@ -1,24 +1,24 @@
-//! A damaged log: what of it is sound, how far it went, and how a server that has peers goes on.
+//! Salvage of a damaged log: which part is sound, how far the log went, and how a server with peers
+//! continues.
 //!
-//! Segments are sound or damaged each on its own, since a segment's header says what the segment continues.
-//! So a damaged log has a sound beginning, which ends at the first damage, and a sound end, which begins with
-//! the segment after the last damage. One of three things is kept of it:
+//! Each segment is sound or damaged by itself, since its header names what it continues. So a damaged log has
+//! a sound beginning, which ends at the first damage, and a sound end, which begins with the segment behind
+//! the last damage. One of three things is kept:
 //!
-//! 1. **The end**, if a sound snapshot reaches as far as where it begins. Then nothing is lost: what is
-//!    damaged is what a purge would have removed.
+//! 1. **The end**, if a sound snapshot covers everything before it. Then nothing is lost: a purge would have
+//!    removed the damaged part anyway.
 //! 2. **The beginning**, if it goes at least as far as the newest sound snapshot.
-//! 3. **Nothing**, and the log begins anew after the newest sound snapshot, or at the very start.
+//! 3. **Nothing**: the log begins anew behind the newest sound snapshot, or at zxid 0.
 //!
-//! In the last two cases the server has acknowledged what it does not have any more. How far its log went is
-//! written down as its claim ([`crate::meta::Promises::claim`]) before anything is cut: what is behind the
-//! damage tells, since only a sound group there, which names the zxid before it, proves that something
-//! durable is damaged. The broadcast answers for the rest: it fetches what is missing, and lets the server
-//! decide nothing before, that it would not have decided with its whole log.
+//! In cases 2 and 3 the server has lost data that it may have acknowledged. Before anything is cut, the
+//! former end of the log is written down as the server's claim
+//! ([`crate::meta::PersistedEpochs::claim`]). It is found behind the damage: durable data is known to be damaged only by a sound group there, and that group
+//! names the zxid before it. Until the broadcast has fetched what is missing, the server decides nothing that
+//! it would not have decided with its whole log.
 //!
-//! Everything here may be interrupted by a crash at any point, and then begins anew: the cut is one durable
-//! header, as in [`Wal::truncate_after`]. After that, what it takes out is kept for a while under other
-//! names, as far as there is room for it (`salvage/kept.rs`); a crash in between loses these files, which
-//! nobody needs.
+//! A crash may interrupt a salvage at any point; it then begins anew. The cut is one durable header, as in
+//! [`Wal::truncate_after`]. Afterwards the removed files are kept for a while under other names, as far as
+//! there is room (`salvage/kept.rs`). A crash in between loses these copies, which no server needs.
 
 mod kept;
 
@@ -35,7 +35,7 @@ use crate::error::{Corruption, FatalError, OpenError, SegmentError};
 use crate::frame;
 use crate::frame::LogPosition;
 use crate::group::{GroupHeader, HEADER_LEN, Home, Tip, padded};
-use crate::meta::{MetaStore, Promises};
+use crate::meta::{MetaStore, PersistedEpochs};
 use crate::recover::{self, Found, io_error};
 use crate::scan::{self, Window};
 use crate::segment::{SegmentHeader, file_name, sequence_of};
@@ -47,7 +47,7 @@ use kept::Shelf;
 
 pub use kept::let_go;
 
-/// Why a log could not be repaired.
+/// Why a salvage failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RepairError {
@@ -60,19 +60,19 @@ pub enum RepairError {
     /// The claim could not be written.
     #[error(transparent)]
     Claim(#[from] FatalError),
-    /// There is no room for the segment to go on in, or the disk fails.
+    /// There is no room for the segment that continues behind the damage, or the disk fails.
     #[error("going on after the damage: {0}")]
     Cut(#[from] SegmentError),
 }
 
-/// What is kept of a damaged log.
+/// Which part of a damaged log is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// What begins after this zxid: a snapshot covers what was before.
+    /// The part behind this zxid; a snapshot covers the part before.
     DropUpto(Zxid),
-    /// What goes up to here.
+    /// The part up to here.
     CutAfter(LogPosition),
-    /// Nothing; the log begins anew after a snapshot, or at the very start.
+    /// Nothing; the log begins anew behind a snapshot, or at zxid 0.
     BeginAfter(LogPosition),
 }
 
@@ -87,26 +87,26 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// What was done about a damaged log.
+/// The result of a salvage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// The damage, oldest first.
     pub damage: Vec<Corruption>,
-    /// What was kept.
+    /// Which part was kept.
     pub remedy: Remedy,
-    /// Where the log ended.
+    /// The former end of the log.
     pub last_zxid: Zxid,
-    /// Whether a part of it is missing now, which the server may have acknowledged.
+    /// Whether data is missing that the server may have acknowledged.
     pub lost: bool,
-    /// Names of the files in which it is kept what was taken out.
+    /// Names of the files in which the removed parts are kept.
     pub kept: Vec<String>,
 }
 
-/// Cuts what is damaged off a log that [`Wal::open`] has refused, so that it can be opened. `meta` gets a
-/// claim first if something is lost by that. For a server with peers: alone, nothing would bring it back.
+/// Cuts the damaged part off a log that [`Wal::open`] has refused, so that it can be opened. If data is lost,
+/// `meta` gets a claim first. For a server with peers only, from which it learns that data again.
 ///
 /// # Errors
-/// When the disk is full or fails; nothing may be concluded from the log then.
+/// When the disk is full or fails; the log must not be used then.
 pub async fn repair<S: Storage>(
     storage: &S,
     options: &Options,
@@ -128,8 +128,8 @@ pub async fn repair<S: Storage>(
     Ok(Repair { damage, remedy, last_zxid, lost, kept })
 }
 
-/// Empties a log that begins after all sound snapshots, and the snapshots' folder: all of it has to come from
-/// the peers. `meta` gets a claim first. Returns the names of the files in which what was there is kept.
+/// Empties a log that begins behind all sound snapshots, and the snapshots' folder: everything has to come
+/// from the peers. `meta` gets a claim first. Returns the names of the files in which the contents are kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -151,7 +151,7 @@ pub async fn begin_anew<S: Storage>(
     Ok(kept)
 }
 
-/// Takes the snapshots out of a folder, as far as there is room to keep them; the names that they get.
+/// Renames the snapshots of a folder, as far as there is room to keep them; returns the new names.
 async fn keep_snapshots<S: Storage>(snapshots: &Snapshots<S>) -> io::Result<Vec<String>> {
     let mut shelf = Shelf::clear(snapshots.storage().clone(), 0).await?;
     let mut kept = Vec::new();
@@ -161,9 +161,9 @@ async fn keep_snapshots<S: Storage>(snapshots: &Snapshots<S>) -> io::Result<Vec<
     Ok(kept)
 }
 
-/// Has retired segments kept, as far as there is room: each with whether it is damaged, in which case it
-/// comes first, and then newer ones before older ones. Before all of them, a copy of one that goes on being
-/// used. Returns the names, which the segments get as soon as [`settle`] goes through the queue.
+/// Keeps retired segments, as far as there is room: first a copy of the one that stays in use, then the
+/// damaged ones (`true`), then newer ones before older ones. Returns the names, which the segments get when
+/// [`settle`] processes the queue.
 async fn keep<S: Storage>(
     upkeep: &Upkeep<S>,
     used: Option<(String, Rc<S::File>)>,
@@ -190,7 +190,7 @@ async fn keep<S: Storage>(
     Ok(kept)
 }
 
-/// What is kept is of no importance to the log.
+/// A failure to keep copies is logged only, since the log does not need them.
 fn reported(kept: io::Result<Vec<String>>) -> Vec<String> {
     kept.unwrap_or_else(|error| {
         tracing::warn!(%error, "what is damaged of the log cannot be kept");
@@ -198,7 +198,7 @@ fn reported(kept: io::Result<Vec<String>>) -> Vec<String> {
     })
 }
 
-/// Clears retired files away.
+/// Processes the queue of retired files.
 async fn settle<S: Storage>(upkeep: &Upkeep<S>) -> Result<(), SegmentError> {
     match upkeep.settle().await {
         // The next segment is prepared when there is room.
@@ -207,8 +207,8 @@ async fn settle<S: Storage>(upkeep: &Upkeep<S>) -> Result<(), SegmentError> {
     }
 }
 
-/// Whether all files of a log are gone, although the server has made promises and so had one: its folder has
-/// lost its entries, or somebody has removed them.
+/// Whether all files of a log are missing although the server has made promises, so that there was a log: the
+/// folder is damaged, or the files were removed.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -216,12 +216,15 @@ pub async fn is_gone<S: Storage>(storage: &S, meta: &MetaStore<S>) -> Result<boo
     Ok(gone_until(storage, &meta.meta().promises).await?.is_some())
 }
 
-/// If all files of a log are gone, see [`is_gone`]: the greatest zxid that the server can have acknowledged,
-/// the last of the newest epoch that it has accepted.
+/// The greatest zxid that a server without its log files (see [`is_gone`]) can have acknowledged: the last of
+/// the newest epoch that it has accepted. `None` if there are files.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub async fn gone_until<S: Storage>(storage: &S, promises: &Promises) -> Result<Option<Zxid>, OpenError> {
+pub async fn gone_until<S: Storage>(
+    storage: &S,
+    promises: &PersistedEpochs,
+) -> Result<Option<Zxid>, OpenError> {
     let names = storage.list().await;
     let names = names.map_err(|source| OpenError::Io {
         action: "listing",
@@ -232,9 +235,9 @@ pub async fn gone_until<S: Storage>(storage: &S, promises: &Promises) -> Result<
     Ok(gone.then(|| Zxid::new(promises.accepted_epoch, u32::MAX)))
 }
 
-/// Makes up for a log that [`is_gone`]: how far it went is not known, so the server is one with a new disk
-/// that keeps its promises, and has a claim on something, which keeps it from leading. Snapshots are of no
-/// use without it. Returns the names of the files in which they are kept.
+/// Prepares a folder without its log ([`is_gone`]). How far the log went is unknown, so the server counts as
+/// one with a new disk; it keeps its promises, and gets a claim, so that it does not lead. The snapshots are
+/// useless without the log; returns the names of the files in which they are kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -245,7 +248,7 @@ pub async fn begin_without<S: Storage>(
     let zxids = snapshots.list().await?;
     let promises = meta.meta().promises;
     let claim = promises.claim.max(zxids.first().copied().unwrap_or(Zxid(1)));
-    meta.promise(Promises { claim, initialized: false, ..promises }).await?;
+    meta.promise(PersistedEpochs { claim, initialized: false, ..promises }).await?;
     let kept = reported(keep_snapshots(snapshots).await);
     for zxid in snapshots.list().await? {
         snapshots.remove(zxid).await?;
@@ -253,10 +256,10 @@ pub async fn begin_without<S: Storage>(
     Ok(kept)
 }
 
-/// Writes down that the server's log went as far as `last_zxid`, unless a claim says more already.
+/// Raises the claim to `last_zxid`, the former end of the log, unless it is higher already.
 pub(crate) async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: Zxid) -> Result<(), FatalError> {
     let promises = meta.meta().promises;
-    meta.promise(Promises { claim: promises.claim.max(last_zxid), ..promises }).await
+    meta.promise(PersistedEpochs { claim: promises.claim.max(last_zxid), ..promises }).await
 }
 
 /// The position of the newest snapshot that is sound; the start of all history if there is none.
@@ -278,12 +281,12 @@ async fn verified<S: Storage>(snapshots: &Snapshots<S>, zxid: Zxid) -> Result<Lo
     Ok(LogPosition { zxid, checksum })
 }
 
-/// A damaged log, read as far as it can be.
+/// A damaged log, as far as it can be read.
 struct Wreck<F> {
     damage: Vec<Corruption>,
     /// Every segment with a sound header that is not void, oldest first.
     segments: Vec<Live<F>>,
-    /// How many of them make the sound beginning, the last of them up to its first damage.
+    /// Number of segments in the sound beginning; of the last one, the part up to its first damage.
     beginning: usize,
     /// Index of the first segment of the sound end.
     end: usize,
@@ -321,8 +324,8 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Ok(wreck)
     }
 
-    /// Reads segments that continue one another. `after` is the next sound header, behind a segment without
-    /// one.
+    /// Reads consecutive segments. `after` is the next sound header, behind a segment whose header is
+    /// damaged.
     async fn read_run(
         &mut self,
         run: Vec<Segment<F>>,
@@ -362,7 +365,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Ok(())
     }
 
-    /// A segment whose header is lost may have cut the log before the end of the one before it.
+    /// A segment with a damaged header may have truncated the segment before it: ends the beginning there.
     async fn end_beginning_before(&mut self, sequence: u64, options: &Options) -> Result<(), OpenError> {
         let Some(cut) = self.begins_after(sequence, options).await? else { return Ok(()) };
         while self.beginning > 1
@@ -379,7 +382,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Ok(())
     }
 
-    /// Judges the newest segment, and what lies behind the last sound header.
+    /// Examines the newest segment, and what lies behind the last sound header.
     async fn read_tail(&mut self, newest_len: u64, options: &Options) -> Result<(), OpenError> {
         let (sequence, offset, tip) = self
             .segments
@@ -426,7 +429,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         self.others.iter().any(|other| other.sequence == sequence)
     }
 
-    /// What a segment without a header continues, as its first group says.
+    /// The position that a segment with a damaged header continues, from its first group.
     async fn begins_after(&self, sequence: u64, options: &Options) -> Result<Option<Zxid>, OpenError> {
         let Some(file) = self.others.iter().find(|other| other.sequence == sequence) else { return Ok(None) };
         if file.len < 2 * BLOCK {
@@ -438,7 +441,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Ok(GroupHeader::decode(&block, home).map(|header| header.after_zxid))
     }
 
-    /// What is kept, beside the newest sound snapshot.
+    /// Decides which part to keep, given the newest sound snapshot.
     fn remedy(&self, snapshot: LogPosition) -> Remedy {
         if let Some(end) = self.segments.get(self.end).map(Live::start)
             && (end.zxid..=self.last_zxid).contains(&snapshot.zxid)
@@ -455,7 +458,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         Remedy::BeginAfter(snapshot)
     }
 
-    /// Keeps what `remedy` says. Returns the names of the files in which the rest is kept.
+    /// Carries out `remedy`. Returns the names of the files in which the removed parts are kept.
     async fn mend<S: Storage<File = F>>(
         mut self,
         storage: &S,
@@ -471,7 +474,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
             }
             Remedy::BeginAfter(_) => Vec::new(),
         };
-        // What is damaged of it stays where it is until the log is purged.
+        // If the last kept segment is damaged, it stays in use until a purge; so a copy of it is kept.
         let damaged: BTreeSet<_> = self.damage.iter().map(|damage| damage.file.clone()).collect();
         let cut = kept.last().filter(|last| damaged.contains(&last.name()));
         let cut = cut.map(|last| (last.name(), Rc::clone(&last.file)));
@@ -492,7 +495,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         }
         let upkeep = wal.upkeep();
         let is_damaged = |file: &Retired<F>| damaged.contains(&file_name(file.sequence));
-        // What was before a snapshot is what a purge would have removed.
+        // A purge would have removed the segments before the snapshot.
         let history = !matches!(remedy, Remedy::DropUpto(_));
         let dropped: Vec<_> = dropped.into_iter().map(retired).collect();
         let others: Vec<_> = self.others.drain(..).map(Found::retired).collect();
@@ -509,7 +512,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
 }
 
 impl<S: Storage> Wal<S> {
-    /// Goes on in a new segment after the end that the log has, so that nothing behind it counts.
+    /// Continues in a new segment at `last`, so that everything behind it is void.
     async fn cut_at_end(&mut self, last: LogPosition) -> Result<(), SegmentError> {
         let LogPosition { zxid, checksum } = last;
         let cut = self.place_of_cut(zxid);
@@ -524,8 +527,8 @@ struct Segment<F> {
     len: u64,
 }
 
-/// Takes the segments with sound headers that are not void out of `files`: lists of which each continues the
-/// one before, oldest first. Between two lists, a segment is missing or has lost its header.
+/// Takes the sound segments that are not void out of `files`, as runs of consecutive segments, oldest first.
+/// Between two runs a segment is missing or has a damaged header.
 fn runs<F>(files: &mut Vec<Found<F>>) -> Vec<Vec<Segment<F>>> {
     let mut runs = Vec::new();
     let mut below = u64::MAX;
@@ -567,7 +570,7 @@ async fn read_groups<F: StorageFile>(
     Ok(())
 }
 
-/// How far a log went, by what groups behind the damage say.
+/// How far a log went, by the groups behind the damage.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reach {
     zxid: Zxid,

@@ -1,4 +1,4 @@
-//! Reading a segment group by group.
+//! Reads a segment group by group.
 
 use std::io;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::storage::{BLOCK_LEN, StorageFile, whole_blocks};
 /// Bytes of one read: large enough for sequential speed, small enough for io_uring's taste.
 const READ_LEN: usize = 256 * 1024;
 
-/// Reads under way at a time, once it shows that one follows the other.
+/// Number of reads in flight, once the reads are found to be sequential.
 const READS_AHEAD: usize = 4;
 
 /// A part of a file in memory, moving forward. Its bytes are aligned like the blocks they came from.
@@ -55,7 +55,7 @@ impl<F: StorageFile> Window<F> {
 
     /// Drops what lies before `offset` and makes room for `len` bytes from there.
     fn move_to(&mut self, offset: u64, len: usize) {
-        // Somewhere else is not onward.
+        // A jump: the next read does not follow the last one.
         self.onward &= self.at <= self.bytes.len();
         let kept = self.bytes.len().saturating_sub(self.at);
         if kept > 0 {
@@ -90,7 +90,7 @@ impl<F: StorageFile> Window<F> {
     /// How much is read at once at `offset`.
     fn read_len(&self, offset: u64) -> usize {
         let left = usize::try_from(self.file_len.saturating_sub(offset)).unwrap_or(usize::MAX);
-        // A file that was cut inside of a block has nothing to read in that block.
+        // The last block of a file may be incomplete; it holds no group then.
         left.min(READ_LEN) / BLOCK_LEN * BLOCK_LEN
     }
 
@@ -113,14 +113,14 @@ pub(crate) struct Checked {
     pub(crate) end: u64,
     /// Bytes from its start to the end of its last frame.
     pub(crate) len: usize,
-    /// The history after it (after `until`, if that is inside).
+    /// The history behind it, or behind `until` if that is inside the group.
     pub(crate) tip: Tip,
     /// The greatest number that it claims to have been durable.
     pub(crate) durable: u64,
 }
 
-/// Reads and checks the group at `offset` that has to continue `tip`. Frames after zxid `until` are void:
-/// they are neither checked nor counted.
+/// Reads the group at `offset` and checks that it continues `tip`. Frames behind zxid `until` are void:
+/// neither checked nor counted.
 pub(crate) async fn read_group<F: StorageFile>(
     window: &mut Window<F>,
     home: Home,
@@ -153,14 +153,14 @@ pub(crate) fn frames(group: &[u8], until: Option<Zxid>) -> impl Iterator<Item = 
     })
 }
 
-/// What lies behind the point where a history ends.
+/// The groups behind the point where a history ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Remains {
-    /// The least number of a group there that further zxids precede, and the last of these.
+    /// The least number of a group that names a later zxid before it, and that zxid.
     lost: Option<(u64, Zxid)>,
     /// The greatest number of a group there.
     last: Option<u64>,
-    /// The greatest number that a group there claims to have been durable.
+    /// The greatest number that a group there records as durable.
     proven: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ impl Remains {
         });
     }
 
-    /// All that lies in two places.
+    /// The groups of two places together.
     pub(crate) fn join(self, other: Self) -> Self {
         let lost = match (self.lost, other.lost) {
             (Some(one), Some(two)) => Some(one.min(two)),
@@ -187,15 +187,15 @@ impl Remains {
         self.last
     }
 
-    /// If they prove that something after `tip` had been durable: the last zxid that is lost by that.
+    /// If the groups prove that data behind `tip` was durable: the last zxid that is lost.
     pub(crate) fn proof_after(&self, tip: Tip) -> Option<Zxid> {
         let until_zxid = self.lost.map_or(tip.zxid, |(_, zxid)| zxid);
         (self.proven > Some(tip.number)).then_some(until_zxid)
     }
 }
 
-/// Looks at every block from `offset` to the file's end for groups that belong here and are numbered above
-/// `tip` (those below are of an append that found the disk full, and was undone).
+/// Searches every block from `offset` to the end of the file for groups of this segment with numbers above
+/// that of `tip`. (Lower numbers are from an append that was undone on a full disk.)
 pub(crate) async fn remains<F: StorageFile>(
     window: &mut Window<F>,
     home: Home,

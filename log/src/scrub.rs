@@ -1,4 +1,4 @@
-//! Reading a log again while it is in use, to find what has rotted before it is needed.
+//! Verifies a log while it is in use, to find damage before the data is needed.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,8 +12,8 @@ use crate::segment::{SegmentHeader, file_name};
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile};
 use crate::wal::Wal;
 
-/// One pass over a log, from [`Wal::scrub`]: everything that it held when the pass began. Appends and purges
-/// go on beside it.
+/// One pass over everything that the log held when the pass began, from [`Wal::scrub`]. Appends and purges
+/// continue meanwhile.
 pub struct Scrub<F: StorageFile> {
     headers: VecDeque<(Rc<F>, SegmentHeader)>,
     reader: Option<Reader<F>>,
@@ -32,10 +32,10 @@ impl<S: Storage> Wal<S> {
 }
 
 impl<F: StorageFile> Scrub<F> {
-    /// Verifies a little more; how many bytes were read for that, `None` when all of the log is verified.
+    /// Verifies the next part; returns the number of bytes read, or `None` when the pass is complete.
     ///
     /// # Errors
-    /// Where the log is not what was written, or the disk fails. The pass is over then.
+    /// When the log is damaged or the disk fails. The pass is over then.
     pub async fn step(&mut self) -> Result<Option<u64>, ReadError> {
         if let Some((file, header)) = self.headers.pop_front() {
             verify_header(&*file, &header).await?;

@@ -9,16 +9,16 @@
 //!                    |<--------------------------- covered by the CRC32C ---------------------------------------->|
 //! ```
 //!
-//! Segments form a linked list. A header says: "the history goes on here, after the frame of segment
-//! `previous` that ends with `after zxid` and has checksum `chain`". Whatever lies behind that frame in the
-//! previous segment, and every segment numbered between the two, is void. One durable header therefore cuts
-//! the log, whole or not at all, and nothing durable is rewritten; rolling to the next segment is the same
-//! act with nothing to cut.
+//! Segments form a linked list. A header says that the history continues here, behind the frame of segment
+//! `previous` that ends with `after zxid` and has checksum `chain`. Everything behind that frame in the
+//! previous segment, and every segment numbered between the two, is void. So one durable header truncates the
+//! log atomically, without rewriting durable data. A new segment without a truncation uses the same header,
+//! with nothing to cut.
 //!
-//! `previous` is 0 where a log begins: at its very start, or after a snapshot that was received whole.
+//! `previous` is 0 where a log begins: at its very start, or behind a snapshot that was received.
 //!
-//! A file's name holds its sequence only. A file whose header names another sequence, or is not there, waits
-//! for use: that is how segments are prepared and recycled without writing their headers.
+//! A file's name holds its sequence only. A file without a header, or with the header of another sequence, is
+//! a spare: so segments are prepared and recycled without writing their headers.
 
 use ringkeeper_wire::Zxid;
 
@@ -54,17 +54,17 @@ const _: () = assert!(HEADER_LEN == HEADER_LEN_FIELD as usize);
 /// Bytes of [`Identity::owner`].
 pub const IDENTITY_LEN: usize = 32;
 
-/// Whose log it is.
+/// The owner of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Names the cluster and the server, as the caller likes; a log with other bytes is refused.
     pub owner: [u8; IDENTITY_LEN],
-    /// A number that clients cannot guess, drawn when the server's folder is made, so that no data of theirs
-    /// can pass for a part of the log's own structure.
+    /// Secret number, drawn when the server's folder is created, so that a client's data cannot imitate the
+    /// log's own structures.
     pub salt: u64,
 }
 
-/// What a segment's first block says.
+/// The fields of a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) sequence: u64,
@@ -81,10 +81,10 @@ pub(crate) struct SegmentHeader {
     pub(crate) identity: Identity,
 }
 
-/// Why a file's first block is not its segment's header.
+/// Why the first block of a file is no valid header of its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFault {
-    /// None was written since the file got its name.
+    /// No header was written since the file got its name.
     Absent,
     /// Sound, but of a version this build does not know.
     Version(u16),

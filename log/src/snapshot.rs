@@ -1,4 +1,4 @@
-//! Snapshot files: a state at one zxid, as blocks that say nothing to the log.
+//! Snapshot files: a state at one zxid, as blocks whose contents the log does not interpret.
 //!
 //! ```text
 //!  0         4096                                                             index        length - 128   length
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Every byte is covered by a CRC32C or has to be zero, so each flipped bit is found. A file is read from its
-//! end: the footer says where the index is, and the index where the blocks are. A length is believed only as
-//! far as the file itself is long.
+//! end: the footer locates the index, and the index locates the blocks. A length in the file is trusted only
+//! up to the length of the file.
 //!
 //! # Names
 //! | file | what it is |
@@ -21,12 +21,11 @@
 //! | `install.part.<zxid>.<server>` | being received from that server, or what came of it before it broke off |
 //! | `install.<zxid>` | received, verified and durable; the log has not begun anew after it, or has just done so |
 //!
-//! A snapshot comes to its name by a renaming after its contents are durable. One from another server
-//! replaces the log as well: it is `install.<zxid>` first, then the log is reset to it
-//! ([`crate::wal::Wal::reset`]), which is the moment that counts, and then it gets its name. After a crash
-//! [`Snapshots::settle`] looks at where the log begins: if that is the snapshot's position, the reset was
-//! done, and the snapshot is the only thing that holds what was before; if it is not, the log and the older
-//! snapshots are as they were.
+//! A snapshot gets its name by a rename after its contents are durable. A snapshot from another server also
+//! replaces the log. It is `install.<zxid>` first; then the log is reset to it ([`crate::wal::Wal::reset`]),
+//! which decides; then it gets its final name. After a crash, [`Snapshots::settle`] looks at the log's
+//! beginning. If that is the snapshot's position, the reset was done, and only the snapshot holds the state
+//! before it. If not, the log and the older snapshots are as they were.
 
 mod error;
 mod folder;

@@ -1,14 +1,14 @@
-//! What the log asks of a disk: one flat folder of files, read and written in whole blocks.
+//! The storage that the log needs: a flat folder of files, read and written in whole blocks.
 //!
-//! Two backends implement it: `net/runtime/src/dma.rs` on glommio and [`crate::memory`], the simulator's disk. Futures
-//! are driven on the thread that made them; nothing here is `Send`.
+//! There are two implementations: `net/runtime/src/dma.rs` on glommio, and [`crate::memory`], the simulator's
+//! disk. Futures run on the thread that made them; nothing here is `Send`.
 
 use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// Every offset and length of a read or write is a multiple of this many bytes. A file system's block: direct
-/// I/O asks for no more, and no write ever shares a block with another.
+/// Offsets and lengths of reads and writes are multiples of this many bytes: the block of a file system,
+/// which is enough for direct I/O. No two writes share a block.
 pub const BLOCK_LEN: usize = 4096;
 
 /// [`BLOCK_LEN`] in the type of file offsets.
@@ -22,10 +22,9 @@ pub enum WriteMode {
     Synced,
     /// When the write is done (O_DSYNC).
     Through,
-    /// Writes up to [`THROUGH_LEN_MAX`] as [`Self::Through`], longer ones as [`Self::Synced`]. A small write
-    /// is one request to the device instead of two, which is what a lone client waits for; a large one in one
-    /// piece is written faster than it is written through. To be synced after each write, which costs nothing
-    /// where nothing is left to do.
+    /// Writes of up to [`THROUGH_LEN_MAX`] as [`Self::Through`], longer ones as [`Self::Synced`]. A small
+    /// write is then one device request instead of two, which shortens the latency of a lone client; a large
+    /// write is faster with a sync. The caller syncs after each write; a sync with nothing to do is free.
     Adaptive,
 }
 
@@ -44,8 +43,7 @@ impl WriteMode {
     }
 }
 
-/// A folder. Names have no separators. Nothing that was done to names is durable before
-/// [`Storage::sync_dir`].
+/// A folder. Names have no separators. Changes of names are durable only after [`Storage::sync_dir`].
 #[expect(async_fn_in_trait, reason = "storage, log and caller live on one thread")]
 pub trait Storage: Clone + 'static {
     /// An open file of this storage.
@@ -90,17 +88,17 @@ pub trait StorageFile: 'static {
     /// Reads up to `len` bytes at `offset`; fewer only at the file's end.
     async fn read_at(&self, offset: u64, len: usize) -> io::Result<Self::Read>;
 
-    /// Makes all finished writes, and the length needed to read them, durable. After an error nothing is
-    /// known of any of them: it must not be tried again.
+    /// Makes all finished writes, and the length needed to read them, durable. After an error the state of
+    /// these writes is unknown, and the sync must not be repeated.
     async fn datasync(&self) -> io::Result<()>;
 
-    /// Whether writes wait in a page cache for the next sync, which takes as long as there is of them.
+    /// Whether writes stay in a page cache until the next sync, whose duration then depends on their amount.
     fn is_cached(&self) -> bool;
 
     /// Length in bytes.
     async fn size(&self) -> io::Result<u64>;
 
-    /// Reserves room so that the file is `len` bytes long, without writing it.
+    /// Reserves disk space up to a length of `len` bytes, without writing it.
     async fn allocate(&self, len: u64) -> io::Result<()>;
 
     /// Closes the file when this is its last user.

@@ -1,10 +1,10 @@
-//! Work beside the log's path: the next segment is filled before it is needed, purged ones are reused or
+//! Background work of the log: the next segment is filled before it is needed, purged ones are reused or
 //! removed.
 //!
-//! Filling writes as much as the log itself, on the same disk. A sync of the log waits behind those writes,
-//! so a spare that is filled in one go delays every append. So a spare is filled as the log advances, a
-//! little after each append, and is full when half of the segment in use is. Purged segments are kept as
-//! spares, which need no filling (docs/decisions/0015-spare-segments.md).
+//! Filling a segment writes as much as the log itself, to the same disk, and a sync of the log waits for
+//! those writes. A spare filled at once would delay every append meanwhile. So it is filled as the log
+//! advances, a little after each append, and is complete when half of the segment in use is. Purged segments
+//! are kept as spares, which need no filling (docs/decisions/0015-spare-segments.md).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,25 +17,25 @@ use crate::error::{FatalError, SegmentError};
 use crate::segment::file_name;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, is_no_space};
 
-/// The file that is to become a spare. It has a segment's name when all of it is written, so that a start
-/// does not take half of one for a spare.
+/// The file that is being filled. It gets a segment's name when it is complete, so that a start does not take
+/// an incomplete one for a spare.
 const NEW_NAME: &str = "log.new";
 
-/// Bytes of one write of zeros at most: small, so that the log's own writes need not wait long behind it.
+/// Greatest size of one write of zeros: small, so that writes of the log do not wait long behind it.
 const FILL_LEN: usize = 64 * BLOCK_LEN;
 
-/// Bytes of one write of zeros at least, but for the last one of a file.
+/// Smallest size of one write of zeros, except for the last of a file.
 const FILL_LEN_MIN: u64 = 16 * BLOCK;
 
-/// A spare is filled so many times as fast as the log advances.
+/// The ratio of the rate of filling to the rate of the log.
 const FILL_PACE: u64 = 2;
 
-/// Purged segments that are kept for reuse, at most: as many as a snapshot lets go of where a segment and a
-/// snapshot take about equally many transactions, with something to spare.
+/// Purged segments that are kept as spares, at most: slightly more than a snapshot releases, if a segment and
+/// a snapshot interval have about the same number of transactions.
 const SPARES_MAX: usize = 4;
 
-/// A segment file that waits for use: as long as a segment, all of it written once, without a header of its
-/// own sequence.
+/// A file that is ready to become a segment: of a segment's length, completely written, without a header of
+/// its own sequence.
 pub(crate) struct Spare<F> {
     pub(crate) sequence: u64,
     pub(crate) file: Rc<F>,
@@ -47,7 +47,7 @@ struct Filling<F> {
     name: String,
     file: F,
     len: u64,
-    /// Bytes that are written.
+    /// Bytes written.
     filled: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Retired<F> {
     pub(crate) sequence: u64,
     pub(crate) file: Rc<F>,
     pub(crate) len: u64,
-    /// It is kept, under this name.
+    /// The name under which it is kept.
     aside: Option<String>,
 }
 
@@ -66,8 +66,8 @@ impl<F> Retired<F> {
     }
 }
 
-/// Keeps spare segments ready and clears away old ones. Spawn [`Self::run`] on the log's executor; without it
-/// the log works too, but waits for each new segment and leaves old ones behind.
+/// Prepares spare segments and removes old ones. [`Self::run`] is to be spawned on the log's executor;
+/// without it the log works, but waits for each new segment and keeps old ones.
 pub struct Upkeep<S: Storage> {
     shared: Rc<Shared<S>>,
 }
@@ -83,11 +83,11 @@ struct Shared<S: Storage> {
     segment_len: u64,
     mode: WriteMode,
     next_sequence: Cell<u64>,
-    /// By sequence: segments are used in order.
+    /// In the order of their sequences, in which they are used.
     spares: RefCell<VecDeque<Spare<S::File>>>,
-    /// Where the log ends in the segment in use.
+    /// End of the log in the current segment.
     used: Cell<u64>,
-    /// Where it is to end before filling goes on.
+    /// End of the log at which filling continues.
     awaited: Cell<u64>,
     retired: RefCell<VecDeque<Retired<S::File>>>,
     working: Cell<bool>,
@@ -111,8 +111,8 @@ impl<S: Storage> Upkeep<S> {
         Self { shared: Rc::new(shared) }
     }
 
-    /// Works until a disk operation fails. A full disk is no failure: the work goes on when something was
-    /// purged or an append asks for room again.
+    /// Works until a disk operation fails. A full disk is no failure: the work continues when something was
+    /// purged or an append needs a segment.
     ///
     /// # Errors
     /// When the disk fails; the process should stop then.
@@ -131,8 +131,8 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// Does all the work there is now, and fills a spare without waiting for the log. In place of
-    /// [`Self::run`], not beside it.
+    /// Does all the pending work, and fills a spare without waiting for the log. Instead of [`Self::run`],
+    /// not concurrently with it.
     ///
     /// # Errors
     /// When the disk is full or fails.
@@ -140,7 +140,7 @@ impl<S: Storage> Upkeep<S> {
         self.work(&mut None, || u64::MAX).await
     }
 
-    /// Does all the work there is, and fills a spare up to `fill_to`.
+    /// Does all the pending work, and fills a spare up to `fill_to`.
     async fn work(
         &self,
         filling: &mut Option<Filling<S::File>>,
@@ -177,7 +177,7 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// The log ends here now in the segment in use.
+    /// Records the end of the log in the current segment.
     pub(crate) fn advanced(&self, end: u64) {
         self.shared.used.set(end);
         if end >= self.shared.awaited.get() {
@@ -203,12 +203,12 @@ impl<S: Storage> Upkeep<S> {
         self.shared.bell.ring();
     }
 
-    /// Length of a retired file that has not been cleared away.
+    /// Length of a retired file that is still in the queue.
     pub(crate) fn retired_len(&self, sequence: u64) -> Option<u64> {
         self.shared.retired.borrow().iter().find(|file| file.sequence == sequence).map(|file| file.len)
     }
 
-    /// Has a retired file get another name, instead of being reused or removed.
+    /// Marks a retired file to be renamed instead of reused or removed.
     pub(crate) fn set_aside(&self, sequence: u64, name: String) {
         let mut retired = self.shared.retired.borrow_mut();
         if let Some(file) = retired.iter_mut().find(|file| file.sequence == sequence) {
@@ -216,13 +216,13 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// A segment to go on in, numbered above `active`: the one that is ready, or one made now.
+    /// A segment numbered above `active`, to continue in: a spare, or one made now.
     pub(crate) async fn take(&self, active: u64) -> Result<Spare<S::File>, SegmentError> {
         self.take_of(active, self.shared.segment_len).await
     }
 
-    /// [`Self::take`] for a segment of `len` bytes: a longer one than the others, for what fits into none of
-    /// them, is made now.
+    /// As [`Self::take`], for a segment of `len` bytes. One that is longer than the others, for a frame that
+    /// fits into none of them, is always made now.
     pub(crate) async fn take_of(&self, active: u64, len: u64) -> Result<Spare<S::File>, SegmentError> {
         if len != self.shared.segment_len {
             return self.prepare(len).await;
@@ -232,7 +232,7 @@ impl<S: Storage> Upkeep<S> {
             let ready = self.shared.spares.borrow_mut().pop_front();
             match ready {
                 Some(spare) if spare.sequence > active => return Ok(spare),
-                // The active one was made meanwhile, a longer one; segments are used in order.
+                // The active segment, a longer one, was made after this spare; segments are used in order.
                 Some(late) => self.retire(Retired::new(late.sequence, late.file, late.len)),
                 None => return self.prepare(len).await,
             }
@@ -259,7 +259,7 @@ impl<S: Storage> Upkeep<S> {
         sequence
     }
 
-    /// A new spare, without waiting for anything.
+    /// Makes a spare at once.
     async fn prepare(&self, len: u64) -> Result<Spare<S::File>, SegmentError> {
         let sequence = self.next_sequence();
         let mut begun = self.begin(file_name(sequence), len).await?;
@@ -270,7 +270,7 @@ impl<S: Storage> Upkeep<S> {
         self.finish(begun, sequence).await
     }
 
-    /// Removes what an earlier start, or an earlier run of the upkeep, has begun.
+    /// Removes the unfinished spare of an earlier start or an earlier run.
     async fn remove_unfinished(&self) -> Result<(), FatalError> {
         match self.shared.storage.remove(NEW_NAME).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -323,8 +323,7 @@ impl<S: Storage> Upkeep<S> {
         Ok(Spare { sequence, file, len })
     }
 
-    /// What became of a step in the preparation of a segment. One that finds no room removes it: half a
-    /// segment helps nobody.
+    /// Handles the result of a step in preparing a segment. On a full disk it removes the unfinished file.
     async fn prepared<T>(&self, name: &str, len: u64, result: io::Result<T>) -> Result<T, SegmentError> {
         match result {
             Ok(done) => Ok(done),
@@ -339,9 +338,9 @@ impl<S: Storage> Upkeep<S> {
         }
     }
 
-    /// Reuses the file if a spare is wanted and nobody reads it, else removes it, or sets it aside. One at a
-    /// time, oldest first and each durable before the next, so that no crash leaves a gap among the purged
-    /// ones.
+    /// Reuses the file if a spare is wanted and no reader has it open; else removes it, or renames it if it
+    /// is to be kept. Files are processed one at a time, oldest first, each durably before the next, so that
+    /// a crash leaves no gap among the purged ones.
     async fn clear_away(&self, retired: Retired<S::File>) -> Result<(), SegmentError> {
         let name = file_name(retired.sequence);
         let unread = Rc::strong_count(&retired.file) == 1;
@@ -378,7 +377,7 @@ impl<S: Storage> Upkeep<S> {
     }
 }
 
-/// Lets one caller work at a time, also when its future is dropped.
+/// Lets one caller work at a time. Dropped with the caller's future, it lets the next one in.
 struct Turn<'a>(&'a Cell<bool>);
 
 impl<'a> Turn<'a> {
@@ -393,7 +392,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Wakes one waiting task; a ring that nobody waited for is heard at once by the next.
+/// Wakes one waiting task. A ring without a waiting task is kept for the next one that waits.
 #[derive(Default)]
 struct Bell {
     rung: Cell<bool>,

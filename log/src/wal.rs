@@ -1,9 +1,9 @@
 //! The write-ahead log.
 //!
-//! Positions on a log, in their order: `after_zxid` (the last zxid before the first frame, moved up by
-//! [`Wal::purge_before`]) <= `last().zxid` (the last durable zxid, moved up by [`Wal::append`] and down by
-//! [`Wal::truncate_after`]). There is no "written, but not durable yet": an append returns when its frames
-//! are.
+//! Log positions, in their order: `after_zxid` (the last zxid before the first frame, raised by
+//! [`Wal::purge_before`]) <= `last().zxid` (the last durable zxid, raised by [`Wal::append`], lowered by
+//! [`Wal::truncate_after`]). No position is written and not durable: an append returns when its frames are
+//! durable.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, whole_bl
 use crate::upkeep::{Retired, Spare, Upkeep};
 use crate::{group, segment};
 
-/// Distance of the places in a segment that reading can start from.
+/// Distance between the places in a segment from which reading can start.
 const MARK_DISTANCE: u64 = 256 * 1024;
 
 const SEGMENT_LEN_MIN: u64 = 64 * 1024;
@@ -33,15 +33,15 @@ static ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
 /// How to open a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose log it is.
+    /// The owner of the log.
     pub identity: Identity,
     /// Length of new segment files in bytes: a multiple of 4096 from 64 KiB to 1 GiB. Older files keep
     /// theirs, and a frame that is longer gets a segment of its own.
     pub segment_size_bytes: u64,
-    /// Bytes of one write, a multiple of 4096, and of the frames in one group unless a single frame is
-    /// longer. More than 1 MiB does not go faster (docs/decisions/0013-small-writes-go-through.md).
+    /// Greatest size of one write, a multiple of 4096, and of the frames in one group unless a single frame
+    /// is longer. Above 1 MiB writes are not faster (docs/decisions/0013-small-writes-go-through.md).
     pub write_size_bytes_max: usize,
-    /// Sync after each append, or write synchronously.
+    /// How writes are made durable: by a sync after each append, or by synchronous writes.
     pub write_mode: WriteMode,
 }
 
@@ -76,7 +76,7 @@ pub fn is_segment_size(size_bytes: u64) -> bool {
     size_bytes.is_multiple_of(BLOCK) && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&size_bytes)
 }
 
-/// A place that reading can start from.
+/// A place from which reading can start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) offset: u64,
@@ -93,7 +93,7 @@ pub(crate) struct Live<F> {
     /// The history at its end.
     pub(crate) tip: Tip,
     pub(crate) marks: Vec<Mark>,
-    /// The header is in the file, or waits to be written together with the first group.
+    /// Whether the header is in the file. If not, it is written together with the first group.
     pub(crate) header_written: bool,
 }
 
@@ -103,7 +103,7 @@ impl<F> Live<F> {
         Self { header, file, end: BLOCK, tip, marks: Vec::new(), header_written }
     }
 
-    /// Takes note of a group from the old end to `end`.
+    /// Records a group from the old end to `end`.
     pub(crate) fn grow(&mut self, end: u64, tip: Tip) {
         let far = self.marks.last().is_none_or(|mark| self.end >= mark.offset + MARK_DISTANCE);
         if far {
@@ -120,39 +120,39 @@ impl<F> Live<F> {
 
 enum State {
     Ready,
-    /// A write is under way; found at the start of the next one, it was abandoned.
+    /// A write is in progress. If the next write finds this state, the earlier one was abandoned.
     Busy,
     Failed(FatalError),
 }
 
-/// A write-ahead log: frames in, durable when `append` returns; frames out, verified.
+/// A write-ahead log: frames are durable when `append` returns, and are verified when they are read.
 ///
-/// It lives on one executor. One append runs at a time; what comes in meanwhile is the caller's to collect
-/// and to append as the next group.
+/// It belongs to one executor. One append runs at a time; the caller collects what arrives meanwhile and
+/// appends it as the next group.
 pub struct Wal<S: Storage> {
     upkeep: Upkeep<S>,
     identity: Identity,
     write_len_max: usize,
     /// The current history, oldest first. Invariant: not empty, each continues the one before it.
     segments: VecDeque<Live<S::File>>,
-    /// The greatest number given to a group or segment header.
+    /// The greatest number of a group or segment header.
     number: u64,
-    /// The greatest number that is durable.
+    /// The greatest durable number.
     durable: u64,
     /// Number of the last seal.
     sealed: u64,
-    /// The last segment ends in remains of an unfinished append: the next group goes to another one.
+    /// The last segment ends with remains of an unfinished append, so the next group goes to another one.
     cut_due: bool,
     state: State,
 }
 
 impl<S: Storage> Wal<S> {
-    /// Opens the log in `storage`, or begins one, and hands every frame in order to `replay`. Frames reach
-    /// `replay` only after their checksum, their place in the chain and their zxids have been checked.
+    /// Opens the log in `storage`, or creates one, and passes every frame in order to `replay`, after its
+    /// checksum, its place in the chain and its zxids were checked.
     ///
     /// # Errors
-    /// When the log is damaged (it is not changed then), is not ours, or the disk fails. What `replay` has
-    /// made of the frames before the error has to be dropped.
+    /// When the log is damaged (it is not changed then), belongs to another server, or the disk fails. The
+    /// result of `replay` up to the error must be discarded.
     pub async fn open(
         storage: S,
         options: Options,
@@ -170,8 +170,8 @@ impl<S: Storage> Wal<S> {
         Ok((wal, history.recovered))
     }
 
-    /// A log of these segments, with the greatest number that was ever given to a group or segment header,
-    /// and the sequence of the next segment.
+    /// A log of these segments, with the greatest number of a group or segment header so far, and the
+    /// sequence of the next segment.
     pub(crate) fn assemble(
         storage: S,
         options: &Options,
@@ -194,8 +194,7 @@ impl<S: Storage> Wal<S> {
         }
     }
 
-    /// Begins a log in `storage`, which holds none, as one that goes on after a position, with a segment of
-    /// this number.
+    /// Begins a log in `storage`, which holds none, behind a position, with a first segment of this sequence.
     pub(crate) async fn begin(
         storage: S,
         options: &Options,
@@ -222,7 +221,7 @@ impl<S: Storage> Wal<S> {
         self.segments.front().map_or(Zxid::ZERO, |segment| segment.header.after_zxid)
     }
 
-    /// The end of the log before its first frame: a snapshot has to reach at least so far.
+    /// The end of the log before its first frame: a snapshot must cover everything up to it.
     #[must_use]
     pub fn base(&self) -> LogPosition {
         let start = self.segments.front().map(Live::start).unwrap_or_default();
@@ -239,9 +238,9 @@ impl<S: Storage> Wal<S> {
     /// all are durable. Their checksums are not computed again.
     ///
     /// # Errors
-    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before
-    /// (only a crash right after [`AppendError::NoSpace`] may find frames of that append, as of any
-    /// unfinished one).
+    /// [`AppendError::Failed`] is final. After any other error nothing was appended and the log is as before;
+    /// only a crash right after [`AppendError::NoSpace`] may leave frames of that append, as of any
+    /// unfinished one.
     pub async fn append<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<LogPosition, AppendError> {
         self.check_state()?;
         let tip = self.admit(frames)?;
@@ -262,9 +261,9 @@ impl<S: Storage> Wal<S> {
         Ok(self.last())
     }
 
-    /// Writes down that everything appended so far is durable, so that later damage to the last append cannot
-    /// be taken for a crash in the middle of it. For a clean stop, and when no append has come for a while.
-    /// Does nothing if nothing was appended since the last seal.
+    /// Writes a seal: it records everything appended so far as durable, so that later damage to the last
+    /// append cannot be taken for a crash in the middle of it. For a clean stop, and after idle time. Does
+    /// nothing if nothing was appended since the last seal.
     ///
     /// # Errors
     /// As [`Self::append`].
@@ -284,8 +283,9 @@ impl<S: Storage> Wal<S> {
         Ok(())
     }
 
-    /// Cuts the log after the batch that ends with `zxid` (Zab, synchronization phase: TRUNC). When it
-    /// returns, no crash brings the later frames back; a crash before leaves the log as it was, or cut.
+    /// Truncates the log after the batch that ends with `zxid` (Zab, synchronization phase: TRUNC). Atomic
+    /// and durable: after it returns, no crash brings the later frames back; a crash before leaves the whole
+    /// log or the truncated one.
     ///
     /// # Errors
     /// When there is no such batch, or the disk is full or fails. [`FatalError`]s are final.
@@ -307,7 +307,7 @@ impl<S: Storage> Wal<S> {
         Ok(self.last())
     }
 
-    /// Where the history is cut to end with `zxid`; the checksum there is known only if nothing is kept.
+    /// The place where the history is cut to end with `zxid`; its checksum is known only if nothing is kept.
     /// Segments that begin at the cut or behind it are void as a whole.
     pub(crate) fn place_of_cut(&self, zxid: Zxid) -> Cut {
         let kept = self.segments.iter().take_while(|segment| segment.header.after_zxid < zxid).count();
@@ -324,7 +324,7 @@ impl<S: Storage> Wal<S> {
         }
     }
 
-    /// Empties the log and goes on after a state that was received whole (Zab, synchronization phase: SNAP).
+    /// Empties the log, which then continues behind a received snapshot (Zab, synchronization phase: SNAP).
     /// The next frame has to follow `zxid` and continue `checksum`. Atomic as [`Self::truncate_after`].
     ///
     /// # Errors
@@ -335,8 +335,8 @@ impl<S: Storage> Wal<S> {
         self.continue_after(Cut { kept: 0, previous: 0, tip }).await
     }
 
-    /// Goes on in another segment if the current one is `file`, where damage was found: so that a snapshot of
-    /// everything up to here, whose zxid this returns, lets go of it ([`Self::purge_before`]).
+    /// Continues in another segment if the current one is the damaged `file`. Returns the end of the log: a
+    /// snapshot of everything up to there allows [`Self::purge_before`] to remove the damaged file.
     ///
     /// # Errors
     /// When the disk is full or fails. [`FatalError`]s are final.
@@ -355,8 +355,8 @@ impl<S: Storage> Wal<S> {
         self.segments.iter()
     }
 
-    /// Lets go of the segments that hold nothing after `zxid`, which a durable snapshot must cover; their
-    /// files are reused or removed by [`Upkeep::run`]. Returns how many they are.
+    /// Releases the segments that hold nothing behind `zxid`, which a durable snapshot must cover;
+    /// [`Upkeep::run`] reuses or removes their files. Returns their number.
     pub fn purge_before(&mut self, zxid: Zxid) -> usize {
         let zxid = if planted!(PurgeEverything) { self.tip().zxid } else { zxid };
         let mut purged = 0;
@@ -369,8 +369,8 @@ impl<S: Storage> Wal<S> {
         purged
     }
 
-    /// Reads from the frame that holds `zxid`, or the first one after it, to the end the log has now. The
-    /// reader is independent: appends and purges go on beside it.
+    /// A reader from the frame that holds `zxid`, or the first one behind it, to the current end of the log.
+    /// Appends and purges may continue meanwhile.
     ///
     /// # Errors
     /// When the log begins after `zxid`.
@@ -470,7 +470,7 @@ pub(crate) struct Cut {
     pub(crate) tip: Tip,
 }
 
-/// Frames that make a group.
+/// The frames of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     frames: usize,

@@ -1,12 +1,12 @@
-//! Which core does what. A role is a task; the placement maps roles to executors, one a core.
+//! Placement of roles on cores. A role is a task; the placement maps roles to executors, one for each core.
 
 use core_affinity::CoreId;
 
 /// The executors of this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Everything on one executor. A hop between two parked executors costs more than all else that a write
-    /// does, so this is the best there is up to two cores.
+    /// All roles on one executor. Best up to two cores, since a hop between two parked executors costs more
+    /// than the rest of a write.
     Shared {
         /// Shards, as tasks of the executor.
         shards: u16,

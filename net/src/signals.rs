@@ -9,12 +9,12 @@ use atomic_waker::AtomicWaker;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-/// What signals ask of the server.
+/// The requests that signals make.
 #[derive(Clone, Default)]
 pub(crate) struct Requests {
-    /// That it ends.
+    /// To stop.
     pub(crate) stop: Request,
-    /// That it takes a snapshot.
+    /// To take a snapshot.
     pub(crate) snapshot: Request,
 }
 
@@ -31,13 +31,13 @@ impl Requests {
             for signal in signals.forever() {
                 let name = signal_hook::low_level::signal_name(signal);
                 if signal == SIGUSR1 {
-                    tracing::info!(signal = name, "a snapshot is wanted");
+                    tracing::info!(signal = name, "a snapshot was requested");
                     remote.snapshot.make();
                     continue;
                 }
                 tracing::info!(signal = name, "stopping");
                 if remote.stop.is_made() {
-                    // A second signal: whoever sends it does not want to wait.
+                    // At a second signal the user does not want to wait.
                     std::process::exit(130);
                 }
                 remote.stop.make();
@@ -47,7 +47,7 @@ impl Requests {
     }
 }
 
-/// Something that is asked of the executors from another thread.
+/// A request to the executors from another thread.
 #[derive(Clone, Default)]
 pub(crate) struct Request(Arc<State>);
 
@@ -67,13 +67,13 @@ impl Request {
         self.0.made.load(Ordering::Acquire)
     }
 
-    /// Ready once it was made. One task may wait at a time.
+    /// Ready once the request was made. At most one task may wait.
     pub(crate) fn poll_made(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.waker.register(cx.waker());
         if self.is_made() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Ready once it was made, and then not before it is made again. One task may wait at a time.
+    /// Ready once the request was made, and again after it was repeated. At most one task may wait.
     pub(crate) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.waker.register(cx.waker());
         if self.0.made.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }

@@ -1,7 +1,7 @@
-//! What the host asks of the machine that it runs on: time, random numbers, tasks, files and connections.
+//! The environment of the host: time, random numbers, tasks, files and connections.
 //!
-//! `net/runtime` implements it with io_uring and real clocks, the simulator from one seed. Futures are driven
-//! on the thread that made them; nothing here is `Send`.
+//! `net/runtime` implements it with io_uring and real clocks, the simulator from one seed. Futures run on the
+//! thread that made them; nothing here is `Send`.
 
 use std::future::Future;
 use std::io;
@@ -12,12 +12,12 @@ use ringkeeper_engine::replica::Now;
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::ServerId;
 
-/// The share of the processor that a task has.
+/// A task's priority for CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// What clients and peers wait for.
+    /// Work that clients and peers wait for.
     Requests,
-    /// What takes only the time that nobody else wants, such as the scrub.
+    /// Work for idle CPU time, such as the scrub.
     Background,
 }
 
@@ -32,7 +32,7 @@ pub struct PeerAddress {
     pub port: u16,
 }
 
-/// A machine. Clones are the same one.
+/// An environment. Clones are handles of the same machine.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
 pub trait Env: Clone + 'static {
     /// Its disk.
@@ -54,46 +54,46 @@ pub trait Env: Clone + 'static {
     /// Ends after `time`.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + 'static;
 
-    /// Ends after every other task that is ready had its turn.
+    /// Completes after every other task that is ready has run.
     fn yield_now(&self) -> impl Future<Output = ()> + 'static;
 
-    /// As [`Self::yield_now`], but at once unless this task has run for long.
+    /// As [`Self::yield_now`], but completes at once unless this task has run for long.
     fn yield_if_needed(&self) -> impl Future<Output = ()> + 'static;
 
     /// Starts a task on this thread.
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> Self::Task;
 
-    /// Connects to a peer: resolves its name and tries each address, for `patience` each.
+    /// Connects to a peer: resolves its name and tries each address for at most `patience`.
     ///
     /// # Errors
     /// The name has no address, or none of them answers.
     async fn dial(&self, peer: &PeerAddress, patience: Duration) -> io::Result<Self::Stream>;
 }
 
-/// A running task. It ends when this is dropped, and not before it lets its thread go on.
+/// A running task. When this is dropped the task ends, at its next await at the latest.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
 pub trait Task: 'static {
-    /// Lets it run for as long as it wants.
+    /// Lets the task run to its end.
     fn detach(self);
 
-    /// Ends it, and waits until everything that it held is dropped.
+    /// Ends the task, and waits until everything it holds is dropped.
     async fn cancel(self);
 }
 
-/// Where peers connect.
+/// A socket that accepts peers' connections.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
 pub trait Listener: 'static {
     /// A connection.
     type Stream: Stream;
 
-    /// The next connection, and where it comes from, for messages to the operator.
+    /// The next connection, and its origin, for messages to the operator.
     ///
     /// # Errors
-    /// A connection could not be accepted; the next one may be.
+    /// A connection could not be accepted; later ones may be.
     async fn accept(&self) -> io::Result<(Self::Stream, String)>;
 }
 
-/// Ordered bytes to and from a peer.
+/// An ordered byte stream to and from a peer.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
 pub trait Stream: 'static {
     /// The half that receives.
@@ -101,12 +101,13 @@ pub trait Stream: 'static {
     /// The half that sends.
     type Writer: AsyncWrite + Unpin + 'static;
 
-    /// Both halves, so that one task can read while another writes. What is written leaves without delay.
+    /// Splits the connection, so that one task can read while another writes. Written bytes are sent without
+    /// delay.
     ///
     /// # Errors
     /// No file descriptor is free.
     fn split(self) -> io::Result<(Self::Reader, Self::Writer)>;
 
-    /// Closes the connection in both directions, reads that wait included.
+    /// Closes the connection in both directions, and ends pending reads.
     async fn shutdown(writer: &mut Self::Writer);
 }

@@ -1,6 +1,6 @@
-//! The driver of one server: everything between the decisions of `engine` and the system calls of a runtime.
+//! The host: the driver of one server, between the decisions of `engine` and the system calls of a runtime.
 //!
-//! It is written against two traits: the application above and the environment below ([`mod@env`]).
+//! It is generic over two traits: the application above and the environment below ([`mod@env`]).
 #![forbid(unsafe_code)]
 
 pub mod env;

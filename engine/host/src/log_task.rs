@@ -1,7 +1,7 @@
 //! The log task: the only owner of the log and of the persisted epochs.
 //!
-//! It carries out commands one at a time, in order. Batches that are received during an fsync are appended together after
-//! it (group commit).
+//! It carries out commands one at a time, in order. Batches received during an fsync are appended together
+//! after it (group commit).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogPosition};
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, SegmentError, TruncateError};
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage;
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots};
@@ -27,14 +27,14 @@ use crate::env::{Class, Env, Task};
 use crate::restore::{RestoreError, StateFormat, restore};
 use crate::wake::WakeFlag;
 
-/// Without an append for this long, the log writes down that all of it is durable, so that later damage to
-/// its last blocks can be told from a crash in the middle of writing them.
+/// Idle time after which the log writes a seal: a record that all of it is durable. After a seal, damage to
+/// the last blocks cannot be mistaken for a crash in the middle of writing them.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a full disk is looked at.
+/// How often a full disk is checked for free space.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(250);
 
-/// Why the log ended.
+/// Why the log task ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LogFailure {
     /// An append failed.
@@ -49,7 +49,7 @@ pub enum LogFailure {
     /// It could not be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// What the medium holds makes no state.
+    /// The medium holds no valid state.
     #[error(transparent)]
     Restore(#[from] RestoreError),
 }
@@ -60,7 +60,7 @@ pub trait LogHost: 'static {
     fn wake(&self);
 }
 
-/// Something to do with the log.
+/// A command for the log task.
 #[derive(Debug)]
 pub enum Command {
     /// Append, answered by [`Input::Durable`].
@@ -72,14 +72,13 @@ pub enum Command {
     },
     /// Rebuild the state from the newest snapshot and the log after it, answered by [`Answer::Rebuilt`].
     Rebuild,
-    /// Begin the log anew after a snapshot that was received, and read the state from it, answered by
-    /// [`Answer::Installed`], or by [`Input::SnapshotAborted`] if the disk is full.
+    /// Reset the log to a received snapshot and read its state. Answered by [`Answer::Installed`], or by
+    /// [`Input::SnapshotAborted`] if the disk is full.
     Install {
         /// What it holds.
         last: LogPosition,
     },
-    /// Let go of what a snapshot at this zxid makes superfluous, answered by [`Input::LogPurged`] if there is
-    /// any.
+    /// Purge what a snapshot at this zxid replaces. Answered by [`Input::LogPurged`] if there was any.
     Purge {
         /// What it holds.
         upto: Zxid,
@@ -95,13 +94,13 @@ pub enum Command {
         /// About how much.
         bytes_max: usize,
     },
-    /// Read all of the log again, beside everything else.
+    /// Verify all of the log, in the background.
     Verify(Rc<Verification>),
-    /// Go on in another segment if the current one is this file.
+    /// Continue in another segment if this file is the current one.
     Leave {
         /// Where damage was found.
         file: String,
-        /// Set to the end of the log when that is done.
+        /// Set to the end of the log when the command is done.
         end: Rc<Cell<Option<Zxid>>>,
     },
 }
@@ -116,14 +115,14 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// One that counts in `read_bytes` what it has read.
+    /// A pass that adds the bytes it reads to `read_bytes`.
     #[must_use]
     pub fn new(bytes_per_second: u64, read_bytes: Rc<Cell<u64>>) -> Rc<Self> {
         let (outcome, done) = (RefCell::default(), WakeFlag::default());
         Rc::new(Self { bytes_per_second, read_bytes, outcome, done })
     }
 
-    /// Ready when the pass is over; with the damage that ended it, if there was any.
+    /// Ready when the pass has ended; an error is the damage that ended it.
     pub fn poll_done(&self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
         match self.outcome.borrow_mut().take() {
             Some(outcome) => Poll::Ready(outcome),
@@ -147,7 +146,7 @@ impl Verification {
         self.done.raise();
     }
 
-    /// Waits for as long as the rate asks after so many bytes.
+    /// Sleeps for the time that the rate demands for this many bytes.
     async fn rest(&self, env: &impl Env, bytes: u64, began: Duration) {
         let due = Duration::from_nanos(bytes * 1_000_000_000 / self.bytes_per_second.max(1));
         let due = due.saturating_sub(env.elapsed().saturating_sub(began));
@@ -159,18 +158,18 @@ impl Verification {
     }
 }
 
-/// What the log answers.
+/// An answer of the log task.
 #[derive(Debug)]
 pub enum Answer<T> {
     /// An input of the node.
     Input(Input),
-    /// The state after all of the log, rebuilt.
+    /// The state rebuilt from all of the log.
     Rebuilt(Box<T>),
-    /// The state of a snapshot, which has replaced log and state.
+    /// The state of the snapshot that has replaced log and state.
     Installed(Box<T>, LogPosition),
 }
 
-/// Commands on their way to the log, and its answers.
+/// The log task's queue of commands, and its answers.
 pub struct LogQueue<T> {
     commands: RefCell<VecDeque<Command>>,
     answers: RefCell<VecDeque<Answer<T>>>,
@@ -182,32 +181,32 @@ pub struct LogQueue<T> {
     work: WakeFlag,
     force_warning: Duration,
     forced: Cell<Forced>,
-    /// Their times, microseconds.
+    /// Durations of appends, microseconds.
     forced_us: RefCell<Histogram<u64>>,
 }
 
-/// Times longer than this count as this long in percentiles, microseconds.
+/// Longer appends count as this long in percentiles, microseconds.
 const FORCED_US_MAX: u64 = 60_000_000;
 
-/// How long the medium took.
+/// Statistics of appends, which include an fsync.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forced {
     /// Appends that were made durable.
     pub count: u64,
-    /// Their time in all, microseconds.
+    /// Sum of their durations, microseconds.
     pub sum_us: u64,
     /// The shortest of them, microseconds.
     pub min_us: u64,
     /// The longest of them, microseconds.
     pub max_us: u64,
-    /// How many took longer than the warning threshold.
+    /// Appends that took longer than the warning threshold.
     pub slow: u64,
-    /// Times that 50, 95, 99 and 99.9 % of them did not exceed, microseconds, to two digits.
+    /// The 50th, 95th, 99th and 99.9th percentile of the durations, microseconds, to two digits.
     pub percentiles_us: [u64; 4],
 }
 
 impl<T> LogQueue<T> {
-    /// An empty queue. An append that takes longer than `force_warning` is told to the operator.
+    /// An empty queue. An append longer than `force_warning` is logged.
     #[must_use]
     pub fn new(force_warning: Duration) -> Rc<Self> {
         Rc::new(Self {
@@ -237,7 +236,7 @@ impl<T> LogQueue<T> {
         self.answers.borrow_mut().pop_front()
     }
 
-    /// Whether an append would be carried out at once.
+    /// Whether an append would start at once.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.busy.get() && self.commands.borrow().is_empty()
@@ -249,7 +248,7 @@ impl<T> LogQueue<T> {
         self.full.get()
     }
 
-    /// How long the medium took so far.
+    /// Statistics of the appends so far.
     #[must_use]
     pub fn forced(&self) -> Forced {
         let times = self.forced_us.borrow();
@@ -257,7 +256,7 @@ impl<T> LogQueue<T> {
         Forced { percentiles_us, ..self.forced.get() }
     }
 
-    /// Ends the task once everything is carried out.
+    /// Ends the task once the queue is empty.
     pub fn stop(&self) {
         self.stop.set(true);
         self.work.raise();
@@ -279,13 +278,13 @@ impl<T> LogQueue<T> {
         group
     }
 
-    /// Takes the oldest command. Its own function, so that the queue is not borrowed while the command is
-    /// carried out.
+    /// Takes the oldest command. A function of its own, so that the queue is not borrowed while the command
+    /// runs.
     fn next_command(&self) -> Option<Command> {
         self.commands.borrow_mut().pop_front()
     }
 
-    /// Takes the oldest command that can be carried out in front of an append that finds no room.
+    /// Takes the oldest command that may overtake an append which waits for room.
     fn next_beside_append(&self) -> Option<Command> {
         let mut commands = self.commands.borrow_mut();
         let place = commands.iter().position(|command| {
@@ -303,19 +302,16 @@ impl<T> LogQueue<T> {
         forced.count += 1;
         if took > self.force_warning {
             forced.slow += 1;
-            tracing::warn!(
-                took_ms = us / 1000,
-                "forcing the log to the medium took long: is the disk shared or worn?"
-            );
+            tracing::warn!(took_ms = us / 1000, "an fsync of the log took long: is the disk shared or worn?");
         }
         self.forced.set(forced);
         self.forced_us.borrow_mut().saturating_record(us);
     }
 }
 
-/// The log, the persisted epochs, and what rebuilding a state needs.
+/// The log, the persisted epochs, and the means to rebuild a state.
 pub struct LogTask<E: Env, F> {
-    /// The machine.
+    /// The environment.
     pub env: E,
     /// The log.
     pub wal: Wal<E::Storage>,
@@ -323,7 +319,7 @@ pub struct LogTask<E: Env, F> {
     pub snapshots: Snapshots<E::Storage>,
     /// The log's folder.
     pub storage: E::Storage,
-    /// Disk space that is kept for what must be written when the disk is full.
+    /// Disk space reserved for promises on a full disk.
     pub reserve: Reserve<E::Storage>,
     /// The persisted epochs.
     pub meta: MetaStore<E::Storage>,
@@ -332,7 +328,7 @@ pub struct LogTask<E: Env, F> {
 }
 
 impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
-    /// Carries out what the queue holds until it is stopped.
+    /// Carries out the commands of the queue until it is stopped.
     ///
     /// # Errors
     /// The medium failed. Nothing more can be acknowledged; the process has to end.
@@ -364,13 +360,12 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             }
             queue.busy.set(false);
             core.wake();
-            // The core has been waiting for the log to be idle: its next batch comes first.
+            // The core was waiting for an idle log: it may propose its next batch first.
             self.env.yield_now().await;
         }
     }
 
-    /// Writes down that everything is durable. Without room for that nothing is lost; the next append makes
-    /// up for it.
+    /// Writes a seal. On a full disk it is omitted: nothing is lost, since the next append replaces it.
     async fn seal(&mut self) -> Result<(), LogFailure> {
         match self.wal.seal().await {
             Err(AppendError::NoSpace { .. }) => Ok(()),
@@ -378,8 +373,8 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         }
     }
 
-    /// Appends, as soon as there is room. False if the server is to stop before there is any: nobody was told
-    /// that this is durable.
+    /// Appends a group, waiting for room if necessary. False if the server stops before there is room: the
+    /// group was not reported as durable.
     async fn append(
         &mut self,
         group: &[Batch],
@@ -415,8 +410,8 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         Ok(())
     }
 
-    /// Waits until the disk has that much room, and carries out meanwhile what needs none. False if the
-    /// server is to stop.
+    /// Waits until the disk has this much room, and meanwhile carries out commands that need none. False if
+    /// the server stops before.
     async fn wait_for_room(
         &mut self,
         needed_bytes: u64,
@@ -442,14 +437,15 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             }
             let looks = poll_fn(|cx| match look.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(true),
-                // A learner may be read for, also while its leader waits for room.
+                // A command may have come that can be carried out without room, such as a read for a learner.
                 Poll::Pending => queue.work.poll_lower(cx).map(|()| false),
             });
             if !looks.await {
                 continue;
             }
             look.set(self.env.sleep(LOOK_FOR_ROOM_EVERY));
-            // What the reserve has let go of is not for the log. What cannot be asked is tried.
+            // The space that the reserve has released is not for the log. If free space is unknown, the
+            // append is tried.
             let wanted_bytes = needed_bytes + self.reserve.missing_bytes();
             if self.storage.free_bytes().await.is_ok_and(|free| free < wanted_bytes) {
                 continue;
@@ -458,16 +454,16 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         }
     }
 
-    /// Removes what salvages have kept; whether there was anything.
+    /// Removes the files that salvages have kept; whether there were any.
     async fn let_go_of_salvaged(&self) -> bool {
         match salvage::let_go(&self.storage).await {
             Ok(0) => false,
             Ok(files) => {
-                tracing::warn!(files, "the disk is full: what was kept of a damaged log is removed");
+                tracing::warn!(files, "the disk is full: kept copies of a damaged log are removed");
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "what was kept of a damaged log cannot be removed");
+                tracing::warn!(%error, "kept copies of a damaged log cannot be removed");
                 false
             }
         }
@@ -493,7 +489,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                     return Ok(());
                 }
                 let base = self.wal.base();
-                tracing::info!(segments, base = %base.zxid, "the log begins later now");
+                tracing::info!(segments, base = %base.zxid, "old segments of the log were purged");
                 Answer::Input(Input::LogPurged { base })
             }
             Command::Promise(_) | Command::Read { .. } | Command::Verify(_) => {
@@ -505,7 +501,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         Ok(())
     }
 
-    /// Goes on in another segment, as soon as there is room for it.
+    /// Continues in another segment if `file` is the current one, waiting for room if necessary.
     async fn leave(
         &mut self,
         file: &str,
@@ -530,7 +526,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         }
     }
 
-    /// Carries out what neither needs the log's end nor changes it.
+    /// Carries out a command that neither needs the end of the log nor changes it.
     async fn carry_out_beside(
         &mut self,
         command: Command,
@@ -548,7 +544,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                     queue.answer(Answer::Input(Input::LogRead { peer, after, batches: Vec::new() }));
                     return Ok(());
                 };
-                // Beside the appends, which go on.
+                // The read runs beside later appends.
                 let (queue, core) = (Rc::clone(queue), Rc::clone(core));
                 let read = async move {
                     let batches = read_batches(reader, bytes_max).await;
@@ -567,14 +563,14 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         Ok(())
     }
 
-    /// Writes promises, as soon as there is room; false if the server is to stop before. Nobody is told of
-    /// what is not written, so a full disk costs the server's part in elections and nothing else. What is no
+    /// Writes promises, waiting for room if necessary; false if the server stops before. Unwritten promises
+    /// are not sent to anyone, so meanwhile the server only takes no part in elections. What is no
     /// promise, and is only kept with them, waits for the next one: no append is held up for that.
     async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<F::State>>) -> Result<bool, LogFailure> {
         let mut waits = false;
         let (wanted, kept) = (promises(epochs), self.meta.meta().promises);
         let promises_nothing =
-            Promises { members: kept.members, committed: kept.committed, ..wanted } == kept;
+            PersistedEpochs { members: kept.members, committed: kept.committed, ..wanted } == kept;
         while let Err(error) = self.meta.promise(wanted).await {
             if !error.is_no_space() {
                 return Err(error.into());
@@ -598,7 +594,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         Ok(true)
     }
 
-    /// Cuts, as soon as there is room for the segment that says so; `None` if the server is to stop before.
+    /// Truncates the log, waiting for room for a new segment if necessary; `None` if the server stops before.
     async fn truncate(
         &mut self,
         after: Zxid,
@@ -635,7 +631,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         Ok(Answer::Installed(Box::new(self.rebuild().await?), last))
     }
 
-    /// Nothing committed is ever cut off, so all snapshots are of what the log still has.
+    /// Snapshots hold committed transactions, which are never truncated, so all of them still fit the log.
     async fn rebuild(&self) -> Result<F::State, LogFailure> {
         let cluster = self.meta.meta().promises.cluster;
         Ok(restore(&self.env, &self.format, &self.snapshots, &self.wal, cluster).await?.state)
@@ -661,8 +657,8 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
     batches
 }
 
-fn promises(epochs: &Epochs) -> Promises {
-    Promises {
+fn promises(epochs: &Epochs) -> PersistedEpochs {
+    PersistedEpochs {
         cluster: epochs.cluster,
         fork: epochs.fork,
         voters: epochs.voters.words(),
@@ -676,7 +672,7 @@ fn promises(epochs: &Epochs) -> Promises {
     }
 }
 
-/// Waits for work; false if the log is to be sealed before any has come.
+/// Waits for a command; false if the log has been idle for so long that it has to be sealed.
 async fn wait<T>(env: &impl Env, queue: &LogQueue<T>, sealed: bool) -> bool {
     let work = async {
         poll_fn(|cx| queue.work.poll_lower(cx)).await;

@@ -1,12 +1,12 @@
-//! How often others can make the server write a line to its log.
+//! A rate limiter for log lines that clients and peers cause.
 
 use std::cell::Cell;
 
-/// Lines at once, and after how long each of them comes back.
+/// Lines that may be written at once, and the time after which another one is allowed.
 const LINES_MAX: u64 = 10;
 const REFILL_MS: u64 = 1000;
 
-/// A token bucket of log lines: what others do wrong is told, but never faster than an operator can read.
+/// A token bucket of log lines, so that misbehaving clients and peers cannot fill the log.
 #[derive(Debug)]
 pub struct RateLimiter {
     lines: Cell<u64>,
@@ -21,7 +21,7 @@ impl Default for RateLimiter {
 }
 
 impl RateLimiter {
-    /// Whether a line may be written now; says how many were not since the last one.
+    /// Whether a line may be written now. Before the first one after a gap, logs how many were suppressed.
     #[must_use]
     pub fn admit(&self, now_ms: u64) -> bool {
         let refill = now_ms.saturating_sub(self.refilled_ms.get()) / REFILL_MS;
@@ -36,7 +36,7 @@ impl RateLimiter {
         self.lines.set(self.lines.get() - 1);
         let suppressed = self.suppressed.replace(0);
         if suppressed > 0 {
-            tracing::info!(suppressed, "more of the following kind were not logged");
+            tracing::info!(suppressed, "lines of the following kind were suppressed");
         }
         true
     }

@@ -1,8 +1,8 @@
-//! From a server's folders to everything that it starts with.
+//! Recovery: what a server starts with, read from its folders.
 
 use ringkeeper_engine::zab::{Durable, Epochs, LogPosition, LogSummary, ServerSet};
 use ringkeeper_log::error::{FatalError, OpenError};
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage::{self, Repair, RepairError};
 use ringkeeper_log::snapshot::Snapshots;
@@ -14,8 +14,8 @@ use crate::env::Env;
 use crate::log_task::LogTask;
 use crate::restore::{self, RestoreError, StateFormat};
 
-/// Why a server cannot start with its folders. Nothing of them was changed, unless a repair failed half way, which the
-/// next start does again.
+/// Why a server cannot start with its folders. Nothing is changed, unless a repair failed half way; the next
+/// start repeats it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
@@ -28,13 +28,13 @@ pub enum RecoveryError {
     /// The log cannot be opened.
     #[error(transparent)]
     Log(OpenError),
-    /// The log is damaged, and nobody else has what it held.
+    /// The log is damaged, and there is no other voter to restore it from.
     #[error(transparent)]
     Damaged(OpenError),
     /// The damaged log cannot be repaired.
     #[error(transparent)]
     Repair(#[from] RepairError),
-    /// Snapshots and log give no state.
+    /// No state can be restored from snapshots and log.
     #[error(transparent)]
     State(#[from] RestoreError),
     /// Disk space cannot be reserved.
@@ -42,11 +42,11 @@ pub enum RecoveryError {
     Reserve(#[from] FatalError),
 }
 
-/// What the folders held.
+/// The result of recovery.
 pub struct Recovered<E: Env, F: StateFormat<E::Storage>> {
     /// The state after all of the log.
     pub state: F::State,
-    /// The snapshot that it rests on; zero if there is none.
+    /// The snapshot from which the state was restored; zero if there was none.
     pub snapshot: Zxid,
     /// The log, for its task.
     pub log: LogTask<E, F>,
@@ -56,12 +56,13 @@ pub struct Recovered<E: Env, F: StateFormat<E::Storage>> {
     pub bytes: u64,
     /// Damaged files and places that were found.
     pub damage: u64,
-    /// What the broadcast has to know of the folder.
+    /// The folder's state, for the broadcast.
     pub durable: Durable,
 }
 
-/// Opens the log in `storage`, whose epochs are in `meta`, and restores the state from `snapshots` and the log. If the log
-/// is damaged and there are voters besides this server (`has_peers`), what is damaged is cut off, since they have it.
+/// Opens the log in `storage`, whose epochs are in `meta`, and restores the state from `snapshots` and the
+/// log. Damaged parts of the log are cut off if there are other voters (`has_peers`), from whom they are
+/// learnt again.
 ///
 /// # Errors
 /// The folders are damaged beyond that, or a disk fails.
@@ -129,7 +130,7 @@ pub async fn recover<E: Env, F: StateFormat<E::Storage>>(
     Ok(Recovered { state, snapshot, log, txns, bytes, damage, durable })
 }
 
-/// A log that was read to its end.
+/// A log read to its end.
 struct OpenedLog<S: Storage> {
     wal: Wal<S>,
     recovered: ringkeeper_log::Recovered,
@@ -152,7 +153,7 @@ async fn read_log<S: Storage>(storage: &S, options: &Options) -> Result<OpenedLo
 }
 
 /// The persisted epochs, as the broadcast knows them.
-fn epochs(promises: &Promises) -> Epochs {
+fn epochs(promises: &PersistedEpochs) -> Epochs {
     Epochs {
         accepted: promises.accepted_epoch,
         current: promises.current_epoch,
@@ -167,7 +168,7 @@ fn epochs(promises: &Promises) -> Epochs {
     }
 }
 
-/// Tells the operator what was damaged, and what follows from it.
+/// Logs the damage of the log and how it was repaired.
 fn report(repair: &Repair) {
     for damage in &repair.damage {
         let (file, offset, after, until) =

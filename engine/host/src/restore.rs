@@ -1,4 +1,4 @@
-//! From what is on the medium to a state: the newest sound snapshot, and the log after it.
+//! Restores a state: from the newest sound snapshot, and the log after it.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use ringkeeper_wire::Zxid;
 
 use crate::env::Env;
 
-/// How often the operator is told the progress.
+/// How often progress is logged.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// How an application's state is read from a snapshot and brought forward by the log.
+/// How an application reads its state from a snapshot, and replays the log on it.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
 pub trait StateFormat<S: Storage>: 'static {
     /// The state.
     type State: 'static;
 
-    /// Version of what the blocks of snapshots hold. Two applications never have the same one.
+    /// Version of the contents of snapshot blocks; different for every application.
     fn version(&self) -> u32;
 
-    /// The state before every transaction.
+    /// The state before the first transaction.
     fn empty(&self) -> Self::State;
 
     /// The last transaction in a state.
@@ -38,16 +38,16 @@ pub trait StateFormat<S: Storage>: 'static {
     /// Applies a batch of the log to a state; how many transactions it has.
     ///
     /// # Errors
-    /// The batch is none of this application's.
+    /// The batch is not one of this application.
     fn replay(&self, state: &mut Self::State, batch: &Frame<'_>) -> Result<u64, ReplayError>;
 }
 
-/// A state that was put together again.
+/// A restored state.
 #[derive(Debug)]
 pub struct Restored<T> {
     /// The state.
     pub state: T,
-    /// The snapshot that it rests on; zero if there is none.
+    /// The snapshot from which it was restored; zero if there was none.
     pub snapshot: Zxid,
     /// Transactions of the log after it.
     pub txns: u64,
@@ -57,7 +57,7 @@ pub struct Restored<T> {
     pub damaged: u64,
 }
 
-/// Why there is no state.
+/// Why no state could be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A snapshot cannot be read.
@@ -66,7 +66,7 @@ pub enum RestoreError {
     /// The log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The log holds what the application does not know.
+    /// A batch of the log is not one of the application.
     #[error("a batch of the log cannot be replayed: {0}")]
     Replay(ReplayError),
     /// The log begins after all sound snapshots.
@@ -78,7 +78,7 @@ pub enum RestoreError {
     Gap {
         /// The last zxid before the log.
         log_base: Zxid,
-        /// What is wrong with the newest snapshot that would.
+        /// What is wrong with the newest snapshot that does reach that far.
         damage: Option<String>,
     },
     /// A snapshot and the log belong to different histories.
@@ -91,7 +91,7 @@ pub enum RestoreError {
     },
 }
 
-/// Why one snapshot is of no use.
+/// Why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The file.
@@ -118,26 +118,26 @@ pub enum Unusable {
 }
 
 impl Unusable {
-    /// Whether it is of no use to any other version either.
+    /// Whether the snapshot is damaged, so that no other version could use it either.
     const fn is_spoiled(&self) -> bool {
         matches!(self, Self::File(SnapshotError::Damaged { .. }) | Self::Contents { .. })
     }
 }
 
-/// Tells now and then how far something is.
+/// Limits how often progress is logged.
 #[derive(Debug)]
 pub struct Progress {
     told: Duration,
 }
 
 impl Progress {
-    /// Begins now.
+    /// A limiter whose interval begins now.
     #[must_use]
     pub fn start(env: &impl Env) -> Self {
         Self { told: env.elapsed() }
     }
 
-    /// Whether the operator should be told now.
+    /// Whether progress should be logged now.
     pub fn is_due(&mut self, env: &impl Env) -> bool {
         let now = env.elapsed();
         let due = now.saturating_sub(self.told) >= PROGRESS_EVERY;
@@ -148,8 +148,8 @@ impl Progress {
     }
 }
 
-/// The state after all of the log. Spoiled snapshots that are not needed are removed. `cluster` is the ensemble, 0 while
-/// not known.
+/// Restores the state after all of the log, and removes damaged snapshots that were not needed. `cluster` is
+/// the number of the ensemble, 0 while not known.
 ///
 /// # Errors
 /// There is a gap between snapshots and log, they are of different histories, or the medium fails.
@@ -169,8 +169,8 @@ pub async fn restore<S: Storage, F: StateFormat<S>>(
     Ok(restored)
 }
 
-/// The state that a server would start with, and the zxids of the snapshots that are spoiled and not needed. Nothing is
-/// changed.
+/// The state that a start would restore, and the zxids of damaged snapshots that are not needed for it.
+/// Nothing is changed.
 ///
 /// # Errors
 /// As [`restore`].
@@ -186,7 +186,7 @@ pub async fn read<S: Storage, F: StateFormat<S>>(
     let mut damage = None;
     let mut found = None;
     for zxid in snapshots.list().await? {
-        // The log does not go on from an older one.
+        // Older snapshots end before the log begins.
         if zxid < base.zxid {
             break;
         }
@@ -238,7 +238,7 @@ pub async fn read_snapshot<S: Storage, F: StateFormat<S>>(
     Ok((format.read(&mut reader).await?, head))
 }
 
-/// Applies the log after a state to it.
+/// Replays the log behind a state on that state.
 async fn replay<S: Storage, F: StateFormat<S>>(
     env: &impl Env,
     format: &F,

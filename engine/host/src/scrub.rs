@@ -1,11 +1,10 @@
 //! The background scrub, and the damage that a server finds in its own files.
 //!
-//! A pass reads everything that the log and the snapshots hold, at a bounded rate, in a task queue of few
-//! shares: it takes what nobody else wants. What it finds while the server runs has been lost on the medium
-//! alone: the state in memory holds it. So nothing has to be fetched from anyone, by a server alone either.
-//! The log goes on in another segment if the damaged one is in use, a snapshot of the committed state is
-//! written, and the log lets go of everything before it, the damage included. If the server ends before that,
-//! its next start finds the damage again (see `ringkeeper_log::salvage`).
+//! A pass reads the whole log and all snapshots at a bounded rate, in a task queue with few shares of the
+//! CPU. Damage found while the server runs is on the medium only: the state in memory is complete. So even a
+//! server alone repairs it without help: the log continues in another segment if the damaged one is in use, a
+//! snapshot of the committed state is written, and the log before it is purged, with the damage. If the
+//! server ends before that, its next start finds the damage again (see `ringkeeper_log::salvage`).
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -20,13 +19,13 @@ use crate::env::Env;
 use crate::log_task::{Command, LogQueue, Verification};
 use crate::snapshots::SnapshotHost;
 
-/// How often it is looked whether a snapshot that was asked for is there.
+/// How often the scrub checks for the snapshot that it has asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// After a pass that the medium has interrupted.
+/// Pause after a pass that ended with an I/O error.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// What was found so far, and what came of it.
+/// Statistics of damage, its repair, and the scrub.
 #[derive(Debug, Default)]
 pub struct Integrity {
     scrubbed_bytes: Rc<Cell<u64>>,
@@ -36,29 +35,29 @@ pub struct Integrity {
     pending: Cell<u64>,
 }
 
-/// The figures of an [`Integrity`].
+/// The values of an [`Integrity`].
 #[derive(Clone, Copy, Debug)]
 pub struct Findings {
-    /// Bytes that were read again.
+    /// Bytes verified.
     pub scrubbed_bytes: u64,
-    /// Whole passes.
+    /// Complete passes.
     pub passes: u64,
-    /// When the last of them ended, on the machine's monotonic clock.
+    /// When the last complete pass ended, on the machine's monotonic clock.
     pub last_pass_ms: Option<u64>,
-    /// Damaged files and places, by the start and by the scrub.
+    /// Damaged files and places found by recovery and by the scrub.
     pub damage: u64,
-    /// Those of the scrub that are not repaired yet.
+    /// Number of those found by the scrub that are not repaired yet.
     pub pending: u64,
 }
 
 impl Integrity {
-    /// After a start that has found so much damage.
+    /// Begins with the damage that recovery has found.
     #[must_use]
     pub fn new(damage: u64) -> Rc<Self> {
         Rc::new(Self { damage: Cell::new(damage), ..Self::default() })
     }
 
-    /// What was found so far.
+    /// The current values.
     #[must_use]
     pub fn findings(&self) -> Findings {
         Findings {
@@ -80,12 +79,12 @@ impl Integrity {
     }
 }
 
-/// How often and how fast everything is read.
+/// Interval and rate of the scrub.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Bytes that are read a second, at most.
+    /// Greatest rate of reading.
     pub bytes_per_second: u64,
-    /// From the end of a pass to the next.
+    /// Time between two passes.
     pub rest: Duration,
 }
 
@@ -99,7 +98,7 @@ pub struct Scrubber<E: Env, T, H> {
     integrity: Rc<Integrity>,
 }
 
-/// Why a pass did not reach its end.
+/// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
 enum PassError {
     #[error(transparent)]
@@ -109,7 +108,7 @@ enum PassError {
 }
 
 impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
-    /// A scrub of `snapshots` and of the log behind `log`. What it finds goes to `integrity`.
+    /// A scrub of `snapshots` and of the log behind `log`, which reports damage to `integrity`.
     pub const fn new(
         env: E,
         pace: Pace,
@@ -121,14 +120,14 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
         Self { env, pace, snapshots, log, core, integrity }
     }
 
-    /// One pass after the other, for as long as the server runs. To be run in the background.
+    /// Runs one pass after another, for as long as the server runs. To be spawned in the background.
     pub async fn run(self) {
         loop {
             self.env.sleep(self.pace.rest).await;
             loop {
                 match self.pass().await {
                     Ok(true) => break,
-                    // What was repaired is looked at again at once, with what lies behind it.
+                    // Another pass follows at once, which checks the repair and the files behind the damage.
                     Ok(false) => {}
                     Err(error) => {
                         tracing::error!(%error, "the scrub could not go on");
@@ -139,7 +138,7 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
         }
     }
 
-    /// Reads everything once, or up to the first damage, and repairs that. Whether there was none.
+    /// Reads all files, or up to the first damage, which it repairs. Returns whether there was none.
     async fn pass(&self) -> Result<bool, PassError> {
         let started = self.env.elapsed();
         let before = self.integrity.scrubbed_bytes.get();
@@ -158,7 +157,7 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
             if let Err(error) = self.read_snapshot(zxid).await {
                 let gone = !self.snapshots.list().await?.contains(&zxid);
                 if gone {
-                    // Displaced by newer ones meanwhile.
+                    // Removed meanwhile, since there are newer snapshots.
                     continue;
                 }
                 if !error.is_damage() {
@@ -187,12 +186,18 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
         }
     }
 
-    /// Has a snapshot written that covers the damage, and everything before it let go of.
+    /// Asks for a snapshot that covers the damage, then purges the log before it.
     async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
         self.integrity.found();
         let (file, offset) = (&damage.file, damage.offset);
         let (after, until) = (damage.after_zxid, damage.until_zxid);
-        tracing::error!(file, offset, %after, %until, "the log is damaged: a snapshot of what is in memory replaces it");
+        tracing::error!(
+            file,
+            offset,
+            %after,
+            %until,
+            "the log is damaged: a snapshot of the state in memory replaces it"
+        );
         let left = Rc::new(Cell::new(None));
         self.log.push(Command::Leave { file: file.clone(), end: Rc::clone(&left) });
         let end = loop {
@@ -202,7 +207,7 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
             self.env.sleep(LOOK_EVERY).await;
         };
         let snapshot = self.wait_for_snapshot(end).await?;
-        // Older snapshots are of no use without the log between; they go when newer ones displace them.
+        // Older snapshots cannot be used without the purged log; newer ones will displace them.
         self.log.push(Command::Purge { upto: snapshot });
         tracing::info!(file, snapshot = %snapshot, "the damaged part of the log is repaired");
         self.integrity.repaired();
@@ -220,7 +225,7 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
         Ok(())
     }
 
-    /// Asks for a snapshot of at least `zxid` until there is one.
+    /// Asks for a snapshot of at least `zxid`, and waits for it.
     async fn wait_for_snapshot(&self, zxid: Zxid) -> Result<Zxid, SnapshotError> {
         loop {
             match self.snapshots.list().await?.first() {

@@ -1,4 +1,4 @@
-//! Snapshots of a server's state: when one is taken, and what is known of them.
+//! Snapshots of a server's state: when one is taken, and statistics of them.
 //!
 //! ```text
 //! log task, core --appended--> Trigger --due--> take: state held, blocks written slowly, durable, named
@@ -7,7 +7,7 @@
 //!                                                 '--> Purge to the log: what is before the oldest one kept
 //! ```
 //!
-//! Everything runs on the core's thread, between its other work: a block at a time, at a limited rate.
+//! All of this runs on the core's thread, between its other work: one block at a time, at a limited rate.
 
 mod take;
 
@@ -25,12 +25,12 @@ pub use take::take_snapshots;
 use crate::transfer::{Receiving, Sending};
 use crate::wake::WakeFlag;
 
-/// A state that is held to be written as a snapshot.
+/// A held state, encoded block by block into a snapshot.
 pub trait Image: 'static {
-    /// What the snapshot says of itself.
+    /// The summary in the snapshot's footer.
     fn contents(&self) -> Contents;
 
-    /// Writes the next block over what `out` holds; false after the last one.
+    /// Replaces the contents of `out` by the next block; false after the last one.
     fn next(&mut self, out: &mut AlignedBuf) -> bool;
 }
 
@@ -45,22 +45,22 @@ impl Image for Encoder {
     }
 }
 
-/// What snapshots ask of the server whose state they are, when they are taken and on their way to peers.
+/// What taking and sending snapshots needs from the server.
 pub trait SnapshotHost: 'static {
-    /// A state that is held.
+    /// A held state.
     type Image: Image;
 
-    /// The state after everything committed, and its place in the log, if a snapshot of it may be taken now:
-    /// the log has to go on after it whatever happens.
+    /// The committed state and its log position, if a snapshot may be taken now. It may not until the
+    /// position is durable here, so that the log continues behind it.
     fn hold(&self) -> Option<(Self::Image, LogPosition)>;
 
-    /// When snapshots are taken.
+    /// The trigger of this server's snapshots.
     fn trigger(&self) -> &Trigger;
 
-    /// The snapshots that peers are sent.
+    /// The transfers to peers.
     fn sending(&self) -> &Sending;
 
-    /// The snapshot that the leader sends.
+    /// The transfer from the leader.
     fn receiving(&self) -> &Receiving;
 
     /// Everything up to here is committed.
@@ -69,14 +69,14 @@ pub trait SnapshotHost: 'static {
     /// The ensemble, 0 while not known.
     fn cluster(&self) -> u64;
 
-    /// Version of the application's state in snapshots: one of another application or version is not
-    /// installed.
+    /// Version of the application's state in snapshots. A received snapshot of another application or version
+    /// is not installed.
     fn state_version(&self) -> u32;
 
-    /// Something happened.
+    /// Passes on an input of the broadcast.
     fn input(&self, input: Input);
 
-    /// Something happened, and what follows from it is done when this returns.
+    /// Passes on an input, and carries out all its effects before returning.
     fn input_now(&self, input: Input);
 
     /// Sends a message if the peer is connected.
@@ -90,7 +90,7 @@ pub trait SnapshotHost: 'static {
         drop(reason);
     }
 
-    /// The server cannot go on.
+    /// Ends the server with a reason.
     fn fail(&self, reason: String);
 }
 
@@ -101,8 +101,7 @@ pub struct Policy {
     pub txns_max: u64,
     /// Bytes of log between two snapshots, at most.
     pub bytes_max: u64,
-    /// Both limits wait until the log since the last snapshot has this share of that one's length, in
-    /// percent.
+    /// A snapshot is due only if the log since the last one has this percentage of that snapshot's length.
     pub log_percent: u64,
     /// Snapshots that are kept.
     pub kept: usize,
@@ -112,23 +111,24 @@ pub struct Policy {
     pub compressed: bool,
 }
 
-/// A shorter snapshot waits for no share of the log: it costs little, and who set a low limit wants it.
+/// Below this length a snapshot is taken without regard to `log_percent`: it costs little, and a low limit
+/// was set on purpose.
 const WAITS_FROM_BYTES: u64 = 16 << 20;
 
-/// What has been written so far.
+/// Statistics of the snapshots taken so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
     /// How many snapshots.
     pub count: u64,
-    /// Their time in all, milliseconds.
+    /// Sum of their durations, milliseconds.
     pub sum_ms: u64,
-    /// The shortest of their times, milliseconds.
+    /// Shortest duration, milliseconds.
     pub min_ms: u64,
-    /// The longest of their times, milliseconds.
+    /// Longest duration, milliseconds.
     pub max_ms: u64,
     /// Length of the newest one.
     pub bytes: u64,
-    /// Where the newest one ends.
+    /// Zxid of the newest one.
     pub zxid: Zxid,
 }
 
@@ -142,29 +142,30 @@ impl Taken {
     }
 }
 
-/// Counts what has come into the log since the last snapshot.
+/// Counts the log since the last snapshot, and decides when the next one is due.
 pub struct Trigger {
     policy: Policy,
     txns: Cell<u64>,
     bytes: Cell<u64>,
-    /// Where the next one is due, between half the limit and the limit, as in ZooKeeper: so the servers of an
-    /// ensemble do not write theirs at the same time.
+    /// When the next snapshot is due: at random between half the limit and the limit, as in ZooKeeper, so
+    /// that the servers of an ensemble do not write at the same time.
     txns_due: Cell<u64>,
     bytes_due: Cell<u64>,
-    /// Before the log is so long none is due, whatever the limits say; see [`Trigger::waits_for_log`].
+    /// Least length of the log before a snapshot is due; see [`Trigger::waits_for_log`].
     bytes_min: Cell<u64>,
     due: WakeFlag,
-    /// One is being taken.
+    /// A snapshot is being taken.
     taking: Cell<bool>,
-    /// One is wanted, whether or not it is due.
+    /// The server needs a snapshot, even if none is due.
     demanded: Cell<bool>,
-    /// The operator wants one.
+    /// The operator has asked for a snapshot.
     commanded: Cell<bool>,
     taken: Cell<Taken>,
 }
 
 impl Trigger {
-    /// The log holds this much since the newest snapshot; `random` decides when the first one is due.
+    /// The log since the newest snapshot has these transactions and bytes; `random` decides when the first
+    /// one is due.
     #[must_use]
     pub fn new(policy: Policy, txns: u64, bytes: u64, random: u64) -> Self {
         let trigger = Self {
@@ -189,13 +190,13 @@ impl Trigger {
         &self.policy
     }
 
-    /// What has been written so far.
+    /// Statistics of the snapshots taken so far.
     #[must_use]
     pub fn taken(&self) -> Taken {
         self.taken.get()
     }
 
-    /// So much has come into the log.
+    /// Counts an append.
     pub fn appended(&self, txns: u64, bytes: u64) {
         self.txns.set(self.txns.get() + txns);
         self.bytes.set(self.bytes.get() + bytes);
@@ -206,7 +207,7 @@ impl Trigger {
         }
     }
 
-    /// One is wanted now, unless it is being taken already.
+    /// Asks for a snapshot now, unless one is being taken.
     pub fn demand(&self) {
         if !self.taking.get() {
             self.demanded.set(true);
@@ -214,30 +215,30 @@ impl Trigger {
         }
     }
 
-    /// The operator wants one: of what is committed now, also when there is one of that already, or when an
-    /// earlier one is still being taken.
+    /// Asks for a snapshot on the operator's behalf: of what is committed now, even if one exists for the
+    /// same zxid or one is being taken.
     pub fn command(&self) {
         self.commanded.set(true);
         self.due.raise();
     }
 
-    /// Whether the operator wants one, which is about to be taken.
+    /// Whether the operator has asked for the snapshot that is about to be taken.
     fn take_command(&self) -> bool {
         self.commanded.replace(false)
     }
 
-    /// Waits until a limit is reached or a snapshot wanted.
+    /// Waits until a snapshot is due or asked for.
     async fn wait(&self) {
         self.taking.set(false);
         poll_fn(|cx| self.due.poll_lower(cx)).await;
     }
 
-    /// Whether the one that is due had better wait for more log, since the newest one has `newest_bytes`.
+    /// Whether the snapshot that is due should wait for more log, since the newest one has `newest_bytes`.
     ///
-    /// A snapshot costs as much as the tree is big, and saves the replay of as much as the log is long. With
-    /// the limits alone each transaction would cost the more the bigger the tree is. So the log grows with
-    /// it: what is written for snapshots is bounded by what is written to the log, and a replay by a part of
-    /// reading the snapshot.
+    /// The cost of a snapshot grows with the tree; its benefit is to save the replay of the log. With limits
+    /// alone, the cost for each transaction would grow with the tree. So the required length of the log grows
+    /// with the tree, too. That bounds the bytes written for snapshots by the bytes of the log, and a replay
+    /// by a share of the time to read the snapshot.
     fn waits_for_log(&self, newest_bytes: u64) -> bool {
         if self.demanded.get() || self.commanded.get() || newest_bytes < WAITS_FROM_BYTES {
             return false;
@@ -247,7 +248,7 @@ impl Trigger {
         self.bytes.get() < bytes_min
     }
 
-    /// One is taken now: counts from here.
+    /// A snapshot begins: counting restarts here.
     fn begin(&self, random: u64) {
         self.taking.set(true);
         self.demanded.set(false);

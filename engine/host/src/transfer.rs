@@ -1,4 +1,4 @@
-//! Snapshots on their way between servers.
+//! Transfers of snapshots between servers.
 //!
 //! ```text
 //! leader                                                     learner
@@ -6,9 +6,8 @@
 //!        <------- SnapshotReceived, after each piece -------
 //! ```
 //!
-//! The bytes on the link are the file's own. A peer that is further behind than the log reaches back is sent
-//! the newest snapshot ([`send_snapshots`]) and puts it in the place of its own log and state
-//! ([`receive_snapshots`]).
+//! The bytes on the link are those of the file. A peer whose log ends before the leader's begins is sent the
+//! newest snapshot ([`send_snapshots`]), and replaces its own log and state by it ([`receive_snapshots`]).
 
 mod piece;
 mod receive;

@@ -1,10 +1,10 @@
-//! Waking a task of the same executor.
+//! Wakes a task of the same executor.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
 
-/// Something to do, for one waiting task. Setting it twice before the task runs is one wake-up: what comes in
-/// meanwhile is handled in one go.
+/// A flag that one task waits for. Raising it twice before the task runs wakes the task once, so it handles
+/// all work that has come in at once.
 #[derive(Debug, Default)]
 pub struct WakeFlag {
     raised: Cell<bool>,
@@ -12,7 +12,7 @@ pub struct WakeFlag {
 }
 
 impl WakeFlag {
-    /// There is something to do.
+    /// Raises the flag: there is work.
     pub fn raise(&self) {
         if !self.raised.replace(true)
             && let Some(waker) = self.waiting.borrow_mut().take()
@@ -21,12 +21,12 @@ impl WakeFlag {
         }
     }
 
-    /// Forgets what was to be done.
+    /// Lowers the flag without waiting.
     pub fn lower(&self) {
         self.raised.set(false);
     }
 
-    /// Ready, and lowered, if it was raised.
+    /// Ready if the flag is raised, which lowers it.
     pub fn poll_lower(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.raised.replace(false) {
             return Poll::Ready(());

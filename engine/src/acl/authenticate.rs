@@ -1,4 +1,4 @@
-//! From the auth packet to identities.
+//! Authentication by auth packets.
 
 use ringkeeper_wire::{Identity, decode_utf8};
 
@@ -11,12 +11,12 @@ use crate::settings::Settings;
 #[error("authentication failed")]
 pub struct AuthFailed;
 
-/// What a client becomes by an auth packet: `digest` with `user:password`. Identities add up over packets.
-/// For `ip` the packet is accepted and adds nothing, since the address is known from the connection.
+/// The identities that an auth packet adds to those of its connection; `digest` takes `user:password`. An
+/// `ip` packet is accepted and adds none, since the address is known from the connection.
 ///
 /// # Errors
-/// Any other scheme, or `digest` with null. Nothing is wrong with unknown users or passwords: an identity is
-/// only what it claims to be.
+/// The scheme is another one, or the credentials of `digest` are null. No password is checked here: an
+/// identity is a claim, which only an ACL can match.
 pub fn authenticate(
     scheme: &str,
     data: Option<&[u8]>,

@@ -1,4 +1,4 @@
-//! From the list that a client sends to the list that is kept.
+//! Normalizes and checks the ACL that a client sends.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use ringkeeper_wire::{Acl as WireAcl, AclEntry, AclList, Identity};
 
 use super::{Acl, scheme};
 
-/// The list is empty, null, or has an entry that cannot be kept.
+/// The ACL is null or empty, or has an invalid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid ACL")]
 pub struct InvalidAcl;
 
-/// Removes repeated entries, replaces `auth` entries by what the client has proved to be, and checks the
-/// rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`).
+/// Removes repeated entries, replaces `auth` entries by the client's authenticated identities, and validates
+/// the rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`).
 ///
 /// # Errors
 /// See [`InvalidAcl`].
@@ -29,7 +29,8 @@ pub fn fixup(list: Option<AclList<'_>>, identities: &[Identity]) -> Result<Acl, 
         }
         let entry = kept(entry)?;
         if entry.scheme == scheme::AUTH {
-            // Whatever their ids are, entries with the same permissions stand for the same.
+            // The id of an `auth` entry is ignored, so two with the same permissions expand to the same
+            // entries.
             if expanded.insert(entry.perms.0) {
                 expand(&entry, identities, &mut entries)?;
             }
@@ -48,7 +49,7 @@ fn is_open(entry: &WireAcl<'_>) -> bool {
         && entry.id.as_deref() == Some(scheme::ANYONE)
 }
 
-/// The id of an `auth` entry means nothing, so it may be null.
+/// Checks that scheme and id are there. The id of an `auth` entry is ignored, so it may be null.
 fn kept(entry: WireAcl<'_>) -> Result<AclEntry, InvalidAcl> {
     let scheme = entry.scheme.ok_or(InvalidAcl)?.into_owned();
     let id = match entry.id {

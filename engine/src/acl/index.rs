@@ -1,25 +1,26 @@
-//! Long lists, searched instead of read: a check costs the caller's identities and not the entries.
+//! An index of a long ACL: the cost of a check depends on the caller's identities, not on the entries.
 
 use ringkeeper_wire::{AclEntry, Identity, Perms};
 
 use super::scheme::{self, Network};
 
-/// Lists that are no longer than this are read from end to end, which is faster.
+/// ACLs of at most this many entries are scanned, which is faster than an index.
 const READ_ENTRIES_MAX: usize = 16;
 
-/// What a long list permits, by whom. Permissions of entries for the same id count together: whoever has one
-/// of the wanted ones may.
+/// The permissions of a long ACL by identity. Entries with the same id are merged, so a look-up finds all
+/// permissions of an identity.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    /// To everybody.
+    /// Permissions of `world:anyone`.
     world: Perms,
-    /// To those with exactly this scheme and id; in their order, each once. The number is that of an entry.
+    /// Permissions by scheme and id, sorted by these, without repetitions. The number is the index of an
+    /// entry.
     exact: Vec<(u32, Perms)>,
     networks: Vec<(Network, Perms)>,
 }
 
 impl Index {
-    /// `None` for a list that is as well read from end to end.
+    /// `None` for an ACL that is short enough to be scanned.
     pub(super) fn of(entries: &[AclEntry]) -> Option<Self> {
         if entries.len() <= READ_ENTRIES_MAX {
             return None;

@@ -1,7 +1,7 @@
 //! Access control lists: who may do what to a znode (docs/protocol.md, 7).
 //!
-//! A list is checked alone; children do not inherit it. What the schemes mean is in `scheme`, how a list that
-//! a client sends becomes one that is kept in `fixup`, and how a client becomes somebody in `authenticate`.
+//! An ACL covers its znode alone; children do not inherit it. `scheme` has the meaning of the schemes,
+//! `fixup` the normalization of ACLs that clients send, `authenticate` the identities of a client.
 
 mod authenticate;
 mod digest;
@@ -50,8 +50,8 @@ impl Acl {
     /// Everybody may do everything.
     pub const OPEN: Self = Self(None);
 
-    /// The list of these entries, in this order. No entries at all mean that nothing is checked, as in
-    /// ZooKeeper, which is what [`Self::OPEN`] does.
+    /// An ACL of these entries, in this order. Without entries nothing is checked, as in ZooKeeper: that is
+    /// [`Self::OPEN`].
     #[must_use]
     pub fn new(entries: Vec<AclEntry>) -> Self {
         if entries.is_empty() || entries == *OPEN_ENTRIES {
@@ -61,7 +61,7 @@ impl Acl {
         Self(Some(Arc::new(List { entries, index })))
     }
 
-    /// Everybody may read, and nobody but the superuser do more: the ensemble's configuration.
+    /// Everybody may read, only the superuser may do more: the ACL of the ensemble's configuration.
     #[must_use]
     pub fn read_only() -> Self {
         let anyone = AclEntry { perms: Perms::READ, ..OPEN_ENTRIES[0].clone() };
@@ -112,26 +112,26 @@ impl PartialOrd for Acl {
     }
 }
 
-/// Whether a client can prove to be who an entry of this scheme names.
+/// Whether a client can authenticate with this scheme, so that an entry of it can match.
 #[must_use]
 pub fn can_be_satisfied(scheme: &str) -> bool {
     matches!(scheme, scheme::WORLD | scheme::IP) || scheme::is_authenticated(scheme)
 }
 
-/// Whether an entry of this scheme stands for all proved identities of whoever sets the list.
+/// Whether an entry of this scheme stands for all authenticated identities of the client that sets the ACL.
 pub(crate) fn stands_for_identities(scheme: &str) -> bool {
     scheme == scheme::AUTH
 }
 
-/// Whether such an entry stands for this identity, too.
+/// Whether an `auth` entry stands for this identity, too: it was proved by a secret.
 pub(crate) fn is_proved(identity: &Identity) -> bool {
     scheme::is_authenticated(&identity.scheme)
 }
 
-/// Whoever asks, for the checks.
+/// The client whose request is checked against an ACL.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
-    /// Who it has proved to be.
+    /// Its authenticated identities.
     pub identities: &'a [Identity],
     /// Whether every check passes, see [`crate::settings::Settings::skip_acl`].
     pub skip_acl: bool,

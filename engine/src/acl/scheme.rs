@@ -6,7 +6,7 @@ use ringkeeper_wire::{AclEntry, Identity};
 
 pub(super) const WORLD: &str = "world";
 pub(super) const ANYONE: &str = "anyone";
-/// Stands for all identities of whoever sets the list; never kept.
+/// Stands for the identities of the client that sets the ACL; never kept.
 pub(super) const AUTH: &str = "auth";
 pub(super) const DIGEST: &str = "digest";
 pub(super) const IP: &str = "ip";
@@ -36,7 +36,7 @@ pub(super) fn is_valid(scheme: &str, id: &str) -> bool {
     }
 }
 
-/// Whether `who` is meant by `entry`.
+/// Whether the entry applies to the identity `who`.
 pub(super) fn matches(who: &Identity, entry: &AclEntry) -> bool {
     if who.scheme != entry.scheme {
         return false;
@@ -56,7 +56,7 @@ fn is_digest_id(id: &str) -> bool {
     id.matches(':').count() == 1
 }
 
-/// An address and how many of its leading bits count.
+/// A network prefix: an address, and how many of its leading bits are compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network {
     address: IpAddr,

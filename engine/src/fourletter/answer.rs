@@ -8,7 +8,7 @@ use crate::shard::{ConnectionReport, Latency};
 
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-/// The answer to `word`. For `crst`, `srst` and `stmk`, the caller does what is asked before.
+/// The answer to `word`. The caller has carried out `crst`, `srst` and `stmk` before.
 #[must_use]
 pub fn format(word: Word, report: &ServerReport) -> String {
     let mut out = String::new();
@@ -124,12 +124,12 @@ fn server(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Resu
     }
 }
 
-/// ZooKeeper counts the root under two names.
+/// ZooKeeper counts the root twice, under the paths "" and "/".
 pub(super) const fn counted_znodes(report: &ServerReport) -> usize {
     report.znode_count + 1
 }
 
-/// ` /ip:port[1](queued=..,recved=..,sent=..`, not yet closed.
+/// Appends ` /ip:port[1](queued=..,recved=..,sent=..`, without the closing parenthesis.
 pub(super) fn brief(out: &mut String, connection: &ConnectionReport) -> std::fmt::Result {
     let ConnectionReport { peer, outstanding, received, sent, .. } = connection;
     write!(out, " /{peer}[1](queued={outstanding},recved={received},sent={sent}")

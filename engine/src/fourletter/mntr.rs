@@ -16,7 +16,7 @@ pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::
         Mode::Standalone | Mode::ReadOnly => None,
     };
     if let Some(part) = part {
-        // A server that serves has left election, discovery and synchronization behind.
+        // A serving server has completed election, discovery and synchronization.
         writeln!(out, "zk_peer_state\t{part} - broadcast")?;
     }
     let shards = &report.shards;
@@ -63,7 +63,7 @@ pub(super) fn mntr(out: &mut String, mode: Mode, report: &ServerReport) -> std::
     further(out, report)
 }
 
-/// The metrics of [`ServerReport::metrics`], which a server has whether or not it serves.
+/// The metrics of [`ServerReport::metrics`], shown whether or not the server serves.
 pub(super) fn further(out: &mut String, report: &ServerReport) -> std::fmt::Result {
     for metric in &report.metrics {
         let (name, value) = (&metric.name, metric.value);

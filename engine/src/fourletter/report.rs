@@ -4,18 +4,18 @@ use ringkeeper_wire::{SessionId, Zxid};
 
 use crate::shard::ShardReport;
 
-/// What a server is.
+/// The role of a server, as `srvr` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The only one.
+    /// A server without an ensemble.
     Standalone,
-    /// The one that orders writes.
+    /// The server that orders writes.
     Leader,
-    /// One that votes.
+    /// A voter that follows.
     Follower,
-    /// One that does not.
+    /// A learner without a vote.
     Observer,
-    /// One without a quorum that serves reads.
+    /// A server without a quorum that serves reads.
     ReadOnly,
 }
 
@@ -42,7 +42,7 @@ pub struct ProposalSizes {
     pub max: i64,
 }
 
-/// A number that `mntr` shows beyond those of the report.
+/// A metric that `mntr` shows in addition to the fields of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// Its name, without the prefix `zk_`.
@@ -51,20 +51,20 @@ pub struct Metric {
     pub value: f64,
 }
 
-/// What is known about a server. What only some words need may be left empty for the others.
+/// What four-letter words report about a server. Fields that the asked word does not show may be empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerReport {
     /// Version, revision and build date, as `3.9.5-<revision>, built on <date>`.
     pub version: String,
-    /// What the server is; `None` while it does not serve.
+    /// The server's role; `None` while it does not serve.
     pub mode: Option<Mode>,
-    /// What keeps it from serving, in one sentence; empty while it serves.
+    /// Why it does not serve, in one sentence; empty while it serves.
     pub missing: String,
     /// The reports of its shards, merged by [`ShardReport::merge`].
     pub shards: ShardReport,
     /// Milliseconds since the Unix epoch at time 0 of the shards' clock.
     pub clock_offset_ms: i64,
-    /// How long it runs, milliseconds.
+    /// Milliseconds since the start.
     pub uptime_ms: u64,
     /// The last transaction applied.
     pub last_zxid: Zxid,

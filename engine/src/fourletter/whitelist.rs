@@ -22,8 +22,8 @@ impl Whitelist {
 }
 
 impl Default for Whitelist {
-    /// What load balancers and monitoring need, and nothing that costs more than a glance: ZooKeeper allows
-    /// only `srvr`, which every tool then has to be configured around.
+    /// The words that load balancers and monitoring need, none of which is expensive. ZooKeeper allows only
+    /// `srvr`, so that every tool needs another setting.
     fn default() -> Self {
         Self(vec![Word::Isro, Word::Mntr, Word::Ruok, Word::Srvr])
     }

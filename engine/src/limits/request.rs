@@ -1,4 +1,4 @@
-//! What a request asks for, against the bounds: known from the request and its client alone.
+//! Checks a request against the bounds that depend on nothing but the request and its client.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use ringkeeper_wire::{AclList, Identity, MultiOp, Request};
 use super::{Limit, Limits};
 use crate::acl;
 
-/// What a change takes in the log beside its texts and data, roughly.
+/// Approximate bytes of an update in the log, without its texts and data.
 const UPDATE_OVERHEAD_BYTES: usize = 64;
 
-/// What an ACL's entry takes in the log beside its texts, roughly.
+/// Approximate bytes of an ACL entry in the log, without its texts.
 const ENTRY_OVERHEAD_BYTES: usize = 24;
 
 impl Limits {
-    /// The bound that a write goes beyond, if it does.
+    /// The bound that a write exceeds, if any.
     pub(crate) fn exceeded_by(&self, request: &Request<'_>, identities: &[Identity]) -> Option<Limit> {
         let asked = match request {
             Request::Multi(ops) if !self.allow(Limit::MultiOperations, ops.len()) => {
@@ -80,8 +80,8 @@ impl Asked {
     }
 }
 
-/// Entries of a list and the bytes of their texts, once the identities stand in the place of `auth`; repeated
-/// entries are counted again.
+/// Number of entries and bytes of their texts after each `auth` entry is replaced by the identities. Repeated
+/// entries count each time.
 fn expanded(acl: AclList<'_>, identities: &[Identity]) -> (usize, usize) {
     let (mut entries, mut bytes, mut auth) = (0, 0, BTreeSet::new());
     for entry in acl {

@@ -162,7 +162,7 @@ fn a_leader_does_not_propose_without_end_what_its_own_log_has_not_taken() {
     let waiting = appended(&mut node);
     let (newest, older) = waiting.split_last().expect("full batches are proposed while the log is busy");
     let bytes = |batches: &[Batch]| batches.iter().map(|batch| batch.bytes().len()).sum::<usize>();
-    assert!(bytes(older) < node.unforced_bytes_max() && node.unforced_bytes_max() <= bytes(&waiting));
+    assert!(bytes(older) < node.undurable_bytes_max() && node.undurable_bytes_max() <= bytes(&waiting));
     node.input(now, Input::Durable { upto: newest.last() });
     let [rest] = &appended(&mut node)[..] else { panic!("what has waited is one batch") };
     assert_eq!(rest.last().counter(), 101, "the session and its hundred writes");

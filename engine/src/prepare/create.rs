@@ -20,7 +20,7 @@ pub(super) struct Creation<'r, 'b> {
     kind: CreateKind,
 }
 
-/// What the opcode says, beside the flags.
+/// The kind of creation by opcode; the flags are apart.
 #[derive(Clone, Copy)]
 pub(super) enum CreateKind {
     /// create or create2. They do not know containers: that flag makes a persistent znode.
@@ -38,8 +38,8 @@ pub(super) enum CreateKind {
 }
 
 impl CreateKind {
-    /// Inside a multi the flags alone decide what is created; the opcode still decides the answer, except
-    /// that createContainer and createTTL whose flags say neither are answered like create (ZooKeeper's
+    /// In a multi only the flags decide the kind of znode. The opcode decides the form of the answer; but
+    /// createContainer and createTTL whose flags name neither kind are answered like create (ZooKeeper's
     /// `Op.create`).
     pub(super) fn in_multi(op: OpCode, flags: i32, ttl_ms: Option<i64>) -> Self {
         match (CreateMode::from_wire(flags), ttl_ms) {
@@ -125,7 +125,7 @@ fn owner(context: &Context<'_>, mode: CreateMode, kind: CreateKind) -> Result<Ow
     }
 }
 
-/// Whether the session may own another ephemeral: it ends in one transaction, which deletes them all.
+/// Whether the session may own another ephemeral. Bounded, since one transaction deletes all of them.
 fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) -> Result<(), ErrorCode> {
     let Owner::Session(session) = owner else { return Ok(()) };
     let limits = &context.settings.limits;
@@ -140,8 +140,8 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
     Ok(())
 }
 
-/// Whether the use that the znode `path` is to show may be counted, which visits every znode below its
-/// subject.
+/// Whether the use that the znode `path` is to show may be counted: counting visits every znode of the
+/// subtree.
 fn check_countable(head: &State, context: &Context<'_>, path: &str) -> Result<(), ErrorCode> {
     let Some(subject) = quota::counted_by(path) else { return Ok(()) };
     let left = context.meter.countable();

@@ -1,4 +1,4 @@
-//! Containers whose last child is gone and TTL znodes whose time is over: found and paced by the leader.
+//! Finds empty containers and expired TTL znodes on the leader, and limits the rate of their deletion.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::tree::{Owner, Znode};
 /// How containers and TTL znodes are cleaned up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CleanerSettings {
-    /// Time between two looks, milliseconds (`znode.container.checkIntervalMs`).
+    /// Time between two scans, milliseconds (`znode.container.checkIntervalMs`).
     pub check_interval_ms: u64,
     /// Deletions a minute at most (`znode.container.maxPerMinute`).
     pub max_per_minute: u32,
@@ -28,14 +28,14 @@ impl Default for CleanerSettings {
 pub(super) struct Cleaner {
     settings: CleanerSettings,
     next_check_ms: u64,
-    /// How far the look under way has come: at the beginning, or after this path. `None` between two looks.
+    /// Progress of the running scan: at the beginning, or after this path. `None` between two scans.
     look: Option<Option<String>>,
-    /// Found by the last look, not yet deleted.
+    /// Paths that the last scan found, not yet deleted.
     found: VecDeque<String>,
     next_deletion_us: u64,
 }
 
-/// Znodes looked at in one tick, and deleted: everybody else has their turn in between.
+/// Znodes scanned, and deleted, in one tick at most, so that requests are handled in between.
 const LOOKED_AT_MAX: usize = 2_000;
 const DELETED_MAX: usize = 500;
 
@@ -61,7 +61,7 @@ impl Cleaner {
         while now_us >= self.next_deletion_us && due.len() < DELETED_MAX {
             let Some(path) = self.found.pop_front() else { break };
             self.next_deletion_us += spacing_us;
-            // It may have been used again since it was found.
+            // The znode may have been used again since the scan found it.
             let over = |znode: &Znode| is_over(znode, now.wall_ms, self.settings.max_never_used_ms);
             if state.znode(&path).is_some_and(over) {
                 due.push(path);
@@ -70,7 +70,7 @@ impl Cleaner {
         due
     }
 
-    /// Looks at the next znodes after `after`; where to go on, if there are more.
+    /// Scans the next znodes after `after`; returns where the scan continues, if it does.
     fn look_on(&mut self, now: Now, state: &State, after: Option<&str>) -> Option<Option<String>> {
         let mut last = None;
         for (number, (path, znode)) in (1..).zip(state.reapable(after).take(LOOKED_AT_MAX)) {

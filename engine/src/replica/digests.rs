@@ -1,11 +1,12 @@
-//! The fingerprints that the word `hash` shows: servers of an ensemble that list the same zxid list the same
-//! digest. Learners tell theirs to the leader, which compares.
+//! The state digests that the word `hash` shows. Servers of an ensemble have the same digest at the same
+//! zxid; learners send theirs to the leader, which compares.
 
 use std::collections::VecDeque;
 
 use ringkeeper_wire::Zxid;
 
-/// Every how many transactions a digest is kept, as in ZooKeeper, so that two servers name the same zxids.
+/// A digest is kept for each zxid that is a multiple of this, as in ZooKeeper, so that servers keep the same
+/// zxids.
 const INTERVAL: u64 = 128;
 
 /// Digests kept, as in ZooKeeper.
@@ -27,7 +28,7 @@ impl DigestHistory {
         self.0.push_back((zxid, digest));
     }
 
-    /// What was executed after `zxid` is gone.
+    /// Drops the digests after `zxid`: their states are gone.
     pub(super) fn forget_after(&mut self, zxid: Zxid) {
         while self.0.pop_back_if(|(noted, _)| *noted > zxid).is_some() {}
     }

@@ -1,12 +1,12 @@
-//! When sessions expire: decided by the leader alone, from what it heard of them.
+//! Session expiry: decided by the leader alone, from the last time each session was heard from.
 //!
 //! Expiry is rounded up to the next tick, as in ZooKeeper: a session lives for more than its timeout and at
 //! most one tick longer, and the sessions of one tick expire together. A session that is touched again within
 //! the same tick costs one look-up.
 //!
-//! Other servers report now and then whom they heard from, so a session has the time between two reports on
-//! top: a client may count on its whole timeout. When a connection ends, its server reports at once; when a
-//! server is gone, its clients are given their timeout anew ([`super::Replica::server_left`]).
+//! Other servers report at intervals which sessions they heard from, so a deadline is extended by one
+//! interval: a client may rely on its whole timeout. A server reports at once when a connection ends. When a
+//! server is gone, its clients get their whole timeout again ([`super::Replica::server_left`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ impl Expiry {
         Self { tick_ms: u64::from(tick_ms.max(1)), reports_ms: u64::from(reports_ms), deadlines, buckets }
     }
 
-    /// Starts a session's time, or starts it anew with another timeout.
+    /// Starts a session's deadline, or restarts it with another timeout.
     pub(crate) fn track(&mut self, now_ms: u64, session: SessionId, timeout_ms: u32) {
         self.forget(session);
         let at = self.end(now_ms, timeout_ms);
@@ -43,7 +43,7 @@ impl Expiry {
         self.buckets.entry(at).or_default().insert(session);
     }
 
-    /// The session was heard from. Unknown ones are left alone: they have expired or were closed.
+    /// Extends the deadline of a session that was heard from. Unknown ones have expired or were closed.
     pub(crate) fn touch(&mut self, now_ms: u64, session: SessionId) {
         let Some(deadline) = self.deadlines.get(&session) else { return };
         if self.end(now_ms, deadline.timeout_ms) > deadline.at {
@@ -80,7 +80,7 @@ impl Expiry {
         expired
     }
 
-    /// Pushes every deadline back: time that this process lost is held against no session.
+    /// Postpones every deadline, so that a pause of this process expires no session.
     pub(crate) fn postpone(&mut self, by_ms: u64) {
         let by_ms = by_ms.next_multiple_of(self.tick_ms);
         let buckets = std::mem::take(&mut self.buckets);
@@ -90,7 +90,7 @@ impl Expiry {
         }
     }
 
-    /// When a session's time is over that was last heard from now.
+    /// The deadline of a session that is heard from now.
     fn end(&self, now_ms: u64, timeout_ms: u32) -> u64 {
         let at = now_ms + u64::from(timeout_ms) + self.reports_ms;
         (at / self.tick_ms + 1) * self.tick_ms

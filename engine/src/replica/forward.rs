@@ -1,5 +1,5 @@
-//! What replicas of one ensemble say to each other beside the broadcast: turns to the leader, answers to
-//! learners.
+//! Messages between the replicas of an ensemble, beside the broadcast: request batches to the leader, answers
+//! to learners.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
 
-/// Room for a message without what is counted apart.
+/// Buffer size for a message without its variable parts.
 const ARCHIVE_BYTES_MIN: usize = 128;
 
-/// Bytes of a peer that are no message of a replica.
+/// Why a peer's bytes are no message of a replica.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// They are not an archive of this version.
@@ -23,7 +23,7 @@ pub enum ForwardError {
     /// They name an opcode that no client can have sent.
     #[error("a peer forwarded a request with opcode {0}")]
     Opcode(i32),
-    /// They name a part of the turn that it does not have.
+    /// A request's body lies outside of its batch.
     #[error("a peer forwarded a request of the bytes {start} to {end} of {len}")]
     Range {
         /// Where the request's body should begin.
@@ -35,7 +35,7 @@ pub enum ForwardError {
     },
 }
 
-/// What a learner's replica says to the leader's.
+/// A message of a learner's replica to the leader's.
 #[derive(Archive, Serialize, Deserialize)]
 enum FromLearner {
     Turn(ForwardedTurn),
@@ -115,7 +115,7 @@ pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Bytes {
     to_bytes(&FromLearner::Digest { zxid: zxid.0, digest }, ARCHIVE_BYTES_MIN)
 }
 
-/// What came from a learner's replica.
+/// A decoded message of a learner's replica.
 #[derive(Debug)]
 pub(super) enum Heard {
     Turn(ShardId, Turn),
@@ -135,11 +135,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Heard, ForwardError> {
     Ok(Heard::Turn(ShardId(forwarded.shard), turn))
 }
 
-/// A leader's answer for one connection of a learner, to be given once the learner has published everything
-/// up to `after`.
+/// Encodes the leader's answer to one connection of a learner. The learner passes it on after it has
+/// published everything up to `after`.
 ///
 /// # Panics
-/// The message is one that a server gives its own shards only.
+/// The message is one that each server sends to its own shards only.
 pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) -> Bytes {
     let (conn, what) = match message {
         ToShard::Attached { conn, session, password, timeout_ms } => {
@@ -191,7 +191,7 @@ impl From<Submission> for ForwardedSubmission {
     }
 }
 
-/// A place in the bytes of a turn, which are far fewer than 4 GiB: every queue is bounded.
+/// An offset in the bytes of a batch, which every queue's bound keeps far below 4 GiB.
 fn place(at: usize) -> u32 {
     u32::try_from(at).expect("a turn is far smaller than 4 GiB")
 }
@@ -221,7 +221,7 @@ impl ForwardedSubmission {
     }
 }
 
-/// The archive of `value`, which will have about `len_bytes` bytes.
+/// The archive of `value`; `len_bytes` is its approximate length.
 fn to_bytes<T>(value: &T, len_bytes: usize) -> Bytes
 where
     T: for<'a> Serialize<
@@ -233,8 +233,7 @@ where
     Bytes::from_owner(archive.expect("a message fits an archive"))
 }
 
-/// The archive wants its bytes aligned. Those of a peer are, as a rule, since a message has memory of its
-/// own.
+/// An archive has to be aligned. A peer's message usually is, since it has an allocation of its own.
 fn from_bytes<T>(bytes: &[u8]) -> Result<T, ForwardError>
 where
     T: Archive,
@@ -277,8 +276,7 @@ mod tests {
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), expected));
     }
 
-    /// A range that the turn does not have was passed on, and where one was impossible to write down it
-    /// became 4 GiB.
+    /// A request whose range exceeds its batch was forwarded, and a range that u32 cannot hold became 4 GiB.
     #[test]
     fn a_request_outside_of_its_turn_is_refused() {
         for (start, end) in [(0, 4), (3, 2), (u32::MAX, u32::MAX), (5, 5)] {

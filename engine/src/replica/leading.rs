@@ -1,4 +1,5 @@
-//! What only the leader does: order requests, own sessions, answer what needs no transaction, decide expiry.
+//! The leader's part of the replica: order of requests, ownership of sessions, answers without a transaction,
+//! expiry.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,22 +22,21 @@ use crate::state::State;
 use crate::tree::Znode;
 use crate::txn::{Session, SetData, Txn, TxnOp, Update};
 
-/// A gap between two ticks from which on the process counts as having stood still.
+/// A gap between two ticks of at least this long means that the process was paused.
 const STALL_MS: u64 = 500;
 
-/// How many znodes a second clients may have counted by creating the znodes that show the use of quotas, once
-/// what they may at a time is used up. Nothing else that a client asks for visits a whole subtree at the
-/// leader.
+/// Rate at which clients may have znodes counted for quotas, once the initial allowance is used up. This
+/// count is the only request that visits a whole subtree on the leader.
 const COUNTED_PER_SECOND: u64 = 100_000;
 
-/// A connection of some server of the ensemble.
+/// A client's connection, on any server of the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Client {
     server: ServerId,
     origin: Origin,
 }
 
-/// The connection that a session may write from, and who its client is, as far as its server has said.
+/// The connection that a session may write from, and its client's identities as its server last sent them.
 #[derive(Clone, Debug)]
 struct Ownership {
     client: Client,
@@ -49,7 +49,7 @@ impl From<Client> for Ownership {
     }
 }
 
-/// A createSession that is on its way.
+/// A createSession that is not committed yet.
 #[derive(Debug)]
 struct Opening {
     client: Client,
@@ -57,12 +57,12 @@ struct Opening {
     timeout_ms: u32,
 }
 
-/// What the leader says of its own knowledge, without a transaction. A leader may have been deposed without
-/// knowing it: said at once, such an answer could contradict its successor.
+/// An answer that the leader gives without a transaction. It waits for a quorum's confirmation: the leader
+/// may have been deposed without knowing it, and its answer could contradict its successor.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Synced,
-    /// The session is this connection's, if it still is when this is said.
+    /// The connection gets the session, if it still owns the session when the answer is released.
     Attached {
         session: SessionId,
         password: [u8; 16],
@@ -71,8 +71,8 @@ enum Answer {
     Rejected,
 }
 
-/// An answer that waits until a zxid is committed and a quorum has confirmed, in a round that began after the
-/// question came, that this server still leads.
+/// An answer that waits until `upto` is committed and a quorum has confirmed, in a round that began after the
+/// question, that this server still leads.
 #[derive(Debug)]
 struct Unconfirmed {
     client: Client,
@@ -81,10 +81,10 @@ struct Unconfirmed {
     round: u64,
 }
 
-/// The leader's own memory; gone with the leadership.
+/// The state of one leadership; dropped when the leadership ends.
 #[derive(Debug)]
 pub(super) struct Leadership {
-    /// Where the next transaction goes is one after this.
+    /// The last zxid that was assigned.
     last_zxid: Zxid,
     last_time_ms: i64,
     expiry: Expiry,
@@ -94,9 +94,9 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Ownership>,
     opening: BTreeMap<SessionId, Opening>,
     unconfirmed: VecDeque<Unconfirmed>,
-    /// The last confirmation asked for, and the last one given. Numbered from [`first_round`] on: the
-    /// broadcast may answer late what the leadership of an earlier epoch has asked, and that says nothing
-    /// about this one's rounds.
+    /// The last confirmation round requested, and the last one confirmed. Rounds are numbered from
+    /// [`first_round`] on, since the broadcast may still answer a round of an earlier epoch, which confirms
+    /// nothing for this one.
     round_asked: u64,
     round_confirmed: u64,
     /// Its znodes that may be visited grow by [`COUNTED_PER_SECOND`].
@@ -106,13 +106,13 @@ pub(super) struct Leadership {
     random: ChaCha12Rng,
 }
 
-/// What a submitted write asks for. The shard has decoded it once: only a broken peer's is none.
+/// Decodes the body of a submitted write. Its shard has checked it: only a faulty peer's cannot be decoded.
 fn request<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<Request<'b>> {
     let Submitted::Write { op, body, .. } = &submission.what else { return None };
     Request::decode(*op, bytes.get(body.clone())?).ok()
 }
 
-/// The number that comes before a leadership's first round; greater than any of an earlier epoch.
+/// The number before the first round of an epoch's leadership; greater than all rounds of earlier epochs.
 const fn first_round(epoch: Epoch) -> u64 {
     // u64::from is not const.
     (epoch.0 as u64) << 32
@@ -158,7 +158,7 @@ impl Leadership {
         self.opening.remove(&session);
     }
 
-    /// Who asks: those named with this write, or with the last one that named any.
+    /// The client's identities: those sent with this write, or with the last write that had some.
     fn identities(&mut self, session: SessionId, named: Option<Arc<[Identity]>>) -> Arc<[Identity]> {
         let Some(owner) = self.owners.get_mut(&session) else { return named.unwrap_or_default() };
         if let Some(identities) = named {
@@ -174,7 +174,7 @@ impl Leadership {
         self.last_zxid
     }
 
-    /// The leader's clock, but never behind a time that was given out.
+    /// The time of a transaction: the leader's clock, but never less than the time of the one before.
     fn next_time(&mut self, now: Now) -> i64 {
         self.last_time_ms = self.last_time_ms.max(now.wall_ms);
         self.last_time_ms
@@ -236,8 +236,8 @@ impl Replica {
         self.release_confirmed();
     }
 
-    /// A server is gone, and with it what it had not reported yet: whom of its clients it heard from. They
-    /// are given their whole timeout again, for they may count on that since they were last answered.
+    /// A server has left, before it reported which sessions it had heard from since its last report. Their
+    /// clients get their whole timeout again, since they may rely on it from their last reply on.
     pub fn server_left(&mut self, now: Now, server: ServerId) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let sessions = leadership.owners.iter().filter(|(_, owner)| owner.client.server == server);
@@ -321,7 +321,7 @@ impl Replica {
         }
     }
 
-    /// Brings `/zookeeper/config` up to date with what this server knows of the ensemble.
+    /// Writes this server's configuration of the ensemble to `/zookeeper/config`, if it differs.
     pub(super) fn announce_ensemble(&mut self, now: Now) {
         let known = self.pipeline.head().znode(path::CONFIG).and_then(Znode::data).unwrap_or_default();
         let text = self.settings.ensemble.as_bytes();
@@ -351,7 +351,7 @@ impl Replica {
 
     fn open_session(&mut self, now: Now, client: Client, timeout_ms: u32) {
         let Role::Leading(leadership) = &mut self.role else { return };
-        // Without a word, so that the client tries again later.
+        // The connection is closed without a reply, so that the client tries again later.
         if !self.settings.requests.limits.allow(Limit::Sessions, self.pipeline.head().sessions().len() + 1) {
             self.note_refusal(SessionId(0), Refusal::Limit(Limit::Sessions));
             return self.direct(client, ToShard::Evict { conn: client.origin.conn });
@@ -364,7 +364,7 @@ impl Replica {
         self.order(now, session, Xid(0), op);
     }
 
-    /// A createSession is committed: its connection, if it is of this leadership, is told.
+    /// A createSession is committed: its connection is attached, if this leadership has opened it.
     pub(super) fn session_created(&mut self, now: Now, committed: &Committed) {
         let session = committed.txn.session;
         let Role::Leading(leadership) = &mut self.role else { return };
@@ -441,7 +441,7 @@ impl Replica {
             match answer {
                 Answer::Synced => self.direct(client, ToShard::Synced { conn }),
                 Answer::Rejected => self.direct(client, ToShard::Rejected { conn }),
-                // It ended meanwhile, which is true for good only when that is committed.
+                // The session ended meanwhile. The rejection waits until that end is committed.
                 Answer::Attached { session, .. }
                     if self.pipeline.head().session(session).is_none()
                         && !planted!(self.settings.requests, ReviveSessions) =>
@@ -454,13 +454,14 @@ impl Replica {
                 Answer::Attached { session, password, timeout_ms } if self.owns(client, session) => {
                     self.direct(client, ToShard::Attached { conn, session, password, timeout_ms });
                 }
-                // Another connection has it by now, and this one was evicted; or it went away by itself.
+                // The session moved on to another connection, which evicted this one, or the connection has
+                // ended.
                 Answer::Attached { .. } => {}
             }
         }
     }
 
-    /// Tells a connection's shard something, wherever in the ensemble it is.
+    /// Sends a message to a connection's shard, on whichever server it is.
     fn direct(&mut self, client: Client, message: ToShard) {
         if client.server == self.settings.server {
             self.tell_local_shard(client.origin.shard, message);

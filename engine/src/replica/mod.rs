@@ -1,13 +1,13 @@
-//! One server's leader core: sessions and transactions put together, on a leader and on a follower.
+//! One server's leader core: it combines sessions and transactions, on a leader and on a follower.
 //!
-//! It runs on every server. Shards hand it [`Turn`]s; it answers with [`ToShard`] messages in the order of
+//! It runs on every server. Shards send it [`Turn`]s; it answers with [`ToShard`] messages in the order of
 //! the log. On the leader a request is prepared against the newest speculative state, becomes a transaction,
-//! and is published when it is committed; a follower passes its shards' turns on to the leader and publishes
-//! what the log brings.
+//! and is published when it is committed. A follower forwards its shards' requests to the leader and
+//! publishes the transactions of the log.
 //!
-//! What orders and replicates the batches (Zab, or for a server alone its own log) is driven by the caller:
-//! it asks for a batch with [`Replica::next_batch`] when the log can take one, tells [`Replica::append`] what a
-//! leader sent, and says with [`Replica::commit`] how far everything is committed.
+//! The caller drives what orders and replicates the batches: Zab, or the own log of a server alone. It takes
+//! a batch with [`Replica::next_batch`] when the log is idle, passes a leader's batches to
+//! [`Replica::append`], and reports the committed position with [`Replica::commit`].
 
 mod cleaner;
 mod digests;
@@ -46,21 +46,21 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
-/// A batch takes no further requests when it has this much: what shards hand over in one turn may be far
-/// more, and a batch is held in memory by everybody whom it passes.
+/// Bytes at which a batch is closed. A shard may submit far more at once, and every server holds whole
+/// batches in memory.
 const SEALED_BYTES_MAX: usize = 16 << 20;
 
-/// What a replica is told at its start.
+/// Settings of a replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaSettings {
     /// This server; the top byte of the sessions that it creates.
     pub server: ServerId,
     /// Sessions expire on multiples of this, milliseconds.
     pub tick_ms: u32,
-    /// Requests that hold so many bytes together are proposed without waiting for the log
+    /// Bytes of requests from which a batch is proposed without waiting for the log to be idle
     /// ([`crate::node::Node`]).
     pub batch_bytes_max: usize,
-    /// How long other servers may keep to themselves that they heard from a session, milliseconds
+    /// Longest interval in which other servers report the sessions they heard from, milliseconds
     /// ([`crate::shard::Settings::touch_interval_ms`]).
     pub touch_interval_ms: u32,
     /// What `/zookeeper/config` is to say of the ensemble, the same on all its servers; empty for a server
@@ -88,15 +88,15 @@ pub enum Effect {
     /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this
     /// number.
     ConfirmLeadership(u64),
-    /// The leader refused a request or a new session; worth a line in the log (the shell limits their rate).
+    /// The leader refused a request or a new session; to be logged at a limited rate.
     Refused {
-        /// Whose request; 0 for a new session.
+        /// The session that asked; 0 for a new one.
         session: SessionId,
         /// Why.
         refusal: Refusal,
     },
-    /// A learner has another state than this server after the same transaction: one of them is wrong.
-    TreesDiffer {
+    /// A learner's state differs from this server's after the same transaction: one of them is wrong.
+    DigestMismatch {
         /// The learner.
         peer: ServerId,
         /// The transaction.
@@ -116,9 +116,9 @@ enum Role {
 #[derive(Debug)]
 struct Attachment {
     origin: Origin,
-    /// Writes passed to the leader and not yet appended, in order; true where reads wait in front.
+    /// Writes forwarded to the leader and not yet appended, in order; true for a write with a read barrier.
     forwarded: VecDeque<(Xid, bool)>,
-    /// Who the client is, as the leader was told with the last write that said so.
+    /// The client's identities as last sent to the leader.
     identities: Option<Arc<[Identity]>>,
 }
 
@@ -127,7 +127,7 @@ impl Attachment {
         Self { origin, forwarded: VecDeque::new(), identities: None }
     }
 
-    /// Takes from a write what the leader was told with an earlier one.
+    /// Removes from a write the identities that the leader has from an earlier one.
     fn name_once(&mut self, identities: &mut Option<Arc<[Identity]>>) {
         let Some(new) = identities else { return };
         if self.identities.as_ref().is_some_and(|told| Arc::ptr_eq(told, new)) {
@@ -145,12 +145,12 @@ pub struct Replica {
     pipeline: Pipeline,
     role: Role,
     attached: BTreeMap<SessionId, Attachment>,
-    /// Answers of the leader that rest on transactions which are not published here yet. The leader's commits
-    /// come before its answers, but on a learner that lags they may still wait for their proposals.
+    /// The leader's answers that depend on transactions not published here yet. The leader sends its commits
+    /// before its answers, but on a lagging learner a commit may wait for its proposal.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
-    /// The tree is not to grow.
+    /// Creations and growing writes are refused.
     short_of_memory: bool,
-    /// The newest digest that the leader was told.
+    /// Zxid of the newest digest that was sent to the leader.
     digest_told: Zxid,
     refusals: Refusals,
     effects: Vec<Effect>,
@@ -185,7 +185,7 @@ impl Replica {
         self.pipeline.digests()
     }
 
-    /// What this server refused as a leader.
+    /// The refusals by this server as a leader.
     #[must_use]
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
@@ -202,8 +202,8 @@ impl Replica {
         self.effects.drain(..)
     }
 
-    /// This server leads `epoch` from now on: everything executed so far is committed or will be before
-    /// anything new.
+    /// Begins to lead `epoch`. Everything executed so far is committed, or will be before any new
+    /// transaction.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
@@ -217,8 +217,8 @@ impl Replica {
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
     }
 
-    /// This server neither leads nor follows: clients are sent away. What was proposed and is not committed
-    /// stays: the next leader's synchronization either commits it or has it truncated ([`Self::truncate`]).
+    /// Stops leading or following: clients are disconnected. Proposed transactions that are not committed
+    /// stay: the next leader's synchronization either commits or truncates them ([`Self::truncate`]).
     pub fn look(&mut self) {
         self.role = Role::Looking;
         self.attached.clear();
@@ -227,14 +227,14 @@ impl Replica {
         self.effects.push(Effect::AllShards(ToShard::Serving(Serving::No)));
     }
 
-    /// The log is being cut after `after`. False if the state has to be rebuilt from what remains of it
-    /// ([`Self::rebuilt`]).
+    /// The log is truncated after `after`. False if the state contains truncated transactions, and has to be
+    /// rebuilt from the log ([`Self::rebuilt`]).
     #[must_use]
     pub fn truncate(&mut self, after: Zxid) -> bool {
         self.pipeline.truncate(after) || planted!(self.settings.requests, KeepCutState)
     }
 
-    /// The state was rebuilt from the log, or received whole from the leader.
+    /// Replaces the state by one that was rebuilt from the log, or received from the leader as a snapshot.
     pub fn rebuilt(&mut self, state: State) {
         self.pipeline = Pipeline::new(state);
         self.effects.push(Effect::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
@@ -247,7 +247,7 @@ impl Replica {
             self.note_local(shard, submission);
         }
         match &mut self.role {
-            // The shard closes the connections as soon as it hears of it.
+            // The shard has been told, and closes its connections when it handles that message.
             Role::Looking => {}
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
                 let bytes = forward::encode_turn(shard, turn);
@@ -265,7 +265,7 @@ impl Replica {
     /// A learner's [`Effect::ToLeader`].
     ///
     /// # Errors
-    /// The bytes are none of ours: the peer is to be cut off.
+    /// The bytes are not a message of this version: the peer has to be disconnected.
     pub fn forwarded(&mut self, now: Now, from: ServerId, bytes: &[u8]) -> Result<(), ForwardError> {
         match forward::decode(bytes)? {
             Heard::Turn(shard, turn) if matches!(self.role, Role::Leading(_)) => {
@@ -274,14 +274,14 @@ impl Replica {
             Heard::Turn(..) => {}
             Heard::Digest(zxid, digest) => {
                 if self.digests().any(|(known, own)| known == zxid && own != digest) {
-                    self.effects.push(Effect::TreesDiffer { peer: from, zxid });
+                    self.effects.push(Effect::DigestMismatch { peer: from, zxid });
                 }
             }
         }
         Ok(())
     }
 
-    /// Tells the leader the newest digest of a committed state, once.
+    /// Sends the newest digest of a committed state to the leader, each digest once.
     fn tell_digest(&mut self) {
         if let Some((zxid, digest)) =
             self.pipeline.newest_digest().filter(|(zxid, _)| *zxid > self.digest_told)
@@ -294,14 +294,15 @@ impl Replica {
     /// The leader's [`Effect::ToLearner`].
     ///
     /// # Errors
-    /// The bytes are none of ours: the peer is to be cut off.
+    /// The bytes are not a message of this version: the peer has to be disconnected.
     pub fn directed(&mut self, bytes: &[u8]) -> Result<(), ForwardError> {
         self.held.push_back(forward::decode_directed(bytes)?);
         self.tell_what_is_due();
         Ok(())
     }
 
-    /// What a leader proposed, or the log holds beyond the recovered state: executed, not yet committed.
+    /// Executes a leader's proposed batch, or one that the log holds beyond the recovered state. Not
+    /// committed yet.
     ///
     /// # Errors
     /// The payload is no batch, which its checksum should have shown.
@@ -311,7 +312,7 @@ impl Replica {
             self.pipeline.head().prefetch_txns(next, true);
             for txn in txns.by_ref().take(PREFETCHED_WRITES) {
                 let origin = self.origin_of(txn.session, txn.xid);
-                // It is a batch already: no size ends it.
+                // The leader has closed this batch: the size limit does not apply to it.
                 self.pipeline.execute(txn, origin, 0);
             }
         }
@@ -322,7 +323,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Everything up to `upto` is committed: publishes it, and tells whom it concerns.
+    /// Publishes everything up to `upto`, which is committed, and releases the answers that waited for it.
     pub fn commit(&mut self, now: Now, upto: Zxid) {
         let Some(published) = self.pipeline.commit(upto) else { return };
         let published = Arc::new(published);
@@ -359,7 +360,7 @@ impl Replica {
         &self.settings
     }
 
-    /// Whether requests of [`ReplicaSettings::batch_bytes_max`] wait to be sealed.
+    /// Whether open transactions of at least [`ReplicaSettings::batch_bytes_max`] wait for a batch.
     #[must_use]
     pub fn has_full_batch(&self) -> bool {
         self.pipeline.open_bytes() >= self.settings.batch_bytes_max
@@ -371,7 +372,7 @@ impl Replica {
         !self.pipeline.is_open_empty()
     }
 
-    /// Remembers which connection carries which session and what it waits for.
+    /// Records which connection a session's forwarded write came from.
     fn note_local(&mut self, shard: ShardId, submission: &mut Submission) {
         let origin = Origin { shard, conn: submission.conn };
         match &mut submission.what {
@@ -395,7 +396,7 @@ impl Replica {
         }
     }
 
-    /// The connection of this server that waits for a transaction which the leader sent.
+    /// The connection of this server that waits for the reply to this transaction of the leader.
     fn origin_of(&mut self, session: SessionId, xid: Xid) -> Option<Origin> {
         let attachment = self.attached.get_mut(&session)?;
         let (_, fence) = attachment.forwarded.pop_front_if(|(waiting, _)| *waiting == xid)?;
@@ -405,7 +406,7 @@ impl Replica {
         Some(attachment.origin)
     }
 
-    /// Passes on what the leader said, in order, as far as everything that it rests on is published.
+    /// Releases the leader's answers whose transactions are published, in order.
     fn tell_what_is_due(&mut self) {
         let published = self.pipeline.committed().last_zxid();
         while let Some((_, shard, message)) = self.held.pop_front_if(|(after, ..)| *after <= published) {
@@ -428,7 +429,7 @@ impl Replica {
         self.effects.push(Effect::Shard(shard, message));
     }
 
-    /// The session is over: a connection that did not ask for it is closed.
+    /// A session has ended: its connection is closed, unless that connection asked for the end.
     fn session_closed(&mut self, committed: &Committed) {
         let session = committed.txn.session;
         if let Role::Leading(leadership) = &mut self.role {

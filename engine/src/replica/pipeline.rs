@@ -1,13 +1,13 @@
-//! From prepared transactions to published state: what is speculative, what is sealed, what is committed.
+//! From prepared transactions to published state: open, sealed and committed batches.
 //!
 //! ```text
 //! execute -> open batch --seal--> sealed batches (in the log, with the peers) --commit--> Published
 //!            head moves                                                                   committed moves
 //! ```
 //!
-//! `head` is the state after everything executed; each transaction is applied to it once, when it is prepared
-//! (on the leader) or appended (on a follower). Committing publishes states that exist already. Losing
-//! leadership drops what is not sealed, truncating the log drops the batches that were cut off.
+//! `head` is the state after everything executed. Each transaction is applied to it once: on the leader when
+//! it is prepared, on a follower when it is appended. A commit publishes states that exist already. The loss
+//! of leadership drops the open batch, a truncation drops the batches after its position.
 //!
 //! Positions: committed <= last sealed <= last executed.
 
@@ -21,21 +21,21 @@ use crate::message::{Committed, Origin, Published, Step};
 use crate::state::State;
 use crate::txn::{Outcome, Txn};
 
-/// A step ends when it has this much, so that a batch can end there.
+/// Bytes at which a step ends, since a batch ends only where a step does.
 const STEP_BYTES_MAX: usize = 1 << 20;
 
-/// The outstanding part of the log, as states.
+/// The uncommitted part of the log, as states.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     head: State,
     committed: Arc<State>,
-    /// Each with the size of its transactions, roughly, in bytes.
+    /// Each step with the approximate size of its transactions in bytes.
     open: VecDeque<(Step, usize)>,
     /// Transactions after the last step of `open`.
     step: Vec<Committed>,
     /// Their size.
     step_bytes: usize,
-    /// The local sessions that wrote in `step`: a fenced write of one of them ends the step.
+    /// The local sessions that wrote in `step`: a read barrier of one of them ends the step.
     writers: BTreeSet<SessionId>,
     /// Encoded size of the open batch's transactions, roughly, in bytes.
     open_bytes: usize,
@@ -80,7 +80,7 @@ impl Pipeline {
         self.digests.up_to(self.committed.last_zxid())
     }
 
-    /// The newest of them.
+    /// The newest of these digests.
     pub(crate) fn newest_digest(&self) -> Option<(Zxid, u64)> {
         self.digests.newest_up_to(self.committed.last_zxid())
     }
@@ -100,7 +100,8 @@ impl Pipeline {
         self.head.last_zxid()
     }
 
-    /// Reads of `session` wait between its previous write and the next: they must find a step end there.
+    /// A read barrier: reads of `session` wait behind its previous write, so the step that has that write
+    /// ends here.
     pub(crate) fn fence(&mut self, session: SessionId) {
         if self.writers.contains(&session) {
             self.end_step();
@@ -118,7 +119,7 @@ impl Pipeline {
         &mut self.head
     }
 
-    /// Takes over a transaction that was applied to the head already.
+    /// Adds a transaction that was applied to the head already.
     pub(crate) fn admit(&mut self, txn: Txn, outcome: Outcome, origin: Option<Origin>, size: usize) {
         if origin.is_some() {
             self.writers.insert(txn.session);
@@ -132,8 +133,8 @@ impl Pipeline {
         }
     }
 
-    /// Closes the open batch and gives its transactions in order, to be encoded, with their size, roughly, in
-    /// bytes; nothing if it is empty. What would make it longer than `bytes_max` stays for the next one.
+    /// Closes the open batch. Returns its transactions in order, to be encoded, and their approximate size in
+    /// bytes; `None` if there are none. Steps that would exceed `bytes_max` stay for the next batch.
     pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<(Vec<&Txn>, usize)> {
         self.end_step();
         let (first, mut bytes) = self.open.pop_front()?;
@@ -150,7 +151,7 @@ impl Pipeline {
         Some((txns.collect(), bytes))
     }
 
-    /// Everything up to `upto` is committed: the batches that end there or before, to be published.
+    /// Takes the batches that end at `upto` or before: they are committed, and to be published.
     pub(crate) fn commit(&mut self, upto: Zxid) -> Option<Published> {
         let mut steps = Vec::new();
         while let Some(batch) = self.sealed.pop_front_if(|batch| batch.last <= upto) {
@@ -160,7 +161,7 @@ impl Pipeline {
         Some(Published { steps })
     }
 
-    /// Forgets what is executed and not sealed: it was never proposed.
+    /// Drops the transactions that were executed and never proposed.
     pub(crate) fn abandon_unsealed(&mut self) {
         self.open.clear();
         self.step.clear();
@@ -176,9 +177,9 @@ impl Pipeline {
         self.digests.forget_after(self.head.last_zxid());
     }
 
-    /// The log was cut after `after`: forgets every batch behind it. False if what is committed here reaches
-    /// further, as it does after a restart, when everything in the log was taken for committed: then the
-    /// state has to be rebuilt from the log.
+    /// Drops every batch behind `after`, where the log was truncated. False if the committed state here
+    /// contains transactions behind `after`: a restart takes the whole log for committed. Then the state has
+    /// to be rebuilt from the log.
     #[must_use]
     pub(crate) fn truncate(&mut self, after: Zxid) -> bool {
         self.sealed.retain(|batch| batch.last <= after);

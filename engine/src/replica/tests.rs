@@ -104,7 +104,7 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
                 Effect::ConfirmLeadership(round) => replica.leadership_confirmed(round),
                 Effect::Shard(_, message) | Effect::AllShards(message) => messages.push(message),
                 Effect::ToLeader(_) | Effect::ToLearner(..) => {}
-                Effect::TreesDiffer { .. } | Effect::Refused { .. } => {}
+                Effect::DigestMismatch { .. } | Effect::Refused { .. } => {}
             }
         }
     }
@@ -489,7 +489,7 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
     let wrong = forward::encode_digest(zxid, digest ^ 1);
     leader.forwarded(now(0), ServerId(3), &wrong).expect("a digest");
     let effects: Vec<_> = leader.take_effects().collect();
-    assert!(matches!(effects[..], [Effect::TreesDiffer { peer: ServerId(3), zxid: at }] if at == zxid));
+    assert!(matches!(effects[..], [Effect::DigestMismatch { peer: ServerId(3), zxid: at }] if at == zxid));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Who a client is: auth and sasl packets, which are answered at once, out of the order of other replies, and
-//! under the zxid 0 (docs/protocol.md, 1.3 and 7.3).
+//! Auth and sasl packets: they are answered at once, ahead of earlier requests, with zxid 0
+//! (docs/protocol.md, 1.3 and 7.3).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{CloseReason, Shard, Slot};
 use crate::acl::authenticate;
 use crate::limits::Limit;
 
-/// Zxid of replies that look at no state.
+/// Zxid of replies that depend on no state.
 const NO_ZXID: i64 = 0;
 
 impl Shard {
@@ -31,7 +31,7 @@ impl Shard {
         }
     }
 
-    /// Answers like a ZooKeeper without a SASL login: success without a token, and nobody new.
+    /// Answers like a ZooKeeper without a SASL login: success with an empty token, and no new identity.
     pub(super) fn sasl(&mut self, slot: Slot, xid: Xid, body: &[u8]) {
         if !matches!(SaslRequest::from_bytes(body), Ok(SaslRequest { token: Some(_) })) {
             self.abort(slot, Some(CloseReason::MalformedHeader));
@@ -63,7 +63,8 @@ impl Shard {
         self.end(slot);
     }
 
-    /// Every check of an ACL looks at all identities, and the leader keeps them, too.
+    /// Adds identities within the bounds: every ACL check compares all of them, and the leader keeps them,
+    /// too.
     fn add_identities(&mut self, slot: Slot, identities: Vec<Identity>) -> Result<(), Limit> {
         let limits = self.settings.rules.limits.clone();
         let known = &mut self.connection(slot).identities;
@@ -84,7 +85,7 @@ impl Shard {
     }
 }
 
-/// Whether a request is handled before and beside all others.
+/// Whether a request is answered at once, ahead of earlier requests.
 pub(super) fn is_out_of_order(op: OpCode) -> bool {
     matches!(op, OpCode::Auth | OpCode::Sasl)
 }

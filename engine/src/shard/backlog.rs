@@ -1,8 +1,8 @@
 //! Requests of one connection that were taken and not yet answered, in the order of their answers.
 //!
-//! Writes and syncs are holes: the core fills them. A read behind a hole waits, with its body kept here. All
-//! bodies share one buffer, oldest first, so that a client that mixes reads and writes costs no allocation a
-//! request.
+//! Writes and syncs are gaps that the core's answers fill. A read behind a gap waits, with its body kept
+//! here. All bodies share one buffer, oldest first, so that a client that mixes reads and writes costs no
+//! allocation for each request.
 
 use std::collections::VecDeque;
 
@@ -15,28 +15,29 @@ pub(super) struct Pending {
     pub(super) what: What,
     /// When it was received, milliseconds.
     pub(super) received_ms: u64,
-    /// Length of its body, in bytes: in [`Backlog::bodies`], or that of a write, which the core has.
+    /// Length of its body in bytes. The body is in [`Backlog::bodies`], except for a write, whose body the
+    /// core has.
     body_len: u32,
 }
 
-/// What it waits for.
+/// What the request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// The core's answer.
+    /// The core's answer to a write.
     Write(OpCode),
-    /// The core's word that it is due. Its body is the request's.
+    /// The core's message that the sync is due. The body is the request's.
     Sync {
-        /// Whether the word has come.
+        /// Whether that message has come.
         due: bool,
     },
-    /// Only those before it.
+    /// A read, which waits only for the requests before it.
     Read {
         /// Which read; its body is the request's.
         op: OpCode,
-        /// How many of the connection's identities it was sent under.
+        /// How many of the connection's identities were known when it was received.
         identities: usize,
     },
-    /// Only those before it: an answer that is known already.
+    /// An error reply that is known already, which waits only for the requests before it.
     Fail {
         /// The answer.
         code: ErrorCode,
@@ -54,11 +55,11 @@ pub(super) struct Backlog {
     /// Bodies of all pending requests that have one, oldest first, from `bodies_start`.
     bodies: Vec<u8>,
     bodies_start: usize,
-    /// Reads of the state since the last write: that write's successor needs a fence if there are any.
+    /// Reads of the state since the last write. If there are any, the next write needs a read barrier.
     reads_since_write: usize,
     /// Reads that may be long.
     long_reads: usize,
-    /// Syncs whose word has not come.
+    /// Syncs that the core has not reported as due.
     syncs: usize,
     /// Writes not yet answered, and the bytes of their bodies.
     writes: usize,
@@ -82,7 +83,7 @@ impl Backlog {
         self.reads_since_write
     }
 
-    /// Whether the core still owes its word on a sync.
+    /// Whether a sync waits for the core.
     pub(super) fn awaits_sync(&self) -> bool {
         self.syncs > 0
     }
@@ -92,7 +93,7 @@ impl Backlog {
         self.long_reads > 0
     }
 
-    /// Whether the core still owes the answer to a write.
+    /// Whether a write waits for the core.
     pub(super) fn awaits_write(&self) -> bool {
         self.writes > 0
     }
@@ -165,7 +166,7 @@ impl Backlog {
         }
     }
 
-    /// The core's word on the oldest sync that lacks it. False if there is none.
+    /// Marks the oldest waiting sync as due. False if there is none.
     pub(super) fn sync_is_due(&mut self) -> bool {
         let waiting = self.pending.iter_mut().find_map(|pending| match &mut pending.what {
             What::Sync { due } if !*due => Some(due),
@@ -178,7 +179,7 @@ impl Backlog {
     }
 }
 
-/// Whether a read may take more than one slice, or be carried out beside the shard.
+/// Whether a read may take several slices, or be executed beside the shard.
 const fn may_be_long(op: OpCode) -> bool {
     matches!(
         op,
@@ -192,7 +193,7 @@ const fn may_be_long(op: OpCode) -> bool {
     )
 }
 
-/// Whether a read looks at the tree, so that it must not be executed in the middle of a step.
+/// Whether a read depends on the tree, so that it must not run inside a step.
 pub(super) fn reads_state(op: OpCode) -> bool {
     !matches!(
         op,

@@ -15,7 +15,7 @@ use super::outbox::Outbox;
 use super::stats::{ConnectionReport, ConnectionStats};
 use crate::message::ConnId;
 
-/// How far a connection has come.
+/// The stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Nothing decoded yet: a four-letter word or a ConnectRequest comes first.
@@ -24,7 +24,7 @@ pub(super) enum Phase {
     Establishing,
     /// Serves a session.
     Attached,
-    /// No request is taken any more; what was taken is still answered.
+    /// No further request is accepted; those accepted are still answered.
     Ending,
     /// Nothing is written any more; the shell is closing the socket.
     Closed,
@@ -43,11 +43,13 @@ pub(super) struct Connection {
     /// Requests taken and not yet answered.
     pub(super) backlog: Backlog,
     pub(super) outbox: Outbox,
-    /// Who the client is; only ever appended to, so that the first n name who it was when a request came in.
+    /// The client's identities. They are only appended to, so the first n are those of the time when there
+    /// were n.
     pub(super) identities: Arc<[Identity]>,
     /// 0 until attached.
     pub(super) session: SessionId,
-    /// Whether the core counts the connection as the session's: it must be told when it ends.
+    /// Whether the core knows the connection as the session's, so that it must be told of the connection's
+    /// end.
     pub(super) attached: bool,
     /// The readOnly byte of the ConnectRequest, if it had one.
     pub(super) read_only: Option<bool>,
@@ -55,21 +57,21 @@ pub(super) struct Connection {
     pub(super) touched: bool,
     /// In the shard's list of connections with output.
     pub(super) dirty: bool,
-    /// In the shard's list of connections whose input waits for others.
+    /// In the shard's list of connections whose input waits for the shared bounds.
     pub(super) stalled: bool,
-    /// The next request is there and waits, for the bounds or for those before it.
+    /// A received request waits, for the bounds or for earlier requests.
     pub(super) waits: bool,
     /// How many watches of the setWatches at the front of the backlog are set.
     pub(super) watches_set: usize,
-    /// In the shard's list of connections whose request goes on in the next slice.
+    /// In the shard's list of connections whose oldest request continues in the next slice.
     pub(super) goes_on: bool,
-    /// The read at the front of the backlog is carried out beside the shard.
+    /// The oldest request is a read that is executed beside the shard.
     pub(super) reads_beside: bool,
-    /// Notifications that wait for its answer.
+    /// Notifications that wait for the reply to that read.
     pub(super) held_notifications: Vec<u8>,
     /// What the shell was last told about reading the socket.
     pub(super) reading: bool,
-    /// Size in bytes of a large reply of late.
+    /// Size of a recent large reply, in bytes.
     pub(super) reply_len_hint: usize,
     pub(super) stats: ConnectionStats,
 }
@@ -128,7 +130,7 @@ impl Connection {
         matches!(self.phase, Phase::Fresh | Phase::Attached) && !self.waits
     }
 
-    /// Whether the oldest request is a read under way, in slices or beside the shard.
+    /// Whether the oldest request is a read in progress, in slices or beside the shard.
     pub(super) fn has_unfinished_read(&self) -> bool {
         self.reads_beside || self.goes_on
     }
@@ -139,7 +141,7 @@ impl Connection {
     }
 }
 
-/// Where a connection lives in its shard's table; used again after it is gone.
+/// Index of a connection in its shard's table; reused after the connection is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(pub(crate) u32);
 
@@ -149,7 +151,7 @@ impl Slot {
     }
 }
 
-/// Connection ids are counted by the shell; no client chooses them, so that the hash needs no secret.
+/// The shell counts connection ids; no client chooses them, so the hash needs no secret key.
 type Hasher = BuildHasherDefault<SipHasher13>;
 
 /// All connections of a shard.
@@ -176,7 +178,7 @@ impl Connections {
         slot
     }
 
-    /// The connection is gone; [`Self::free`] must follow once nothing of it is left under its slot.
+    /// Removes a connection. [`Self::free`] must follow once nothing refers to its slot any more.
     pub(super) fn remove(&mut self, id: ConnId) -> Option<(Slot, Connection)> {
         let slot = self.by_id.remove(&id)?;
         Some((slot, self.slots[slot.index()].take()?))

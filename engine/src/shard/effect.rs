@@ -1,4 +1,4 @@
-//! What a shard asks of the shell, besides bytes to write and turns to carry to the core.
+//! Effects of a shard, beside output to write and request batches for the core.
 
 use ringkeeper_wire::frame::FrameError;
 
@@ -6,7 +6,7 @@ use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::ConnId;
 
-/// Something for the shell to do, as plain data.
+/// An action for the shell, as plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
@@ -19,15 +19,15 @@ pub enum Effect {
         /// What it asked.
         command: Command,
     },
-    /// A request went beyond a bound and was refused; worth a line in the log like [`Self::Closing`].
+    /// A request exceeded a bound and was refused; logged at a limited rate, like [`Self::Closing`].
     Limited {
         /// The connection.
         conn: ConnId,
         /// The bound.
         limit: Limit,
     },
-    /// The connection is being closed for a reason worth a line in the log (the shell limits their rate).
-    /// Ends that are in order have no such line.
+    /// The connection is being closed for a reason that belongs in the log (the shell limits the rate).
+    /// Regular ends have no such effect.
     Closing {
         /// The connection.
         conn: ConnId,
@@ -36,7 +36,7 @@ pub enum Effect {
     },
 }
 
-/// Why a shard closes a connection on its own account.
+/// Why a shard closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -69,10 +69,10 @@ pub enum CloseReason {
     /// This server does not serve clients now.
     #[error("not serving")]
     NotServing,
-    /// This server serves reads only, and the client did not say that this will do.
+    /// This server serves reads only, and the client did not ask for a read-only session.
     #[error("read-only server, and the client did not ask for one")]
     ReadOnlyRefused,
-    /// No session was presented in time.
+    /// The client presented no session in time.
     #[error("no session in time")]
     Sessionless,
     /// The session moved to another connection or expired.
@@ -84,7 +84,7 @@ pub enum CloseReason {
     /// Credentials refused.
     #[error("authentication failed")]
     AuthFailed,
-    /// The client wants more kept for it than the bound allows, and no reply could say so.
+    /// The client exceeds a bound in a request that has no error reply.
     #[error("more than {} allows", .0.setting())]
     Limit(Limit),
     /// Authentication is enforced and a request came first.
@@ -93,14 +93,14 @@ pub enum CloseReason {
     /// The client does not read, and output piled up beyond the bound.
     #[error("client does not read, {0} bytes waited for it")]
     SlowReader(usize),
-    /// The connection was at its end, and the client did not take its last bytes.
+    /// The connection was ending, and the client did not read its last bytes.
     #[error("client does not take its last bytes")]
     Lingering,
     /// A reply is longer than a frame can be.
     #[error("reply exceeds 2 GiB")]
     ReplyTooLong,
-    /// The core answered in another order than it was asked. A defect of ours; the client finds its session
-    /// again elsewhere, in order.
+    /// The core answered in another order than the requests: a defect of this server. The client reconnects,
+    /// and its session goes on in order.
     #[error("answers out of order")]
     OutOfOrder,
 }

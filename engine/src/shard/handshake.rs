@@ -1,4 +1,4 @@
-//! From a ConnectRequest to a session (docs/protocol.md, 2 and 5), and back.
+//! Establishing and ending sessions (docs/protocol.md, 2 and 5).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::message::{ConnId, Serving, Submitted};
 use crate::state::State;
 
 impl Shard {
-    /// Handles the first frame of a connection; always takes it.
+    /// Handles the first frame of a connection; always consumes it.
     pub(super) fn connect(&mut self, slot: Slot, frame: &[u8]) -> bool {
         self.counters.connection_requests += 1;
         let Ok(request) = ConnectRequest::from_bytes(frame) else {
@@ -38,20 +38,20 @@ impl Shard {
             Some(password) => {
                 self.submit(conn, request.session_id, Submitted::Reattach { password, timeout_ms });
             }
-            // No session has a password of another length.
+            // Passwords have one length, so this one is wrong.
             None => self.reject(conn),
         }
         true
     }
 
-    /// Without a word, so that the client tries another server.
+    /// Closes the connection without a reply, so that the client tries another server.
     fn refuse_session(&mut self, slot: Slot) -> bool {
         self.abort(slot, Some(CloseReason::NoMemory));
         true
     }
 
-    /// Whether this server may serve the client. All refusals are silent, so that the client tries another
-    /// server.
+    /// Whether this server may serve the client. If not, the connection is closed without a reply, so that
+    /// the client tries another server.
     fn admit(&self, request: &ConnectRequest<'_>) -> Result<(), CloseReason> {
         match self.serving {
             Serving::No => return Err(CloseReason::NotServing),
@@ -76,7 +76,7 @@ impl Shard {
         timeout_ms: u32,
     ) {
         let Some(slot) = self.connections.slot(conn) else {
-            // It went away while the core worked on it.
+            // The connection ended before the core answered.
             self.submit(conn, session, Submitted::Detach);
             return;
         };
@@ -100,7 +100,7 @@ impl Shard {
         self.pump(now_ms, slot);
     }
 
-    /// The session cannot be had: the client is told that it has expired.
+    /// Refuses the session: the client is told that it has expired.
     pub(super) fn reject(&mut self, conn: ConnId) {
         let Some(slot) = self.connections.slot(conn) else { return };
         let connection = self.connection(slot);
@@ -121,7 +121,8 @@ impl Shard {
         });
     }
 
-    /// Clients are served, or not, from now on. Those that are connected find their sessions elsewhere.
+    /// Begins or ends serving clients. Connected clients are disconnected; they resume their sessions on
+    /// another server.
     pub(super) fn set_serving(&mut self, serving: Serving) {
         let before = std::mem::replace(&mut self.serving, serving);
         if before == serving {
@@ -129,8 +130,8 @@ impl Shard {
         }
         let slots: Vec<Slot> = self.connections.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            // A four-letter word on its way is answered in any case. A session that is about to end is not:
-            // what it waits for will not come any more.
+            // A pending four-letter word is answered in any case. A session that is ending is disconnected,
+            // too: the reply to its closeSession will not come any more.
             let connection = self.connection(slot);
             if connection.attached || matches!(connection.phase, Phase::Establishing | Phase::Attached) {
                 self.abort(slot, None);
@@ -138,7 +139,7 @@ impl Shard {
         }
     }
 
-    /// Serves from a state that did not come about by transactions delivered here.
+    /// Serves from a state that was not reached by transactions published to this shard.
     pub(super) fn replace_view(&mut self, view: Arc<State>) {
         self.zxid = view.last_zxid();
         self.view = view;

@@ -4,8 +4,8 @@
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    /// Where what waits begins: a client that pipelines far ahead is taken a request at a time, and what is
-    /// behind that one must not be moved for each.
+    /// Start of the bytes that wait. Requests are consumed one at a time, and the bytes behind must not be
+    /// moved for each of them.
     start: usize,
 }
 
@@ -14,7 +14,7 @@ impl Inbox {
         self.waiting().is_empty()
     }
 
-    /// What waits, oldest first.
+    /// The bytes that wait, oldest first.
     pub(super) fn waiting(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -23,14 +23,14 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Removes the oldest `len` bytes; the memory too once nothing waits.
+    /// Removes the oldest `len` bytes, and frees the memory when nothing is left.
     pub(super) fn consume(&mut self, len: usize) {
         self.start += len;
         debug_assert!(self.start <= self.bytes.len(), "{len} bytes consumed, fewer were waiting");
         if self.start >= self.bytes.len() {
             *self = Self::default();
         } else if self.start > self.bytes.len() / 2 {
-            // What is moved is less than what was consumed since the last time.
+            // Fewer bytes are moved than were consumed since the last move.
             self.bytes.drain(..self.start);
             self.start = 0;
         }

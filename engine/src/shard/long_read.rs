@@ -1,10 +1,10 @@
-//! Reads that visit more znodes than others should wait for: a znode with a million children, a count of a
-//! subtree. The shard gives them away with the state that they are due on, which never changes, and the shell
-//! carries them out beside its other work, one at a time.
+//! Long reads: they visit so many znodes that other requests should not wait for them, such as a listing of a
+//! million children or the count of a subtree. The shard passes them to the shell, with the immutable state
+//! that they have to see. The shell executes them beside its other work, one at a time.
 //!
-//! For its connection such a read is a request like any other: its watch is left when it is due, what comes
-//! behind it waits for its answer, and so do notifications, for they tell of states after the one that is
-//! answered from.
+//! For its connection a long read is a request like any other. Its watch is set when the read is due; later
+//! requests wait for its reply. So do notifications, since they report states after the one that the reply
+//! shows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::message::ConnId;
 use crate::settings::Settings;
 use crate::state::State;
 
-/// Long reads that wait for their turn or are carried out.
+/// The long reads of a shard: waiting, or being executed.
 #[derive(Debug, Default)]
 pub(super) struct LongReads {
     waiting: VecDeque<LongRead>,
-    /// One was given to the shell and is not done.
+    /// The shell is executing one.
     given: bool,
 }
 
@@ -34,7 +34,7 @@ impl LongReads {
     }
 }
 
-/// A read to be carried out beside the shard.
+/// A read to be executed beside the shard.
 #[derive(Debug)]
 pub struct LongRead {
     conn: ConnId,
@@ -43,7 +43,7 @@ pub struct LongRead {
     body: Vec<u8>,
     identities: Arc<[Identity]>,
     rules: Settings,
-    /// The state that it is due on, and the zxid that its answer names.
+    /// The state that it has to see, and the zxid for its reply.
     view: Arc<State>,
     zxid: i64,
 }
@@ -53,13 +53,13 @@ pub struct LongRead {
 pub struct LongReadReply {
     conn: ConnId,
     read: Read,
-    /// A whole frame, unless none can be as long.
+    /// A whole frame; `None` if it would exceed 2 GiB.
     frame: Option<Vec<u8>>,
     exceeded: Option<Limit>,
 }
 
 impl LongRead {
-    /// Carries it out, which takes as long as it takes.
+    /// Executes the read, however long it takes.
     #[must_use]
     pub fn carry_out(self) -> LongReadReply {
         let Self { conn, session, read, body, identities, rules, view, zxid } = self;
@@ -83,8 +83,8 @@ impl LongRead {
 }
 
 impl Shard {
-    /// The next read to be carried out beside the shard and answered with [`Self::long_read_done`]; none
-    /// while there is one, or while clients leave too much of what they are sent unread.
+    /// The next read to be executed beside the shard and answered with [`Self::long_read_done`]. `None` while
+    /// one is being executed, or while clients leave too much output unread.
     pub fn next_long_read(&mut self) -> Option<LongRead> {
         if self.long_reads.given || self.output_bytes >= self.settings.output_total_max_bytes {
             return None;
@@ -98,7 +98,7 @@ impl Shard {
         None
     }
 
-    /// A read was carried out.
+    /// Sends the reply, and resumes the connection.
     pub fn long_read_done(&mut self, now_ms: u64, reply: LongReadReply) {
         self.long_reads.given = false;
         let LongReadReply { conn, read, frame, exceeded } = reply;
@@ -130,7 +130,7 @@ impl Shard {
         self.resume_stalled(now_ms);
     }
 
-    /// The read at the front of the connection's backlog, or about to be put there, is due and long.
+    /// Queues a long read that is due: the oldest request of its connection.
     pub(super) fn read_beside(&mut self, slot: Slot, read: Read, body: &[u8]) {
         let (view, zxid, rules) = (Arc::clone(&self.view), self.zxid.to_wire(), self.settings.rules.clone());
         let connection = self.connection(slot);

@@ -7,7 +7,7 @@ pub(super) struct Outbox {
     pub(super) bytes: Vec<u8>,
     /// Taken by the shell and not yet reported as written.
     in_flight_bytes: usize,
-    /// Notifications in bytes appended since the output was last empty.
+    /// Bytes of notifications appended since the output was last empty.
     notification_bytes: usize,
     /// Whether the connection ends, and how.
     end: End,
@@ -34,12 +34,12 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Notifications in bytes that wait for a client which does not read; at most.
+    /// Upper bound of the bytes of notifications that wait for a client which does not read.
     pub(super) fn unread_notification_bytes(&self) -> usize {
         self.notification_bytes.min(self.len())
     }
 
-    /// Appends a frame that has memory of its own.
+    /// Appends a frame from a buffer of its own.
     pub(super) fn append(&mut self, frame: Vec<u8>) {
         if self.bytes.is_empty() {
             self.bytes = frame;
@@ -76,7 +76,7 @@ impl Outbox {
         }
     }
 
-    /// Ends the connection without writing what waits, also what the shell has taken already.
+    /// Ends the connection and drops its output, also the part that the shell has taken already.
     pub(super) fn abort(&mut self) {
         *self = Self { end: End::Abort, ..Self::default() };
     }

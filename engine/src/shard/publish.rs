@@ -20,8 +20,8 @@ impl Shard {
         }
     }
 
-    /// The order that every promise rests on: each transaction's events, then its reply; after the last one,
-    /// what waited for the state.
+    /// Publishes in the order that all guarantees rest on: the events of each transaction, then its reply;
+    /// after the last transaction, the reads that waited for the state.
     fn publish_step(&mut self, now_ms: u64, step: &Step) {
         for committed in &step.txns {
             self.zxid = committed.zxid();
@@ -50,7 +50,7 @@ impl Shard {
     }
 
     fn answer_write(&mut self, now_ms: u64, conn: ConnId, committed: &Committed) {
-        // The session of an Open is told by `Attached`, with what it needs to know.
+        // The reply to an Open is `Attached`, which has the session's password and timeout.
         if committed.outcome == Outcome::SessionCreated {
             return;
         }
@@ -71,7 +71,7 @@ impl Shard {
         let answered = before - connection.backlog.write_bytes();
         self.outstanding -= 1;
         self.outstanding_bytes -= answered;
-        // The client is not told that its session is elsewhere: it is to look for it.
+        // The connection is closed without a reply, so that the client looks for its session.
         if committed.outcome == Outcome::Failed(ErrorCode::SessionMoved) {
             return self.abort(slot, Some(CloseReason::Evicted));
         }

@@ -1,4 +1,4 @@
-//! Requests that are answered from the shard's view, straight into the connection's output.
+//! Reads: answered from the shard's view, encoded straight into the connection's output.
 
 use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
@@ -16,19 +16,19 @@ use crate::settings::Settings;
 use crate::state::State;
 use crate::watch::{Modes, WatchTable};
 
-/// A read that is due.
+/// A read to be executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) xid: Xid,
     pub(super) op: OpCode,
-    /// How many of the connection's identities it was sent under.
+    /// How many of the connection's identities were known when it was received.
     pub(super) identities: usize,
     /// Milliseconds.
     pub(super) received_ms: u64,
 }
 
 impl Shard {
-    /// Answers a read from the current view. False if it is not done at once: it goes on in the next slice, or
+    /// Executes a read on the current view. False if it is not complete: it continues in the next slice, or
     /// beside the shard.
     pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) -> bool {
         let zxid = self.zxid.to_wire();
@@ -84,7 +84,7 @@ impl Shard {
                 let hint = &mut self.connection(slot).reply_len_hint;
                 *hint = len.max(*hint - *hint / 8);
             }
-            // There is no such frame, and no code for it: what the client asked cannot be answered.
+            // A frame cannot be that long, and no error code says so.
             None => self.abort(slot, Some(CloseReason::ReplyTooLong)),
         }
         true
@@ -129,8 +129,8 @@ impl Shard {
     }
 }
 
-/// Appends a reply; if `body` fails, its header alone, with the error. The length of the frame, or `None` if
-/// it is longer than a frame can be, and nothing was appended.
+/// Appends a reply. If `body` fails, the reply is its header with the error. Returns the length of the frame;
+/// `None`, with nothing appended, if the frame would exceed 2 GiB.
 pub(super) fn encode_reply(
     out: &mut Vec<u8>,
     xid: Xid,
@@ -148,33 +148,33 @@ pub(super) fn encode_reply(
     Some(out.len() - start)
 }
 
-/// A read that visits so few znodes never waits for others that visit many.
+/// A read that visits at most this many znodes never waits for longer ones.
 const SMALL_READ_VISITS: usize = 64;
 
-/// A multiRead that copies so many bytes is as long as one that visits another znode.
+/// Copying this many bytes for a multiRead counts as a visit of one more znode.
 const BYTES_OF_A_VISIT: usize = 1024;
 
-/// How many znodes a read may visit.
+/// The limit on the znodes that a read may visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visits {
-    /// So many more.
+    /// This many more.
     Bounded(usize),
-    /// None more: it is to be carried out beside the shard.
+    /// No more: the read has to be executed beside the shard.
     Spent,
-    /// As many as there are.
+    /// No limit.
     Unbounded,
 }
 
-/// What a read may look at, and where it leaves its watch.
+/// What a read can access, and the table for its watch.
 pub(super) struct Reader<'a> {
     pub(super) view: &'a State,
-    /// The table and the connection; `None` if the watch is left already.
+    /// The watch table and the connection; `None` if the watch was set before.
     pub(super) watches: Option<(&'a mut WatchTable, Slot)>,
     pub(super) session: SessionId,
     pub(super) caller: Caller<'a>,
     pub(super) rules: &'a Settings,
     pub(super) visits: Visits,
-    /// The bound that the answer would go beyond.
+    /// The bound that the reply would exceed.
     pub(super) exceeded: Option<Limit>,
 }
 
@@ -221,7 +221,7 @@ impl Reader<'_> {
                 let removed = watches.remove(*slot, &request.path, request.watcher_type.into());
                 removed.then_some(()).ok_or(ErrorCode::NoWatcher)?;
             }
-            // Done before the reply was begun, since events come first.
+            // setWatches was executed before the reply was begun, since its events precede the reply.
             Request::SetWatches(_) | Request::SetWatches2(_) | Request::Ping => {}
             _ => unreachable!("only reads are executed here"),
         }
@@ -268,7 +268,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A few bytes ask for the same large znode again and again: so what is answered is bounded, too.
+    /// Bounded, since a short request can ask for the same large znode again and again.
     fn multi_read(&mut self, request: &MultiReadRequest<'_>, out: &mut Vec<u8>) -> Result<(), ErrorCode> {
         self.within(Limit::MultiOperations, request.len())?;
         let start = out.len();
@@ -314,8 +314,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether so many znodes may be visited now. What is answered if not is of no meaning: the read is
-    /// carried out beside the shard.
+    /// Whether this many znodes may be visited now. If not, the reply is discarded, and the read is executed
+    /// beside the shard.
     fn visit(&mut self, znodes: usize) -> Result<(), ErrorCode> {
         match self.visits {
             Visits::Unbounded => return Ok(()),
@@ -330,7 +330,8 @@ impl Reader<'_> {
     }
 }
 
-/// The identities as ZooKeeper shows them: of a digest only the user, of the superuser no name.
+/// The identities as ZooKeeper shows them: the user of a digest without its hash, the superuser without a
+/// name.
 fn who_am_i(identities: &[Identity], out: &mut Vec<u8>) {
     jute::put_len(out, identities.len());
     for Identity { scheme, id } in identities {

@@ -1,4 +1,4 @@
-//! Requests of a session: what is answered at once, what waits, and what goes to the core.
+//! Requests of a session: answered at once, queued in the backlog, or submitted to the core.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
 use crate::mutation::planted;
 
-/// How many reads may wait between two writes of one connection: they run all at once, on the state between
-/// the two, whether or not the client has room for their replies.
+/// Number of reads that may wait between two writes of a connection. They all run at once, on the state
+/// between the two, even if the client is not reading their replies.
 const FENCED_READS_MAX: usize = 1024;
 
-/// In the reply to a request that no server processes.
+/// Zxid of the reply to an opcode that no client may send.
 const UNPROCESSED_ZXID: i64 = -1;
 
 /// The size in bytes of a request's header.
 const HEADER_LEN: usize = 8;
 
 impl Shard {
-    /// Handles one request. False if it must be handled again later, when the backlog has moved.
+    /// Handles one request. False if it has to wait until the backlog has shrunk.
     pub(super) fn request(&mut self, now_ms: u64, slot: Slot, frame: &[u8]) -> bool {
         let Ok(header) = RequestHeader::from_bytes(frame) else {
             self.abort(slot, Some(CloseReason::MalformedHeader));
@@ -57,7 +57,7 @@ impl Shard {
         true
     }
 
-    /// Whatever a client sends proves that its session lives.
+    /// Records that the session is alive: anything that its client sends proves it.
     pub(super) fn touch(&mut self, slot: Slot) {
         let connection = self.connection(slot);
         if !std::mem::replace(&mut connection.touched, true) {
@@ -126,7 +126,7 @@ impl Shard {
         true
     }
 
-    /// Why a write is not passed on, whatever the state.
+    /// The error of a write that is refused whatever the state is.
     fn refusal(&mut self, slot: Slot, op: OpCode, body: &[u8]) -> Option<ErrorCode> {
         let Ok(request) = Request::decode(op, body) else { return Some(ErrorCode::MarshallingError) };
         let connection = self.connections.get(slot)?;
@@ -139,7 +139,7 @@ impl Shard {
         self.enqueue(now_ms, slot, xid, What::Fail { code, op: op.to_wire(), close: false }, &[]);
     }
 
-    /// Puts a request behind those before it; with none before it, it is answered as far as it can be.
+    /// Appends a request to the backlog. If it is the first one there, it is answered as far as possible.
     fn enqueue(&mut self, now_ms: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
         let backlog = &mut self.connection(slot).backlog;
         let first = backlog.is_empty();
@@ -160,8 +160,8 @@ impl Shard {
         }
     }
 
-    /// Answers from the front of the backlog what can be answered on the current view, and goes on with input
-    /// that waited for it.
+    /// Answers the requests at the front of the backlog that can be answered on the current view, then
+    /// handles the input that waited for it.
     pub(super) fn drain(&mut self, now_ms: u64, slot: Slot) {
         self.advance(now_ms, slot);
         self.pump(now_ms, slot);
@@ -171,7 +171,7 @@ impl Shard {
         self.answer_front(now_ms, slot, |_| true);
     }
 
-    /// The same in the middle of a step: only what looks at no state.
+    /// Answers requests in the middle of a step: only those that depend on no state.
     pub(super) fn advance_within_step(&mut self, now_ms: u64, slot: Slot) {
         self.answer_front(now_ms, slot, |what| !matches!(what, What::Read { op, .. } if reads_state(op)));
     }
@@ -181,7 +181,7 @@ impl Shard {
         if connection.backlog.is_empty() {
             return;
         }
-        // Taken out while replies are written; nothing is appended to it meanwhile.
+        // Taken out of the connection while replies are written; no request is appended meanwhile.
         let mut backlog = std::mem::take(&mut connection.backlog);
         while let Some(&front) = backlog.front() {
             if !may_run(front.what) || !self.answer_one(now_ms, slot, &backlog) {
@@ -199,7 +199,7 @@ impl Shard {
         }
     }
 
-    /// Answers the oldest request if it is due.
+    /// Answers the oldest request, if it need not wait any more.
     fn answer_one(&mut self, now_ms: u64, slot: Slot, backlog: &Backlog) -> bool {
         let Some(&pending) = backlog.front() else { return false };
         let (xid, zxid, received_ms) = (pending.xid, self.zxid.to_wire(), pending.received_ms);
@@ -213,7 +213,7 @@ impl Shard {
                 self.count_reply(now_ms, slot, xid, OpCode::Sync.to_wire(), received_ms);
             }
             What::Fail { code, op, close } => {
-                // ZooKeeper answers what it knows no processor for before it looks at any zxid.
+                // ZooKeeper answers an opcode that it does not know before it assigns any zxid.
                 let zxid = if close { UNPROCESSED_ZXID } else { zxid };
                 self.write_reply(slot, xid, zxid, code, |_| {});
                 self.count_reply(now_ms, slot, xid, op, received_ms);
@@ -222,8 +222,8 @@ impl Shard {
                 }
             }
             What::Read { op, identities } => {
-                // A client that does not read gets no further replies, unless a write behind this read is on
-                // its way: that one must not be seen by it.
+                // Replies wait while the client does not read. But a read before a submitted write is
+                // answered now, since it must not see that write.
                 let full = self.connection(slot).outbox.len() >= self.settings.output_high_water_bytes;
                 if full && !backlog.awaits_write() {
                     return false;
@@ -243,7 +243,7 @@ impl Shard {
     }
 }
 
-/// Whether the core orders it. sync is not among them: it changes nothing.
+/// Whether the core orders the request as a transaction. A sync changes nothing and is none.
 const fn is_write(op: OpCode) -> bool {
     matches!(
         op,

@@ -1,4 +1,4 @@
-//! What the operator chose about connections.
+//! The operator's settings for connections.
 
 use crate::fourletter::Whitelist;
 
@@ -11,11 +11,10 @@ pub struct Settings {
     pub session_timeout_max_ms: u32,
     /// Longest request frame accepted, in bytes (`jute.maxbuffer`).
     pub frame_len_max: usize,
-    /// Requests of this shard that wait for an answer, above which a connection that has some of them is not
-    /// read (`globalOutstandingLimit`).
+    /// Unanswered requests of this shard, above which a connection that has any of them is not read
+    /// (`globalOutstandingLimit`).
     pub outstanding_max: usize,
-    /// Bytes of the writes of this shard that wait for an answer, above which a connection that has some of
-    /// them is not read.
+    /// Bytes of unanswered writes of this shard, above which a connection that has any of them is not read.
     pub outstanding_max_bytes: usize,
     /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is
     /// executed.
@@ -23,7 +22,7 @@ pub struct Settings {
     /// Output of all connections of this shard in bytes, above which a connection that has some is not
     /// served.
     pub output_total_max_bytes: usize,
-    /// Znodes that all reads of one slice may visit; what goes beyond is carried out beside the shard.
+    /// Znodes that all reads of one slice may visit; longer reads are executed beside the shard.
     pub read_visits_max: usize,
     /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
     pub sessionless_timeout_ms: u64,
@@ -31,8 +30,8 @@ pub struct Settings {
     pub touch_interval_ms: u64,
     /// Four-letter words that are answered (`4lw.commands.whitelist`).
     pub four_letter_words: Whitelist,
-    /// Schemes of which a connection needs one before any request but auth; empty when authentication is not
-    /// enforced (`enforce.auth.enabled` and `enforce.auth.schemes`).
+    /// Authentication schemes of which a connection needs one before any request but auth; empty if
+    /// authentication is not enforced (`enforce.auth.enabled` and `enforce.auth.schemes`).
     pub enforced_auth_schemes: Vec<String>,
     /// What requests may do.
     pub rules: crate::settings::Settings,

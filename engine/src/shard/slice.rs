@@ -1,13 +1,13 @@
-//! What takes long, in slices: the shell lets everybody else have their turn between two of them.
+//! Long work in slices: between two slices the shell handles other connections.
 
 use super::{Shard, Slot};
 
-/// Watches of ended connections that are removed at once.
+/// Watches of ended connections that are removed in one slice.
 const REMOVED_WATCHES_MAX: usize = 2_000;
 
 impl Shard {
-    /// Goes on with what is long: what ended connections have left behind, and the request that has waited
-    /// longest for its next slice. Whether more is left. To be called once in each of the shell's turns.
+    /// Executes one slice: removes watches of ended connections, and continues the long request that has
+    /// waited longest. Returns whether more is left. To be called once in each pass of the shell.
     pub fn next_slice(&mut self, now_ms: u64) -> bool {
         self.visits_left = self.settings.read_visits_max;
         self.forget_departed();
@@ -20,14 +20,14 @@ impl Shard {
         !self.departed.is_empty() || !self.going_on.is_empty()
     }
 
-    /// The oldest request of the connection goes on in a later slice.
+    /// Schedules the connection's oldest request for a later slice.
     pub(super) fn go_on_later(&mut self, slot: Slot) {
         if !std::mem::replace(&mut self.connection(slot).goes_on, true) {
             self.going_on.push_back(slot);
         }
     }
 
-    /// A connection may have left a million watches.
+    /// Removes watches of ended connections: one slice.
     pub(super) fn forget_departed(&mut self) {
         let mut left = REMOVED_WATCHES_MAX;
         while let Some(&slot) = self.departed.front() {

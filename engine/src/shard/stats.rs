@@ -1,4 +1,4 @@
-//! What a shard counts, and how it is reported to whoever formats it.
+//! A shard's statistics.
 
 use std::net::SocketAddr;
 
@@ -50,7 +50,7 @@ impl Latency {
     }
 }
 
-/// What one connection counts.
+/// Statistics of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionStats {
     pub(super) received: u64,
@@ -85,7 +85,7 @@ impl ConnectionStats {
     }
 }
 
-/// What a shard counts over all its connections, the closed ones included.
+/// Statistics of a shard over all its connections, the closed ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames received.
@@ -102,22 +102,22 @@ pub struct Counters {
     pub latency: Latency,
     /// Sessions asked for, new and resumed.
     pub connection_requests: u64,
-    /// Sessions refused: expired, moved on, or this server behind the client.
+    /// Sessions refused: expired, moved to another server, or this server is behind the client.
     pub connections_rejected: u64,
     /// Connections that presented no session in time.
     pub sessionless_expired: u64,
     /// Credentials refused.
     pub auth_failed: u64,
-    /// Connections closed for what they sent.
+    /// Connections closed for malformed input.
     pub malformed: u64,
     /// Connections closed because their client did not read.
     pub slow_readers: u64,
-    /// Requests and connections refused for going beyond a bound.
+    /// Requests and connections refused because they exceeded a bound.
     pub limits: LimitCounts,
 }
 
 impl Counters {
-    /// Adds those of another shard.
+    /// Adds the statistics of another shard.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.sent += other.sent;
@@ -179,7 +179,7 @@ pub struct ShardReport {
     pub watches: WatchCounts,
     /// Number of connections.
     pub connection_count: usize,
-    /// What they show of themselves, where that was asked for, in the order of their slots.
+    /// Their reports, if asked for, in the order of their slots.
     pub connections: Vec<ConnectionReport>,
 }
 

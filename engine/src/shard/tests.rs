@@ -106,7 +106,7 @@ impl World {
         self.receive(number, &request_bytes(xid, request));
     }
 
-    /// Commits one step of transactions of others.
+    /// Commits one step of transactions whose writers are not on this shard.
     fn commit<const N: usize>(&mut self, ops: [TxnOp; N]) {
         let step = self.step(ops.map(|op| (None, op)).to_vec());
         self.publish(vec![step]);

@@ -1,5 +1,5 @@
-//! Events: from changes to the connections that watch (docs/protocol.md, 6.2), and what a client missed while
-//! it changed servers (6.4).
+//! Watch events: who is sent an event for a change (docs/protocol.md, 6.2), and what a client missed while it
+//! changed servers (6.4).
 
 use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequest, encode_notification};
 
@@ -14,13 +14,13 @@ use crate::tree::Znode;
 use crate::txn::{Change, ChangeKind};
 use crate::watch::{Modes, Table};
 
-/// Watches that one request sets at a time; the next ones after everybody else had their turn.
+/// Watches that one setWatches sets in one slice.
 const SET_WATCHES_MAX: usize = 1_000;
 
-/// Entries of the table of watches that are listed at a time.
+/// Entries of the watch table that are listed in one call.
 const LISTED_WATCHES_MAX: u32 = 4_000;
 
-/// What left a watch that is to be set again.
+/// The kind of a watch in setWatches.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Data,
@@ -31,7 +31,7 @@ enum Left {
 }
 
 impl Shard {
-    /// Sends the events of a transaction to those who watch.
+    /// Sends the events of a transaction to the connections that watch.
     pub(super) fn fire(&mut self, committed: &Committed) {
         if self.watches.is_empty() {
             return;
@@ -51,7 +51,7 @@ impl Shard {
             ChangeKind::Created => EventType::NodeCreated,
             ChangeKind::DataChanged => EventType::NodeDataChanged,
             ChangeKind::Deleted => {
-                // The same event: whoever was collected for its data is not collected again.
+                // One event: a connection that was collected for its data watch is not collected again.
                 self.watches.collect(Table::Child, path, &mut watchers);
                 EventType::NodeDeleted
             }
@@ -67,7 +67,7 @@ impl Shard {
         self.watchers = watchers;
     }
 
-    /// Sends one event, encoded once, to those of `watchers` who may read the znode.
+    /// Sends one event, encoded once, to the `watchers` that may read the znode.
     fn notify(&mut self, zxid: i64, event: EventType, path: &str, acl: &Acl, watchers: &mut Vec<Slot>) {
         if watchers.is_empty() {
             return;
@@ -93,7 +93,7 @@ impl Shard {
     }
 
     fn push_notification(&mut self, slot: Slot, frame: &[u8]) {
-        // The watches of a connection that is gone are removed in their own time.
+        // Watches of an ended connection are removed in slices, so some may still fire.
         let Some(connection) = self.connections.get_mut(slot).filter(|it| it.phase != Phase::Closed) else {
             return;
         };
@@ -113,9 +113,9 @@ impl Shard {
         }
     }
 
-    /// Registers the watches of a client that comes from another server, or tells it what it missed: as many
-    /// as fit into a slice, from where the last one ended. Whether all are done. Each path is compared with
-    /// the state of its own moment, so that what happens between two slices is not missed.
+    /// Registers the watches of a client that reconnects, or sends it the events that it missed: one slice of
+    /// them, from where the last slice ended. Returns whether all are done. Each path is compared with the
+    /// state at its own slice, so a change between two slices is not missed.
     pub(super) fn set_watches(&mut self, slot: Slot, request: &SetWatchesRequest<'_>) -> bool {
         let lists = [
             (Left::Data, request.data_watches),
@@ -157,8 +157,8 @@ impl Shard {
         self.catch_up(slot, path, modes, missed);
     }
 
-    /// A client that comes from another server counts on all its watches: it is given none if it cannot have
-    /// all.
+    /// Registers a watch; if a bound forbids it, closes the connection. A client that reconnects relies on
+    /// all its watches, so it must not continue with some of them.
     fn leave_watch(&mut self, slot: Slot, path: &str, modes: Modes) {
         if self.connection(slot).phase == Phase::Closed {
             return;
@@ -181,9 +181,9 @@ impl Shard {
         self.notification = frame;
     }
 
-    /// Who watches what in the data table, as `wchc` and `wchp` list it, in no particular order: some of it,
-    /// from 0 on, and where to go on. A client may leave a million watches, and nobody is to wait for them
-    /// all to be listed.
+    /// The pairs of session and path in the data table, unordered, as `wchc` and `wchp` list them. Begins at
+    /// entry `from`; returns where the next call continues. In parts, since a client may leave a million
+    /// watches and other connections must not wait for the whole list.
     #[must_use]
     pub fn data_watches(&self, from: u32) -> (Vec<(SessionId, String)>, Option<u32>) {
         let session = |slot| self.connections.get(slot).map_or(SessionId(0), |connection| connection.session);

@@ -1,4 +1,4 @@
-//! The archives that a snapshot is made of.
+//! The archives in the blocks of a snapshot.
 
 use ringkeeper_wire::{SessionId, Zxid};
 use rkyv::with::{InlineAsBox, Map};
@@ -20,10 +20,10 @@ pub(super) enum Block<'a> {
     Znodes(Vec<ZnodeRow<'a>>),
 }
 
-/// The first block: what the state is, and how much is to come.
+/// The first block: properties of the state, and the counts of what follows.
 #[derive(Archive, Serialize)]
 pub(super) struct Start {
-    /// Of the tree's hash.
+    /// Seed of the tree's hash.
     pub(super) seed: u64,
     pub(super) last_zxid: u64,
     pub(super) last_time_ms: i64,
@@ -33,7 +33,7 @@ pub(super) struct Start {
     pub(super) digest: u64,
 }
 
-/// A list that is not open to everybody, with its number in this snapshot.
+/// An ACL other than the open one, with its number in this snapshot.
 #[derive(Archive, Serialize)]
 pub(super) struct AclRow {
     pub(super) id: u32,

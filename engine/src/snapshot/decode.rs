@@ -11,16 +11,16 @@ use crate::tree::Misplaced;
 use crate::txn::Session;
 use crate::txn::archive::AclEntries;
 
-/// Why blocks are no state.
+/// Why blocks cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Not an archive of this version.
     #[error("malformed block: {0}")]
     Malformed(#[from] rancor::Error),
-    /// The first block says what comes, and comes once.
+    /// The first block does not announce the others, or a later one does.
     #[error("the first block is missing, or comes twice")]
     Start,
-    /// A znode names a list that has not come before it.
+    /// A znode names an ACL that no earlier block has.
     #[error("{path} has access control list {acl}, which is not there")]
     UnknownAcl {
         /// The znode.
@@ -31,20 +31,20 @@ pub enum DecodeError {
     /// The znodes are not in the tree's order.
     #[error(transparent)]
     Misplaced(#[from] Misplaced),
-    /// The znodes are no tree.
+    /// The znodes do not form a tree.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// Something is missing or too much.
+    /// The number of rows is not the one that the first block announces.
     #[error("{found} {what}, {announced} were announced")]
     Count {
-        /// Of what.
+        /// The kind of rows.
         what: &'static str,
         /// How many should have come.
         announced: u64,
         /// How many came.
         found: u64,
     },
-    /// The state is another one.
+    /// The digest is not the announced one.
     #[error("the digest is {found:#x}, {announced:#x} was announced")]
     Digest {
         /// What it should be.
@@ -54,11 +54,11 @@ pub enum DecodeError {
     },
 }
 
-/// Puts a state together from the blocks of an [`super::Encoder`], in their order.
+/// Builds a state from the blocks of an [`super::Encoder`], in their order.
 ///
-/// Most of the work is in the znodes, and can be done on several cores: as soon as there is a
-/// [`Self::reader`], blocks may be read apart from the decoder, in any order, and what comes out is taken in
-/// theirs.
+/// Most of the work is for znodes, and several cores can share it. As soon as there is a [`Self::reader`],
+/// blocks may be read apart from the decoder and in any order; the decoder takes their rows in the order of
+/// the blocks.
 #[derive(Default)]
 pub struct Decoder {
     begun: Option<Begun>,
@@ -136,7 +136,7 @@ fn session(row: &ArchivedSessionRow) -> (SessionId, Session) {
 }
 
 impl Decoder {
-    /// Nothing yet.
+    /// A decoder that expects the first block.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -145,7 +145,7 @@ impl Decoder {
     /// Takes the next block, which has to be aligned to 16 bytes.
     ///
     /// # Errors
-    /// See [`DecodeError`]. The decoder is of no use then.
+    /// See [`DecodeError`]. The decoder is unusable then.
     pub fn block(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         let Some(begun) = &self.begun else {
             return match rkyv::access::<ArchivedBlock<'_>, rancor::Error>(bytes)? {
@@ -160,7 +160,7 @@ impl Decoder {
         self.take(rows)
     }
 
-    /// Reads the blocks that are still to come, once everything is there that they refer to.
+    /// A reader for the remaining blocks, once the ACLs that they refer to are decoded.
     #[must_use]
     pub fn reader(&self) -> Option<BlockReader> {
         let begun = self.begun.as_ref()?;
@@ -170,7 +170,7 @@ impl Decoder {
     /// Takes what the next block holds.
     ///
     /// # Errors
-    /// See [`DecodeError`]. The decoder is of no use then.
+    /// See [`DecodeError`]. The decoder is unusable then.
     pub fn take(&mut self, Rows(rows): Rows) -> Result<(), DecodeError> {
         let Begun { loader, found, .. } = self.begun.as_mut().ok_or(DecodeError::Start)?;
         match rows {
@@ -190,7 +190,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The state, if all of it has come.
+    /// The state, if all rows have come.
     ///
     /// # Errors
     /// See [`DecodeError`].

@@ -10,15 +10,15 @@ use super::block::{AclRow, Block, SessionRow, Start, ZnodeRow};
 use crate::acl::Acl;
 use crate::state::State;
 
-/// About how long a block is. A znode that is longer alone makes one.
+/// Approximate size of a block. A longer znode makes a block of its own.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// What rows take beside paths, data and names, roughly.
+/// Approximate size of a row without paths, data and names.
 const ZNODE_BYTES: usize = 88;
 const SESSION_BYTES: usize = 28;
 const ACL_ENTRY_BYTES: usize = 24;
 
-/// What all blocks together hold.
+/// Summary of all blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
     /// Number of znodes.
@@ -27,10 +27,10 @@ pub struct Contents {
     pub digest: u64,
 }
 
-/// Where an encoder is.
+/// The progress of an encoder.
 enum Stage {
     Start,
-    /// After this list.
+    /// After this ACL.
     Acls(Option<u32>),
     /// After this session.
     Sessions(Option<SessionId>),
@@ -49,7 +49,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// From the beginning.
+    /// An encoder at the beginning of the state.
     #[must_use]
     pub fn new(state: Arc<State>) -> Self {
         Self::with_block_bytes(state, BLOCK_BYTES)
@@ -61,13 +61,13 @@ impl Encoder {
         Self { state, stage: Stage::Start, block_bytes, paths: String::new() }
     }
 
-    /// What all blocks together hold.
+    /// Summary of all blocks.
     #[must_use]
     pub fn contents(&self) -> Contents {
         Contents { znodes: self.state.tree().len() as u64, digest: self.state.digest() }
     }
 
-    /// Writes the next block over what `out` holds; false after the last one.
+    /// Replaces the contents of `out` by the next block; false after the last one.
     pub fn next(&mut self, out: &mut AlignedVec) -> bool {
         match self.stage {
             Stage::Start => self.start(out),
@@ -129,7 +129,7 @@ impl Encoder {
         let mut taken = Vec::new();
         self.stage = Stage::End;
         for (key, znode) in self.state.tree().entries_from(from_key) {
-            // Znodes with one key go together, so that a key is a place to go on from.
+            // Znodes with equal keys share a block, so that encoding can continue from a key.
             if !room.take(ZNODE_BYTES + znode.path_len() + znode.data_len()) && last_key != Some(key) {
                 self.stage = Stage::Znodes(key);
                 break;
@@ -152,7 +152,7 @@ fn acl_bytes(acl: &Acl) -> usize {
     acl.entries().iter().map(|entry| ACL_ENTRY_BYTES + entry.scheme.len() + entry.id.len()).sum()
 }
 
-/// Room in a block: things go in until it is full, so the first one always does.
+/// Space in a block. Rows are added until it is used up, so even a row that is too long fits an empty block.
 struct Room(usize);
 
 impl Room {

@@ -1,7 +1,7 @@
-//! The access control lists in use, each kept once.
+//! The table of ACLs in use, each stored once.
 //!
-//! A list lives as long as a znode has it: clients make up lists without end, so the table counts users and
-//! forgets. Ids are given in the order of transactions, the smallest free one first.
+//! An ACL is stored as long as a znode has it. Entries are counted and removed, since clients can make up
+//! ACLs without end. Ids are assigned in the order of transactions, the smallest free one first.
 
 use std::ops::Bound;
 
@@ -15,14 +15,14 @@ use crate::tree::AclId;
 pub(crate) struct AclTable {
     rows: OrdMap<u32, Row>,
     ids: OrdMap<Acl, u32>,
-    /// Invariant: the keys of `rows` and these are the numbers from 0 up, each once.
+    /// Invariant: the keys of `rows` and these are the numbers from 0 upwards, each once.
     free: OrdSet<u32>,
 }
 
 #[derive(Clone, Debug)]
 struct Row {
     acl: Acl,
-    /// Number of znodes that have it; never 0.
+    /// Number of znodes with this ACL; never 0.
     users: u64,
     fingerprint: u64,
 }
@@ -36,7 +36,7 @@ impl AclTable {
         if id == AclId::OPEN { &Acl::OPEN } else { &self.row(id).acl }
     }
 
-    /// Depends on the list alone, not on its id.
+    /// A hash of the ACL's entries; the id does not count.
     pub(crate) fn fingerprint(&self, id: AclId) -> u64 {
         if id == AclId::OPEN { 0 } else { self.row(id).fingerprint }
     }
@@ -51,7 +51,7 @@ impl AclTable {
         self.rows.get(&id.0).expect("a znode's ACL is in the table")
     }
 
-    /// One more znode has this list.
+    /// Counts one more znode with this ACL.
     pub(crate) fn acquire(&mut self, acl: &Acl) -> AclId {
         if acl.is_open() {
             return AclId::OPEN;
@@ -66,7 +66,7 @@ impl AclTable {
         AclId(id)
     }
 
-    /// Takes a list in that znodes are going to have, each counted with [`Self::add_users`].
+    /// Adds an ACL before its znodes, which [`Self::add_users`] counts.
     pub(super) fn announce(&mut self, acl: &Acl) -> AclId {
         let id = self.acquire(acl);
         if id != AclId::OPEN {
@@ -75,14 +75,14 @@ impl AclTable {
         id
     }
 
-    /// So many more znodes have this list.
+    /// Counts this many more znodes with the ACL.
     pub(super) fn add_users(&mut self, id: AclId, users: u64) {
         if id != AclId::OPEN {
             self.row_mut(id).users += users;
         }
     }
 
-    /// Forgets the lists that were announced and that no znode has.
+    /// Removes the announced ACLs that no znode has.
     pub(super) fn forget_unused(&mut self) {
         let unused: Vec<_> = self.rows.iter().filter(|(_, row)| row.users == 0).map(|(id, _)| *id).collect();
         unused.into_iter().for_each(|id| self.remove(id));
@@ -98,7 +98,7 @@ impl AclTable {
         self.free.insert(id);
     }
 
-    /// One znode less has this list.
+    /// Counts one znode less with this ACL.
     pub(crate) fn release(&mut self, id: AclId) {
         if id == AclId::OPEN {
             return;

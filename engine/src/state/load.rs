@@ -1,8 +1,8 @@
-//! Building a state from znodes in the tree's order, which is how a snapshot has them.
+//! Builds a state from znodes in the tree's order, which is the order of a snapshot.
 //!
-//! [`super::StateBuilder`] takes znodes in any order and searches a place for each one. Here they come in the
-//! order of the tree, and the costly part, from a row to a znode, is done by any number of [`ZnodeReader`]s
-//! at a time.
+//! [`super::StateBuilder`] takes znodes in any order and searches a place for each. Here they come in order,
+//! so none is searched for, and any number of [`ZnodeReader`]s do the expensive part in parallel: making
+//! znodes from rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use crate::quota;
 use crate::tree::{AclId, Loader, Misplaced, Owner, Run, RunMaker, ZnodeMeta};
 use crate::txn::Session;
 
-/// A list of the state to come.
+/// An ACL in the table of the new state.
 #[derive(Clone, Copy, Debug)]
 struct KnownAcl {
     id: AclId,
     fingerprint: u64,
 }
 
-/// Makes znodes out of their parts, apart from the state that they are for.
+/// Makes znodes from rows, independently of the state that will hold them.
 #[derive(Clone, Debug)]
 pub(crate) struct ZnodeReader {
-    /// By their ids in the source.
+    /// ACLs by their ids in the source.
     acls: Arc<BTreeMap<u32, KnownAcl>>,
     maker: RunMaker,
 }
 
-/// Znodes that follow each other in the tree, and what the other tables have to know of them.
+/// Consecutive znodes of the tree, and what the other tables need from them.
 #[derive(Debug, Default)]
 pub(crate) struct ZnodeRun {
     run: Run,
     digest: Digest,
     acl_users: BTreeMap<u32, (AclId, u64)>,
-    /// Those with an owner, and those that hold limits of a quota.
+    /// Paths with an owner, and paths of quota limits.
     enlisted: Vec<(Box<str>, Owner)>,
 }
 
 /// Why a znode cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// It names a list that was not announced.
+    /// It names an ACL that was not announced.
     UnknownAcl,
     Misplaced(Misplaced),
 }
 
 impl ZnodeReader {
-    /// Puts a znode behind those that the run has. The ACL in `meta` is the id in the source.
+    /// Appends a znode to the run. The ACL in `meta` is the id in the source.
     pub(crate) fn push(
         &self,
         run: &mut ZnodeRun,
@@ -84,7 +84,7 @@ impl ZnodeRun {
     }
 }
 
-/// Takes sessions and lists, then runs of znodes in their order.
+/// Takes sessions and ACLs, then runs of znodes in order.
 pub(crate) struct StateLoader {
     seed: u64,
     /// Everything but the tree.
@@ -94,7 +94,7 @@ pub(crate) struct StateLoader {
 }
 
 impl StateLoader {
-    /// `seed` as for [`State::new`]: the one that decided the order of the znodes.
+    /// `seed` is that of the tree whose order the znodes have, see [`State::new`].
     pub(crate) fn new(seed: u64) -> Self {
         Self { seed, builder: StateBuilder::new(seed), tree: Loader::new(seed), acls: BTreeMap::new() }
     }
@@ -103,19 +103,19 @@ impl StateLoader {
         self.builder.session(id, session);
     }
 
-    /// A list that znodes have; `id` is its id in the source.
+    /// Announces an ACL of later znodes; `id` is its id in the source.
     pub(crate) fn acl(&mut self, id: u32, acl: &Acl) {
         let table = &mut self.builder.0.acls;
         let own = table.announce(acl);
         self.acls.insert(id, KnownAcl { id: own, fingerprint: table.fingerprint(own) });
     }
 
-    /// What makes runs of znodes that have the lists announced so far.
+    /// A reader for znodes that have the ACLs announced so far.
     pub(crate) fn reader(&self) -> ZnodeReader {
         ZnodeReader { acls: Arc::new(self.acls.clone()), maker: RunMaker::new(self.seed) }
     }
 
-    /// Puts a run behind the others.
+    /// Appends a run to those before it.
     pub(crate) fn append(&mut self, run: ZnodeRun) -> Result<(), Misplaced> {
         self.tree.append(run.run)?;
         let state = &mut self.builder.0;

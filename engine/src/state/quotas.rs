@@ -1,4 +1,4 @@
-//! Which paths have a quota, and which one counts for a path.
+//! The paths that have a quota, and which of these quotas applies to a path.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl PartialOrd for QuotaPath {
     }
 }
 
-/// A path to look for.
+/// A path to search for.
 struct Wanted<'a>(&'a str);
 
 impl Equivalent<QuotaPath> for Wanted<'_> {
@@ -58,14 +58,14 @@ impl Quotas {
         self.0.is_empty()
     }
 
-    /// A znode was created; if it holds limits, its path has a quota now.
+    /// Records a new znode: if it holds limits, its path has a quota now.
     pub(super) fn created(&mut self, path: &str) {
         if let Some(limited) = quota::limited_by(path) {
             self.0.insert(QuotaPath(limited.into()));
         }
     }
 
-    /// A znode was deleted.
+    /// Records the deletion of a znode.
     pub(super) fn deleted(&mut self, path: &str) {
         if let Some(limited) = quota::limited_by(path) {
             self.0.remove(&Wanted(limited));
@@ -74,8 +74,9 @@ impl Quotas {
 
     /// The longest path with a quota that is `path` or above it.
     ///
-    /// The greatest quota path not above `path` in the order is the answer if it is an ancestor; else every
-    /// ancestor with a quota is above what the two have in common too, and the search goes on from there.
+    /// The greatest quota path that is not greater than `path` in the order is the answer if it is an
+    /// ancestor. If not, each ancestor with a quota is also an ancestor of the common prefix, where the
+    /// search continues.
     pub(crate) fn covering(&self, path: &str) -> Option<&str> {
         let mut probe = path;
         loop {

@@ -1,4 +1,4 @@
-//! Building a state from its parts: out of a snapshot.
+//! Builds a state from the parts in a snapshot.
 
 use ringkeeper_wire::{SessionId, Zxid};
 
@@ -12,7 +12,7 @@ use crate::path;
 use crate::tree::{Tree, ZnodeMeta};
 use crate::txn::Session;
 
-/// Why parts do not make a state.
+/// Why parts do not form a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// A znode comes twice, or its path has no slash.
@@ -23,15 +23,15 @@ pub enum RestoreError {
     NoRoot,
 }
 
-/// Takes the parts of a state in any order.
+/// Builds a state from parts in any order.
 ///
-/// Whoever has the digest of the state that the parts come from compares it with [`State::digest`]: that also
+/// To find out whether all znodes came, compare [`State::digest`] with the digest of the source.
 /// tells whether all znodes came.
 #[derive(Debug)]
 pub struct StateBuilder(pub(super) State);
 
 impl StateBuilder {
-    /// Nothing yet, not even the built-in znodes. `seed` as for [`State::new`].
+    /// An empty builder, even without the built-in znodes. `seed` as for [`State::new`].
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(State {
@@ -51,8 +51,8 @@ impl StateBuilder {
         self.0.sessions.open(id, session);
     }
 
-    /// Adds a znode. `meta` is complete, its number of children too, but for the ACL's id: that of another
-    /// state means nothing here.
+    /// Adds a znode. `meta` has to be complete, with the number of children, except for the ACL's id, which
+    /// is replaced: ids differ between states.
     ///
     /// # Errors
     /// See [`RestoreError::UnexpectedPath`].

@@ -1,4 +1,4 @@
-//! Sessions and what they own.
+//! Sessions and their ephemeral znodes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use ringkeeper_wire::SessionId;
 
 use crate::txn::Session;
 
-/// All sessions, and the ephemerals of all in one set: sessions with one ephemeral are the rule, and a set
-/// for each would cost more than its content.
+/// All sessions, and their ephemerals in one set. Most sessions have one ephemeral, for which a set of its
+/// own would cost more than its content.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     by_id: OrdMap<SessionId, Session>,
     ephemerals: OrdSet<Ephemeral>,
-    /// What each session owns, of those that own any.
+    /// Number and size of the ephemerals of each session that has any.
     owned: OrdMap<SessionId, Owned>,
 }
 
-/// How many ephemerals a session has, and how many bytes their paths are.
+/// The number of ephemerals of a session, and the bytes of their paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owned {
     pub(crate) count: usize,
@@ -32,7 +32,7 @@ struct Ephemeral {
     path: Arc<str>,
 }
 
-/// An [`Ephemeral`] to look for.
+/// An [`Ephemeral`] to search for.
 struct Wanted<'a>(SessionId, &'a str);
 
 impl Equivalent<Ephemeral> for Wanted<'_> {
@@ -82,7 +82,7 @@ impl Sessions {
             .map(|ephemeral| &ephemeral.path)
     }
 
-    /// How much a session owns.
+    /// The number and bytes of a session's ephemerals.
     pub(crate) fn owned(&self, owner: SessionId) -> Owned {
         self.owned.get(&owner).copied().unwrap_or_default()
     }

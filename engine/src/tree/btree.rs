@@ -26,7 +26,7 @@ pub(super) const INNER_MAX: usize = 15;
 /// Levels of inner nodes; enough for 2^39 entries in nodes filled to a third.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// Keys that are looked up at once: more than a core has misses under way help no further.
+/// Keys that are looked up together: about as many as a core can have cache misses in flight.
 const VISITED_MAX: usize = 16;
 
 const LEAF_MIN: usize = LEAF_MAX / 3;
@@ -35,7 +35,7 @@ const INNER_MIN: usize = INNER_MAX / 3;
 const LEAF_JOINED_MAX: usize = LEAF_MAX * 3 / 4;
 const INNER_JOINED_MAX: usize = INNER_MAX * 3 / 4;
 
-// Halves of what is too much to join must not be underfull, nor may a split's smaller part.
+// Invariant: balancing two nodes too full to be joined leaves neither underfull, nor does a split.
 const _: () = assert!(LEAF_JOINED_MAX.div_ceil(2) >= LEAF_MIN && INNER_JOINED_MAX.div_ceil(2) >= INNER_MIN);
 const _: () = assert!(LEAF_MIN >= 2 && INNER_MIN >= 2);
 
@@ -81,13 +81,13 @@ pub(super) struct Position {
     pub(super) slot: usize,
 }
 
-/// Room for an entry.
+/// A free place for an entry.
 pub(super) struct Vacancy<'a, V> {
     pub(super) position: Position,
     pub(super) neighbours: [Option<&'a V>; 2],
 }
 
-/// A node's right part after a split, and the separator before it.
+/// The right part of a node that was split, and the separator before it.
 struct Split<V> {
     separator: u64,
     right: Node<V>,
@@ -150,7 +150,8 @@ impl<V: Clone> BTree<V> {
         None
     }
 
-    /// The last leaf where `key` may be, and whether it is the only one; tells `took` each child on the way.
+    /// The last leaf that may hold `key`, and whether no other leaf may. Calls `took` with each child on the
+    /// way.
     fn descend(&self, key: u64, mut took: impl FnMut(usize)) -> (&Leaf<V>, bool) {
         let mut node = &self.root;
         let mut complete = true;
@@ -167,13 +168,13 @@ impl<V: Clone> BTree<V> {
         }
     }
 
-    /// Looks all `keys` up at once, level by level, and shows `seen` the entry that each leads to. What is
-    /// looked up one after the other waits for memory at every level; here the waits of all overlap.
+    /// Looks up all `keys` together, level by level, and calls `seen` with the entry that each leads to. A
+    /// single look-up waits for memory at every level; here the waits overlap.
     ///
-    /// A change copies the nodes on the way to it that another tree shares, and counts a reference to all
-    /// that is in them. With `copying` those counts are read, too, and `seen` is shown whole leaves. Not
-    /// asked of each node whether it is shared: a branch that waits for memory and is mispredicted undoes all
-    /// that was under way behind it, and costs more than it saves.
+    /// A change copies each shared node on its path and increments the reference counts of all that the node
+    /// holds. With `copying` these counts are read, too, and `seen` is called with all entries of a leaf.
+    /// Whether a node is shared is not tested: such a branch waits for memory, and its misprediction costs
+    /// more than it saves.
     pub(super) fn visit(&self, keys: &[u64], copying: bool, mut seen: impl FnMut(&V)) {
         let mut ways: ArrayVec<(u64, &Node<V>), VISITED_MAX> = ArrayVec::new();
         for keys in keys.chunks(VISITED_MAX) {
@@ -216,7 +217,7 @@ impl<V: Clone> BTree<V> {
         &leaf.values[position.slot]
     }
 
-    /// The value at `position`, with every node on the way made our own.
+    /// The value at `position`, after copying each shared node on the way.
     pub(super) fn value_mut(&mut self, position: &Position) -> &mut V {
         let mut node = &mut self.root;
         for &child in &position.children {
@@ -227,8 +228,8 @@ impl<V: Clone> BTree<V> {
         &mut Arc::make_mut(leaf).values[position.slot]
     }
 
-    /// Where an entry with `key` goes, after those of the same key, and the entries on both sides of it as
-    /// far as they are in its leaf; nothing if one of this key `matches`.
+    /// Where an entry with `key` would be inserted, behind those of the same key, and the neighbours of that
+    /// place within the leaf; `None` if an entry of this key `matches`.
     pub(super) fn vacancy(&self, key: u64, matches: impl Fn(&V) -> bool) -> Option<Vacancy<'_, V>> {
         let mut children = ArrayVec::new();
         let (leaf, complete) = self.descend(key, |child| children.push(child));
@@ -339,7 +340,7 @@ impl<V: Clone> Leaf<V> {
         self.values.remove(slot)
     }
 
-    /// Moves entries between neighbours until `self` has `target`; returns the separator between them.
+    /// Moves entries between neighbours until `self` has `target`; returns the new separator between them.
     fn balance(&mut self, right: &mut Self, target: usize) -> Option<u64> {
         while self.keys.len() < target {
             self.keys.push(right.keys.remove(0));
@@ -380,7 +381,7 @@ impl<V: Clone> Inner<V> {
         self.children.insert(child + 1, split.right);
     }
 
-    /// Joins an underfull child with a sibling, or levels the two.
+    /// Joins an underfull child with a sibling, or moves entries from that sibling.
     fn refill(&mut self, child: usize) {
         let left = child.saturating_sub(1);
         let Some((below, above)) = self.children.split_at_mut_checked(left + 1) else { return };
@@ -439,8 +440,8 @@ pub(super) fn lower_bound(keys: &[u64], key: u64) -> usize {
     keys.partition_point(|&other| other < key)
 }
 
-/// Where to split a full node of `max` that wants one more at `slot`: in the middle, but unevenly at the
-/// right end, so that loading in key order (a snapshot) leaves nodes fuller than half.
+/// Where to split a full node of `max` entries that gets another at `slot`: in the middle; but near the right
+/// end if the new entry is the last, so that loading in key order (a snapshot) leaves nodes fuller than half.
 const fn split_point(slot: usize, max: usize, min: usize) -> usize {
     if slot == max { max - min } else { max / 2 }
 }

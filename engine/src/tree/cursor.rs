@@ -3,8 +3,8 @@
 use super::btree::{DEPTH_MAX, Inner, Leaf, Node, Position, lower_bound};
 use arrayvec::ArrayVec;
 
-/// Entries from a key upwards. Keeps the way down from the root, since leaves are not linked: a link would
-/// make every copied leaf copy its neighbour too.
+/// Entries from a key upwards. A cursor keeps the path from the root, since leaves are not linked: with
+/// links, copying a leaf would force copying its neighbour, too.
 pub(super) struct Cursor<'a, V> {
     /// Inner nodes from the root, each with the child taken.
     way: ArrayVec<(&'a Inner<V>, usize), DEPTH_MAX>,
@@ -44,7 +44,7 @@ impl<'a, V> Cursor<'a, V> {
         Position { children: self.way.iter().map(|&(_, child)| child).collect(), slot: self.slot }
     }
 
-    /// Goes on to the next leaf if this one is used up; stays at the end after the last.
+    /// Moves to the next leaf if this one is used up; stays at the end after the last.
     fn settle(&mut self) {
         if self.slot < self.leaf.keys.len() {
             return;

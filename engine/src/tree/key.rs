@@ -1,9 +1,9 @@
 //! From a path to the 64-bit key that orders the tree.
 //!
-//! The upper half is a keyed hash of the parent's path, the lower half of the whole path. So the children of
-//! one parent lie side by side, and a lookup costs the same at any depth. Two paths may share a key: whoever
-//! uses one compares names and parents too. SipHash, since clients choose the paths and must not be able to
-//! choose the collisions.
+//! The upper half is a keyed hash of the parent's path, the lower half one of the whole path. So the children
+//! of a znode lie side by side, and a look-up costs the same at any depth. Two paths may have the same key,
+//! so names and parents are compared, too. The hash is SipHash: clients choose the paths and must not be able
+//! to construct collisions.
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;

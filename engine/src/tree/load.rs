@@ -1,7 +1,7 @@
-//! A whole tree in the order of its keys: built from left to right, without a search for each znode.
+//! Builds a whole tree in the order of its keys, from left to right, without a search for each znode.
 //!
-//! The work is cut in two, so that several cores can do the greater part of it. [`Run`]s are made apart from
-//! each other: paths are hashed, znodes allocated. A [`Loader`] takes them one after the other and fills
+//! The work has two parts, so that several cores can do most of it. [`Run`]s are made independently of each
+//! other: paths are hashed and znodes allocated. A [`Loader`] takes the runs in order and fills the leaves.
 //! leaves.
 
 use super::btree::{BTree, Builder};
@@ -9,7 +9,7 @@ use super::key::{self, Keys};
 use super::znode::{Directory, Znode};
 use super::{Tree, ZnodeMeta, size_of_contents};
 
-/// A znode that has no place in a tree that is loaded in order.
+/// A znode that is out of order in a tree that is loaded in key order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path:?} comes twice, out of order, or is no path")]
 pub struct Misplaced {
@@ -42,7 +42,7 @@ impl RunMaker {
         Self { keys: Keys::new(seed) }
     }
 
-    /// Puts a znode behind those that the run has.
+    /// Appends a znode to the run.
     pub(crate) fn push(
         &self,
         run: &mut Run,
@@ -61,7 +61,7 @@ impl RunMaker {
         if same_key.any(|(_, znode)| znode.is_at(parent, name)) {
             return Err(misplaced());
         }
-        // Siblings lie together, except where the hashes of their parents collide.
+        // Siblings are consecutive, except where their parents' hashes collide.
         let sibling = last.map(|(_, znode)| znode).filter(|znode| znode.is_child_of(parent));
         let directory = sibling.map_or_else(|| Directory::new(parent), |znode| znode.directory().clone());
         let znode = Znode::new(directory, name, meta, data);
@@ -85,7 +85,7 @@ impl Loader {
         Self { keys: Keys::new(seed), nodes: Builder::new(), last_key: None, data_size: 0 }
     }
 
-    /// Puts a run behind the others. Znodes with one key are never in two runs.
+    /// Appends a run to those before it. Znodes with equal keys must be in one run.
     pub(crate) fn append(&mut self, run: Run) -> Result<(), Misplaced> {
         if let (Some(last), Some((first, znode))) = (self.last_key, run.entries.first())
             && *first <= last

@@ -7,8 +7,7 @@
 //! depth. A znode is one allocation (`znode.rs`); the full path of a directory is held once, shared by its
 //! children.
 //!
-//! The tree applies what it is told. Whether a path is well formed, whether the ACL allows it, whether a
-//! version matches: that is decided before a transaction is made.
+//! The tree applies what it is told. Path, ACL and version are checked before a transaction is made.
 
 mod btree;
 mod cursor;
@@ -52,12 +51,13 @@ pub struct NewZnode<'a> {
     /// The transaction's time, milliseconds since the Unix epoch.
     pub time: i64,
     /// The parent's persisted cversion after this creation; -1 (logs before ZooKeeper 3.4) means one more
-    /// than now. A parent that is ahead of it already (a replay) keeps its cversion and pzxid.
+    /// than now. If the parent's cversion is as high already (in a replay), the parent's cversion and pzxid
+    /// stay.
     pub parent_cversion: i32,
 }
 
-/// What a creation did. On a big tree a write waits for its look-ups, so nobody has to look any of this up
-/// again.
+/// Result of a creation. It contains everything that the caller needs, since on a big tree each further
+/// look-up waits for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Inserted {
     /// The new znode's metadata.
@@ -68,7 +68,7 @@ pub struct Inserted {
     pub parent_now: ZnodeMeta,
 }
 
-/// What a deletion did.
+/// Result of a deletion.
 #[derive(Clone, Debug)]
 pub struct Removed {
     /// The znode that was deleted.
@@ -101,7 +101,7 @@ pub enum RemoveError {
     NotEmpty,
 }
 
-/// There is no znode of this path.
+/// The znode does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the znode does not exist")]
 pub struct NoNode;
@@ -236,12 +236,12 @@ impl Tree {
             .or_else(|| if had_children { self.directory_of_children(parent) } else { None })
             .unwrap_or_else(|| Directory::new(parent));
         let meta = ZnodeMeta::fresh(new.zxid, new.time, new.acl, new.owner);
-        // What changed in between was a value: the vacancy is where it was.
+        // Only a value has changed since the vacancy was found, so it is still valid.
         self.add(&vacancy, key, Znode::new(directory, name, &meta, new.data));
         Ok(Inserted { meta, parent_before, parent_now })
     }
 
-    /// Puts a znode in as a snapshot has it, and leaves its parent alone: in any order, parents last too.
+    /// Inserts a znode as it is in a snapshot, in any order, and leaves its parent's metadata unchanged.
     ///
     /// # Errors
     /// If the znode exists. A path without a slash has no parent.
@@ -256,7 +256,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Deletes a childless znode, takes it off its parent's count and raises the parent's pzxid to `zxid`.
+    /// Deletes a childless znode, decrements its parent's number of children, and raises the parent's pzxid
+    /// to `zxid`.
     ///
     /// # Errors
     /// If it does not exist, has children or is the root; nothing is changed then.
@@ -277,8 +278,8 @@ impl Tree {
         Ok(Removed { znode, parent_before, parent_now })
     }
 
-    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. `before` is
-    /// shown the znode as it was; gives it as it is now.
+    /// Replaces the data; `version` is the new one, `time` in milliseconds since the Unix epoch. Calls
+    /// `before` with the old znode and returns the new one.
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -298,7 +299,7 @@ impl Tree {
         })
     }
 
-    /// Replaces the data and nothing of the Stat but its length: the server's own bookkeeping (quota).
+    /// Replaces the data, and of the Stat only its length: for the server's own bookkeeping (quota).
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -317,8 +318,8 @@ impl Tree {
         })
     }
 
-    /// Raises the persisted cversion to `cversion`, and pzxid with it, unless it is as high already: the
-    /// replay of a creation that the snapshot holds. -1 means one more than now.
+    /// Raises cversion to `cversion` and pzxid to `zxid`, unless cversion is as high already: the replay of a
+    /// creation that the snapshot contains. -1 means one more than now.
     ///
     /// # Errors
     /// If the znode does not exist.
@@ -326,7 +327,7 @@ impl Tree {
         self.change_meta(path, |meta| raise_cversion(meta, cversion, zxid))
     }
 
-    /// Counts every znode's children anew, after a [`Self::restore`] from a source that does not know them.
+    /// Recounts the children of every znode, after [`Self::restore`] from a source without these numbers.
     ///
     /// # Errors
     /// If a parent is missing; counts are unchanged then.
@@ -353,8 +354,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Checks that there is no such znode, and returns where it goes; with its directory if a neighbour in
-    /// the tree's order is a sibling (as nearly always in a large directory).
+    /// Checks that the znode does not exist, and returns its place, with its directory if a neighbour in the
+    /// tree's order is a sibling (in a large directory nearly always).
     fn vacancy(
         &self,
         key: u64,
@@ -430,7 +431,7 @@ fn raise_cversion(meta: &mut ZnodeMeta, cversion: i32, zxid: Zxid) {
     }
 }
 
-/// What a znode adds to [`Tree::data_size`].
+/// The contribution of a znode to [`Tree::data_size`].
 fn size_of_contents(znode: &Znode) -> u64 {
     u64::try_from(znode.path_len() + znode.data_len()).expect("usize fits u64")
 }

@@ -1,4 +1,4 @@
-//! Who a znode belongs to, packed in the `ephemeralOwner` field of ZooKeeper's persisted Stat.
+//! The owner of a znode, encoded in the `ephemeralOwner` field of ZooKeeper's persisted Stat.
 
 use ringkeeper_wire::SessionId;
 
@@ -40,8 +40,8 @@ impl Owner {
         }
     }
 
-    /// Reads the persisted form. An extended owner of an unknown feature counts as a session's number, which
-    /// is what servers without extended types make of it.
+    /// Decodes the persisted form. An extended owner with an unknown feature is read as a session, as by
+    /// servers without extended types.
     #[must_use]
     pub const fn from_raw(raw: i64) -> Self {
         match raw {

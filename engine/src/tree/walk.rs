@@ -28,8 +28,8 @@ impl<'a> Children<'a> {
         Self { cursor, last_key, first: None }
     }
 
-    /// The next child without its name, which is half the cost: it lies in a cache line of its own and has to
-    /// be checked for UTF-8.
+    /// The next child without its name. That costs half as much, since the name is in another cache line and
+    /// has to be checked for UTF-8.
     fn next_znode(&mut self) -> Option<&'a Znode> {
         let first = self.first?;
         loop {
@@ -56,7 +56,7 @@ impl<'a> Iterator for Children<'a> {
 /// Everything below one znode, each parent before its children. Made by [`Tree::descendants`].
 pub struct Descendants<'a> {
     tree: &'a Tree,
-    /// One open directory a level: its own stack, since clients choose how deep paths are.
+    /// The directories on the way down, on a stack of its own, since clients choose the depth of paths.
     open: Vec<Children<'a>>,
     path: String,
 }

@@ -1,7 +1,7 @@
 //! One znode in one allocation.
 //!
-//! Most znodes are leaves that are created and perhaps never set again, so the fields that still have the
-//! value of a fresh znode are not stored. A header of 40 bytes is followed by
+//! Most znodes are leaves that are never set after their creation, so fields with the value of a fresh znode
+//! are not stored. A header of 40 bytes is followed by
 //!
 //! ```text
 //! flags: u8
@@ -12,8 +12,8 @@
 //! name, payload
 //! ```
 //!
-//! A payload of more than [`INLINE_MAX`] bytes lies in an allocation of its own that all later versions of
-//! the znode share, so that a change of a parent's Stat never copies a big payload.
+//! A payload of more than [`INLINE_MAX`] bytes has an allocation of its own, shared by all later versions of
+//! the znode, so that a change of its Stat does not copy the payload.
 
 use super::owner::Owner;
 use ringkeeper_wire::{Stat, Zxid};
@@ -53,7 +53,7 @@ impl Directory {
         Self(ThinArc::from_header_and_slice((), path.as_bytes()))
     }
 
-    /// Compares bytes: checking that they are UTF-8 again would cost more than the lookup.
+    /// Compares bytes, since a check for UTF-8 would cost more than the look-up.
     fn is(&self, path: &str) -> bool {
         self.0.slice == *path.as_bytes()
     }
@@ -106,7 +106,7 @@ impl ZnodeMeta {
         }
     }
 
-    /// As clients see it, of a znode with so many bytes of data: cversion counts creations and deletions of
+    /// The Stat as clients see it, with this many bytes of data: cversion counts creations and deletions of
     /// children (2 x creations - living children), and only ephemerals show an owner.
     #[must_use]
     pub fn stat(&self, data_len: usize) -> Stat {
@@ -237,7 +237,7 @@ impl Znode {
         Self(ThinArc::from_header_and_slice(header, &tail))
     }
 
-    /// How often it is shared, itself included.
+    /// Number of references to the znode, this one included.
     pub(super) fn references(&self) -> usize {
         ThinArc::strong_count(&self.0)
     }
@@ -394,7 +394,7 @@ impl Znode {
         parent + slash + self.header().name_len as usize
     }
 
-    /// Replaces the metadata, in place if nobody else holds this znode and the same groups stay.
+    /// Replaces the metadata: in place if this is the only reference and the same optional groups are stored.
     pub(super) fn set_meta(&mut self, meta: &ZnodeMeta) {
         if self.try_set_in_place(meta, self.flags() & NULL_DATA) {
             return;
@@ -429,7 +429,8 @@ impl Znode {
         *self = Self::new(self.directory().clone(), self.name(), meta, data);
     }
 
-    /// Writes metadata over the old if this is the only reference and its shape stays the same.
+    /// Overwrites the metadata in place if this is the only reference and the same optional groups are
+    /// stored.
     fn try_set_in_place(&mut self, meta: &ZnodeMeta, null: u8) -> bool {
         let flags = meta.flags() | null;
         if flags != self.flags() {

@@ -1,4 +1,4 @@
-//! How values of other modules lie in an archive.
+//! Archived forms of types from other modules.
 
 use ringkeeper_wire::{AclEntry, ErrorCode, Perms, SessionId, Xid};
 use rkyv::rancor::{Fallible, Source, fail};
@@ -10,7 +10,7 @@ use rkyv::{Archive, Place, Serialize};
 
 use crate::acl::Acl;
 
-/// An [`Acl`] as its entries; as none if it is open to everybody.
+/// Archives an [`Acl`] as its entries; an open one as none.
 pub struct AclEntries;
 
 /// An [`AclEntry`].
@@ -23,7 +23,7 @@ pub struct RemoteAclEntry {
     pub perms: Perms,
     /// The authentication scheme.
     pub scheme: String,
-    /// Who, in the words of the scheme.
+    /// The identity, in the form of the scheme.
     pub id: String,
 }
 
@@ -59,7 +59,7 @@ impl<D: Fallible + ?Sized> DeserializeWith<ArchivedVec<ArchivedAclEntry>, Acl, D
     }
 }
 
-/// A number with a meaning, as the number that the wire has.
+/// Archives a numeric code as its number on the wire.
 pub struct Number;
 
 #[derive(Debug, thiserror::Error)]

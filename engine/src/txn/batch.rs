@@ -1,6 +1,6 @@
 //! Transactions in one archive: what a frame of the log and a proposal carry.
 //!
-//! Zxids of a batch are contiguous: the archive has the first, and of each transaction everything else.
+//! The zxids of a batch are contiguous, so the archive has only the first one.
 
 use ringkeeper_wire::Zxid;
 use rkyv::munge::munge;
@@ -36,7 +36,7 @@ struct Batch {
     txns: Vec<Txn>,
 }
 
-/// A batch to be archived, wherever its transactions lie.
+/// A batch to be archived, from transactions in any storage.
 struct Source<I> {
     first_zxid: u64,
     txns: I,
@@ -81,7 +81,7 @@ where
     *out = archived.expect("a batch fits an archive");
 }
 
-/// Transactions as they lie in an archive that was checked.
+/// The transactions of a validated archive, read in place.
 #[derive(Clone, Copy)]
 pub struct TxnBatch<'a>(&'a ArchivedBatch);
 
@@ -123,8 +123,8 @@ impl<'a> TxnBatch<'a> {
         (self.first_zxid().0..).zip(self.0.txns.iter()).map(|(zxid, archived)| owned(zxid, archived))
     }
 
-    /// [`Self::txns`], in memory that is taken once: what fails has no known length, and would be moved as it
-    /// grows.
+    /// [`Self::txns`] as a vector that is allocated once. `collect` into a `Result` would not know the length
+    /// and move the transactions as the vector grows.
     fn to_vec(self) -> Result<Vec<Txn>, BatchError> {
         let mut txns = Vec::with_capacity(self.len());
         for txn in self.txns() {

@@ -1,4 +1,4 @@
-//! What applying a transaction gave: all that its reply and the watches need.
+//! Outcomes: the result of applying a transaction, from which replies and watch events are made.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ringkeeper_wire::{ErrorCode, Stat};
 use super::{FailedMulti, Txn, Update};
 use crate::acl::Acl;
 
-/// What applying a transaction gave. Paths are in the transaction: a reply is written from
+/// The result of applying a transaction. Paths are not repeated: a reply is encoded from
 /// [`TxnOp::updates`](super::TxnOp::updates) and [`Outcome::effects`] side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
@@ -23,11 +23,11 @@ pub enum Outcome {
     SessionCreated,
     /// The session is gone, and these ephemerals with it, in the order of their paths.
     SessionClosed(Box<[(Arc<str>, Effect)]>),
-    /// The state held it already: a replay. Nothing changed and nobody waits for it.
+    /// The state contained the transaction already (a replay): nothing changed, and no client waits.
     Replayed,
 }
 
-/// What one change did, with the ACLs that decide who may see it, as they were at that moment.
+/// The result of one change, with the ACLs at that moment, which decide who is sent the event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// A znode was created.
@@ -60,7 +60,7 @@ pub enum Effect {
     },
     /// Nothing was to be changed.
     Checked,
-    /// The change did not fit the state, which happens to no transaction that was prepared on it.
+    /// The change did not fit the state. This cannot happen to a transaction that was prepared on the state.
     Missed(ErrorCode),
 }
 
@@ -99,7 +99,7 @@ enum Source<'a> {
 }
 
 impl Outcome {
-    /// What watches see of `txn`, whose outcome this is.
+    /// The changes of `txn` that watches see; `self` is its outcome.
     #[must_use]
     pub fn changes<'a>(&'a self, txn: &'a Txn) -> Changes<'a> {
         Changes(match self {

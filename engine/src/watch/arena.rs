@@ -1,5 +1,5 @@
-//! Entries with a number each, in chunks of a fixed size: adding one never moves the others, so that no
-//! addition takes longer than another, however many entries there are.
+//! Numbered entries in chunks of a fixed size. Adding one never moves the others, so every insertion takes
+//! the same time.
 
 use std::ops::{Index, IndexMut};
 
@@ -9,19 +9,19 @@ use super::list::NONE;
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 10;
 
-/// Numbered entries; the numbers of those that were removed are given again.
+/// Numbered entries; numbers of removed entries are reused.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
     chunks: Vec<Vec<Entry<T>>>,
     len: usize,
-    /// The entry that was vacated last.
+    /// The entry that was vacated last; vacant entries form a list.
     vacant: u32,
 }
 
 #[derive(Debug)]
 enum Entry<T> {
     Taken(T),
-    /// The one that was vacated before it.
+    /// The next vacant entry.
     Vacant(u32),
 }
 
@@ -39,7 +39,7 @@ impl<T> Arena<T> {
         self.len
     }
 
-    /// One more than the greatest number that was ever given.
+    /// One more than the greatest number assigned so far.
     pub(super) fn end(&self) -> u32 {
         let full = self.chunks.len().saturating_sub(1) * CHUNK;
         number(full + self.chunks.last().map_or(0, Vec::len))

@@ -1,12 +1,12 @@
-//! A hash table of entries' numbers, in parts that grow one by one: a single table of a million entries
-//! hashes all of them again when it grows, and everybody else waits for that.
+//! A hash index of entry numbers, in parts that grow one by one. A single table of a million entries would
+//! rehash them all when it grows, and every connection would wait for that.
 
 use hashbrown::HashTable;
 
-/// Parts of a table; each holds the hashes of one value of eight bits.
+/// Number of parts; eight bits of the hash select one.
 const PARTS: usize = 256;
 
-/// Entries' numbers by the hashes of what they name.
+/// Entry numbers by the hashes of their keys.
 #[derive(Debug)]
 pub(super) struct Index(Box<[HashTable<u32>]>);
 
@@ -20,12 +20,12 @@ impl Index {
         self.0.iter().map(HashTable::len).sum()
     }
 
-    /// The number under `hash` that `is_it` knows for the one looked for.
+    /// The number under `hash` for which `is_it` holds.
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         self.0[part(hash)].find(hash, |&id| is_it(id)).copied()
     }
 
-    /// Adds a number that is not there; `hash_of` hashes others again.
+    /// Adds a number that is not in the index; `hash_of` computes the hashes of others when a part grows.
     pub(super) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         self.0[part(hash)].insert_unique(hash, id, |&other| hash_of(other));
     }
@@ -38,7 +38,7 @@ impl Index {
     }
 }
 
-/// Neither the highest bits nor the lowest, which say where in its part an entry lies.
+/// Uses neither the highest nor the lowest bits of the hash, which select the place within a part.
 const fn part(hash: u64) -> usize {
     (hash >> 32) as usize % PARTS
 }

@@ -1,8 +1,8 @@
-//! Peer messages as bytes.
+//! The byte encoding of messages between servers.
 //!
-//! Little-endian, no padding: one byte of kind, then the fields in the order of the structs. The link frames
-//! messages, so a message ends where its frame ends: a trailing payload has no length of its own. Decoding
-//! never panics, takes memory in proportion to the input, and accepts nothing that encoding does not produce.
+//! Little-endian, without padding: one byte for the kind, then the fields in the order of the structs. The
+//! link frames messages, and a message ends with its frame, so a trailing payload needs no length. Decoding
+//! never panics, allocates in proportion to the input, and accepts only what encoding produces.
 
 use bytes::Bytes;
 use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition, aligned};
@@ -14,7 +14,7 @@ use super::message::{
 };
 use super::quorum::ServerSet;
 
-/// Why bytes are no message.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The frame ends inside a field.
@@ -41,7 +41,7 @@ pub enum DecodeError {
 
 mod kind {
     pub(super) const NOTIFICATION: u8 = 1;
-    pub(super) const JOIN: u8 = 2;
+    pub(super) const FOLLOWER_INFO: u8 = 2;
     pub(super) const NEW_EPOCH: u8 = 3;
     pub(super) const ACK_EPOCH: u8 = 4;
     pub(super) const SYNC: u8 = 5;
@@ -61,16 +61,16 @@ mod kind {
 pub const HEADER_BYTES_MAX: usize = 1 + 4 + 12 + 8 + 8 + 8 + 4;
 
 impl Message {
-    /// Appends the message without its payload, and returns the payload, which is to follow on the wire.
+    /// Appends the message without its payload, and returns the payload, which has to be written next.
     ///
-    /// The shell writes a long payload from where it lies, so that a proposal's bytes are not copied for each
+    /// The shell writes a long payload from its own memory, so that a proposal is not copied for each
     /// learner.
     pub fn encode_header(&self, out: &mut Vec<u8>) -> Option<&Bytes> {
         let mut w = Writer(out);
         match self {
             Self::Notification(n) => w.notification(n),
-            Self::Join(standing) => {
-                w.u8(kind::JOIN).standing(standing);
+            Self::FollowerInfo(standing) => {
+                w.u8(kind::FOLLOWER_INFO).standing(standing);
             }
             Self::NewEpoch(epoch) => {
                 w.u8(kind::NEW_EPOCH).epoch(*epoch);
@@ -130,7 +130,7 @@ impl Message {
         let mut r = Reader(frame);
         let message = match r.u8()? {
             kind::NOTIFICATION => Self::Notification(r.notification()?),
-            kind::JOIN => Self::Join(r.standing()?),
+            kind::FOLLOWER_INFO => Self::FollowerInfo(r.standing()?),
             kind::NEW_EPOCH => Self::NewEpoch(r.epoch()?),
             kind::ACK_EPOCH => Self::AckEpoch(r.ack_epoch()?),
             kind::SYNC => Self::Sync(r.sync()?),
@@ -539,7 +539,7 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             notification().prop_map(Message::Notification),
-            standing().prop_map(Message::Join),
+            standing().prop_map(Message::FollowerInfo),
             epoch().prop_map(Message::NewEpoch),
             ack_epoch().prop_map(Message::AckEpoch),
             sync().prop_map(Message::Sync),

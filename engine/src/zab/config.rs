@@ -1,4 +1,4 @@
-//! What a server is told at its start: the ensemble, its limits, and what its disk remembers.
+//! What a server knows at its start: the ensemble, its limits, and the persisted state.
 
 use ringkeeper_frame::LogPosition;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
@@ -11,14 +11,14 @@ use super::quorum::{Majority, Quorum, ServerSet};
 pub struct Config {
     /// This server.
     pub id: ServerId,
-    /// The voters, and which sets of them decide.
+    /// The voters, and which sets of them are quorums.
     pub quorum: Box<dyn Quorum>,
     /// Servers that learn without a vote.
     pub observers: ServerSet,
-    /// Silence after which a peer is taken for dead. A broken connection is acted on at once; time in which
-    /// this server itself stood still is no silence.
+    /// Silence after which a peer is considered dead. A broken connection takes effect at once; a pause of
+    /// this server itself does not count as silence.
     pub peer_timeout_ms: u64,
-    /// How long a candidate that a quorum agrees on waits for connected voters that have not answered.
+    /// How long a candidate with a quorum of votes waits for connected voters that have not voted yet.
     pub finalize_wait_ms: u64,
     /// Time a leader has to synchronize with a quorum (`initLimit * tickTime`).
     pub init_limit_ms: u64,
@@ -28,17 +28,17 @@ pub struct Config {
     pub tail_bytes_min: usize,
     /// Recent batches kept in memory, at most, while a learner has not been sent them all.
     pub tail_bytes_max: usize,
-    /// Bytes sent to one learner and not yet durable there; a learner further behind waits for its own acks.
+    /// Bytes sent to one learner and not yet acknowledged as durable; above it, the learner is sent no more.
     pub window_bytes_max: usize,
-    /// The same for a learner that lacks more than it has been sent: little, so that neither the log nor the
-    /// link is busy with it for long, and whoever keeps up waits behind no more than this.
+    /// The same for a learner that has not received the whole log. Smaller, so that reading the log and
+    /// sending take little time from the learners that keep up.
     pub catch_up_bytes_max: usize,
     /// Counter at which a leader moves to a new epoch, well before the 32 bits are used up.
     pub epoch_txns_max: u32,
     /// How long what is committed may be known in memory alone: after a restart the server tells by what its
     /// disk says whether its history is contradicted.
     pub commit_record_ms: u64,
-    /// Whether this server may found an ensemble with others that are as new.
+    /// Whether this server may found an ensemble with others that are new, too.
     pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
     pub mutation: Mutation,
@@ -48,7 +48,7 @@ impl Config {
     /// Majorities of `voters`, the design's default limits.
     #[must_use]
     pub fn new(id: ServerId, voters: ServerSet, observers: ServerSet) -> Self {
-        // A server alone has nobody to keep them for.
+        // A server alone has no learner to keep batches for.
         let alone = voters.len() == 1 && observers.is_empty();
         Self {
             id,
@@ -82,8 +82,8 @@ impl Config {
         self.peer_timeout_ms / 4
     }
 
-    /// The longest time between two inputs that counts in full. More means that the shell, which ticks at
-    /// least twice as often, did not run.
+    /// The longest time between two inputs that counts in full. The shell ticks at least twice as often, so a
+    /// longer one means that the shell was paused.
     pub(super) const fn step_max_ms(&self) -> u64 {
         let heartbeat_ms = self.heartbeat_ms();
         if heartbeat_ms > 100 { heartbeat_ms } else { 100 }
@@ -93,18 +93,16 @@ impl Config {
 /// Whether a server whose folder is empty may found an ensemble: see "New ensembles" in [`super`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Founding {
-    /// It may have lost what it had: it waits for an ensemble (`zookeeper.db.autocreate=false`).
+    /// Never: it may have lost its data, and waits for an ensemble (`zookeeper.db.autocreate=false`).
     Never,
-    /// With a majority of servers that are as new, when the others were not heard of for
-    /// [`Config::init_limit_ms`].
+    /// With a majority of new servers, when no other voter was heard from for [`Config::init_limit_ms`].
     #[default]
     WhenOthersAreSilent,
-    /// With a majority of servers that are as new: the operator has said that the ensemble is (a file
-    /// `initialize`).
+    /// With a majority of new servers: the operator has declared the ensemble new (a file `initialize`).
     AtOnce,
 }
 
-/// The promises of a server. They are kept on disk, replaced atomically, apart from the log.
+/// The promises of a server: kept on disk apart from the log, and replaced atomically.
 ///
 /// Invariant: `current <= accepted`; both only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,16 +125,16 @@ pub struct Epochs {
     pub fork: u64,
     /// The voters of the ensemble that the folder belongs to; none while not known.
     pub voters: ServerSet,
-    /// Whether this disk remembers all that the server has ever promised and acknowledged.
+    /// Whether this disk has everything that the server ever promised and acknowledged.
     ///
-    /// A new disk does not, and the server with it votes for nothing until a leader that a quorum of
-    /// *other* servers confirms has synchronized it, or until a new ensemble forms: see [`super`]. The
-    /// shell may set it before the first start when the operator says that the server is new.
+    /// A new disk has not. Its server has no vote until a leader that a quorum of *other* servers confirms
+    /// has synchronized it, or until a new ensemble forms: see [`super`]. The shell may set it before the
+    /// first start when the operator declares the server new.
     pub initialized: bool,
-    /// Where the log ended before a damaged part of it was cut off; [`Zxid::ZERO`] if all of it is there.
+    /// Where the log ended before a damaged part was cut off; [`Zxid::ZERO`] if the log is whole.
     ///
     /// The server may have acknowledged everything up to here, so its history counts as this long in all
-    /// comparisons, while it can show less: see "Damaged logs" in [`super`]. The shell sets it, durably,
+    /// comparisons, although its log is shorter: see "Damaged logs" in [`super`]. The shell makes it durable
     /// before it cuts a damaged log.
     pub claim: Zxid,
 }
@@ -154,7 +152,7 @@ pub struct LogSummary {
 impl LogSummary {
     /// A log whose first frame comes right after `base`, beside a newest snapshot of `snapshot`.
     ///
-    /// An empty log beside a snapshot, or one that ends before it, has the snapshot's mark as its base.
+    /// If the log ends before the snapshot or is empty, the snapshot's position is the base.
     #[must_use]
     pub const fn new(base: LogPosition, snapshot: Zxid) -> Self {
         Self { base, snapshot, ends: Vec::new() }
@@ -215,7 +213,7 @@ impl LogSummary {
     }
 }
 
-/// What a server's disk remembers when it starts.
+/// The persisted state with which a server starts.
 #[derive(Clone, Debug, Default)]
 pub struct Durable {
     /// The promises.

@@ -1,4 +1,4 @@
-//! What every role of a server works on: its promises, its log, its clock and its connections.
+//! The state that every role of a server uses: its promises, its log, its clock and its connections.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use super::message::{Doubt, EnsembleId, Known, Message, Notification, PeerState,
 use super::mutation::planted;
 use super::quorum::ServerSet;
 
-/// Where no learner is fed from the log, none lacks any of it.
-pub(super) const NOBODY_IS_FED: Zxid = Zxid(u64::MAX);
+/// The position that all learners were sent, when none is fed from the log.
+pub(super) const NO_STREAMING_LEARNER: Zxid = Zxid(u64::MAX);
 
 /// Epochs that elections may have used up while a server was away.
 const EPOCHS_SKIPPED_MAX: u32 = 1 << 20;
@@ -30,25 +30,25 @@ pub const fn leaves_epochs(epoch: Epoch) -> bool {
 /// Earlier processes of a peer that are remembered.
 const PROCESSES_MAX: usize = 8;
 
-/// What the role wants to become.
+/// A role change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Stay,
-    /// Search a leader, passing one over for a round when that makes sense.
+    /// Look for a leader, excluding one candidate for a round where that helps.
     Look(Departure, Option<ServerId>),
     Follow(ServerId),
     Lead,
 }
 
-/// A voter that takes part in a decision.
+/// A voter that counts in a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) id: ServerId,
-    /// Its disk remembers everything it has promised.
+    /// See [`Epochs::initialized`].
     pub(super) initialized: bool,
     /// Its log is empty.
     pub(super) blank: bool,
-    /// It may be one of those who found an ensemble.
+    /// It may found an ensemble.
     pub(super) founds: bool,
     /// It belongs to an ensemble, this one or another.
     pub(super) belongs: bool,
@@ -57,17 +57,17 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
-    /// Time since the start in which this server was there to listen. It does not run backwards, whatever the
-    /// shell's clock does.
+    /// Time since the start, without pauses of this process. Never decreases, whatever the shell's clock
+    /// does.
     pub(super) now_ms: u64,
     shell_ms: Option<u64>,
     rng: ChaCha8Rng,
     pub(super) connected: ServerSet,
     /// Since when a quorum of voters, with this server, is connected.
     quorum_since_ms: Option<u64>,
-    /// Some voter belongs to an ensemble already, so no other one is to be founded.
+    /// Some voter belongs to an ensemble, so no new one may be founded.
     ensemble_seen: bool,
-    /// What those who are connected have said of themselves.
+    /// What the connected peers have reported about themselves.
     pub(super) heard: BTreeMap<ServerId, Standing>,
     /// Those among them that do not count, and why.
     doubts: BTreeMap<ServerId, Doubt>,
@@ -77,19 +77,19 @@ pub(super) struct Core {
     processes: BTreeMap<ServerId, Vec<u64>>,
     /// Tells this process from others with the same id.
     process: u64,
-    /// The promises as they shall be.
+    /// The current promises, perhaps not durable yet.
     pub(super) epochs: Epochs,
     /// The promises on disk.
     pub(super) persisted: Epochs,
     persisting: Option<Epochs>,
     pub(super) log: History,
-    /// Everything up to here is committed and handed up.
+    /// Everything up to here is committed and was delivered.
     pub(super) commit: Zxid,
     commit_recorded_ms: u64,
-    /// End of the log that this server's state was recovered from. What it serves holds everything up to
-    /// here, so nobody may see it before that is committed.
+    /// End of the log from which this server's state was recovered. The state contains everything up to here,
+    /// so it must not be served before that is committed.
     pub(super) recovered: Zxid,
-    /// Since when what is appended waits for room on the disk, if it does.
+    /// Time since which an append waits for room on the disk, if one does.
     pub(super) full_since_ms: Option<u64>,
     /// Number of the last election.
     pub(super) round: u64,
@@ -104,7 +104,7 @@ impl Core {
             epochs.claim = Zxid::ZERO;
         }
         let persisted = epochs;
-        // A claim speaks to the other voters. Where there are none, nobody has what it stands for.
+        // A claim matters to the other voters only. Without any, nobody has the lost part.
         if config.quorum.voters().iter().eq([config.id]) {
             epochs.claim = Zxid::ZERO;
         }
@@ -144,10 +144,10 @@ impl Core {
         self.config.is_voter(self.me())
     }
 
-    /// Advances the clock. A step backwards counts as no time, a long one as [`Config::step_max_ms`]: a
-    /// server that stood still, for want of a CPU perhaps, must read what its peers have sent meanwhile
-    /// before it calls them silent. Otherwise a crowded machine would make followers leave a leader that is
-    /// well, and close their clients' connections. Nothing but patience rests on this clock.
+    /// Advances the clock. A step backwards counts as no time, a long one as [`Config::step_max_ms`]: after a
+    /// pause, for want of a CPU perhaps, this server must first read what its peers have sent before it
+    /// considers them silent. Otherwise followers on an overloaded machine would leave a healthy leader and
+    /// disconnect their clients. Only timeouts depend on this clock.
     pub(super) fn advance_clock(&mut self, shell_ms: u64) {
         let before = self.shell_ms.replace(shell_ms).unwrap_or(shell_ms);
         self.now_ms += shell_ms.saturating_sub(before).min(self.config.step_max_ms());
@@ -157,7 +157,7 @@ impl Core {
         self.rng.next_u64()
     }
 
-    /// Up to half a peer timeout, so that servers do not keep acting at the same time.
+    /// Random delay of up to half a peer timeout, so that servers do not stay in step with each other.
     pub(super) fn jitter_ms(&mut self) -> u64 {
         self.random() % (self.config.peer_timeout_ms / 2 + 1)
     }
@@ -187,12 +187,12 @@ impl Core {
         }
     }
 
-    /// Whether the promise of at least `epochs.accepted` may be answered for.
+    /// Whether the promise of `epochs.accepted` is durable, so that it may be sent.
     pub(super) fn promise_durable(&self) -> bool {
         self.persisted.accepted >= self.epochs.accepted || planted!(self.config, PromiseBeforeDurable)
     }
 
-    /// Whether the disk says which ensemble the log belongs to.
+    /// Whether the ensemble's number and fork are durable.
     pub(super) fn ensemble_durable(&self) -> bool {
         let ensemble = |epochs: &Epochs| (epochs.cluster, epochs.fork);
         ensemble(&self.persisted) == ensemble(&self.epochs)
@@ -205,8 +205,8 @@ impl Core {
         self.commit.max(recorded).max(self.log.floor())
     }
 
-    /// Becomes a new server of another ensemble, one that has not logged anything: see "New ensembles" in
-    /// [`super`].
+    /// Joins another ensemble as a server with a new disk. Only for a server that has logged nothing: see
+    /// "New ensembles" in [`super`].
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
@@ -219,7 +219,8 @@ impl Core {
         out.push(Effect::Append(batch));
     }
 
-    /// Commits; all learners that this server feeds have been sent everything up to `sent_to_all`.
+    /// Advances the committed position. All learners fed from the log were sent everything up to
+    /// `sent_to_all`.
     pub(super) fn commit_upto(&mut self, upto: Zxid, sent_to_all: Zxid, out: &mut Effects) {
         if upto > self.commit {
             self.commit = upto;
@@ -233,19 +234,19 @@ impl Core {
         self.full_since_ms = if room { None } else { self.full_since_ms.or(Some(self.now_ms)) };
     }
 
-    /// Whether a part of the log waits for room on the disk: this server could adopt no epoch now that begins
-    /// with it.
+    /// Whether a part of the log waits for room on the disk. Until it is durable, this server cannot adopt an
+    /// epoch whose history contains it.
     pub(super) fn is_stuck(&self) -> bool {
         self.full_since_ms.is_some() && self.log.durable() < self.log.last().zxid
     }
 
-    /// Any candidate is better.
+    /// A vote that loses to every candidate.
     pub(super) fn blank_vote(&self) -> Vote {
         Vote { epoch: Epoch(0), zxid: Zxid::ZERO, leader: self.me() }
     }
 
-    /// The server's own history. One that has lost a part of it stands for nothing: see "Damaged logs" in
-    /// [`super`].
+    /// A vote for this server with its own history. A server that has lost a part of its log is no candidate:
+    /// see "Damaged logs" in [`super`].
     pub(super) fn own_vote(&self) -> Vote {
         if self.is_damaged() {
             return self.blank_vote();
@@ -253,18 +254,18 @@ impl Core {
         Vote { epoch: self.epochs.current, zxid: self.log.last().zxid, leader: self.me() }
     }
 
-    /// Whether a part of the log was lost that this server may have acknowledged.
+    /// Whether a part of the log is lost that this server may have acknowledged.
     pub(super) fn is_damaged(&self) -> bool {
         self.epochs.claim > Zxid::ZERO
     }
 
-    /// The end of what this server has ever logged and not cut on a leader's word, whether it still has it or
-    /// not.
+    /// The end of everything that this server has logged and no leader has truncated, even if it is lost
+    /// since.
     pub(super) fn claimed(&self) -> Zxid {
         self.log.last().zxid.max(self.epochs.claim)
     }
 
-    /// Nothing has ever been logged here.
+    /// Whether this server has never logged anything.
     pub(super) fn is_blank(&self) -> bool {
         self.claimed() == Zxid::ZERO
     }
@@ -296,8 +297,7 @@ impl Core {
         EnsembleId { cluster, fork, voters: *self.config.quorum.voters() }
     }
 
-    /// Whether this server may be one of those who found an ensemble: it has nothing, and never had an
-    /// ensemble.
+    /// Whether this server may found an ensemble: it has no data and never belonged to one.
     pub(super) fn founds(&self) -> bool {
         let new = !self.epochs.initialized && self.epochs.cluster == 0 && self.is_blank();
         new && self.config.founding != Founding::Never
@@ -312,7 +312,7 @@ impl Core {
         self.quorum_since_ms = quorum.then(|| self.quorum_since_ms.unwrap_or(self.now_ms));
     }
 
-    /// Notes what a peer says of itself.
+    /// Records what a peer reports about itself.
     pub(super) fn note(&mut self, peer: ServerId, heard: Standing) {
         self.ensemble_seen |=
             self.config.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.is_blank());
@@ -334,7 +334,7 @@ impl Core {
     /// of its folder tells the operator itself: what it said may be from before it did what is known.
     pub(super) fn refuses(&self, peer: ServerId, heard: &Standing, out: &mut Effects) -> bool {
         let epoch = heard.current;
-        let same = epoch > Epoch(0) && epoch == self.epochs.current && !self.is_elsewhere(&heard.ensemble);
+        let same = epoch > Epoch(0) && epoch == self.epochs.current && !self.is_foreign(&heard.ensemble);
         let led = heard.led_by.zip(self.epochs.leader);
         let alarm = match self.doubt(peer) {
             Some(Doubt::OldCopy(_)) => return true,
@@ -360,7 +360,7 @@ impl Core {
         if self.processes.get(&peer).is_some_and(|processes| processes.last() != Some(&heard.process)) {
             return Some(Doubt::Replaced);
         }
-        if !heard.initialized || self.is_elsewhere(&heard.ensemble) || planted!(self.config, OldCopyVotes) {
+        if !heard.initialized || self.is_foreign(&heard.ensemble) || planted!(self.config, OldCopyVotes) {
             return None;
         }
         let adopted = Known { epoch: self.epochs.current, zxid: Zxid::ZERO };
@@ -405,17 +405,18 @@ impl Core {
         self.epochs = Epochs { initialized: true, claim: Zxid::ZERO, ..adopted };
     }
 
-    /// Whether a voter goes by the same list of voters, so that it and this server may count on each other.
+    /// Whether a peer has the same list of voters, so that the two may count in each other's decisions.
     pub(super) fn agrees_with(&self, ensemble: &EnsembleId) -> bool {
         ensemble.voters == *self.config.quorum.voters()
     }
 
-    /// This server serves under its list of voters, which a quorum shares: from now on it is the folder's.
+    /// Records the configured voters as those of the folder, since this server serves and a quorum has the
+    /// same list.
     pub(super) fn settle_voters(&mut self) {
         self.epochs.voters = *self.config.quorum.voters();
     }
 
-    /// This server's own part in a decision.
+    /// This server as a member of a decision.
     pub(super) fn member(&self) -> Member {
         let Epochs { initialized, cluster, .. } = self.epochs;
         let (blank, founds) = (self.is_blank(), self.founds());
@@ -424,10 +425,9 @@ impl Core {
 
     /// Whether a server belongs to another ensemble, or to another fork of this one.
     ///
-    /// A first election that was interrupted may leave several ensembles behind, of which nothing is known
-    /// but their names. So a server without data that belongs to another one is a server with a new disk, not
-    /// a stranger.
-    pub(super) fn is_elsewhere(&self, ensemble: &EnsembleId) -> bool {
+    /// An interrupted founding may leave several ensemble numbers behind, without data. So a server without
+    /// data that has another number is treated as one with a new disk, not as a foreign one.
+    pub(super) fn is_foreign(&self, ensemble: &EnsembleId) -> bool {
         let EnsembleId { cluster, fork, .. } = *ensemble;
         let own = (self.epochs.cluster, self.epochs.fork);
         cluster != 0 && own.0 != 0 && (cluster, fork) != own
@@ -443,7 +443,8 @@ impl Core {
             if member.initialized {
                 initialized.insert(member.id);
             }
-            // One that neither founds nor belongs to an ensemble may have lost what it had: it waits for one.
+            // A blank server that neither founds nor belongs to an ensemble may have lost its data: it has to
+            // wait.
             blank &= member.blank && (member.initialized || member.founds || member.belongs);
             founders &= member.founds;
         }
@@ -461,7 +462,7 @@ impl Core {
         Decision::No
     }
 
-    /// Whether a majority of new servers may do without the voters that are not among them.
+    /// Whether a majority of new servers may found an ensemble without the other voters.
     fn may_found_with(&self, founders: &ServerSet) -> bool {
         let voters = self.config.quorum.voters();
         let all_connected_agree = self.connected.intersection(voters).is_subset(founders);
@@ -475,10 +476,10 @@ impl Core {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     No,
-    /// Servers that remember everything form a quorum.
+    /// A quorum of initialized servers.
     Quorum,
-    /// All voters are here, and nothing committed can be on a lost disk alone.
+    /// All voters: nothing committed can have been on a lost disk alone.
     Everyone,
-    /// A majority of new servers, when nobody else is to be heard.
+    /// A majority of new servers, with no other voter heard from.
     Founding,
 }

@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it, as plain data.
+//! Inputs and effects of the broadcast, as plain data.
 
 use bytes::Bytes;
 use std::fmt;
@@ -20,7 +20,7 @@ pub enum Input {
     /// Time has passed. A tick every few milliseconds is enough; the heartbeat is a quarter of the peer
     /// timeout.
     Tick,
-    /// The shell has handled all it had: a commit that found no proposal to ride on leaves now.
+    /// The shell has handled all its events: commits that no proposal has carried are sent now.
     Flush,
     /// A connection to a peer stands. Messages on it arrive in order or it breaks.
     PeerConnected(ServerId),
@@ -28,12 +28,12 @@ pub enum Input {
     PeerDisconnected(ServerId),
     /// A peer's message.
     Message {
-        /// Its sender, as proven by the connection.
+        /// The sender, authenticated by the connection.
         from: ServerId,
         /// What it says.
         message: Message,
     },
-    /// A batch to broadcast, beginning at [`super::Zab::next_zxid`]. Dropped when this server does not lead.
+    /// A batch to broadcast, beginning at [`super::Zab::next_zxid`]. Ignored unless this server leads.
     Propose(Batch),
     /// Appended batches up to here are on the medium.
     Durable {
@@ -56,8 +56,8 @@ pub enum Input {
         /// The batches right after it, in order. Empty when the log does not reach back that far.
         batches: Vec<Batch>,
     },
-    /// Answer to [`Effect::SendSnapshot`]: a snapshot of committed state is at hand, and its bytes follow as
-    /// [`Message::SnapshotChunk`] when the resulting messages have been sent.
+    /// Answer to [`Effect::SendSnapshot`]: a snapshot of committed state is ready. Its bytes are sent as
+    /// [`Message::SnapshotChunk`] after the resulting messages.
     SnapshotReady {
         /// The learner it is for.
         peer: ServerId,
@@ -76,21 +76,21 @@ pub enum Input {
         /// What it holds.
         zxid: Zxid,
     },
-    /// The disk has run full, so that what is appended waits; or it has room again.
+    /// The disk has run full, so that appends wait (`false`), or has room again (`true`).
     Room(bool),
     /// The oldest log segments are gone; the log begins after this.
     LogPurged {
         /// The new base.
         base: LogPosition,
     },
-    /// Ask a quorum whether this server still leads. Only of use when it leads.
+    /// Ask a quorum whether this server still leads. Ignored unless it leads.
     ConfirmLeadership {
         /// Comes back in [`Effect::LeadershipConfirmed`].
         token: u64,
     },
-    /// Opaque bytes for the leader; dropped when there is none.
+    /// Opaque bytes for the leader; dropped without one.
     Forward(Bytes),
-    /// Opaque bytes for a learner; dropped when it is not one.
+    /// Opaque bytes for a learner; dropped if it is not connected as one.
     ToLearner {
         /// The learner.
         to: ServerId,
@@ -99,13 +99,13 @@ pub enum Input {
     },
 }
 
-/// What a server is, as its clients see it.
+/// A server's status, as its clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// No leader, or not yet synchronized with one.
     Looking,
-    /// Synchronized with a leader that a quorum follows; everything it had committed by then is committed
-    /// here.
+    /// Synchronized with a leader that a quorum follows. Everything that the leader had committed by then is
+    /// committed here, too.
     Following {
         /// The leader.
         leader: ServerId,
@@ -130,7 +130,7 @@ pub struct Learners {
     pub synced_observers: usize,
 }
 
-/// Why a server gives up the leader that it follows, or its own leadership.
+/// Why a server leaves its leader, or gives up its own leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// Nothing came from the leader for the peer timeout.
@@ -141,7 +141,7 @@ pub enum Departure {
     LeaderResigned(ServerId),
     /// The leader's epoch is older than one that this server has accepted.
     EpochPassed(ServerId),
-    /// The leader asked to cut off what is committed here, see [`Alarm::CommittedTruncation`].
+    /// The leader asked to truncate committed transactions, see [`Alarm::CommittedTruncation`].
     WouldTruncate(ServerId),
     /// A peer knows that this server's folder is an old copy, see [`Alarm::OldCopy`].
     OldCopy(ServerId),
@@ -149,11 +149,11 @@ pub enum Departure {
     EpochBeyondReason(ServerId),
     /// This server led, and heard of no quorum for the peer timeout.
     QuorumSilent,
-    /// This server led, and cannot append for want of room what a quorum of others has.
+    /// This server led, and its disk is full while a quorum of others has room.
     DiskFull,
-    /// This server was elected, and no quorum was ready in time.
+    /// This server was elected, and no quorum was synchronized in time.
     QuorumLate,
-    /// This server was elected, and a voter has accepted a newer epoch.
+    /// This server was elected, and a voter has a newer history.
     NewerEpoch,
     /// An election took too long and begins anew.
     ElectionStuck,
@@ -180,7 +180,7 @@ impl fmt::Display for Departure {
     }
 }
 
-/// Something an operator should hear of.
+/// A condition that the operator should know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
     /// The peer belongs to another ensemble; its messages are ignored.
@@ -190,21 +190,21 @@ pub enum Alarm {
         /// Its ensemble.
         cluster: u64,
     },
-    /// The peer goes by another list of voters: it does not count for decisions, only learns.
+    /// The peer has another list of voters: it does not count in decisions, and only learns.
     OtherVoters {
         /// The peer.
         peer: ServerId,
         /// Its list.
         voters: ServerSet,
     },
-    /// A new ensemble has begun, and some of its voters were not there: if one of them has data of before, it
-    /// will be refused.
+    /// A new ensemble was founded while some voters were missing. If one of them has older data, it will be
+    /// refused.
     Founded {
         /// Who was not there.
         without: ServerSet,
     },
-    /// This server's log and the leader's name different frames with the same zxid: one of them is corrupt.
-    /// The server fetches a snapshot.
+    /// This server's log and the leader's have different frames with the same zxid: one log is corrupt. The
+    /// server fetches a snapshot.
     LogDiverged {
         /// Where.
         at: Zxid,
@@ -235,7 +235,7 @@ pub enum Alarm {
         /// The epoch.
         epoch: Epoch,
     },
-    /// The leader asks to cut off what is committed here. The server leaves it.
+    /// The leader asked to truncate committed transactions. The server leaves that leader.
     CommittedTruncation {
         /// The position it named.
         after: Zxid,
@@ -243,7 +243,7 @@ pub enum Alarm {
 }
 
 impl Alarm {
-    /// Whether two servers have histories that cannot be put together.
+    /// Whether the two servers have histories that cannot be merged.
     #[must_use]
     pub const fn is_conflict(&self) -> bool {
         matches!(
@@ -315,7 +315,7 @@ impl fmt::Display for Alarm {
     }
 }
 
-/// Something to do. Effects are carried out in order.
+/// An action for the shell. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send on the connection to a peer.
@@ -327,13 +327,13 @@ pub enum Effect {
     },
     /// Append to the log; answered by [`Input::Durable`].
     Append(Batch),
-    /// Cut the log; answered by [`Input::Truncated`]. Nothing is appended in between. State that contains
-    /// transactions after it is to be rebuilt from what is durable.
+    /// Truncate the log; answered by [`Input::Truncated`]. No append follows before the answer. A state that
+    /// contains truncated transactions has to be rebuilt from what is durable.
     Truncate {
         /// The last zxid that stays.
         after: Zxid,
     },
-    /// Write and fsync the promises; answered by [`Input::EpochsDurable`]. One is under way at a time.
+    /// Write and fsync the promises; answered by [`Input::EpochsDurable`]. At most one is pending.
     PersistEpochs(Epochs),
     /// Everything appended up to here is committed: deliver it, in order, each batch once.
     Commit {
@@ -371,14 +371,14 @@ pub enum Effect {
     },
     /// Stop receiving the snapshot unless it is installed already; answered like the above.
     AbortSnapshot,
-    /// The server leaves the ensemble it was part of; [`Status::Looking`] follows. For the operator.
+    /// The server leaves its leader, or its leadership; [`Status::Looking`] follows. To be logged.
     Departed(Departure),
     /// The server's status changed.
     Status(Status),
-    /// Leadership is lost, or the attempt at it: drop what was built on proposals that are not committed, and
-    /// send no more snapshots. The proposals stay in the log, and the next leader commits or truncates them.
+    /// Leadership, or the attempt at it, has ended: drop what was built on uncommitted proposals, and stop
+    /// sending snapshots. The proposals stay in the log; the next leader commits or truncates them.
     Reset,
-    /// A quorum has confirmed, after the question, that no newer leader is active.
+    /// A quorum has confirmed, after the request, that no newer leader is active.
     LeadershipConfirmed {
         /// As asked.
         token: u64,
@@ -402,8 +402,7 @@ pub enum Effect {
         /// The peer.
         peer: ServerId,
     },
-    /// What a damaged log had lost is there again, or was never part of the history: the server's claim is
-    /// met.
+    /// The server's claim is met: the lost part of its log is there again, or was never part of the history.
     Repaired {
         /// The leader that had it.
         from: ServerId,

@@ -1,8 +1,8 @@
 //! Fast leader election: servers without a leader agree on the one with the best history.
 //!
-//! The election is a guess that saves time; safety rests on discovery alone. A server votes only for
-//! candidates that it is connected to, and after a round that led nowhere it may pass its favourite over,
-//! so that a partial partition does not stop the ensemble.
+//! The election only saves time; safety rests on discovery. A server votes only for candidates that it is
+//! connected to. After a round without a result it may exclude its candidate once, so that a partial
+//! partition does not block the ensemble.
 
 use ringkeeper_wire::ServerId;
 
@@ -14,7 +14,7 @@ use super::mutation::planted;
 #[derive(Debug)]
 pub(super) struct Election {
     vote: Vote,
-    /// What this server votes while it knows of nobody better.
+    /// This server's vote while it knows no better candidate.
     own: Vote,
     passed_over: Option<ServerId>,
     heard: Vec<(ServerId, Notification)>,
@@ -42,9 +42,9 @@ impl Election {
         election
     }
 
-    /// A server that cannot write its own log for want of room is a bad leader. Now and then it stands all
-    /// the same, since it may be the only one that reaches a quorum; but not right after it has resigned for
-    /// that reason.
+    /// A server whose log waits for room on the disk is a bad leader, so it usually is no candidate.
+    /// Sometimes it is one all the same, since it may be the only one that reaches a quorum; but not right
+    /// after it resigned for that reason.
     fn own_vote(core: &mut Core, passed_over: Option<ServerId>) -> Vote {
         let abstains =
             passed_over == Some(core.me()) || (core.is_stuck() && !core.random().is_multiple_of(4));
@@ -105,7 +105,7 @@ impl Election {
         }
     }
 
-    /// Moves to the best vote heard.
+    /// Adopts the best vote heard; whether that changed the vote.
     fn adopt_best(&mut self, core: &Core) -> bool {
         let before = self.vote;
         for (_, heard) in &self.heard {
@@ -122,13 +122,13 @@ impl Election {
             && (candidate == core.me() || core.connected.contains(candidate))
     }
 
-    /// Whom to follow, when a server says that it leads.
+    /// The decision to follow a server that claims to lead.
     pub(super) fn leader_heard(&self, from: ServerId, heard: &Notification) -> Next {
         let leads = heard.state == PeerState::Leading && heard.vote.leader == from;
         if leads && self.passed_over != Some(from) { Next::Follow(from) } else { Next::Stay }
     }
 
-    /// Acts on the time and on everything heard so far.
+    /// Acts on timeouts and on the votes heard so far.
     pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         if core.now_ms >= self.restart_at_ms {
             let favourite = Some(self.vote.leader).filter(|id| *id != core.me());
@@ -149,7 +149,7 @@ impl Election {
         let agreeing = self.heard.iter().filter(|(_, heard)| heard.vote == self.vote);
         let members = agreeing.clone().map(|(id, heard)| Member {
             id: *id,
-            initialized: heard.own.initialized && !core.is_elsewhere(&heard.own.ensemble),
+            initialized: heard.own.initialized && !core.is_foreign(&heard.own.ensemble),
             blank: heard.own.is_blank(),
             founds: heard.own.founds,
             belongs: heard.own.ensemble.cluster != 0,

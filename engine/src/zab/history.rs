@@ -1,4 +1,4 @@
-//! The log as Zab sees it: what is appended, what of it is durable, and how two logs compare.
+//! The log from Zab's point of view: what is appended, what is durable, and how two logs are compared.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use ringkeeper_wire::{Epoch, Zxid};
 use super::config::{Config, LogSummary};
 use super::message::LogOutline;
 
-/// A batch and the position it stands at.
+/// A batch and the position before it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) prev: LogPosition,
     pub(super) batch: Batch,
 }
 
-/// An operation that replaces part of the log; nothing else may touch the log until it is answered.
+/// An operation that replaces a part of the log. While one is pending, no other changes the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogOperation {
     Truncate,
     Install,
 }
 
-/// The two logs hold different frames with the same zxid.
+/// Two logs have different frames with the same zxid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Diverged(pub(super) Zxid);
 
@@ -68,7 +68,7 @@ impl History {
         self.summary.base().zxid
     }
 
-    /// No position before this can be restored.
+    /// The earliest position to which the log can be truncated.
     pub(super) fn floor(&self) -> Zxid {
         self.summary.snapshot().max(self.base())
     }
@@ -77,8 +77,8 @@ impl History {
         self.operation
     }
 
-    /// Bytes of the batches that are not all on the medium.
-    pub(super) fn unforced_bytes(&self) -> usize {
+    /// Bytes of the batches that are not durable yet.
+    pub(super) fn undurable_bytes(&self) -> usize {
         let unforced = self.tail.iter().rev().take_while(|entry| entry.batch.last() > self.durable);
         unforced.map(|entry| entry.batch.bytes().len()).sum()
     }
@@ -91,9 +91,9 @@ impl History {
         self.tail.push_back(Entry { prev, batch: batch.clone() });
     }
 
-    /// Frees batches that can be read back from disk, oldest first: beyond the lower limit those that all
-    /// learners have been sent, beyond the upper one the others too. Memory that is used again at once is
-    /// warm, and none of it new.
+    /// Frees batches that can be read back from disk, oldest first: above the lower limit those that all
+    /// learners have been sent, above the upper one any. So the memory in use stays the same and is reused
+    /// while it is in the cache.
     pub(super) fn trim(&mut self, committed: Zxid, sent_to_all: Zxid) {
         let readable = committed.min(self.durable);
         while let Some(entry) = self.tail.front() {
@@ -107,20 +107,20 @@ impl History {
         }
     }
 
-    /// The log reports progress. Reports from before a pending truncation say nothing about what follows it.
+    /// Records progress of the log. Ignored while a truncation is pending, since it was reported before it.
     pub(super) fn durable_upto(&mut self, upto: Zxid) {
         if self.operation.is_none() {
             self.durable = self.durable.max(upto.min(self.last().zxid));
         }
     }
 
-    /// Cuts the log after a position of it, until [`Self::truncated`] confirms.
+    /// Begins a truncation after a position of the log; [`Self::truncated`] ends it.
     pub(super) fn truncate(&mut self, after: Zxid) {
         self.forget_after(after);
         self.operation = Some(LogOperation::Truncate);
     }
 
-    /// Cuts the outline alone.
+    /// Truncates the outline, not the log.
     pub(super) fn forget_after(&mut self, after: Zxid) {
         while self.tail.back().is_some_and(|entry| entry.batch.last() > after) {
             if let Some(entry) = self.tail.pop_back() {
@@ -132,7 +132,7 @@ impl History {
         self.durable = self.durable.min(after);
     }
 
-    /// The truncation is durable, and with it everything that is left.
+    /// The truncation is durable, and so is the rest of the log.
     pub(super) fn truncated(&mut self, last: LogPosition) {
         if self.operation == Some(LogOperation::Truncate) {
             self.operation = None;
@@ -146,7 +146,7 @@ impl History {
         self.operation = Some(LogOperation::Install);
     }
 
-    /// The snapshot has replaced the log, or has not.
+    /// The log begins at `base` now; `None` if the installation failed.
     pub(super) fn installed(&mut self, base: Option<LogPosition>) {
         if self.operation != Some(LogOperation::Install) {
             return;
@@ -188,7 +188,7 @@ impl History {
         self.tail.get(index)
     }
 
-    /// The log as its leader needs to see it.
+    /// The outline of the log that a leader needs for synchronization.
     pub(super) fn outline(&self) -> LogOutline {
         let mut ends = Vec::with_capacity(self.summary.ends().len() + 1);
         ends.push(self.summary.base());
@@ -203,8 +203,8 @@ impl History {
 
     /// The last position that both logs have.
     ///
-    /// Logs with a transaction of the same epoch agree up to the shorter one's end of that epoch (see
-    /// [`LogPosition`]), so the newest epoch in both decides, and no transaction needs to be read.
+    /// Logs that have transactions of the same epoch agree up to the shorter one's end of that epoch (see
+    /// [`LogPosition`]). So the newest common epoch decides, without reading any transaction.
     pub(super) fn common(&self, other: &LogOutline) -> Result<Zxid, Diverged> {
         for theirs in other.ends.iter().rev() {
             let Some(ours) = self.end_of(theirs.zxid.epoch()) else { continue };
@@ -313,12 +313,12 @@ mod tests {
     fn what_waits_for_the_medium_is_counted() {
         let mut history = history(&[(1, 9)]);
         history.durable_upto(zxid(1, 9));
-        assert_eq!(history.unforced_bytes(), 0);
+        assert_eq!(history.undurable_bytes(), 0);
         let batch_bytes = history.tail_bytes / 9;
         history.forget_after(zxid(1, 3));
-        assert_eq!(history.unforced_bytes(), 0, "what is gone waits for nothing");
+        assert_eq!(history.undurable_bytes(), 0, "what is gone waits for nothing");
         history.durable = zxid(1, 1);
-        assert_eq!(history.unforced_bytes(), 2 * batch_bytes);
+        assert_eq!(history.undurable_bytes(), 2 * batch_bytes);
     }
 
     #[test]

@@ -7,21 +7,22 @@
 //!                                     has promised itself to a newer epoch
 //! ```
 //!
-//! Each arrow needs a quorum. A leader that must change its epoch does so in place: learners stay connected
-//! and keep serving reads; writes wait for three round trips.
+//! Each arrow needs a quorum. A leader that has to change its epoch does so in place: learners stay connected
+//! and serve reads, writes wait for three round trips.
 //!
-//! Why `Verifying`, which the Zab paper does not have: a promise that was under way while its sender lost its
+//! Why `Verifying`, which the Zab paper does not have: a promise that was in flight while its sender lost its
 //! disk must not count. A member that answers a heartbeat sent after the whole quorum had promised proves
-//! that all promises were on disks at one moment, so whoever loses its disk later meets a server that knows.
+//! that all promises were on disks at one moment. So a server that loses its disk later finds a quorum that
+//! knows of its promise.
 
 use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, Decision, NOBODY_IS_FED, Next};
+use super::core::{Core, Decision, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status};
 use super::message::{AckEpoch, EnsembleId, Message, PeerState, Pong, Standing};
 use super::mutation::planted;
-use super::peer::{Peer, Session};
+use super::peer::{EpochContext, Peer};
 use super::quorum::ServerSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +31,7 @@ enum Phase {
     Discovery,
     /// Waiting for a quorum to promise itself to the epoch.
     Promising,
-    /// Waiting for the quorum to show that it still holds.
+    /// Waiting for proof that the quorum still holds its promises.
     Verifying { round: u64 },
     /// Waiting for a quorum to adopt the leader's history.
     Synchronizing,
@@ -41,15 +42,15 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Leader {
     phase: Phase,
-    session: Session,
-    /// Who chose the history: others than a quorum of servers that remember vouch for the new disks among
-    /// them.
+    context: EpochContext,
+    /// The rule by which the history was chosen. Under any rule but [`Decision::Quorum`], the members with
+    /// new disks need no confirmation by others.
     chosen_by: Decision,
     peers: Vec<Peer>,
     adopted: bool,
-    /// The last confirmation round that went out.
+    /// The last confirmation round that was sent.
     round: u64,
-    /// A round was asked for and has not gone out.
+    /// A round is to be sent.
     round_wanted: bool,
     confirmations: Vec<Confirmation>,
     deadline_ms: u64,
@@ -68,7 +69,7 @@ impl Leader {
         let deadline_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
         let mut leader = Self {
             phase: Phase::Discovery,
-            session: Session { epoch: Epoch(0), history: Zxid::ZERO, ensemble: core.ensemble() },
+            context: EpochContext { epoch: Epoch(0), history: Zxid::ZERO, ensemble: core.ensemble() },
             chosen_by: Decision::No,
             peers: Vec::new(),
             adopted: false,
@@ -90,10 +91,10 @@ impl Leader {
     }
 
     pub(super) const fn epoch(&self) -> Epoch {
-        self.session.epoch
+        self.context.epoch
     }
 
-    /// Who follows: all of them, and how many voters and observers have adopted the leader's history.
+    /// Number of learners, and how many voters and observers have adopted the leader's history.
     pub(super) fn learners(&self) -> Learners {
         let synced = |voter| self.peers.iter().filter(|peer| peer.adopted && peer.voter == voter).count();
         Learners { all: self.peers.len(), synced_followers: synced(true), synced_observers: synced(false) }
@@ -111,11 +112,11 @@ impl Leader {
     /// Notes what learners have acknowledged, before it is forgotten.
     pub(super) fn remember_acks(&self, core: &mut Core, of: impl Fn(&Peer) -> bool) {
         for peer in self.peers.iter().filter(|peer| peer.voter && peer.adopted && of(peer)) {
-            core.note_acknowledged(peer.id, self.session.epoch, peer.acked);
+            core.note_acknowledged(peer.id, self.context.epoch, peer.acked);
         }
     }
 
-    /// A message from a learner, or from someone who would be one.
+    /// Handles a message from a learner, or from a server that asks to become one.
     pub(super) fn on_message(
         &mut self,
         core: &mut Core,
@@ -123,10 +124,10 @@ impl Leader {
         message: Message,
         out: &mut Effects,
     ) {
-        if let Message::Join(join) = message {
+        if let Message::FollowerInfo(join) = message {
             return self.on_join(core, from, join, out);
         }
-        let (epoch, session, active) = (self.session.epoch, self.session, self.is_active());
+        let (epoch, context, active) = (self.context.epoch, self.context, self.is_active());
         let established = self.phase >= Phase::Synchronizing;
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) else { return };
         peer.heard_at_ms = core.now_ms;
@@ -136,7 +137,7 @@ impl Leader {
                 let counts = ack.adopted || planted!(core.config, CountAcksBeforeAdoption);
                 let newly = counts && !peer.adopted;
                 peer.on_ack(ack, counts);
-                peer.pump(core, &session, out);
+                peer.pump(core, &context, out);
                 if newly && active {
                     peer.ping(core, epoch, self.round, true, out);
                 }
@@ -145,7 +146,7 @@ impl Leader {
                 let Pong { round, ack } = pong;
                 peer.round = peer.round.max(round);
                 peer.on_ack(ack, ack.adopted);
-                peer.pump(core, &session, out);
+                peer.pump(core, &context, out);
             }
             Message::Forward(bytes) => out.push(Effect::Forwarded { from, bytes }),
             _ => {}
@@ -158,14 +159,14 @@ impl Leader {
             out.send(from, core.notification(PeerState::Leading, core.own_vote(), from));
             return;
         }
-        if core.is_elsewhere(&join.ensemble) && !join.is_blank() {
+        if core.is_foreign(&join.ensemble) && !join.is_blank() {
             let EnsembleId { cluster, .. } = join.ensemble;
             out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             return;
         }
-        let epoch = self.session.epoch;
+        let epoch = self.context.epoch;
         match self.peer(from) {
-            // Sent again because no answer came.
+            // The learner has sent its FollowerInfo again, since no answer came.
             Some(peer) if !peer.promised && peer.ask.is_none() => {
                 peer.accepted = join.accepted;
                 peer.heard_at_ms = core.now_ms;
@@ -179,8 +180,8 @@ impl Leader {
         if self.phase == Phase::Discovery {
             return;
         }
-        // A promise to this very epoch may have been made to another candidate: it cannot count before the
-        // epoch is established, and does not matter afterwards.
+        // The voter may have promised this very epoch to another candidate. Such a promise cannot count
+        // before the epoch is established; afterwards it does not matter.
         let established = self.phase >= Phase::Synchronizing;
         let voter = self.peers.iter().any(|peer| peer.id == from && peer.voter);
         if join.accepted > epoch || (join.accepted == epoch && voter && !established) {
@@ -197,22 +198,22 @@ impl Leader {
             false if planted!(core.config, CompareWithoutEpoch) => ask.last() > own.zxid,
             false => (ask.current, ask.last()) > (own.epoch, own.zxid),
         };
-        // It cannot lead in our place, so it is no reason to look for another leader.
-        peer.forgetful = peer.newer && ask.claim > Zxid::ZERO;
-        peer.newer &= !peer.forgetful;
-        // Once established, a newer history is one that no quorum has: it will be cut.
+        // A server with a lost part of its log cannot lead, so its newer history is no reason to resign.
+        peer.log_damaged = peer.newer && ask.claim > Zxid::ZERO;
+        peer.newer &= !peer.log_damaged;
+        // Once the epoch is established, no quorum has the newer history: it will be truncated.
         peer.promised = ask.promise && (established || !peer.newer);
         peer.asks(ask);
     }
 
-    /// Moves to an epoch that nobody here has promised, keeping the learners.
+    /// Moves to an epoch that none of these servers has promised, and keeps the learners.
     fn begin_epoch(&mut self, core: &mut Core, epoch: Epoch, out: &mut Effects) {
         if self.phase > Phase::Promising {
             self.deadline_ms = core.now_ms + core.config.init_limit_ms;
         }
         self.phase = Phase::Promising;
         self.remember_acks(core, |_| true);
-        self.session.epoch = epoch;
+        self.context.epoch = epoch;
         self.adopted = false;
         core.epochs.accepted = epoch;
         for peer in &mut self.peers {
@@ -222,16 +223,16 @@ impl Leader {
     }
 
     pub(super) fn on_propose(&mut self, core: &mut Core, batch: Batch, out: &mut Effects) {
-        if !self.is_active() || batch.epoch() != self.session.epoch || !batch.follows(core.log.last().zxid) {
+        if !self.is_active() || batch.epoch() != self.context.epoch || !batch.follows(core.log.last().zxid) {
             return;
         }
         let used_up = batch.last().counter() >= core.config.epoch_txns_max;
         core.append(batch, out);
         for peer in &mut self.peers {
-            peer.pump(core, &self.session, out);
+            peer.pump(core, &self.context, out);
         }
         if used_up {
-            self.begin_epoch(core, Epoch(self.session.epoch.0.saturating_add(1)), out);
+            self.begin_epoch(core, Epoch(self.context.epoch.0.saturating_add(1)), out);
         }
     }
 
@@ -243,9 +244,9 @@ impl Leader {
         batches: Vec<Batch>,
         out: &mut Effects,
     ) {
-        let session = self.session;
+        let context = self.context;
         if let Some(peer) = self.peer(id) {
-            peer.on_log_read(core, after, batches, &session, out);
+            peer.on_log_read(core, after, batches, &context, out);
         }
     }
 
@@ -256,9 +257,9 @@ impl Leader {
         last: LogPosition,
         out: &mut Effects,
     ) {
-        let session = self.session;
+        let context = self.context;
         if let Some(peer) = self.peer(id) {
-            peer.on_snapshot_ready(core, last, &session, out);
+            peer.on_snapshot_ready(core, last, &context, out);
         }
     }
 
@@ -302,7 +303,7 @@ impl Leader {
 
     /// Sends the commits and heartbeats that are due.
     pub(super) fn flush(&mut self, core: &Core, out: &mut Effects) {
-        let (epoch, active) = (self.session.epoch, self.is_active());
+        let (epoch, active) = (self.context.epoch, self.is_active());
         if self.round_wanted {
             self.round_wanted = false;
             self.round += 1;
@@ -314,7 +315,7 @@ impl Leader {
         }
     }
 
-    /// Goes as far as quorums and the disk allow by now.
+    /// Makes all transitions for which quorums and the disk are ready.
     pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         loop {
             let before = self.phase;
@@ -374,20 +375,20 @@ impl Leader {
         if self.decide(core, |peer| peer.promised && peer.round >= round) == Decision::No {
             return Next::Stay;
         }
-        self.session.history = core.log.last().zxid;
-        self.session.ensemble = core.ensemble();
-        if self.session.ensemble.cluster == 0 {
-            self.session.ensemble.cluster = core.random().max(1);
+        self.context.history = core.log.last().zxid;
+        self.context.ensemble = core.ensemble();
+        if self.context.ensemble.cluster == 0 {
+            self.context.ensemble.cluster = core.random().max(1);
         }
         self.phase = Phase::Synchronizing;
         for peer in &mut self.peers {
             peer.vouched |= self.chosen_by != Decision::Quorum && peer.promised;
             if peer.vouched {
-                peer.synchronize(core, &self.session, out);
+                peer.synchronize(core, &self.context, out);
             }
         }
         if planted!(core.config, DeliverUncommitted) {
-            core.commit_upto(self.session.history, self.sent_to_all(), out);
+            core.commit_upto(self.context.history, self.sent_to_all(), out);
         }
         Next::Stay
     }
@@ -395,20 +396,20 @@ impl Leader {
     /// The leader adopts its own epoch under the same conditions as its learners.
     fn adopt(&mut self, core: &mut Core) {
         let early = planted!(core.config, LeaderVoteBeforeDurable);
-        if core.epochs.current < self.session.epoch && (early || core.log.durable() >= self.session.history) {
+        if core.epochs.current < self.context.epoch && (early || core.log.durable() >= self.context.history) {
             let me = core.me();
-            core.adopt(self.session.epoch, me, &self.session.ensemble);
+            core.adopt(self.context.epoch, me, &self.context.ensemble);
         }
-        if core.epochs.current == self.session.epoch {
+        if core.epochs.current == self.context.epoch {
             let adopted = self.peers.iter().filter(|peer| peer.voter && peer.adopted);
             adopted.for_each(|peer| core.epochs.members.insert(peer.id));
         }
-        self.adopted = core.persisted.current == self.session.epoch;
+        self.adopted = core.persisted.current == self.context.epoch;
     }
 
     fn answer_asks(&mut self, core: &Core, out: &mut Effects) {
         for peer in self.peers.iter_mut().filter(|peer| peer.vouched && peer.ask.is_some()) {
-            peer.synchronize(core, &self.session, out);
+            peer.synchronize(core, &self.context, out);
         }
     }
 
@@ -421,7 +422,7 @@ impl Leader {
             self.phase = Phase::Active;
             self.commit_acked(core, out);
             core.settle_voters();
-            core.set_status(Status::Leading { epoch: self.session.epoch }, out);
+            core.set_status(Status::Leading { epoch: self.context.epoch }, out);
             if self.chosen_by == Decision::Founding {
                 let without = core.config.quorum.voters().difference(&adopted);
                 out.push(Effect::Alarm(Alarm::Founded { without }));
@@ -444,9 +445,9 @@ impl Leader {
         Next::Stay
     }
 
-    /// Whether a quorum of others has what this server cannot append for want of room, so that one of them
-    /// would lead better. If the others have no room either, nothing is won, and a spell shorter than the
-    /// peer timeout costs less than an election.
+    /// Whether a quorum of others has acknowledged what this server cannot append for want of room, so that
+    /// one of them would be a better leader. Without such a quorum an election gains nothing; and if the disk
+    /// is full for less than the peer timeout, waiting costs less than an election.
     fn holds_others_up(&self, core: &Core) -> bool {
         let timeout_ms = core.config.peer_timeout_ms;
         let full = core.full_since_ms.is_some_and(|since_ms| core.now_ms >= since_ms + timeout_ms);
@@ -463,7 +464,7 @@ impl Leader {
         core.config.quorum.is_quorum(&self.peers.iter().filter(ahead).map(|peer| peer.id).collect())
     }
 
-    /// Commits what a quorum that has adopted the epoch holds durably.
+    /// Commits what a quorum of servers that have adopted the epoch holds durably.
     fn commit_acked(&self, core: &mut Core, out: &mut Effects) {
         let early = planted!(core.config, LeaderVoteBeforeDurable);
         let own = if early { core.log.last().zxid } else { core.log.durable() };
@@ -480,12 +481,12 @@ impl Leader {
         }
     }
 
-    /// How far the learner has come that has been sent least of the log.
+    /// The lowest position up to which all learners fed from the log were sent the log.
     fn sent_to_all(&self) -> Zxid {
-        self.peers.iter().filter_map(Peer::sent_upto).min().unwrap_or(NOBODY_IS_FED)
+        self.peers.iter().filter_map(Peer::sent_upto).min().unwrap_or(NO_STREAMING_LEARNER)
     }
 
-    /// The newest round that a quorum without `except` has answered.
+    /// The newest round that a quorum has answered, not counting `except`.
     fn confirmed_round(&self, core: &Core, except: Option<ServerId>) -> Option<u64> {
         let counts = |peer: &&Peer| peer.voter && peer.adopted && Some(peer.id) != except;
         let rounds = self.peers.iter().filter(counts);
@@ -493,7 +494,7 @@ impl Leader {
         reached_by_quorum(core, rounds.map(|peer| (peer.round, peer.id)).chain(own))
     }
 
-    /// Lets servers with new disks in, once a quorum without them confirms that this leader leads.
+    /// Admits servers with new disks, once a quorum without them has confirmed this leader.
     fn vouch(&mut self, core: &Core) {
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];

@@ -1,11 +1,11 @@
 //! A server that follows a leader: discovery, synchronization and broadcast from the learner's side.
 //!
-//! Everything here waits for the disk before it speaks: the promise is durable before AckEpoch, the leader's
+//! Everything here waits for the disk before it is sent: the promise is durable before AckEpoch, the leader's
 //! history before the epoch is adopted, the adoption before the first ack that counts.
 
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, NOBODY_IS_FED, Next};
+use super::core::{Core, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::LogOperation;
 use super::message::{
@@ -17,11 +17,11 @@ use super::mutation::planted;
 enum Phase {
     /// Waiting for the leader's epoch.
     Joining,
-    /// About to ask for synchronization, once the promise is durable and the log is at rest.
+    /// Will ask for synchronization once the promise is durable and no log operation is pending.
     Asking,
-    /// Asked.
+    /// Waiting for the answer.
     Waiting,
-    /// The log is being cut or replaced; ask again afterwards.
+    /// The log is being truncated or replaced; the learner asks again afterwards.
     Repairing,
     /// The log is a prefix of the leader's and grows with it.
     Streaming,
@@ -31,7 +31,7 @@ enum Phase {
 pub(super) struct Learner {
     leader: ServerId,
     epoch: Epoch,
-    /// The epoch was new when this leader named it.
+    /// The epoch was new to this server when this leader proposed it.
     promised: bool,
     phase: Phase,
     serial: u64,
@@ -40,7 +40,7 @@ pub(super) struct Learner {
     history: Zxid,
     ensemble: EnsembleId,
     commit_known: Zxid,
-    /// What the leader had committed when it said that a quorum follows it.
+    /// The leader's committed position when it first reported that a quorum follows.
     active_from: Option<Zxid>,
     acked: Option<Ack>,
     heard_at_ms: u64,
@@ -72,7 +72,7 @@ impl Learner {
         self.leader
     }
 
-    /// Whom a notification names.
+    /// The vote that this server reports in notifications.
     pub(super) fn vote(&self, core: &Core) -> Vote {
         Vote { leader: self.leader, ..core.own_vote() }
     }
@@ -81,9 +81,9 @@ impl Learner {
         self.retry_at_ms = core.now_ms + core.config.heartbeat_ms();
         match self.phase {
             Phase::Joining if core.connected.contains(self.leader) => {
-                out.send(self.leader, Message::Join(core.standing()));
+                out.send(self.leader, Message::FollowerInfo(core.standing()));
             }
-            // An answer takes its time while the leader gathers a quorum; asking again does no harm.
+            // The leader answers only when it has a quorum; asking again is harmless.
             Phase::Waiting => self.phase = Phase::Asking,
             _ => {}
         }
@@ -107,8 +107,8 @@ impl Learner {
         }
     }
 
-    /// The leader's own word on whether it leads. One that is still in the election that chose it is given
-    /// the peer timeout to find out.
+    /// Handles the leader's own report on whether it leads. A leader that is still in the election that chose
+    /// it gets the peer timeout to learn of its result.
     fn on_notification(&mut self, core: &Core, heard: &Notification) -> Next {
         if heard.state == PeerState::Leading {
             self.heard_at_ms = core.now_ms;
@@ -135,8 +135,8 @@ impl Learner {
             }
             Message::Commit { epoch, upto } if epoch == self.epoch => self.learn_commit(upto),
             Message::Ping(ping) => return self.on_ping(core, ping, out),
-            // Also when the leader has moved to another epoch meanwhile: it asks for what comes next
-            // afterwards.
+            // Also if the leader has begun another epoch meanwhile: this server asks for synchronization in
+            // that epoch after the installation.
             Message::SnapshotChunk(bytes) if core.log.operation() == Some(LogOperation::Install) => {
                 out.push(Effect::SnapshotChunk { from: self.leader, bytes });
             }
@@ -176,14 +176,15 @@ impl Learner {
     }
 
     fn on_sync(&mut self, core: &mut Core, sync: Sync, out: &mut Effects) -> Next {
-        // The leader offers a snapshot unasked when its log no longer reaches back to a slow learner.
+        // The leader also sends a snapshot unasked, when its log does not reach back to a slow learner any
+        // more.
         let unasked = self.phase == Phase::Streaming && matches!(sync.plan, SyncPlan::Snapshot(_));
         if sync.serial != self.serial || !(self.phase == Phase::Waiting || unasked) {
             return Next::Stay;
         }
         let last = core.log.last().zxid;
         let late = core.is_blank() && planted!(core.config, TakeOverLate);
-        if core.is_elsewhere(&sync.ensemble) && !late {
+        if core.is_foreign(&sync.ensemble) && !late {
             let EnsembleId { cluster, .. } = sync.ensemble;
             if core.is_blank() {
                 core.take_over(&sync.ensemble);
@@ -223,7 +224,7 @@ impl Learner {
             }
             SyncPlan::Snapshot(last) => {
                 self.phase = Phase::Repairing;
-                // The state is about to jump: clients would miss what they watch for.
+                // The snapshot skips transactions, so clients have to reconnect and restore their watches.
                 core.set_status(Status::Looking, out);
                 core.log.install();
                 out.push(Effect::InstallSnapshot { from: self.leader, last });
@@ -232,7 +233,7 @@ impl Learner {
         Next::Stay
     }
 
-    /// The truncation or snapshot is done, or was given up.
+    /// The truncation or installation has ended, successfully or not.
     pub(super) fn on_repaired(&mut self) {
         if self.phase == Phase::Repairing {
             self.ask_again(false);
@@ -266,7 +267,7 @@ impl Learner {
 
     fn on_ping(&mut self, core: &mut Core, ping: Ping, out: &mut Effects) -> Next {
         if ping.epoch > self.epoch {
-            // NewEpoch has not come through.
+            // The NewEpoch message was lost.
             return self.on_new_epoch(core, ping.epoch, out);
         }
         if ping.epoch == self.epoch {
@@ -286,7 +287,7 @@ impl Learner {
         Next::Stay
     }
 
-    /// What the leader may rely on now.
+    /// The durable state that the leader may rely on.
     fn ack(&self, core: &Core) -> Ack {
         let promised = core.promise_durable();
         let epoch = if promised { self.epoch } else { Epoch(0) };
@@ -300,7 +301,7 @@ impl Learner {
         Ack { epoch, upto, adopted: streaming && adopted }
     }
 
-    /// Does what the disk allows by now.
+    /// Makes all progress that the disk allows.
     pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) {
         let durable = core.promise_durable() && core.ensemble_durable();
         if self.phase == Phase::Asking && durable && core.log.operation().is_none() {
@@ -317,7 +318,7 @@ impl Learner {
         }
         let committed = self.commit_known.min(core.log.last().zxid);
         let deliver = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
-        core.commit_upto(deliver, NOBODY_IS_FED, out);
+        core.commit_upto(deliver, NO_STREAMING_LEARNER, out);
         let caught_up = self.active_from.is_some_and(|commit| core.commit >= commit.max(core.recovered));
         if ack.adopted && caught_up {
             let status = Status::Following { leader: self.leader, epoch: self.epoch };
@@ -350,10 +351,10 @@ impl Learner {
         if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
             core.adopt(self.epoch, self.leader, &self.ensemble);
         }
-        // All that it acknowledged to this very leader is there again.
+        // The server holds everything again that it acknowledged to this leader.
         if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
-            // Nor is anything missing that a server without a log, which does not know its claim, may have
-            // acknowledged.
+            // A server that lost its whole log, and so does not know its claim, has everything that it may
+            // have acknowledged, too.
             core.epochs.initialized |= core.epochs.claim > Zxid::ZERO;
             core.epochs.claim = Zxid::ZERO;
         }

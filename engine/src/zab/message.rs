@@ -1,4 +1,4 @@
-//! What the servers of an ensemble say to one another. [`super::codec`] gives the bytes.
+//! Messages between the servers of an ensemble; [`super::codec`] has their encoding.
 
 use bytes::Bytes;
 
@@ -19,12 +19,12 @@ pub struct Vote {
     pub leader: ServerId,
 }
 
-/// What a server is doing.
+/// The role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// Searching a leader.
+    /// Looking for a leader.
     Looking,
-    /// Learning from the leader it names.
+    /// Following the leader that it names.
     Following,
     /// Leading, or about to.
     Leading,
@@ -102,11 +102,11 @@ pub enum Doubt {
 pub struct Notification {
     /// What the sender is doing.
     pub state: PeerState,
-    /// The election it is in; votes count within one round.
+    /// The sender's election round; only votes of one round count together.
     pub round: u64,
     /// Whom it votes for, or follows.
     pub vote: Vote,
-    /// The sender's own history, with what it has lost of it.
+    /// The sender's own history, including what it has lost.
     pub own: Standing,
     /// Whether it serves clients, so that a quorum follows its leader.
     pub serves: bool,
@@ -114,17 +114,17 @@ pub struct Notification {
     pub doubt: Option<Doubt>,
 }
 
-/// A learner's log, as far as a leader needs it to find the last common position.
+/// The outline of a learner's log, from which a leader finds the last common position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOutline {
-    /// The log cannot be cut before this zxid.
+    /// The log cannot be truncated to a position before this zxid.
     pub floor: Zxid,
     /// Last position of each epoch, rising; never empty.
     pub ends: Vec<LogPosition>,
 }
 
 impl LogOutline {
-    /// Epochs described at most; a log with more of them has its floor raised.
+    /// Greatest number of epochs described; for a log with more the floor is raised.
     pub const ENDS_MAX: usize = 256;
 
     /// The end of the log.
@@ -134,7 +134,7 @@ impl LogOutline {
     }
 }
 
-/// A learner's promise and history (ACKEPOCH); sent again whenever it needs to be synchronized anew.
+/// A learner's promise and history (ACKEPOCH); sent again whenever the learner has to be synchronized anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AckEpoch {
     /// The epoch of the session.
@@ -147,27 +147,27 @@ pub struct AckEpoch {
     pub claim: Zxid,
     /// The learner's log.
     pub log: LogOutline,
-    /// Chosen anew by the learner each time; the answer repeats it.
+    /// Chosen by the learner for each request, and repeated in the answer.
     pub serial: u64,
-    /// The log is not to be trusted: only a snapshot helps.
+    /// Whether the log is corrupt, so that only a snapshot helps.
     pub snapshot: bool,
 }
 
 impl AckEpoch {
-    /// The end of the learner's history, whether it still has all of it or not.
+    /// The end of the learner's history, including what it has lost.
     pub(super) fn last(&self) -> Zxid {
         self.log.last().max(self.claim)
     }
 }
 
-/// How a learner's log becomes a prefix of the leader's.
+/// How a learner's log is made a prefix of the leader's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPlan {
-    /// It is one already: what it lacks follows (DIFF).
+    /// It is a prefix already; the missing batches follow (DIFF).
     Diff,
-    /// Cut everything after this zxid, then ask again (TRUNC).
+    /// Truncate everything after this zxid, then ask again (TRUNC).
     Truncate(Zxid),
-    /// Replace everything by the snapshot that ends here, then ask again (SNAP).
+    /// Replace log and state by the snapshot that ends here, then ask again (SNAP).
     Snapshot(LogPosition),
 }
 
@@ -180,7 +180,7 @@ pub struct Sync {
     pub serial: u64,
     /// What to do.
     pub plan: SyncPlan,
-    /// End of the leader's initial history: with that durable, the learner may adopt the epoch.
+    /// End of the leader's initial history: a learner that holds it durably may adopt the epoch.
     pub history: Zxid,
     /// The leader's ensemble.
     pub ensemble: EnsembleId,
@@ -191,7 +191,7 @@ pub struct Sync {
 pub struct Propose {
     /// The leader's epoch (not that of the batch, which may be older).
     pub epoch: Epoch,
-    /// Where the batch stands.
+    /// The position before the batch.
     pub prev: LogPosition,
     /// Everything up to here is committed.
     pub commit: Zxid,
@@ -199,18 +199,20 @@ pub struct Propose {
     pub batch: Batch,
 }
 
-/// What a learner's disk holds. All acknowledgments of an epoch form one ordered stream.
+/// The durable position of a learner. The acks of an epoch form one ordered stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// The leader's epoch.
     pub epoch: Epoch,
     /// Everything up to here is durable.
     pub upto: Zxid,
-    /// The epoch is adopted (NEWLEADER acknowledged); without that the ack moves the window and no commit.
+    /// Whether the epoch is adopted (NEWLEADER acknowledged). Otherwise the ack moves the send window, and
+    /// does not count for commits.
     pub adopted: bool,
 }
 
-/// The leader's heartbeat. It repeats everything a learner must know, so that it repairs any loss.
+/// The leader's heartbeat. It repeats all state that a learner needs, so that a lost message does no lasting
+/// harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
     /// The leader's epoch; 0 before it has one.
@@ -242,7 +244,7 @@ pub enum Message {
     /// Election.
     Notification(Notification),
     /// Learner to leader: discovery begins (FOLLOWERINFO, OBSERVERINFO).
-    Join(Standing),
+    FollowerInfo(Standing),
     /// Leader to learner: promise this epoch (LEADERINFO).
     NewEpoch(Epoch),
     /// Learner to leader: promised; my history.
@@ -251,8 +253,8 @@ pub enum Message {
     Sync(Sync),
     /// Leader to learner: a piece of the snapshot announced, passed through in order.
     SnapshotChunk(Bytes),
-    /// Learner to leader: so much of the snapshot is written. Between the shells, which decide how much is
-    /// under way; Zab takes it for a sign of life.
+    /// Learner to leader: this many bytes of the snapshot are written. For the shell, which bounds the bytes
+    /// in flight; to Zab it is a sign of life.
     SnapshotReceived {
         /// Which snapshot.
         zxid: Zxid,

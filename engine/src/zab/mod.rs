@@ -1,8 +1,8 @@
 //! Zab: a totally ordered broadcast of opaque batches, without I/O.
 //!
-//! [`Zab`] is one server's part in it. [`Input`]s go in with the time, [`Effect`]s come out; nothing else
-//! happens. It knows batches by their zxids, so that any deterministic state machine can stand on it; it is
-//! complete with one voter as well, which elects itself.
+//! [`Zab`] is one server's part in it. [`Input`]s go in with the time, [`Effect`]s come out; there are no
+//! other effects. Zab knows batches by their zxids only, so it can carry any deterministic state machine. It
+//! also works with a single voter, which elects itself.
 //!
 //! The protocol is the one of "Zab: High-performance broadcast for primary-backup systems" (DSN 2011):
 //! election, discovery, synchronization, broadcast. Positions in a log, with their order:
@@ -11,55 +11,57 @@
 //! snapshot, base <= commit <= last        durable <= last        acked <= durable
 //! ```
 //!
-//! `last` is the end of what is appended, `durable` what an fsync has covered, `acked` what the leader was
-//! told, `commit` what a quorum holds durably. A learner may know that something is committed before its own
-//! disk has it, never the other way round.
+//! `last` is the end of what was appended, `durable` what an fsync has covered, `acked` what was acknowledged
+//! to the leader, `commit` what a quorum holds durably. A learner may know that a transaction is committed
+//! before its own disk holds it.
 //!
-//! # Rules that keep it safe
+//! # Safety rules
 //!
-//! 1. A promise ([`Epochs::accepted`]) is durable before it is answered for, and is given to one leader.
-//! 2. A leader is established when a quorum has promised itself to its epoch, no member with a newer history.
-//! 3. A server adopts an epoch ([`Epochs::current`]) when the leader's initial history is durable there, and
-//!    its acks count only once the adoption is durable. What a quorum has acked is committed.
-//! 4. The last common position of two logs is computed, not guessed (`History::common`), a proposal is
-//!    appended only where its predecessor stands, and nothing committed is ever cut.
-//! 5. What a server has delivered is committed; nothing that is not is ever delivered.
+//! 1. A promise ([`Epochs::accepted`]) is durable before it is sent, and each epoch is promised to one
+//!    leader.
+//! 2. A leader is established when a quorum has promised its epoch and no member of that quorum has a newer
+//!    history.
+//! 3. A server adopts an epoch ([`Epochs::current`]) when it holds the leader's initial history durably. Its
+//!    acks count only once the adoption is durable. What a quorum has acked is committed.
+//! 4. The last common position of two logs is computed from both (`History::common`), a proposal is appended
+//!    only behind its predecessor, and no committed transaction is truncated.
+//! 5. Only committed transactions are delivered.
 //!
 //! # New disks
 //!
-//! A server whose disk is new has forgotten its promises and acks, if there were any, so it must not vote as
-//! if it remembered. [`Epochs::initialized`] says whether a disk remembers. The rules:
+//! A server with a new disk has lost the promises and acks that it may have made, so it must not vote as if
+//! it had made none. [`Epochs::initialized`] says whether the disk has all of them. A decision on a leader
+//! needs one of these sets of voters:
 //!
-//! - Decisions need a quorum of initialized voters.
-//! - Or all voters without exception, if no log holds anything. No history can be lost, and no other leader
-//!   can exist.
-//! - Or a majority of new servers: see "New ensembles".
-//! - Or all voters, if the initialized ones are in every quorum (one of two, two of four): what was committed
-//!   is on one of their disks.
-//! - A server with a new disk that finds an active leader is synchronized only after a quorum *without it*
-//!   has confirmed the leader, since it may have promised itself to a newer one. It adopts the epoch, and is
-//!   initialized, once it has everything that was proposed until then, since it may have acked that.
+//! - A quorum of initialized voters.
+//! - All voters, if every log is empty. Then no history can be lost, and no other leader can exist.
+//! - A majority of new servers: see "New ensembles".
+//! - All voters, if every quorum has an initialized one (one of two, two of four): what was committed is on
+//!   one of their disks.
+//!
+//! A server with a new disk that finds an active leader is synchronized only after a quorum *without it* has
+//! confirmed that leader, since it may have promised a newer epoch before. It adopts the epoch and is
+//! initialized once it holds everything proposed until then, since it may have acked any of that.
 //!
 //! # New ensembles
 //!
-//! A majority of servers with empty folders, which never had an ensemble, founds one. Nothing tells them from
-//! servers that have lost their disks, so they wait until nobody else was to be heard for
-//! [`Config::init_limit_ms`], unless the operator has said that they are new ([`Founding`]). A voter that has
-//! data, or belongs to an ensemble, keeps them from it; a new server among servers with data has no vote
-//! before it has learned. Two majorities share a server, and who has adopted an epoch founds nothing any
-//! more, so two ensembles cannot both begin with the same voters.
+//! A majority of servers with empty folders, which never belonged to an ensemble, founds one. Such servers
+//! cannot be told from servers that have lost their disks. So they wait until no other voter was heard from
+//! for [`Config::init_limit_ms`], unless the operator declares them new ([`Founding`]). A voter that has
+//! data, or belongs to an ensemble, prevents a founding; a new server among servers with data has no vote
+//! before it is synchronized. Two majorities share a server, and a server that has adopted an epoch founds no
+//! ensemble, so two ensembles cannot both begin with the same voters.
 //!
-//! An ensemble has a number, drawn by its first leader. A first leader that fails may leave its number behind
-//! on a few servers while the others begin under another one. Such a server has logged nothing, so it takes
-//! over the number of the leader that a quorum follows. That is durable before it logs anything, and it counts
-//! as a server with a new disk: another ensemble's promises say nothing in this one. Nothing is lost: had
-//! anything been committed under its own number, a majority would have that number, and would have kept the
-//! other from beginning. A server with data never takes over a number.
+//! An ensemble has a number, drawn by its first leader. A first leader that fails may leave its number on a
+//! few servers while the others begin under another one. Such a server has logged nothing, so it takes over
+//! the number of the leader that a quorum follows. It makes that durable before it logs anything, and counts
+//! as a server with a new disk, since promises to another ensemble mean nothing here. Nothing is lost: if
+//! anything had been committed under the old number, a majority would have that number and would have
+//! prevented the other ensemble. A server with data never takes over a number.
 //!
-//! If a majority lost its disks while the only server
-//! with data was away, that server returns with another number: it is refused, loudly on both sides, and
-//! keeps what it has. What an operator takes out of its ensemble with `folder adopt` has a fork's number
-//! besides, to the same effect.
+//! If a majority lost its disks while the only server with data was away, that server returns with another
+//! number. Both sides refuse each other with an alarm, and the server keeps its data. `folder adopt`, by
+//! which an operator takes a folder out of its ensemble, has the same effect by the number of a fork.
 //!
 //! # Old copies of folders
 //!
@@ -85,47 +87,47 @@
 //!
 //! # Lists of voters
 //!
-//! Servers whose configurations name different voters do not count for one another's decisions: each decides
-//! with those that go by its own list, and any other one only learns. A server remembers the list that it has
-//! served under ([`Epochs::voters`]), and the shell refuses a start with one whose majorities could do
-//! without all of those before.
+//! Servers whose configurations name different voters do not count for each other's decisions: each decides
+//! with the servers that have the same list, and the others only learn. A folder remembers the list under
+//! which its server has served ([`Epochs::voters`]). The shell refuses to start with a list that has a
+//! majority without a server in common with some majority of the remembered list.
 //!
 //! # Damaged logs
 //!
-//! A server that finds a part of its log damaged when it starts cuts the log there, so that what is left is
-//! sound. It keeps its promises, and it knows how far its log went: later groups of the log, which are sound
-//! or at least begin soundly, tell. Before it cuts, it writes that down as its [`Epochs::claim`]. Until the
-//! claim is met:
+//! A server that finds damage in its log at a start cuts the log in front of the damage. It keeps its
+//! promises, and it knows how far its log went from later groups of the log, which are at least partly sound.
+//! Before it cuts the log, it writes that position to disk as its [`Epochs::claim`]. Until the claim is met:
 //!
-//! - In all comparisons of histories it stands where the log ended before the damage. So its promise counts
-//!   for a leader whose history goes at least that far, and for no other: just as if its log were whole. A
-//!   history that is as new as one's own, by epoch adopted and by length, holds everything committed that
-//!   one's own holds, so it does not matter to an election that the server cannot show its own. Rule 2
-//!   stands, and with it: nothing committed is lost because someone voted who had forgotten it.
-//! - It never leads, and nobody votes for it, since it can show less than it stands for.
-//! - It acknowledges what is durable, but adopts nothing (rule 3), so its acks commit nothing.
-//! - It is a learner like any other: it asks from where its log ends, and is sent what it lacks (or a
-//!   snapshot, if the leader's log does not reach back that far).
-//! - The claim is met when the server adopts an epoch newer than its current one, whose history was chosen by
-//!   a quorum and replaces the server's own; or when it has, from the leader of its current epoch, everything
-//!   up to the claim, since all that it ever acknowledged in that epoch came from that leader.
-//! - To a leader whose history does not reach its claim, it is a server with a new disk: a quorum of others
-//!   decides, or all voters (two servers: the one that is left has everything committed).
-//! - A server that is the only voter has nobody to be answerable to: it drops its claim when it starts.
+//! - In all comparisons of histories the server counts with the log that it had. So its promise counts only
+//!   for a leader whose history goes at least as far, as if its log were whole. Such a history contains
+//!   everything committed that the server's own log contained, so the missing part does not matter to the
+//!   election: rule 2 holds, and no committed transaction is lost by the server's vote.
+//! - The server never leads, and nobody votes for it, since its log is shorter than its claim.
+//! - It acknowledges what is durable, but adopts no epoch (rule 3), so its acks commit nothing.
+//! - It learns like any other server: from the end of its log, or by a snapshot if the leader's log does not
+//!   reach back that far.
+//! - The claim is met when the server adopts an epoch newer than its current one, since the history of that
+//!   epoch was chosen by a quorum and replaces its own. It is also met when the server has received
+//!   everything up to the claim from the leader of its current epoch, since all that it ever acknowledged in
+//!   that epoch came from that leader.
+//! - For a leader whose history is shorter than the claim, the server counts as one with a new disk: a quorum
+//!   of others decides, or all voters (of two servers, the other one has everything committed).
+//! - A server that is the only voter drops its claim when it starts, since no other server relies on its
+//!   acks.
 //!
-//! So with a damaged minority the others go on as they would with those servers down, and one damaged server
-//! does not keep the rest from electing someone up to date with its help.
+//! So with a damaged minority the others go on as if those servers were down, and with the help of one
+//! damaged server they can still elect a leader that is up to date.
 //!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
 //!
 //! # Full disks
 //!
-//! A server whose disk is full acknowledges nothing new, and everyone else goes on. If it leads, it is in
-//! their way: it proposes little while its own append waits. So it resigns when that has lasted for the peer
-//! timeout and a quorum of others has acknowledged what it cannot append itself. Nobody has to say who has
-//! room: their acks prove it, and where no such quorum is, an election would win nothing. It stands in no
-//! election while a part of its log waits, except now and then, since it may be the only one that reaches a
-//! quorum. Its in-memory history counts as ever.
+//! A server whose disk is full acknowledges nothing new; the others go on. A full leader slows them down,
+//! since it proposes little while its own append waits. It resigns when its disk has been full for the peer
+//! timeout and a quorum of others has acknowledged what it cannot append. Those acks prove that the others
+//! have room; without such a quorum an election would gain nothing. While a part of its log waits for room,
+//! the server is no candidate in elections, except now and then, since it may be the only one that reaches a
+//! quorum. Its in-memory history counts as before.
 
 pub mod codec;
 mod config;
@@ -167,7 +169,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 pub struct Zab {
     core: Core,
     role: Role,
-    /// Servers that want to follow this one before it knows that it leads.
+    /// Joins of learners that arrived before this server knew that it leads.
     joins: Vec<(ServerId, Standing)>,
 }
 
@@ -183,7 +185,7 @@ enum Role {
 }
 
 impl Zab {
-    /// A server as its disk remembers it. `seed` decides its random choices. It does nothing before
+    /// A server with the state that its disk holds. `seed` decides its random choices. It does nothing before
     /// [`Input::Start`].
     #[must_use]
     pub fn new(config: Config, durable: Durable, seed: u64) -> Self {
@@ -191,13 +193,13 @@ impl Zab {
         Self { core, role: Role::Resting { passed_over: None }, joins: Vec::new() }
     }
 
-    /// What the server is to its clients.
+    /// The server's status, as its clients see it.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.core.status
     }
 
-    /// Who follows this server; nobody unless it leads.
+    /// The number of this server's learners; zero unless it leads.
     #[must_use]
     pub fn learners(&self) -> Learners {
         match &self.role {
@@ -206,7 +208,7 @@ impl Zab {
         }
     }
 
-    /// The voters that are of no help to this server, and why.
+    /// The voters that cannot help this server to a quorum, and why.
     #[must_use]
     pub fn absences(&self) -> Vec<(ServerId, Absence)> {
         presence::absences(&self.core)
@@ -218,10 +220,10 @@ impl Zab {
         self.core.log.last()
     }
 
-    /// Bytes at the end of the log that are not durable here, whoever else has them on its disk.
+    /// Bytes at the end of the log that are not durable on this server, even if they are on others.
     #[must_use]
-    pub fn unforced_bytes(&self) -> usize {
-        self.core.log.unforced_bytes()
+    pub fn undurable_bytes(&self) -> usize {
+        self.core.log.undurable_bytes()
     }
 
     /// Everything up to here is committed and was handed up.
@@ -230,15 +232,15 @@ impl Zab {
         self.core.commit
     }
 
-    /// The position `zxid` of the log, if a snapshot may hold everything up to it: it is committed, so that
-    /// it is never cut off, and durable here, so that the log goes on after it whatever happens. `None` as
-    /// well if the position is not known without reading.
+    /// The log position at `zxid`, if a snapshot may end there: the position is committed, so it is never
+    /// truncated, and durable here, so the log continues behind it. `None` also if its checksum is not in
+    /// memory.
     #[must_use]
     pub fn snapshot_mark(&self, zxid: Zxid) -> Option<LogPosition> {
         self.core.log.mark_at(zxid).filter(|_| self.is_settled(zxid))
     }
 
-    /// Whether everything up to `zxid` is committed and durable here, and nothing is about to replace the log.
+    /// Whether everything up to `zxid` is committed and durable here, and no log operation is pending.
     #[must_use]
     pub fn is_settled(&self, zxid: Zxid) -> bool {
         let durable = zxid <= self.core.commit && zxid <= self.core.log.durable();
@@ -251,8 +253,8 @@ impl Zab {
         &self.core.persisted
     }
 
-    /// The first zxid of the next batch to propose, while this server can take one: it leads an active epoch
-    /// whose counter is not used up.
+    /// The first zxid of the next batch to propose; `None` unless this server leads an active epoch whose
+    /// counter is not used up.
     #[must_use]
     pub fn next_zxid(&self) -> Option<Zxid> {
         let Role::Leading(leader) = &self.role else { return None };
@@ -325,7 +327,7 @@ impl Zab {
         }
     }
 
-    /// Inputs that only a leader can do something with.
+    /// Handles the inputs that only a leader can use.
     fn on_leading(&mut self, input: Input, out: &mut Effects) {
         let Role::Leading(leader) = &mut self.role else { return };
         let core = &mut self.core;
@@ -392,7 +394,7 @@ impl Zab {
                     (Role::Leading(leader), message) => {
                         leader.on_message(&mut self.core, from, message, out);
                     }
-                    (_, Message::Join(join)) => {
+                    (_, Message::FollowerInfo(join)) => {
                         self.joins.retain(|(id, _)| *id != from);
                         self.joins.push((from, join));
                     }
@@ -420,9 +422,9 @@ impl Zab {
         // data and service, it may be left over from a founding that came to nothing, whatever it tries.
         let began = heard.serves || !blank;
         let offers = if heard.state == PeerState::Looking { !blank } else { began && !self.core.is_blank() };
-        if offers && self.core.is_elsewhere(&ensemble) {
-            // So may this one: it waits for a leader that a quorum follows, whose ensemble is the one that
-            // began.
+        if offers && self.core.is_foreign(&ensemble) {
+            // This server may be left over, too. It waits for a leader that a quorum follows, and joins that
+            // ensemble.
             let left_over = self.core.is_blank() && self.core.status == Status::Looking;
             if !left_over {
                 let EnsembleId { cluster, .. } = ensemble;
@@ -467,10 +469,10 @@ impl Zab {
         out.send(peer, self.core.notification(state, vote, peer));
     }
 
-    /// Moves on as far as everything known allows.
+    /// Makes every transition that is possible in the current state.
     fn advance(&mut self, out: &mut Effects) {
-        // A role change can make the next one possible at once: one voter alone goes from its start to
-        // discovery without another input. Each step leads away from where it came from, so few are enough.
+        // A role change may enable the next one at once: a single voter goes from its start to discovery
+        // without another input. No transition leads back, so a few are enough.
         for _ in 0..4 {
             let next = match &mut self.role {
                 Role::Resting { passed_over } => {

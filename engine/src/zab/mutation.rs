@@ -1,4 +1,4 @@
-//! Faults that can be planted, one at a time, so that the simulator proves that it would see them.
+//! Faults that can be planted, one at a time, to prove that the simulator detects them.
 //!
 //! Each one is a mistake that an implementation of Zab has made or could make. Without the feature
 //! `mutations` none of them can be switched on, and the checks for them compile to nothing.
@@ -16,10 +16,10 @@ pub enum Mutation {
     /// The leader commits what one server has acknowledged.
     #[cfg(feature = "mutations")]
     CommitWithoutQuorum,
-    /// A diverged learner is sent what it lacks without cutting what it has too much.
+    /// A diverged learner is sent the missing batches without a truncation of its own.
     #[cfg(feature = "mutations")]
     SkipTruncate,
-    /// A promise is answered for before it is durable.
+    /// A promise is sent before it is durable.
     #[cfg(feature = "mutations")]
     PromiseBeforeDurable,
     /// A learner adopts the epoch before the leader's history is durable (ZOOKEEPER-4643, 4646, 3911).
@@ -50,7 +50,7 @@ pub enum Mutation {
     /// A server with a new disk votes as if it remembered (ZOOKEEPER-2832, 1549).
     #[cfg(feature = "mutations")]
     WipedServerVotes,
-    /// A server whose damaged log was cut votes as if that were all it ever had.
+    /// A server whose damaged log was cut votes as if its log had never been longer.
     #[cfg(feature = "mutations")]
     DamagedServerVotes,
     /// Leadership is confirmed to a reader without asking anyone.
@@ -59,7 +59,7 @@ pub enum Mutation {
     /// The leader commits with acks of servers that have not adopted its epoch.
     #[cfg(feature = "mutations")]
     CountAcksBeforeAdoption,
-    /// A leader without room on its disk stays, whoever could do better.
+    /// A leader whose disk is full does not resign, even if a quorum of others has room.
     #[cfg(feature = "mutations")]
     FullLeaderStays,
     /// A server left over from a founding logs another ensemble's proposals before its disk has that number.

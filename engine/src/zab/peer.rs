@@ -1,4 +1,4 @@
-//! What a leader knows of one learner, and how it feeds it.
+//! The leader's record of one learner, and how the learner is fed with batches.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::effects::{Alarm, Effect, Effects};
 use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
 use super::quorum::ServerSet;
 
-/// How far a learner has come in the leader's epoch.
+/// The stage of a learner's synchronization in the leader's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feed {
     /// Not yet told how to synchronize.
     Idle,
-    /// A snapshot is being made ready.
+    /// A snapshot is being prepared.
     SnapshotWanted,
-    /// Told to repair its log; it will ask again.
+    /// Told to truncate or replace its log; it will ask again.
     Repairing,
     /// Its log is a prefix of ours.
     Streaming,
@@ -36,8 +36,9 @@ pub(super) struct Peer {
     pub(super) promised: bool,
     /// Its history is newer than ours.
     pub(super) newer: bool,
-    /// A part of its log is lost that is newer than our history: here, its disk does not remember.
-    pub(super) forgetful: bool,
+    /// It has lost a part of its log that is newer than our history, so it counts as a server with a new
+    /// disk.
+    pub(super) log_damaged: bool,
     /// It may be synchronized, see "New disks" in [`super`].
     pub(super) vouched: bool,
     /// The confirmation round that must succeed without it before it is vouched for.
@@ -47,10 +48,10 @@ pub(super) struct Peer {
     feed: Feed,
     serial: u64,
     sent: LogPosition,
-    /// Batches sent and not durable there: last zxid and size.
+    /// Batches sent and not acknowledged as durable: last zxid and size.
     window: VecDeque<(Zxid, usize)>,
     window_bytes: usize,
-    /// All there was has been sent to it when it was last looked at.
+    /// At the last look it had been sent the whole log.
     keeps_up: bool,
     reading: bool,
     pub(super) commit_sent: Zxid,
@@ -65,9 +66,9 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(core: &Core, id: ServerId, join: &Standing) -> Self {
-        // One that goes by another list of voters learns like an observer.
+        // A voter with another list of voters is treated like an observer.
         let voter = core.config.is_voter(id) && core.agrees_with(&join.ensemble);
-        let initialized = join.initialized && !core.is_elsewhere(&join.ensemble);
+        let initialized = join.initialized && !core.is_foreign(&join.ensemble);
         Self {
             id,
             voter,
@@ -78,7 +79,7 @@ impl Peer {
             accepted: join.accepted,
             promised: false,
             newer: false,
-            forgetful: false,
+            log_damaged: false,
             vouched: !core.config.is_voter(id) || initialized,
             vouch_round: None,
             ask: None,
@@ -98,16 +99,16 @@ impl Peer {
     }
 
     pub(super) const fn member(&self) -> Member {
-        let initialized = self.initialized && !self.forgetful;
+        let initialized = self.initialized && !self.log_damaged;
         let Self { id, blank, founds, belongs, .. } = *self;
         Member { id, initialized, blank, founds, belongs }
     }
 
-    /// Forgets everything that belongs to the epoch before.
+    /// Resets everything that belongs to the previous epoch.
     pub(super) fn begin_epoch(&mut self) {
         self.promised = false;
         self.newer = false;
-        self.forgetful = false;
+        self.log_damaged = false;
         self.adopted = false;
         self.acked = Zxid::ZERO;
         self.ask = None;
@@ -133,7 +134,7 @@ impl Peer {
     }
 
     /// Answers the request for synchronization.
-    pub(super) fn synchronize(&mut self, core: &Core, session: &Session, out: &mut Effects) {
+    pub(super) fn synchronize(&mut self, core: &Core, context: &EpochContext, out: &mut Effects) {
         let Some(ask) = self.ask.take() else { return };
         self.serial = ask.serial;
         let common = core.log.common(&ask.log);
@@ -158,14 +159,14 @@ impl Peer {
                 return;
             }
         };
-        self.send_sync(core, plan, session, out);
-        self.pump(core, session, out);
+        self.send_sync(core, plan, context, out);
+        self.pump(core, context, out);
     }
 
-    fn send_sync(&self, core: &Core, plan: SyncPlan, session: &Session, out: &mut Effects) {
-        let Session { epoch, history, ensemble } = *session;
-        // A server with a new disk may have acked, in this very epoch, anything proposed so far: it
-        // remembers again when it has all of that.
+    fn send_sync(&self, core: &Core, plan: SyncPlan, context: &EpochContext, out: &mut Effects) {
+        let EpochContext { epoch, history, ensemble } = *context;
+        // A server with a new disk may have acked, in this epoch, anything proposed so far. It counts as
+        // initialized when it has all of that.
         let history = if self.initialized { history } else { core.log.last().zxid };
         let sync = Sync { epoch, serial: self.serial, plan, history, ensemble };
         out.send(self.id, Message::Sync(sync));
@@ -175,12 +176,12 @@ impl Peer {
         &mut self,
         core: &Core,
         last: LogPosition,
-        session: &Session,
+        context: &EpochContext,
         out: &mut Effects,
     ) {
         if self.feed == Feed::SnapshotWanted {
             self.feed = Feed::Repairing;
-            self.send_sync(core, SyncPlan::Snapshot(last), session, out);
+            self.send_sync(core, SyncPlan::Snapshot(last), context, out);
         }
     }
 
@@ -190,7 +191,7 @@ impl Peer {
         core: &Core,
         after: Zxid,
         batches: Vec<Batch>,
-        session: &Session,
+        context: &EpochContext,
         out: &mut Effects,
     ) {
         if !self.reading || after != self.sent.zxid {
@@ -198,20 +199,20 @@ impl Peer {
         }
         self.reading = false;
         if batches.is_empty() {
-            // Purged in the meantime: only a snapshot helps.
+            // The log was purged meanwhile, so the learner needs a snapshot.
             self.rest();
             self.feed = Feed::SnapshotWanted;
             out.push(Effect::SendSnapshot { to: self.id });
             return;
         }
         for batch in batches {
-            // Checked here as well as by the learner: a hole must not travel (ZOOKEEPER-4925).
+            // Checked here and by the learner, so that a gap is never sent (ZOOKEEPER-4925).
             if !batch.follows(self.sent.zxid) || batch.last() > core.log.last().zxid {
                 break;
             }
-            self.send_batch(core, self.sent, &batch, session, out);
+            self.send_batch(core, self.sent, &batch, context, out);
         }
-        self.pump(core, session, out);
+        self.pump(core, context, out);
     }
 
     fn send_batch(
@@ -219,10 +220,10 @@ impl Peer {
         core: &Core,
         prev: LogPosition,
         batch: &Batch,
-        session: &Session,
+        context: &EpochContext,
         out: &mut Effects,
     ) {
-        let propose = Propose { epoch: session.epoch, prev, commit: core.commit, batch: batch.clone() };
+        let propose = Propose { epoch: context.epoch, prev, commit: core.commit, batch: batch.clone() };
         self.commit_sent = core.commit;
         self.sent = batch.end();
         self.window.push_back((batch.last(), batch.bytes().len()));
@@ -231,7 +232,7 @@ impl Peer {
     }
 
     /// Sends what the learner lacks, as far as its window allows.
-    pub(super) fn pump(&mut self, core: &Core, session: &Session, out: &mut Effects) {
+    pub(super) fn pump(&mut self, core: &Core, context: &EpochContext, out: &mut Effects) {
         if self.feed != Feed::Streaming {
             return;
         }
@@ -244,16 +245,16 @@ impl Peer {
                 return self.read(core, window_bytes_max, out);
             };
             if !entry.prev.agrees(self.sent) || !entry.batch.follows(self.sent.zxid) {
-                // Never send across a hole; the learner notices by the next heartbeat and asks anew.
+                // Never send across a gap: the learner finds out by the next heartbeat and asks again.
                 return;
             }
-            self.send_batch(core, entry.prev, &entry.batch, session, out);
+            self.send_batch(core, entry.prev, &entry.batch, context, out);
             next = next.map(|index| index + 1);
         }
         self.keeps_up = self.sent.zxid == last;
     }
 
-    /// The log up to here has been sent to it, if it is fed from the log.
+    /// The position up to which it was sent the log; `None` if it is not fed from the log.
     pub(super) fn sent_upto(&self) -> Option<Zxid> {
         (self.feed == Feed::Streaming).then_some(self.sent.zxid)
     }
@@ -286,7 +287,7 @@ impl Peer {
         }
     }
 
-    /// Sends the commit index when no proposal has carried it.
+    /// Sends the committed position, unless a proposal has carried it.
     pub(super) fn send_commit(&mut self, core: &Core, epoch: Epoch, out: &mut Effects) {
         if self.feed == Feed::Streaming && self.commit_sent < core.commit {
             self.commit_sent = core.commit;
@@ -302,9 +303,9 @@ impl Peer {
     }
 }
 
-/// What is the same for all learners of an epoch.
+/// The parameters of an epoch that are the same for all learners.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Session {
+pub(super) struct EpochContext {
     pub(super) epoch: Epoch,
     /// End of the leader's initial history.
     pub(super) history: Zxid,

@@ -1,4 +1,4 @@
-//! What a server knows of the other voters, for the operator who wants to know why nobody leads.
+//! Which voters are missing, for an operator who wants to know why there is no leader.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use ringkeeper_wire::ServerId;
 use super::core::Core;
 use super::message::Doubt;
 
-/// Why a voter is of no help to this server, as far as it knows.
+/// Why a voter does not help this server to a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// There is no connection to it.
     NotConnected,
-    /// It is connected, and has said nothing yet.
+    /// It is connected, and has sent nothing yet.
     Silent,
     /// It has the history of another ensemble, or a fork of this one's.
     OtherHistory,
@@ -22,7 +22,7 @@ pub enum Absence {
     OldCopy,
     /// It was replaced by a later process with the same id, and still runs.
     Replaced,
-    /// Its folder is empty, so that it has no vote beside servers with data before it has learned.
+    /// Its folder is empty: beside servers with data it has no vote before it is synchronized.
     Empty,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Absence {
     }
 }
 
-/// The voters besides this server that are of no help to it.
+/// The other voters that do not help this server to a quorum.
 pub(super) fn absences(core: &Core) -> Vec<(ServerId, Absence)> {
     let others = core.config.quorum.voters().iter().filter(|id| *id != core.me());
     others.filter_map(|id| absence(core, id).map(|absence| (id, absence))).collect()
@@ -56,7 +56,7 @@ fn absence(core: &Core, peer: ServerId) -> Option<Absence> {
         Some(Doubt::Replaced) => return Some(Absence::Replaced),
         None => {}
     }
-    if core.is_elsewhere(&heard.ensemble) && !(heard.is_blank() && core.is_blank()) {
+    if core.is_foreign(&heard.ensemble) && !(heard.is_blank() && core.is_blank()) {
         Some(Absence::OtherHistory)
     } else if !core.agrees_with(&heard.ensemble) {
         Some(Absence::OtherVoters)

@@ -109,7 +109,7 @@ impl fmt::Debug for ServerSet {
     }
 }
 
-/// Which sets of voters decide. Any two quorums share a server: all of Zab rests on that.
+/// Which sets of voters are quorums. Any two quorums share a server: the safety of Zab depends on it.
 pub trait Quorum: fmt::Debug + Send {
     /// Everyone who may be part of a quorum.
     fn voters(&self) -> &ServerSet;
@@ -117,19 +117,18 @@ pub trait Quorum: fmt::Debug + Send {
     /// Whether `set` holds a quorum. Servers that are no voters are ignored.
     fn is_quorum(&self, set: &ServerSet) -> bool;
 
-    /// Whether every quorum has a server of `set`.
+    /// Whether every quorum contains a server of `set`.
     fn is_blocking(&self, set: &ServerSet) -> bool {
         !self.is_quorum(&self.voters().difference(set))
     }
 }
 
-/// Whether every majority of `before` has a server in common with every majority of `after`. Then no two
-/// groups can decide apart from each other while some servers go by the one list of voters and some by the
-/// other.
+/// Whether every majority of `before` shares a server with every majority of `after`. If so, no two groups
+/// can decide independently while some servers have the one list of voters and some the other.
 #[must_use]
 pub fn majorities_meet(before: &ServerSet, after: &ServerSet) -> bool {
     let both = before.intersection(after).len();
-    // How many of the servers in both lists a majority needs that prefers the others.
+    // The least number of shared servers in a majority of `of`, which may contain all its unshared ones.
     let from_both = |of: &ServerSet| (of.len() / 2 + 1).saturating_sub(of.len() - both);
     from_both(before) + from_both(after) > both
 }

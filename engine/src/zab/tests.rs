@@ -1,5 +1,5 @@
 //! Rules of the protocol, one at a time. Names in brackets are defects of other implementations that break
-//! the rule; random combinations of faults are the business of the simulator.
+//! the rule. The simulator tests random combinations of faults.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {
     Durable { epochs, log: log(ends) }
 }
 
-/// One server whose peers, disk and clock are played by the test.
+/// One server; the test plays its peers, disk and clock.
 struct Server {
     zab: Zab,
     now_ms: u64,
@@ -168,7 +168,7 @@ impl Server {
             Notification { state: PeerState::Looking, round: 1, vote, own, serves: false, doubt: None };
         server.hear(1, Message::Notification(agrees));
         server.hear(2, Message::Notification(agrees));
-        server.hear(1, Message::Join(join));
+        server.hear(1, Message::FollowerInfo(join));
         let epoch = Epoch(accepted.0 + 1);
         server.input(Input::EpochsDurable);
         let log = LogOutline { floor: Zxid::ZERO, ends: vec![last] };
@@ -299,7 +299,7 @@ fn the_same_epoch_again_is_no_promise() {
 fn a_learner_with_a_newer_promise_moves_the_leader_to_a_newer_epoch() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     let join = standing(Epoch(40), zxid(1, 4));
-    let effects = server.hear(2, Message::Join(join));
+    let effects = server.hear(2, Message::FollowerInfo(join));
     assert!(messages(&effects).any(|message| *message == Message::NewEpoch(Epoch(41))));
     assert_eq!(server.zab.status(), Status::Leading { epoch }, "in place");
     assert_eq!(server.zab.next_zxid(), None);
@@ -327,10 +327,10 @@ fn an_epoch_is_adopted_after_its_history_is_durable_and_acked_after_the_adoption
 fn a_proposal_acked_before_the_epoch_is_adopted_does_not_count() {
     // [ZOOKEEPER-4685]: there, such an ack killed the leader.
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(1, Message::Join(standing(epoch, zxid(1, 4))));
+    server.hear(1, Message::FollowerInfo(standing(epoch, zxid(1, 4))));
     server.input(Input::PeerDisconnected(ServerId(1)));
     server.input(Input::PeerConnected(ServerId(1)));
-    server.hear(1, Message::Join(standing(epoch, zxid(1, 4))));
+    server.hear(1, Message::FollowerInfo(standing(epoch, zxid(1, 4))));
     server.input(Input::Propose(batch(epoch.0, 1)));
     server.input(Input::Durable { upto: zxid(epoch.0, 1) });
     assert_eq!(commits(&server.hear(1, ack(epoch, zxid(epoch.0, 1), false))), []);
@@ -388,7 +388,7 @@ fn what_is_appended_stays_in_the_log_across_an_election() {
 #[test]
 fn a_proposal_reaches_a_learner_that_has_not_adopted_the_epoch_yet() {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(2, Message::Join(standing(Epoch(1), zxid(1, 4))));
+    server.hear(2, Message::FollowerInfo(standing(Epoch(1), zxid(1, 4))));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     server.hear(2, Message::AckEpoch(ask));
@@ -426,8 +426,8 @@ fn a_gap_is_not_appended_but_asked_for() {
     assert_eq!(asked(&effects).unwrap().log.last(), zxid(1, 4));
 }
 
-/// The simulator's connections are ordered, so no gap ever comes to a learner there: the check is proved to
-/// matter here.
+/// The simulator's connections are ordered, so a learner never meets a gap there. This test proves that the
+/// check matters.
 #[cfg(feature = "mutations")]
 #[test]
 fn without_the_contiguity_check_a_gap_is_appended() {
@@ -443,7 +443,7 @@ fn without_the_contiguity_check_a_gap_is_appended() {
 fn a_hole_in_the_leaders_log_is_not_sent_on() {
     // [ZOOKEEPER-4925]
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 9)]));
-    server.hear(2, Message::Join(standing(Epoch(1), zxid(1, 4))));
+    server.hear(2, Message::FollowerInfo(standing(Epoch(1), zxid(1, 4))));
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
@@ -535,7 +535,7 @@ fn a_follower_whose_state_is_about_to_be_replaced_does_not_serve() {
 fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let (mut server, epoch) = Server::leader(remembers(2, &[(1, 4), (2, 1)]));
     let join = standing(Epoch(1), zxid(1, 9));
-    server.hear(2, Message::Join(join));
+    server.hear(2, Message::FollowerInfo(join));
     let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
@@ -562,8 +562,8 @@ fn a_learner_serves_once_it_has_what_was_committed_when_the_leader_began_to() {
     assert_eq!(server.zab.status(), following);
 }
 
-/// A server that came back to its leader served a state with the end of its log in it, which nobody else may
-/// have had.
+/// A server that came back to its leader served a state with the end of its log in it, which may not have
+/// been on any other server.
 #[test]
 fn a_learner_serves_nothing_of_its_log_that_is_not_committed() {
     let mut server = Server::streaming(remembers(1, &[(1, 5)]), 2, zxid(1, 5));
@@ -728,7 +728,7 @@ fn a_clock_that_steps_back_is_no_silence() {
 fn a_server_of_another_ensemble_is_refused() {
     let (mut server, _) = Server::leader(remembers(1, &[(1, 4)]));
     let join = Standing { ensemble: ensemble(10), ..standing(Epoch(1), zxid(1, 4)) };
-    let effects = server.hear(2, Message::Join(join));
+    let effects = server.hear(2, Message::FollowerInfo(join));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 10 })));
     assert_eq!(messages(&effects).count(), 0);
 }
@@ -934,7 +934,7 @@ fn a_server_left_over_from_a_founding_that_failed_waits_for_the_ensemble_that_be
     let effects = server.hear(2, Server::notification(PeerState::Looking, 2, 3, zxid(3, 5)));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Alarm(_))), "{effects:?}");
     let effects = server.hear(3, Server::notification(PeerState::Leading, 3, 3, zxid(3, 5)));
-    assert!(messages(&effects).any(|message| matches!(message, Message::Join(_))));
+    assert!(messages(&effects).any(|message| matches!(message, Message::FollowerInfo(_))));
 }
 
 #[test]
@@ -960,7 +960,7 @@ fn a_server_with_data_takes_over_no_number() {
     let mut server = Server::start(1, durable);
     let effects = server.hear(3, Server::notification(PeerState::Leading, 3, 3, zxid(3, 5)));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(3), cluster: 9 })));
-    assert!(!messages(&effects).any(|message| matches!(message, Message::Join(_))));
+    assert!(!messages(&effects).any(|message| matches!(message, Message::FollowerInfo(_))));
 }
 
 #[test]
@@ -969,7 +969,7 @@ fn a_fork_of_the_history_is_refused_like_another_ensemble() {
     let fork = EnsembleId { fork: 77, ..ensemble(9) };
     let last = zxid(8, 1);
     let join = Standing { ensemble: fork, ..standing(Epoch(8), last) };
-    let effects = server.hear(2, Message::Join(join));
+    let effects = server.hear(2, Message::FollowerInfo(join));
     assert!(effects.contains(&Effect::Alarm(Alarm::ForeignCluster { peer: ServerId(2), cluster: 9 })));
     assert_eq!(messages(&effects).count(), 0);
 }
@@ -980,7 +980,7 @@ fn a_server_with_another_list_of_voters_learns_and_counts_for_nothing() {
     server.input(Input::PeerDisconnected(ServerId(1)));
     let others = EnsembleId { voters: (1..=5).map(ServerId).collect(), ..ensemble(9) };
     let join = Standing { ensemble: others, ..standing(Epoch(1), zxid(1, 4)) };
-    server.hear(2, Message::Join(join));
+    server.hear(2, Message::FollowerInfo(join));
     let effects = server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
     assert!(messages(&effects).any(|message| matches!(message, Message::Sync(_))), "it is synchronized");
     server.hear(2, ack(epoch, zxid(1, 4), true));
@@ -1040,11 +1040,11 @@ fn thousands_of_proposals_are_outstanding_and_committed_by_one_ack() {
 
 // Full disks.
 
-/// A leader of three that has proposed what it cannot append for want of room, while both others are in step
-/// with it.
+/// A leader of three that has proposed what it cannot append for want of room; both others have the same log
+/// as it.
 fn leader_without_room() -> (Server, Epoch) {
     let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
-    server.hear(2, Message::Join(standing(Epoch(1), zxid(1, 4))));
+    server.hear(2, Message::FollowerInfo(standing(Epoch(1), zxid(1, 4))));
     server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
     server.hear(2, ack(epoch, zxid(1, 4), true));
     server.input(Input::Propose(batch(epoch.0, 1)));
@@ -1211,7 +1211,7 @@ fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
     let agrees = Notification { state: PeerState::Looking, round: 1, vote, own, serves: false, doubt: None };
     server.hear(1, Message::Notification(agrees));
     server.tick_at(200);
-    server.hear(1, Message::Join(standing(Epoch(1), claim)));
+    server.hear(1, Message::FollowerInfo(standing(Epoch(1), claim)));
     server.input(Input::EpochsDurable);
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 1)] };
     let (epoch, current) = (Epoch(2), Epoch(1));
@@ -1283,11 +1283,11 @@ fn a_learner_that_comes_back_with_less_than_it_acknowledged_is_told_while_its_le
     server.input(Input::PeerConnected(ServerId(1)));
     let known = Known { epoch, zxid: zxid(epoch.0, 1) };
     let old = standing(epoch, zxid(1, 4));
-    let effects = server.hear(1, Message::Join(old));
+    let effects = server.hear(1, Message::FollowerInfo(old));
     assert_eq!(doubts(&effects), Some(Doubt::OldCopy(known)));
     assert_eq!(server.zab.learners().all, 0);
     // One that has promised itself to a newer epoch may have been told to cut its log.
-    let cut = server.hear(1, Message::Join(Standing { accepted: Epoch(epoch.0 + 1), ..old }));
+    let cut = server.hear(1, Message::FollowerInfo(Standing { accepted: Epoch(epoch.0 + 1), ..old }));
     assert_eq!(doubts(&cut), None);
 }
 
@@ -1407,7 +1407,7 @@ fn an_epoch_that_no_number_of_elections_can_have_led_to_is_refused() {
     assert!(!persists(&effects) && looks(&effects));
     let (mut leader, epoch) = Server::leader(remembers(1, &[(1, 4)]));
     let join = Standing { accepted: beyond, ..standing(Epoch(1), zxid(1, 4)) };
-    let effects = leader.hear(2, Message::Join(join));
+    let effects = leader.hear(2, Message::FollowerInfo(join));
     assert_eq!(alarms(&effects), [Alarm::EpochBeyondReason { peer: ServerId(2), epoch: beyond }]);
     assert_eq!(leader.zab.status(), Status::Leading { epoch }, "undisturbed");
 }

@@ -8,10 +8,10 @@ use ringkeeper_wire::{Epoch, Zxid};
 use crate::frame::{self, AlignedBuf, Checksum, Frame, FrameError, Meta};
 use crate::position::LogPosition;
 
-/// Transactions that are proposed, appended, synced, committed and truncated as one.
+/// Transactions that are proposed, appended, synced, committed and truncated together.
 ///
-/// Its bytes are a frame, so what is sent to a learner is what is in the leader's log. They are not looked at
-/// before [`Self::payload`]: the broadcast passes them on as they are. Cloning shares them.
+/// The bytes of a batch are a frame, so a learner is sent exactly what is in the leader's log. The broadcast
+/// passes them on without reading them; only [`Self::payload`] parses them. Clones share the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Batch {
     first: Zxid,
@@ -37,7 +37,7 @@ pub enum BatchError {
     /// The bytes are no frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The bytes are the frame of another batch.
+    /// The bytes are a frame with other zxids.
     #[error("its frame holds {} to {}", .0.first_zxid, .0.last_zxid)]
     Other(Meta),
 }
@@ -59,8 +59,8 @@ impl Batch {
         Ok(Self { first, last, checksum, bytes })
     }
 
-    /// The batch of the transactions `first..=last`, which continues the frame with checksum `previous`. Their
-    /// encoding stands in `frame` behind what [`frame::begin`] put there; nothing of it is copied.
+    /// The batch of the transactions `first..=last`, continuing the frame with checksum `previous`. Their
+    /// encoding is in `frame`, behind the header's place from [`frame::begin`]; nothing is copied.
     ///
     /// # Panics
     /// The zxids are not a range of one epoch, or the payload has 4 GiB or more.
@@ -72,7 +72,7 @@ impl Batch {
         Self { first, last, checksum, bytes: Bytes::from_owner(fitted(frame)) }
     }
 
-    /// [`Self::seal`] of a payload that lies elsewhere, which is copied.
+    /// As [`Self::seal`], for a payload in another buffer, which is copied.
     ///
     /// # Panics
     /// As [`Self::seal`].
@@ -95,7 +95,7 @@ impl Batch {
         self.last
     }
 
-    /// The leadership that proposed it.
+    /// The epoch of the leader that proposed it.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.first.epoch()
@@ -125,7 +125,7 @@ impl Batch {
         self.last.0 - self.first.0 + 1
     }
 
-    /// The transactions as the application has encoded them. The frame is checked: it may come from the
+    /// The transactions as the application has encoded them. Validates the frame, which may come from the
     /// network.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Batch {
 impl From<&Frame<'_>> for Batch {
     fn from(frame: &Frame<'_>) -> Self {
         let Meta { first_zxid, last_zxid, .. } = frame.meta();
-        // A frame was checked when it was parsed.
+        // The frame was validated when it was parsed.
         let bytes = aligned(frame.bytes());
         Self { first: first_zxid, last: last_zxid, checksum: frame.checksum(), bytes }
     }

@@ -1,5 +1,5 @@
-//! The frame: one proposal batch, encoded once by the leader and the same bytes ever after, on the wire
-//! between servers and in every server's log.
+//! The frame: one batch of transactions, encoded once by the leader. The same bytes are sent to the other
+//! servers and stored in every server's log.
 //!
 //! ```text
 //!        0        4        8    10   12   14   16       20       24          32          40       44      64
@@ -84,10 +84,10 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// What a frame says of its batch, apart from the payload and the chain.
+/// Epoch and zxids of a frame's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// The leadership that proposed the batch; the high half of both zxids.
+    /// The epoch of the leader that proposed the batch; the high half of both zxids.
     pub epoch: Epoch,
     /// Zxid of the batch's first transaction.
     pub first_zxid: Zxid,
@@ -95,7 +95,7 @@ pub struct Meta {
     pub last_zxid: Zxid,
 }
 
-/// A frame whose checksum and fields hold, borrowed from the bytes it was read from.
+/// A frame with valid checksum and fields, borrowed from the bytes it was parsed from.
 #[derive(Clone, Copy)]
 pub struct Frame<'a> {
     meta: Meta,
@@ -155,7 +155,7 @@ pub enum FrameError {
     /// The bytes end before the frame does.
     #[error("frame cut short: {have} of {need} bytes")]
     Incomplete {
-        /// Bytes the frame takes, as far as they tell.
+        /// Bytes of the whole frame, as far as its header is there.
         need: usize,
         /// Bytes there are.
         have: usize,
@@ -169,7 +169,7 @@ pub enum FrameError {
     /// A header of another length than this version has.
     #[error("frame header of {0} bytes, {HEADER_LEN} expected")]
     HeaderLength(u16),
-    /// The bytes are not the ones that were written.
+    /// The frame is damaged.
     #[error("frame checksum {found}, its bytes give {computed}")]
     Checksum {
         /// In the header.
@@ -199,8 +199,8 @@ pub enum EncodeError {
     PayloadTooLong(usize),
 }
 
-/// A frame to be: the place of the header, behind which a payload of about `payload_len` bytes is to be
-/// written before [`complete`]. So a payload is encoded where its frame will lie.
+/// A buffer with space for the header, behind which a payload of about `payload_len` bytes is to be written
+/// before [`complete`]. So a payload is encoded in its final place.
 #[must_use]
 pub fn begin(payload_len: usize) -> AlignedBuf {
     let mut frame = AlignedBuf::with_capacity(HEADER_LEN + payload_len);
@@ -239,8 +239,8 @@ pub fn complete(meta: Meta, previous: Checksum, frame: &mut [u8]) -> Result<Chec
     Ok(checksum)
 }
 
-/// Replaces the contents of `out` by the frame of a payload that lies elsewhere: [`begin`] and [`complete`]
-/// at once.
+/// Replaces the contents of `out` by the frame of a payload in another buffer: [`begin`] and [`complete`] in
+/// one.
 ///
 /// # Errors
 /// When the batch has no frame; `out` is then unchanged.
@@ -257,9 +257,9 @@ pub fn encode(
     Ok(checksum)
 }
 
-/// The frame at the start of `bytes`, which may go on after it.
+/// Parses the frame at the start of `bytes`, behind which other bytes may follow.
 ///
-/// Magic, version and lengths tell where the checksum is; nothing else is believed before it holds.
+/// Magic, version and lengths locate the checksum; all other fields are used only after it is verified.
 ///
 /// # Errors
 /// When there is no whole, unharmed frame of this version.
@@ -273,7 +273,7 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     fields(bytes)
 }
 
-/// [`parse`] without computing the checksum, for bytes whose checksum this process has computed already.
+/// As [`parse`], without verifying the checksum: for bytes that this process has verified before.
 ///
 /// # Errors
 /// When the fields make no frame of this version.

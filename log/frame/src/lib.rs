@@ -1,8 +1,8 @@
-//! The unit of replication, below both the decisions of `engine` and the files of `log`.
+//! The unit of replication, shared by the decisions of `engine` and the files of `log`.
 //!
-//! A leader encodes a batch of transactions once, as a frame ([`Batch::seal`]). The same bytes are sent to the
-//! learners and appended to every server's log. A [`Batch`] is such a frame that was checked; a
-//! [`LogPosition`] is a place between two of them.
+//! A leader encodes a batch of transactions once, as a frame ([`Batch::seal`]). The same bytes are sent to
+//! the learners and appended to every server's log. A [`Batch`] is a validated frame; a [`LogPosition`] is a
+//! place between two frames.
 #![forbid(unsafe_code)]
 
 mod batch;

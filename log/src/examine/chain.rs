@@ -1,4 +1,4 @@
-//! Which files make the history, also when some of them have lost their headers or are not there.
+//! The chain of a log's files, even if some are missing or have lost their headers.
 
 use std::rc::Rc;
 
@@ -28,9 +28,9 @@ pub(super) struct Link<F> {
 pub(super) struct Chain<F> {
     /// The history, oldest first.
     pub(super) links: Vec<Link<F>>,
-    /// The link in front of which a file is missing, and that file.
+    /// Where a file is missing: the index of the link behind it, and its sequence.
     pub(super) missing: Option<(usize, u64)>,
-    /// Files without a header that are newer than the history: waiting for use, or damaged.
+    /// Files without a header that are newer than the history: spares, or damaged segments.
     pub(super) headless: Vec<Link<F>>,
     /// The other files.
     pub(super) others: Vec<Segment>,
@@ -52,15 +52,15 @@ impl<F> Link<F> {
         }
     }
 
-    /// The history at its beginning, as its header says.
+    /// The beginning of the history, from its header.
     pub(super) fn tip(&self) -> Option<Tip> {
         let header = self.header.as_ref()?;
         Some(Tip { zxid: header.after_zxid, checksum: header.chain, number: header.number })
     }
 }
 
-/// Follows the headers back from the newest one. Where that is not possible, the newest segment that begins
-/// early enough goes before.
+/// Builds the chain by following the headers back from the newest. Where a header is missing, the newest
+/// segment that begins early enough is taken as the predecessor.
 pub(super) async fn arrange<F: StorageFile>(
     files: Vec<Found<F>>,
     identity: Identity,

@@ -1,4 +1,4 @@
-//! Reading a history from its beginning to its end, over whatever is harmed.
+//! Reads a history from beginning to end, across damage.
 
 use std::rc::Rc;
 
@@ -15,29 +15,30 @@ use crate::scan::{self, Remains, Window};
 use crate::segment::{Identity, file_name};
 use crate::storage::{BLOCK, BLOCK_LEN, StorageFile, whole_blocks};
 
-/// How far the history is read.
+/// The progress of reading a history.
 pub(super) struct Walk<'a, O, F> {
     observer: &'a mut O,
-    /// The observer has seen enough.
+    /// The observer has returned a `Break`.
     stopped: bool,
     identity: Identity,
-    /// Files behind the newest header, which may hold a part of the history that has lost its own.
+    /// Files behind the newest header; some may be segments of the history whose headers are damaged.
     headless: Vec<Link<F>>,
     /// The history so far; `None` before its beginning is known.
     tip: Option<Tip>,
     segments: Vec<Segment>,
     damages: Vec<Damage>,
-    /// Of `damages`, those from the last sound place on: what they lose is not known yet.
+    /// Number of the latest entries of `damages`, behind the last sound place: what they lose is not known
+    /// yet.
     open: usize,
     fragments: Vec<Fragment>,
     last_known_zxid: Zxid,
 }
 
-/// A group, or what should be one.
+/// The result of reading a group.
 enum Sight {
-    /// Sound, and it goes on where the history ends. Its length on the medium.
+    /// A sound group that continues the history. Its length on the medium.
     Sound(u64),
-    /// Nothing of the history is here, and nothing says that there was.
+    /// No group of the history, and no evidence that there was one.
     End,
     /// Harmed, after so many bytes that are sound.
     Harmed { fault: Fault, offset: u64, next: u64 },
@@ -125,8 +126,8 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         }
     }
 
-    /// Whether a group begins here behind damage: then the history goes on with it. False if that is a part
-    /// that a later segment has cut off.
+    /// Whether a group behind damage begins here, with which the history continues. False if it is in a part
+    /// that a later segment has truncated.
     async fn regain(
         &mut self,
         window: &mut Window<F>,
@@ -146,7 +147,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         let first = bytes.get(group::HEADER_LEN..).and_then(|body| frame::parse(body).ok());
         let checksum = match first {
             Some(first) => first.previous(),
-            // A seal, which names no frame.
+            // A seal has no frame, and so no checksum to compare.
             None if header.frames == 0 && header.after_zxid == tip.zxid => tip.checksum,
             None => return Ok(None),
         };
@@ -203,7 +204,8 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         Ok(Sight::Harmed { fault, offset, next })
     }
 
-    /// Whether something says that what should be at `at` was durable. Without that, the history ends there.
+    /// Whether there is evidence that the data expected at `at` was durable. Without any, the history ends
+    /// there.
     async fn is_proven(
         &self,
         window: &mut Window<F>,
@@ -247,7 +249,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         }
     }
 
-    /// The history goes on here.
+    /// Continues the history at `tip`.
     fn enter(&mut self, tip: Tip) {
         let before = self.tip.replace(tip);
         self.last_known_zxid = self.last_known_zxid.max(tip.zxid);
@@ -256,12 +258,12 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
             let position = LogPosition { zxid: tip.zxid, checksum: tip.checksum };
             self.fragments.push(Fragment { after: position, last: position });
         }
-        // What was in front of the first thing that can be read is not known; it may have been purged.
+        // What was before the first readable data is unknown; it may have been purged.
         let lost = if before.is_some() { tip.zxid } else { Zxid::ZERO };
         self.settle(lost);
     }
 
-    /// What the damage since the last sound place loses is known.
+    /// Sets what the damage since the last sound place has lost.
     fn settle(&mut self, until_zxid: Zxid) {
         for damage in self.damages.iter_mut().skip(self.open) {
             damage.until_zxid = until_zxid.max(damage.after_zxid);
@@ -281,7 +283,7 @@ impl<'a, O: Observer, F: StorageFile> Walk<'a, O, F> {
         });
     }
 
-    /// Reads what has lost its header behind the newest one that is there.
+    /// Reads the files without headers behind the newest header.
     pub(super) async fn finish(
         mut self,
         verdict: Result<Recovered, OpenError>,

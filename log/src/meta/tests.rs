@@ -5,8 +5,8 @@ use crate::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
 
 const SERVER: u64 = 3;
 
-fn accepted(epoch: u32) -> Promises {
-    Promises { accepted_epoch: Epoch(epoch), ..Promises::default() }
+fn accepted(epoch: u32) -> PersistedEpochs {
+    PersistedEpochs { accepted_epoch: Epoch(epoch), ..PersistedEpochs::default() }
 }
 
 fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, MetaError> {
@@ -17,7 +17,7 @@ fn open(disk: &MemoryDisk) -> Result<MetaStore<crate::memory::MemoryStorage>, Me
 fn epochs_survive_a_crash() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
-    let promises = Promises {
+    let promises = PersistedEpochs {
         cluster: 7,
         fork: 8,
         voters: [0b1110, 0, 0, 1 << 63],
@@ -163,15 +163,15 @@ fn a_folder_of_version_1_is_read_and_written_as_one_of_today() {
         file.datasync().await.expect("synced");
     });
     let mut store = block_on(MetaStore::open(disk.storage(), ServerId(1), 0)).expect("a folder of ours");
-    let promises = Promises {
+    let promises = PersistedEpochs {
         cluster: 0x1309_0696_6336_86dc,
         accepted_epoch: Epoch(1),
         current_epoch: Epoch(1),
         initialized: true,
-        ..Promises::default()
+        ..PersistedEpochs::default()
     };
     assert_eq!(*store.meta(), Meta { server_id: ServerId(1), salt: 0x10bb_b2ac_4160_ea44, promises });
-    let promises = Promises { voters: [0b10, 0, 0, 0], ..promises };
+    let promises = PersistedEpochs { voters: [0b10, 0, 0, 0], ..promises };
     block_on(store.promise(promises)).expect("a healthy disk");
     let store = block_on(MetaStore::open(disk.storage(), ServerId(1), 0)).expect("a folder of ours");
     assert_eq!(store.meta().promises, promises);
@@ -180,7 +180,8 @@ fn a_folder_of_version_1_is_read_and_written_as_one_of_today() {
 #[test]
 fn a_folder_of_version_2_says_nothing_of_what_came_after_it() {
     let voters = [0b1110, 0, 0, 1];
-    let promises = Promises { voters, accepted_epoch: Epoch(4), initialized: true, ..Promises::default() };
+    let promises =
+        PersistedEpochs { voters, accepted_epoch: Epoch(4), initialized: true, ..PersistedEpochs::default() };
     let meta = Meta { server_id: ServerId(3), salt: 7, promises };
     let mut bytes = [0; BLOCK_LEN];
     put(&mut bytes, 0, meta.encode());

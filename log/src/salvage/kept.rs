@@ -1,11 +1,12 @@
-//! What a salvage takes out of a folder, kept beside what goes on: for whoever wants to know what has
-//! happened, or to look for what was in it. Nobody needs it.
+//! Copies of what a salvage removes, kept beside the log for an operator who investigates the damage. No
+//! server reads them.
 //!
-//! A file that was `<name>` before the n-th salvage is `salvaged.<n>.<name>`. What removes it is one of
-//! these:
+//! A file that was `<name>` before the n-th salvage is `salvaged.<n>.<name>`. It is removed by
 //!
-//! - a newer salvage, when there are [`SALVAGES_MAX`] with it, or when more would be kept than is free;
-//! - a disk without room: everything that is kept goes before anything has to wait ([`let_go`]);
+//! - a newer salvage, when there are [`SALVAGES_MAX`] with it, or when the copies would exceed the free
+//!   space;
+//! - a full disk: all copies are removed before an append has to wait ([`let_go`]);
+//! - the operator.
 //! - the operator. No tool and no server looks into these files.
 
 use std::collections::BTreeMap;
@@ -16,25 +17,25 @@ use crate::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
 const PREFIX: &str = "salvaged.";
 
-/// A copy that is not whole yet.
+/// A copy that is not complete yet.
 const NEW_NAME: &str = "salvaged.new";
 
-/// Salvages of which something is kept.
+/// Number of salvages whose copies are kept.
 const SALVAGES_MAX: usize = 3;
 
 /// Bytes that are copied at a time.
 const COPY_LEN: usize = 256 * BLOCK_LEN;
 
-/// The place for what one salvage takes out.
+/// The copies of one salvage.
 pub(super) struct Shelf<S> {
     storage: S,
     number: u64,
-    /// Bytes that may be kept yet.
+    /// Bytes that may still be kept.
     room: u64,
 }
 
 impl<S: Storage> Shelf<S> {
-    /// Makes place for `wanted_bytes`, as far as older salvages have to go for it.
+    /// Begins a salvage's copies, and removes older ones if `wanted_bytes` need their space.
     pub(super) async fn clear(storage: S, wanted_bytes: u64) -> io::Result<Self> {
         let mut kept: BTreeMap<u64, Vec<(String, u64)>> = BTreeMap::new();
         for name in storage.list().await? {
@@ -59,7 +60,7 @@ impl<S: Storage> Shelf<S> {
         Ok(Self { storage, number, room: free.saturating_sub(held) })
     }
 
-    /// The name that a file of `len` bytes gets here; `None` if there is no room for it.
+    /// The name for the copy of a file of `len` bytes; `None` if there is no room.
     pub(super) fn name(&mut self, name: &str, len: u64) -> Option<String> {
         self.room = self.room.checked_sub(len)?;
         Some(format!("{PREFIX}{}.{name}", self.number))
@@ -68,7 +69,7 @@ impl<S: Storage> Shelf<S> {
     /// Copies a file that has to stay where it is; the copy's name, if there is room for it.
     pub(super) async fn copy(&mut self, file: &S::File, name: &str) -> io::Result<Option<String>> {
         let len = file.size().await?;
-        // The copy takes of what is free as well.
+        // The copy itself needs free space, too.
         if self.room < len.saturating_mul(2) {
             return Ok(None);
         }
@@ -84,7 +85,7 @@ impl<S: Storage> Shelf<S> {
             if piece.is_empty() {
                 break;
             }
-            // A file that was cut short is rounded up.
+            // A file whose length is no multiple of a block is padded.
             let mut buffer = target.buffer(piece.len().next_multiple_of(BLOCK_LEN));
             buffer.as_mut().fill(0);
             buffer.as_mut()[..piece.len()].copy_from_slice(&piece);
@@ -112,8 +113,7 @@ impl<S: Storage> Shelf<S> {
     }
 }
 
-/// Removes everything that salvages have kept in a folder, since there is no room for it; how many files they
-/// were.
+/// Removes all copies that salvages have kept in a folder, to make room; returns the number of files.
 ///
 /// # Errors
 /// When the disk fails.

@@ -274,11 +274,11 @@ fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() 
     snapshot(&disk, newest, whole[&newest]);
     let is_gone = || block_on(is_gone(&disk.storage(), &meta(&disk))).expect("a healthy disk");
     assert!(!is_gone());
-    let promises = Promises {
+    let promises = PersistedEpochs {
         accepted_epoch: Epoch(3),
         current_epoch: Epoch(3),
         initialized: true,
-        ..Promises::default()
+        ..PersistedEpochs::default()
     };
     block_on(meta(&disk).promise(promises)).expect("a healthy disk");
     for name in block_on(disk.storage().list()).expect("a healthy disk") {
@@ -291,7 +291,7 @@ fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() 
     let names = block_on(begin_without(&snapshots, &mut meta(&disk))).expect("a healthy disk");
     assert_eq!(kept(&disk), names);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty() && is_gone());
-    let Promises { claim, initialized, current_epoch, .. } = meta(&disk).meta().promises;
+    let PersistedEpochs { claim, initialized, current_epoch, .. } = meta(&disk).meta().promises;
     assert_eq!((claim, initialized, current_epoch), (newest, false, Epoch(3)));
     let (wal, _) = open(&disk).expect("a new log");
     assert_eq!(wal.last(), LogPosition::default());

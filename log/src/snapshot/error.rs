@@ -1,4 +1,4 @@
-//! What can be wrong with a snapshot.
+//! Errors of snapshots.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::storage::is_no_space;
 
-/// Why a snapshot was not written or cannot be used. The log is not concerned.
+/// Why a snapshot was not written or cannot be used. The log is not affected.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// Not what was written.
+    /// The file is damaged.
     #[error("{file} is damaged at offset {offset}: {what}")]
     Damaged {
         /// Name of the file.
@@ -42,7 +42,7 @@ pub enum SnapshotError {
     /// A block that no snapshot can hold.
     #[error("a block of {0} bytes")]
     BlockLen(usize),
-    /// Bytes received that do not go on where the last ones ended.
+    /// Received bytes that do not follow those before.
     #[error("received bytes at {found}, expected them at {expected}")]
     Gap {
         /// Where they should have been.
@@ -56,7 +56,7 @@ pub enum SnapshotError {
         /// Name of the file.
         file: String,
     },
-    /// A sync failed: what is on the disk is not known any more, and the process has to end.
+    /// A sync failed: the state of the disk is unknown, and the process has to end.
     #[error("syncing {file}: {source}")]
     Sync {
         /// Name of the file or folder.
@@ -94,7 +94,7 @@ impl SnapshotError {
         matches!(self, Self::Sync { .. })
     }
 
-    /// Whether the file's contents are to blame: another snapshot may help.
+    /// Whether the file is damaged, so that another snapshot may help.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Version { .. })

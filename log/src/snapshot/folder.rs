@@ -84,11 +84,12 @@ impl<S: Storage> Snapshots<S> {
         Ok(())
     }
 
-    /// Whether the snapshot ends with the frame that the log continues.
+    /// Whether the snapshot ends with the frame that the log's first frame continues.
     async fn has_chain(&self, name: &str, log_base: LogPosition) -> Result<bool, SnapshotError> {
         match SnapshotReader::open(&self.storage, name).await {
             Ok(reader) => Ok(reader.head().chain == log_base.checksum),
-            // The log rests on it all the same: it keeps its name, and whoever reads it says what is wrong.
+            // The log depends on this snapshot even if it is damaged: it gets its name, and its reader
+            // reports the damage.
             Err(error) if error.is_damage() => Ok(true),
             Err(error) => Err(error),
         }
@@ -118,8 +119,8 @@ impl<S: Storage> Snapshots<S> {
         SnapshotReader::open(&self.storage, &file_name(zxid)).await
     }
 
-    /// The log has been reset to the snapshot that was received: it gets its name, and the older ones, which
-    /// nothing continues any more, go.
+    /// The log was reset to the received snapshot: gives it its name, and removes the older ones, which no
+    /// log continues any more.
     ///
     /// # Errors
     /// When the disk fails.
@@ -134,7 +135,7 @@ impl<S: Storage> Snapshots<S> {
         self.sync().await
     }
 
-    /// The log was not reset to the snapshot that was received, and will not be: it goes.
+    /// The log will not be reset to the received snapshot: removes it.
     ///
     /// # Errors
     /// When the disk fails.
@@ -143,9 +144,9 @@ impl<S: Storage> Snapshots<S> {
         self.sync().await
     }
 
-    /// Removes all snapshots but the newest `count`, oldest first. The oldest that is left: what the log has
-    /// to reach back to, so that each one that is kept can take the place of a damaged newer one. `None`
-    /// while there are fewer than `count`, since then the log's beginning has to do that.
+    /// Removes all snapshots but the newest `count`, oldest first. Returns the oldest one left: the log must
+    /// reach back to it, so that each kept snapshot can replace a damaged newer one. `None` while there are
+    /// fewer than `count`; then the log must keep its beginning.
     ///
     /// # Errors
     /// When the disk fails.
@@ -164,7 +165,7 @@ impl<S: Storage> Snapshots<S> {
         Ok(kept.last().copied())
     }
 
-    /// Removes one that is of no use.
+    /// Removes a snapshot that cannot be used.
     ///
     /// # Errors
     /// When the disk fails.

@@ -21,9 +21,9 @@
 //!         +--------+--------+----+----+--------+----------+-------+--------+--------+--------+------+-------+
 //! ```
 //!
-//! `inflated` is 0 where the payload is as it was given, else the length that it has when the LZ4 block in
-//! the file is decompressed. Files with such blocks have version 2 in their header, so that older builds name
-//! what they miss.
+//! `inflated` is 0 where the payload is stored as given, else the length that it has after decompressing the
+//! LZ4 block in the file. Files with such blocks have version 2 in their header, so that older builds report
+//! the unsupported version.
 
 use ringkeeper_wire::Zxid;
 
@@ -31,7 +31,7 @@ use crate::frame::Checksum;
 use crate::frame::layout::{put, u16_at, u32_at, u64_at};
 use crate::storage::BLOCK_LEN;
 
-/// Blocks as they were given; what all builds read.
+/// All blocks are stored as given; the format that all builds read.
 const PLAIN: u16 = 1;
 /// Some blocks are compressed; the newest format that this build knows.
 pub(super) const COMPRESSED: u16 = 2;
@@ -69,7 +69,7 @@ pub(super) const ALIGN: usize = 16;
 /// Bytes of a block in the index.
 pub(super) const ENTRY_LEN: usize = 16;
 
-/// What a snapshot is a snapshot of.
+/// The identity of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The last transaction it holds.
@@ -82,16 +82,16 @@ pub struct Head {
     pub state_version: u32,
 }
 
-/// What a snapshot holds, as its writer says at the end.
+/// Summary of a snapshot's contents, from its writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// How many things the blocks hold, as the caller counts.
+    /// Number of items in the blocks, as the caller counts.
     pub items: u64,
     /// The caller's digest of them.
     pub digest: u64,
 }
 
-/// Why bytes are no header or footer.
+/// Why bytes are no valid header or footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsound {
     Damaged,
@@ -189,9 +189,9 @@ impl Footer {
 /// Where a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Of the block's head.
+    /// Offset of the block's head.
     pub(super) offset: u64,
-    /// Of the payload.
+    /// Length of the payload.
     pub(super) len: u32,
     pub(super) checksum: u32,
 }
@@ -230,7 +230,7 @@ impl Entry {
     }
 }
 
-/// What a block's head says of the length of its payload when it is decompressed; 0 for a payload as it was
+/// The length of a block's payload after decompression, from the block's head; 0 for a payload stored as
 /// given.
 pub(super) fn inflated_len(head: &[u8; BLOCK_HEAD_LEN]) -> u32 {
     u32_at(head, INFLATED_AT)

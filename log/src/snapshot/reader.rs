@@ -1,4 +1,4 @@
-//! Reading a snapshot, from its end.
+//! Reads a snapshot file, beginning at its end.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,39 +15,37 @@ use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode, whole_bl
 /// Bytes of one read of the index.
 const INDEX_READ_LEN: usize = 64 * BLOCK_LEN;
 
-/// Blocks that are read ahead. A znode may make a long one, so there are bytes to count as well.
+/// Blocks that are read ahead. Their bytes are limited, too, since a single znode may make a long block.
 const BLOCKS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 4 << 20;
 
-/// How many bytes an LZ4 block can make of one.
+/// The greatest factor by which LZ4 decompression can enlarge a block.
 const INFLATION_MAX: usize = 255;
 
-/// A snapshot whose header, index and footer are sound. Its blocks are checked as they are read.
+/// A snapshot with valid header, index and footer. Its blocks are checked when they are read.
 pub struct SnapshotReader<S: Storage> {
     len: u64,
     head: Head,
     contents: Contents,
     entries: Vec<Entry>,
     reads: ReadAhead<S::File>,
-    /// The block that is read next, and the one after those that are under way.
+    /// Index of the block to be returned next, and of the first one whose read has not begun.
     next: usize,
     ahead: usize,
-    /// Bytes under way.
+    /// Bytes of the reads in flight.
     bytes_ahead: usize,
     /// The block handed out by [`Self::next`].
     block: Block,
 }
 
-/// A block as it was read, not checked yet. It may be checked and used on another thread than the one that
-/// reads.
+/// A block that was read and not checked yet. Another thread than the reader's may check and use it.
 #[derive(Debug)]
 pub struct Block {
     /// Name of the file.
     name: Arc<str>,
     ordinal: u32,
     entry: Entry,
-    /// Head, payload and the zeros behind it, so that the payload is aligned as archives need it; less if the
-    /// file ended.
+    /// Head, payload and padding, so that the payload is aligned for archives; shorter if the file ended.
     bytes: AlignedBuf,
     /// The payload, if it was compressed.
     inflated: AlignedBuf,
@@ -60,7 +58,7 @@ impl Block {
         self.ordinal
     }
 
-    /// Its memory, to be used for another.
+    /// Its memory, to be reused for another block.
     #[must_use]
     pub fn into_memory(self) -> AlignedBuf {
         self.bytes
@@ -78,7 +76,7 @@ impl Block {
         if len == 0 {
             return Ok(stored);
         }
-        // So much memory for so few bytes is not of our making.
+        // No compressed block of ours expands that much, so nothing is allocated for it.
         if len > stored.len().saturating_mul(INFLATION_MAX) {
             return Err(damaged("a compressed block says that it is longer than it can be"));
         }
@@ -90,8 +88,8 @@ impl Block {
     }
 }
 
-/// The payload of a block as it is in the file, and how long it is when it is decompressed, 0 if it is not
-/// compressed; `None` if that is not what was written.
+/// The stored payload of a block, and its length after decompression (0 if it is not compressed); `None` if
+/// the block is damaged.
 fn stored<'a>(ordinal: u32, entry: &Entry, bytes: &'a [u8]) -> Option<(&'a [u8], usize)> {
     let len = entry.len as usize;
     let (head, rest) = bytes.split_first_chunk()?;
@@ -144,13 +142,13 @@ impl<S: Storage> SnapshotReader<S> {
         Ok(Self { len, head, contents, entries, reads, next: 0, ahead: 0, bytes_ahead: 0, block })
     }
 
-    /// What it is a snapshot of.
+    /// The identity of the snapshot.
     #[must_use]
     pub const fn head(&self) -> &Head {
         &self.head
     }
 
-    /// What it holds.
+    /// The summary of its contents.
     #[must_use]
     pub const fn contents(&self) -> Contents {
         self.contents
@@ -201,7 +199,7 @@ impl<S: Storage> SnapshotReader<S> {
         }
     }
 
-    /// The next block, not checked yet; `None` after the last. `memory` is used for its bytes.
+    /// The next block, not checked yet; `None` after the last. Its bytes are read into `memory`.
     ///
     /// # Errors
     /// When the disk fails.
@@ -236,7 +234,7 @@ impl<S: Storage> SnapshotReader<S> {
         }
     }
 
-    /// Reads all blocks that were not read yet.
+    /// Reads and checks all remaining blocks.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -246,15 +244,15 @@ impl<S: Storage> SnapshotReader<S> {
     }
 }
 
-/// What has to be read to have a block: offset and length.
+/// The offset and length of the file's blocks that contain a snapshot block.
 fn span(entry: &Entry) -> (u64, usize) {
     let skip = usize::try_from(entry.offset % BLOCK).expect("less than a block");
     let padded = (entry.len as usize).next_multiple_of(ALIGN);
     (entry.offset - skip as u64, whole_blocks(skip + BLOCK_HEAD_LEN + padded))
 }
 
-/// The index, if it fits the file: blocks lie one after the other from the header to the index, and behind
-/// the index are zeros up to the footer.
+/// Reads the index, and checks that it fits the file: blocks follow each other from the header to the index,
+/// and only zeros are between the index and the footer.
 async fn read_index<F: StorageFile>(
     file: &F,
     footer: &Footer,
@@ -271,7 +269,7 @@ async fn read_index<F: StorageFile>(
     }
     let skip = usize::try_from(index_at % BLOCK).expect("less than a block");
     let mut at = index_at - skip as u64;
-    // Its length is less than the file's, so the memory it takes is no stranger's choice.
+    // The length is less than the file's, so a damaged index cannot demand more memory.
     let mut bytes = Vec::new();
     while at < footer_at {
         let left = usize::try_from(footer_at - at).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! A snapshot on its way from one server to another: the file's own bytes.
+//! Sends and receives a snapshot between servers: the file's own bytes.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::frame::LogPosition;
 use crate::mutation::planted;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode};
 
-/// A snapshot that is sent. It stays readable when its file is removed meanwhile.
+/// A snapshot that is being sent. It stays readable if its file is removed meanwhile.
 pub struct Outgoing<S: Storage> {
     name: String,
     file: Rc<S::File>,
@@ -47,7 +47,7 @@ impl<S: Storage> Outgoing<S> {
         self.at
     }
 
-    /// Goes on at `offset`, up to where the receiver has the file already.
+    /// Continues at `offset`, since the receiver has the file up to there.
     ///
     /// # Errors
     /// When that is no place where a piece begins.
@@ -62,7 +62,7 @@ impl<S: Storage> Outgoing<S> {
     /// The next piece of at most `len_max` bytes, which are whole blocks; `None` after the last.
     ///
     /// # Errors
-    /// When the disk fails. What the bytes say is checked by whoever receives them.
+    /// When the disk fails. The receiver checks the contents.
     pub async fn next(
         &mut self,
         len_max: usize,
@@ -82,7 +82,7 @@ impl<S: Storage> Outgoing<S> {
     }
 }
 
-/// A snapshot that is received.
+/// A snapshot that is being received.
 pub struct Incoming<S: Storage> {
     out: Appender<S>,
     storage: S,
@@ -90,7 +90,7 @@ pub struct Incoming<S: Storage> {
 }
 
 impl<S: Storage> Incoming<S> {
-    /// Where the next piece has to begin: what has come in so far.
+    /// The number of bytes received, which is where the next piece has to begin.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.out.len()
@@ -115,8 +115,8 @@ impl<S: Storage> Incoming<S> {
         self.out.write_all().await
     }
 
-    /// Everything has come in: verifies all of it against what was announced, and leaves it durable under a
-    /// name that is not yet a snapshot's. [`Snapshots::install`] follows when the log has been reset.
+    /// Everything was received: verifies it against the announcement, and makes it durable under a name that
+    /// no snapshot has yet. [`Snapshots::install`] follows when the log has been reset.
     ///
     /// # Errors
     /// When it is damaged or another one than announced, or the disk is full or fails.
@@ -137,7 +137,7 @@ impl<S: Storage> Incoming<S> {
         match Self::verify(&storage, &name, announced, accept).await {
             Ok(head) => Ok(head),
             Err(error) => {
-                // It is nobody's: a start would remove it as well.
+                // A failure does no harm: a start removes the file, too.
                 let _ = storage.remove(&name).await;
                 Err(error)
             }
@@ -160,7 +160,7 @@ impl<S: Storage> Incoming<S> {
         Ok(head)
     }
 
-    /// Gives up: nothing is left of it.
+    /// Gives up and removes the file.
     pub async fn abandon(self) {
         self.out.abandon().await;
     }

@@ -1,4 +1,4 @@
-//! Writing a snapshot, block by block.
+//! Writes a snapshot, block by block.
 
 use std::rc::Rc;
 
@@ -8,12 +8,11 @@ use super::{NEW_NAME, file_name};
 use crate::mutation::planted;
 use crate::storage::{BLOCK, BLOCK_LEN, Storage, StorageFile, WriteMode};
 
-/// Bytes of one write: small, so that the log's own writes need not wait long behind it.
+/// Bytes of one write: small, so that writes of the log do not wait long behind it.
 const WRITE_LEN: usize = 64 * BLOCK_LEN;
 
-/// Bytes after which what was written is forced to the medium where there is no direct I/O: a page cache full
-/// of a snapshot would hold up the log's own syncs. With direct I/O each sync would do that, and there is
-/// nothing to gain.
+/// Bytes after which a file without direct I/O is synced. A page cache full of snapshot data would delay the
+/// log's own syncs. With direct I/O such syncs have no benefit, and would delay the log instead.
 const SYNC_LEN: u64 = 4 << 20;
 
 /// A file that grows from its beginning, in whole blocks.
@@ -21,15 +20,15 @@ pub(super) struct Appender<S: Storage> {
     storage: S,
     name: String,
     file: S::File,
-    /// Not yet written.
+    /// Bytes not written yet.
     pending: Vec<u8>,
-    /// Bytes written, and synced.
+    /// Number of bytes written, and number synced.
     written: u64,
     synced: u64,
 }
 
 impl<S: Storage> Appender<S> {
-    /// A new file of this name, in place of one that a crash may have left.
+    /// Creates a file, replacing one that a crash may have left.
     pub(super) async fn create(storage: S, name: &str) -> Result<Self, SnapshotError> {
         let names = storage.list().await.map_err(SnapshotError::io("looking for", name))?;
         if names.iter().any(|found| found == name) {
@@ -60,7 +59,7 @@ impl<S: Storage> Appender<S> {
         self.pending.resize(len, 0);
     }
 
-    /// Writes what makes whole writes.
+    /// Writes the pending bytes as far as they fill whole writes.
     pub(super) async fn write(&mut self) -> Result<(), SnapshotError> {
         let mut at = 0;
         while self.pending.len() - at >= WRITE_LEN {
@@ -118,7 +117,7 @@ impl<S: Storage> Appender<S> {
     /// Gives up: the file is removed.
     pub(super) async fn abandon(self) {
         let Self { storage, file, name, .. } = self;
-        // What is left behind is removed at the next start, or when the next one begins.
+        // A file left behind is removed at the next start, or when the next snapshot begins.
         let _ = S::File::close(Rc::new(file)).await;
         let _ = storage.remove(&name).await;
     }

@@ -1,4 +1,4 @@
-//! How groups and segment headers get to the disk.
+//! Writes groups and segment headers to the disk.
 
 use super::*;
 
@@ -36,8 +36,7 @@ impl<S: Storage> Wal<S> {
         plan
     }
 
-    /// Has as many segments ready as an append will go on in, so that a full disk is found before anything is
-    /// written.
+    /// Gets as many spares as an append will need, so that a full disk is found before anything is written.
     pub(super) async fn reserve(
         &self,
         lens: impl IntoIterator<Item = u64>,
@@ -78,8 +77,8 @@ impl<S: Storage> Wal<S> {
             let (group, later) = rest.split_at(part.frames);
             match self.write_group(group).await {
                 Ok(()) => rest = later,
-                // A file system that gives no room ahead of time, after all. The groups of this append that
-                // were written are not durable and will be overwritten; numbers are not reused.
+                // The file system did not reserve space, although asked to. The groups of this append that
+                // were written are not durable and will be overwritten; their numbers are not reused.
                 Err(error) if error.is_no_space() && !rolled => {
                     if let (Some(segment), Some((end, tip, marks))) = (self.segments.back_mut(), before) {
                         (segment.end, segment.tip) = (end, tip);
@@ -107,9 +106,9 @@ impl<S: Storage> Wal<S> {
         Ok(result?)
     }
 
-    /// Cuts the history and goes on in a new segment. Its header, once durable, is the cut. A seal follows in
-    /// a write of its own: if the header rots later, the seal proves that there was one, and the frames that
-    /// were cut off are not taken for the log's end.
+    /// Cuts the history and continues in a new segment, whose durable header is the cut. A seal follows in a
+    /// write of its own: if the header is damaged later, the seal proves that there was one, and the
+    /// truncated frames are not taken for the log's end.
     pub(crate) async fn continue_after(&mut self, cut: Cut) -> Result<(), SegmentError> {
         let active = self.active_sequence();
         let spare = self.upkeep.take(active).await?;
@@ -170,7 +169,7 @@ impl<S: Storage> Wal<S> {
         self.sync().await
     }
 
-    /// Writes one group to the active segment, in front of it the segment's header if that is not there yet.
+    /// Writes one group to the active segment, preceded by the segment's header if that is not written yet.
     async fn write_group<B: AsRef<[u8]>>(&mut self, frames: &[B]) -> Result<(), FatalError> {
         let (number, durable) = (self.next_number(), self.durable);
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };

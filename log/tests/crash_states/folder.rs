@@ -9,7 +9,7 @@ use ringkeeper_log::error::{AppendError, FatalError, OpenError, ReadError, Segme
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Checksum, Meta, encode};
 use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
-use ringkeeper_log::meta::{MetaError, MetaStore, Promises};
+use ringkeeper_log::meta::{MetaError, MetaStore, PersistedEpochs};
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots, file_name};
 use ringkeeper_log::storage::WriteMode;
@@ -59,7 +59,7 @@ pub(crate) enum Step {
 pub(crate) struct Held {
     pub(crate) last: LogPosition,
     pub(crate) state: u64,
-    pub(crate) epochs: Promises,
+    pub(crate) epochs: PersistedEpochs,
 }
 
 /// The history that a folder has to hold.
@@ -67,7 +67,7 @@ pub(crate) struct Held {
 pub(crate) struct Model {
     /// Where each frame ends and the state there, the beginning first.
     frames: Vec<(LogPosition, u64)>,
-    epochs: Promises,
+    epochs: PersistedEpochs,
     new_epoch: bool,
     /// Makes the payloads of two histories differ.
     made: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new() -> Self {
         let frames = vec![(LogPosition::default(), 0)];
-        Self { frames, epochs: Promises::default(), new_epoch: true, made: 0 }
+        Self { frames, epochs: PersistedEpochs::default(), new_epoch: true, made: 0 }
     }
 
     pub(crate) fn held(&self) -> Held {
@@ -129,7 +129,7 @@ impl Model {
                 outcomes.push(after);
             }
             Step::Promise(epoch) => {
-                after.epochs = Promises { accepted_epoch: Epoch(epoch), ..after.epochs };
+                after.epochs = PersistedEpochs { accepted_epoch: Epoch(epoch), ..after.epochs };
                 outcomes.push(after);
             }
             _ => {}
@@ -304,7 +304,7 @@ impl Folder {
                 self.snapshots.withdraw(Zxid(zxid)).await?;
             }
             Step::Promise(epoch) => {
-                let promises = Promises { accepted_epoch: Epoch(epoch), ..self.meta.meta().promises };
+                let promises = PersistedEpochs { accepted_epoch: Epoch(epoch), ..self.meta.meta().promises };
                 self.meta.promise(promises).await.map_err(Failure::ends)?;
             }
             Step::Release => {

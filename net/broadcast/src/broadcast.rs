@@ -1,4 +1,4 @@
-//! Starting a server on a thread of its own, and ending it.
+//! Starts a server on a thread of its own, and ends it.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -31,13 +31,13 @@ use ringkeeper_runtime::executor::{executor, keep_awake};
 use ringkeeper_runtime::peers::{PeerHost, Peers};
 use ringkeeper_runtime::{preflight, socket};
 
-/// How often time is told to the core.
+/// How often the core is told the time.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A write of the log that takes longer than this is told of.
+/// An append to the log that takes longer than this is logged.
 const FORCE_WARNING: Duration = Duration::from_secs(1);
 
-/// Connections of other members that wait to be taken.
+/// Pending connections of other members, at most.
 const BACKLOG: i32 = 64;
 
 const IO_MEMORY_BYTES: usize = 4 << 20;
@@ -65,7 +65,7 @@ pub enum StartError {
         /// What the system says.
         error: io::Error,
     },
-    /// The machine refuses what it had saved.
+    /// The state machine refuses its own snapshot.
     #[error("the state machine refuses its snapshot: {0}")]
     State(StateError),
     /// The system refuses a thread, io_uring or random bytes.
@@ -73,7 +73,7 @@ pub enum StartError {
     Thread(String),
 }
 
-/// Why a server ended before it was told to.
+/// Why a server ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -97,9 +97,9 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Starts a server with its state machine, on a thread of its own, and returns when its folder is read,
-    /// its machine set to its newest snapshot and its port open. Whether there is a leader is another matter:
-    /// see [`StateMachine::status`].
+    /// Starts a server with its state machine, on a thread of its own. Returns when the folder is read, the
+    /// machine is set to the newest snapshot, and the port is open. There need not be a leader by then: see
+    /// [`StateMachine::status`].
     ///
     /// # Errors
     /// It cannot be started; nothing is left running.
@@ -127,7 +127,7 @@ impl Broadcast {
         }
     }
 
-    /// A way to the server, for any thread.
+    /// A handle of the server, for any thread.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -175,7 +175,7 @@ fn open_port(config: &Config, members: &[Member]) -> Result<Option<Socket>, Star
     Err(failed(last))
 }
 
-/// Everything that the thread is made from.
+/// What the thread is built from.
 struct Server {
     config: Config,
     members: Vec<Member>,
@@ -186,7 +186,7 @@ struct Server {
 }
 
 impl Server {
-    /// The thread's executor: recovery, then all tasks, until the end.
+    /// Runs the thread's executor: recovery, then all tasks, until the end.
     async fn run<M: StateMachine>(
         self,
         mut machine: M,
@@ -197,7 +197,7 @@ impl Server {
         let env = GlommioEnv::new(clock);
         let Self { config, members, folder, port, shared, requests } = self;
         let say = |result| {
-            // Whoever started this waits for it.
+            // `start` waits for this result.
             let _ = started.send(result);
         };
         let opened = async {
@@ -253,7 +253,7 @@ impl Server {
             log.stop();
             std::future::pending().await
         };
-        // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
+        // The log task ends when it was stopped and everything is durable, or when the medium has failed.
         let log_ends =
             async { or(log_task, upkeep_task).await.map_err(|error| Failure::Log(error.to_string())) };
         let core_ends = async { Err(Failure::Broken(core_task.await)) };

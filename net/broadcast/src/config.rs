@@ -1,4 +1,4 @@
-//! Who the members are, and where this one keeps its data.
+//! The configuration: the members, and where this one keeps its data.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use ringkeeper_host::env::PeerAddress;
 /// Ids that a member can have.
 const ID_MAX: u64 = 254;
 
-/// The longest proposal that can be allowed: far below what a link between members carries at once.
+/// Upper bound of the setting for the longest proposal: far below the longest frame of a link.
 const PROPOSAL_BYTES_LIMIT: u64 = 256 << 20;
 
 /// Snapshots that are kept: the newest, and one to fall back on.
 const SNAPSHOTS_KEPT: usize = 2;
 
-/// What is written of a snapshot a second, and what one learner is sent of it, at most.
+/// Rate of writing a snapshot, and of sending one to a learner, in bytes per second.
 const SNAPSHOT_BYTES_PER_SECOND: u64 = 64 << 20;
 
-/// The log grows to this share of a long snapshot before the next one is taken, so that what is written for
-/// snapshots is bounded by what is written to the log.
+/// Length of the log, as a share of a long snapshot's length, before the next one is taken: bounds the bytes
+/// written for snapshots by those of the log.
 const SNAPSHOT_LOG_PERCENT: u64 = 50;
 
 /// A member of the ensemble.
@@ -63,7 +63,7 @@ pub struct Config {
     pub(crate) segment_size_bytes: u64,
 }
 
-/// A configuration that nothing can be started from: what is wrong, and what to do.
+/// Why a configuration cannot be used, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -115,7 +115,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// A server alone, with its data in `folder`. It is complete without others, and decides by itself.
+    /// A server alone, with its data in `folder`. It needs no others, and decides by itself.
     #[must_use]
     pub fn single(folder: impl Into<PathBuf>) -> Self {
         Self::ensemble(1, folder)
@@ -174,7 +174,7 @@ impl Config {
         self
     }
 
-    /// What the members prove to each other that they know. Without it, whoever reaches a member's port can
+    /// The secret by which members authenticate each other. Without it, whoever reaches a member's port can
     /// pass for another member.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
@@ -182,14 +182,14 @@ impl Config {
         self
     }
 
-    /// Listens on all addresses of the machine instead of the one that this server's own name has.
+    /// Listens on all addresses of the machine instead of those of this member's name.
     #[must_use]
     pub const fn listen_on_all(mut self) -> Self {
         self.listen_on_all = true;
         self
     }
 
-    /// Silence after which another member is taken for dead, 500 ms by default.
+    /// Silence after which another member is considered dead, 500 ms by default.
     #[must_use]
     pub const fn peer_timeout(mut self, timeout: Duration) -> Self {
         self.peer_timeout = timeout;
@@ -210,17 +210,17 @@ impl Config {
         self
     }
 
-    /// How many bytes of proposals may be on their way at this server: 64 MiB by default.
+    /// Bytes of proposals that may be outstanding at this server: 64 MiB by default.
     #[must_use]
     pub const fn outstanding_bytes_max(mut self, bytes: usize) -> Self {
         self.outstanding_bytes_max = bytes;
         self
     }
 
-    /// A snapshot is taken before so many proposals (100,000 by default) or bytes of the log (64 MiB by
-    /// default) have come after the last one, whichever is first: between half of it and all of it, so that
-    /// the members do not take theirs at the same time. Behind a snapshot of more than 16 MiB, the log grows
-    /// to half of its length first. What the last two snapshots cover is removed from the log.
+    /// A snapshot is due at random between half and all of this many proposals (100,000 by default) or bytes
+    /// of the log (64 MiB by default), whichever comes first, so that the members do not write at the same
+    /// time. After a snapshot of more than 16 MiB, the log first grows to half of its length. The log that
+    /// the last two snapshots cover is removed.
     #[must_use]
     pub const fn snapshot_after(mut self, txns: u64, bytes: u64) -> Self {
         self.snapshot_after_txns = txns;
@@ -236,7 +236,7 @@ impl Config {
         self
     }
 
-    /// Checks what can be checked without touching anything; the members.
+    /// Validates the settings without touching anything; returns the members.
     ///
     /// # Errors
     /// Something is wrong.
@@ -301,7 +301,7 @@ impl Config {
         Ok(())
     }
 
-    /// The ensemble as the broadcast sees it; a server alone is one of one.
+    /// The configuration of the broadcast; a server alone is an ensemble of one.
     pub(crate) fn zab(&self, members: &[Member]) -> zab::Config {
         let own = ServerId(self.id);
         let of = |observer| {

@@ -1,13 +1,14 @@
-//! Every decision of the library, without I/O: the broadcast below, the application's machine above.
+//! Every decision of the library, without I/O, between the broadcast below and the application's machine
+//! above.
 //!
 //! ```text
 //! propose ─▶ waiting ─▶ seal ─▶ Zab ─▶ Append ─▶ uncommitted ─ Commit ─▶ upcalls ─▶ deliver ─▶ machine, Answer
 //!               └─ on a follower: Forward to the leader ─▲
 //! ```
 //!
-//! What the machine is to hear waits in one queue, in order, so that a slow machine holds up nothing but itself: a
-//! status comes after what was committed before it, a sync behind what it has to see, a snapshot at the very zxid that
-//! it names.
+//! Upcalls to the machine wait in one queue, in order, so that a slow machine delays nothing else: a status
+//! comes after what was committed before it, a sync after the transactions it waits for, a snapshot at
+//! exactly the zxid that it names.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,52 +20,52 @@ use crate::entry::{self, Entries, Entry, EntryError};
 use crate::machine::StateMachine;
 use crate::message::{ToLeader, ToLearner};
 
-/// More in one batch does not go faster.
+/// Bytes of a batch, at most: larger ones are not faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// From this on, batches of a leader that wait for its own log keep it from proposing more: a quorum of others commits
-/// without this server's log, and what waits for that waits in memory.
+/// Bytes of batches waiting for a leader's own log, at which it proposes no more. They wait in memory, while
+/// a quorum of others commits without this server's log.
 const UNFORCED_BYTES_MAX: usize = 8 * BATCH_BYTES_MAX;
 
-/// What recovery found, apart from what the broadcast is told.
+/// The part of recovery's result that the broadcast is not told.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
-    /// The newest snapshot, to which the machine is set.
+    /// Position of the newest snapshot, to which the machine is set.
     pub(crate) snapshot: LogPosition,
-    /// What the log holds after it. Whether it is committed is found with a quorum.
+    /// The log behind it. Only a quorum knows whether it is committed.
     pub(crate) batches: Vec<Batch>,
 }
 
-/// What came of a proposal or a sync.
+/// The outcome of a proposal or a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Delivered here, with this zxid.
     Delivered(Zxid),
-    /// There is no leader: nothing was done.
+    /// There was no leader: nothing was proposed.
     NoLeader,
-    /// The leader was lost: it may have been delivered, or be delivered yet, or never.
+    /// The leader was lost: the proposal may have been delivered, may be later, or never.
     Unknown,
 }
 
-/// What the shell has to do, in order.
+/// An action for the shell; in order.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// Carry this out; the answer comes back as the [`Input`] that it names.
     Zab(Effect),
-    /// Tell whoever waits for it.
+    /// Report an outcome to the waiting caller.
     Answer { number: u64, answer: Answer },
-    /// The machine has heard of this.
+    /// The machine was told this status.
     Status(Status),
-    /// A peer sent what it cannot have meant: its connection is to be closed.
-    Distrust { peer: ServerId, reason: String },
+    /// A peer sent an invalid message: its connection is to be closed.
+    InvalidPeerMessage { peer: ServerId, reason: String },
     /// The server cannot go on.
     Broken(String),
 }
 
-/// What the machine is to hear.
+/// A call of the machine.
 enum Upcall {
     Deliver(Batch),
-    /// Proposals up to `handed_on` that are outstanding by then have an unknown outcome.
+    /// Outstanding proposals up to `handed_on` have an unknown outcome by then.
     Status {
         status: Status,
         handed_on: u64,
@@ -78,46 +79,46 @@ enum Upcall {
     },
 }
 
-/// Entries that wait to be proposed or forwarded, and the last of this server's own numbers among them.
+/// Entries to be proposed or forwarded, and the greatest own number among them.
 #[derive(Default)]
 struct Waiting {
     entries: Entries,
     last_own: u64,
 }
 
-/// Who asked whether this server still leads.
+/// Who asked for a confirmation of leadership.
 enum Asker {
     Own { number: u64 },
     Learner { id: ServerId, number: u64 },
 }
 
-/// One server's part.
+/// The core of one server.
 pub(crate) struct Core<M> {
-    /// This start of the server, see [`crate::entry`].
+    /// Identifies this start of the server, see [`crate::entry`].
     origin: u64,
     zab: Zab,
     effects: Effects,
     machine: M,
     waiting: VecDeque<Waiting>,
-    /// This server's own proposals that nobody was told of yet, in order.
+    /// This server's own proposals without a reported outcome, in order.
     outstanding: VecDeque<u64>,
-    /// The last of its own proposals that was proposed or forwarded.
+    /// The last own proposal that was proposed or forwarded.
     handed_on: u64,
-    /// This server's own syncs; with the zxid that has to be delivered, once it is known.
+    /// This server's own syncs, each with the zxid it waits for, once that is known.
     syncs: BTreeMap<u64, Option<Zxid>>,
     questions: BTreeMap<u64, Asker>,
     questions_asked: u64,
-    /// In the log and not known to be committed, in order.
+    /// Batches in the log that are not known to be committed, in order.
     uncommitted: VecDeque<Batch>,
     upcalls: VecDeque<Upcall>,
     upcall_bytes: usize,
-    /// What the machine holds.
+    /// The position of the machine's state.
     delivered: LogPosition,
     outputs: Vec<Output>,
 }
 
 impl<M: StateMachine> Core<M> {
-    /// A server as its folder remembers it; the machine has been set to the snapshot. It does nothing before
+    /// A core with the state of its folder; the machine was set to the snapshot. It does nothing before
     /// [`Input::Start`].
     pub(crate) fn new(origin: u64, zab: Zab, machine: M, recovered: Recovered) -> Self {
         Self {
@@ -144,7 +145,7 @@ impl<M: StateMachine> Core<M> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// The last transaction that the machine has heard of.
+    /// Zxid of the last transaction delivered to the machine.
     pub(crate) const fn delivered(&self) -> Zxid {
         self.delivered.zxid
     }
@@ -154,12 +155,12 @@ impl<M: StateMachine> Core<M> {
         self.zab.durable_epochs().cluster
     }
 
-    /// Bytes that are committed and that the machine has not heard of.
+    /// Bytes that are committed and not delivered to the machine.
     pub(crate) const fn undelivered_bytes(&self) -> usize {
         self.upcall_bytes
     }
 
-    /// Something happened to the log, to a peer, or to the time.
+    /// Handles an event of the log, of a peer, or of the clock.
     pub(crate) fn input(&mut self, now_ms: u64, input: Input) {
         self.zab.handle(now_ms, input, &mut self.effects);
         self.settle(now_ms);
@@ -207,7 +208,7 @@ impl<M: StateMachine> Core<M> {
         self.zab.handle(now_ms, Input::ConfirmLeadership { token }, &mut self.effects);
     }
 
-    /// Passes on what waits: the log can take a batch, or so much waits that it should not wait longer.
+    /// Proposes or forwards the waiting entries: the log is idle, or a full batch waits.
     pub(crate) fn seal(&mut self, now_ms: u64) {
         match self.zab.status() {
             Status::Looking => {}
@@ -224,12 +225,12 @@ impl<M: StateMachine> Core<M> {
     }
 
     fn propose_waiting(&mut self, now_ms: u64) {
-        while self.zab.unforced_bytes() < UNFORCED_BYTES_MAX
+        while self.zab.undurable_bytes() < UNFORCED_BYTES_MAX
             && let Some(first) = self.zab.next_zxid()
         {
             let Some(waiting) = self.waiting.pop_front() else { return };
             self.handed_on = self.handed_on.max(waiting.last_own);
-            // The broadcast leaves an epoch long before its counter could run over in the middle of a batch.
+            // The broadcast begins a new epoch long before its counter could overflow inside a batch.
             let last = Zxid(first.0 + u64::from(waiting.entries.count()) - 1);
             let previous = self.zab.last().checksum;
             let batch = Batch::of(first, last, previous, &waiting.entries.payload());
@@ -237,18 +238,18 @@ impl<M: StateMachine> Core<M> {
         }
     }
 
-    /// Whether more waits than one batch should hold.
+    /// Whether a full batch waits.
     pub(crate) fn has_full_batch(&self) -> bool {
         self.waiting.len() > 1
     }
 
-    /// All that came in is handled: commits that found no proposal to ride on leave now.
+    /// Sends the commits that no proposal has carried, when all events are handled.
     pub(crate) fn flush(&mut self, now_ms: u64) {
         self.input(now_ms, Input::Flush);
     }
 
-    /// The machine's state and its place in the log, if a snapshot of it may be taken now: the log has to go
-    /// on after it whatever happens, and what is committed may not be in this server's own log yet.
+    /// The machine's state and its log position, if a snapshot may be taken now. The log has to continue
+    /// behind it, and committed batches need not be in this server's own log yet.
     pub(crate) fn hold(&mut self) -> Option<(Vec<u8>, LogPosition)> {
         let replaced = self.upcalls.iter().any(|upcall| matches!(upcall, Upcall::Install { .. }));
         if replaced || !self.zab.is_settled(self.delivered.zxid) {
@@ -269,7 +270,7 @@ impl<M: StateMachine> Core<M> {
         self.input(now_ms, Input::SnapshotInstalled { last });
     }
 
-    /// Lets the machine hear of about `bytes` of what it has to hear. Whether there is more.
+    /// Delivers about `bytes` of the queued upcalls to the machine. Returns whether more are queued.
     pub(crate) fn deliver(&mut self, bytes: usize) -> bool {
         let mut heard = 0;
         while heard < bytes {
@@ -300,7 +301,7 @@ impl<M: StateMachine> Core<M> {
     }
 
     fn deliver_batch(&mut self, batch: &Batch) {
-        // Checked when it came in.
+        // The batch was validated when it was received.
         let frame = frame::parse_trusted(batch.bytes()).map_err(|error| error.to_string());
         let entries = frame.and_then(|frame| {
             entry::read_payload(frame.payload(), batch.txns()).map_err(|error| error.to_string())
@@ -319,7 +320,7 @@ impl<M: StateMachine> Core<M> {
     }
 
     fn delivered_own(&mut self, number: u64, zxid: Zxid) {
-        // In order, if anybody still waits for it.
+        // The outstanding proposals are in order; the caller may have lost interest.
         if self.outstanding.front() == Some(&number) {
             self.outstanding.pop_front();
             self.answer(number, Answer::Delivered(zxid));
@@ -344,7 +345,7 @@ impl<M: StateMachine> Core<M> {
         self.outputs.push(Output::Answer { number, answer });
     }
 
-    /// Carries out what the broadcast wants, until it wants nothing more.
+    /// Handles effects of the broadcast until there are none left.
     fn settle(&mut self, now_ms: u64) {
         loop {
             let effects: Vec<_> = self.effects.drain().collect();
@@ -369,7 +370,7 @@ impl<M: StateMachine> Core<M> {
             Effect::LeadershipConfirmed { token, commit } => self.on_confirmed(now_ms, token, commit),
             Effect::Forwarded { from, bytes } => {
                 if let Err(reason) = self.on_forwarded(now_ms, from, &bytes) {
-                    self.outputs.push(Output::Distrust { peer: from, reason });
+                    self.outputs.push(Output::InvalidPeerMessage { peer: from, reason });
                 }
             }
             Effect::FromLeader { bytes } => self.on_leader(&bytes),
@@ -394,7 +395,7 @@ impl<M: StateMachine> Core<M> {
         self.release_syncs();
     }
 
-    /// Queues the syncs that have nothing more to wait for but what is queued before them.
+    /// Queues the syncs whose transactions are queued or delivered.
     fn release_syncs(&mut self) {
         let committed = self.zab.committed();
         let due = self.syncs.extract_if(.., |_, upto| upto.is_some_and(|upto| upto <= committed));
@@ -402,7 +403,7 @@ impl<M: StateMachine> Core<M> {
     }
 
     fn on_status(&mut self, status: Status) {
-        // What waits was told to nobody; what was handed on may have come to anything.
+        // Waiting entries were sent to nobody; those handed on have an unknown outcome.
         self.waiting.clear();
         while let Some(number) = self.outstanding.pop_back_if(|number| *number > self.handed_on) {
             self.answer(number, Answer::NoLeader);
@@ -421,7 +422,7 @@ impl<M: StateMachine> Core<M> {
                 self.release_syncs();
             }
             Some(Asker::Learner { id, number }) => {
-                // The learner is to have heard of the commits by then.
+                // The learner must learn of the commits first.
                 self.zab.handle(now_ms, Input::Flush, &mut self.effects);
                 let bytes = ToLearner::Synced { number, upto: commit }.encode().into();
                 self.zab.handle(now_ms, Input::ToLearner { to: id, bytes }, &mut self.effects);
@@ -437,7 +438,7 @@ impl<M: StateMachine> Core<M> {
             ToLeader::Proposals(bytes) => {
                 let entries: Result<Vec<_>, EntryError> = entry::read(bytes).collect();
                 let entries = entries.map_err(|error| error.to_string())?;
-                // Otherwise the learner hears of another status, and gives up what it has sent.
+                // Otherwise the learner learns of the new status, and gives up its requests.
                 if leading {
                     entries.into_iter().for_each(|entry| self.wait(entry));
                 }
@@ -461,14 +462,14 @@ impl<M: StateMachine> Core<M> {
             }
             Err(error) => {
                 if let Status::Following { leader, .. } = self.zab.status() {
-                    self.outputs.push(Output::Distrust { peer: leader, reason: error.to_string() });
+                    self.outputs.push(Output::InvalidPeerMessage { peer: leader, reason: error.to_string() });
                 }
             }
         }
     }
 }
 
-/// Whether a batch that came from elsewhere is one of this library's, whole and unharmed.
+/// Validates a batch from elsewhere: one of this library, complete and undamaged.
 fn check(batch: &Batch) -> Result<(), String> {
     let payload = batch.payload().map_err(|error| error.to_string())?;
     entry::read_payload(payload, batch.txns()).map(drop).map_err(|error| error.to_string())

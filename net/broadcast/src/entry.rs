@@ -1,20 +1,21 @@
-//! Proposals as bytes: in the payload of a log's frame, and on their way from a follower to its leader.
+//! The encoding of proposals: in the payload of a frame, and on the way from a follower to its leader.
 //!
 //! ```text
 //! payload   magic "RKBP", then entries
 //! entry     origin u64 | number u64 | length u32 | proposal        (little endian)
 //! ```
 //!
-//! Origin is drawn anew at each start of a server, so that a server knows its own proposals among those
-//! delivered and takes none of an earlier life for them. The entries of a frame have consecutive zxids.
+//! Each start of a server draws an origin, so that the server recognizes its own proposals among those
+//! delivered, and does not take one from before a restart for its own. The entries of a frame have
+//! consecutive zxids.
 
-/// What a payload begins with: the log of another service is not taken for one of this library's.
+/// The beginning of a payload, so that another service's log is not taken for this library's.
 const MAGIC: [u8; 4] = *b"RKBP";
 
 /// Bytes of an entry before its proposal.
 const HEAD_LEN: usize = 8 + 8 + 4;
 
-/// A proposal, and who waits for it.
+/// A proposal, and the server and number that identify its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     /// The server's start in which it was proposed.
@@ -24,7 +25,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) proposal: &'a [u8],
 }
 
-/// Bytes that are no entries.
+/// Why bytes are no entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EntryError {
     #[error("not a batch of this library: it begins with {0:02x?}")]
@@ -35,7 +36,7 @@ pub(crate) enum EntryError {
     Count { entries: u64, zxids: u64 },
 }
 
-/// Entries one after the other, to be sent or logged as one.
+/// Encoded entries, to be sent or logged together.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     bytes: Vec<u8>,
@@ -60,7 +61,7 @@ impl Entries {
         self.count
     }
 
-    /// Whether one with a proposal of so many bytes would leave all within `bytes_max`.
+    /// Whether another proposal of this length would keep the total within `bytes_max`.
     pub(crate) const fn has_room(&self, proposal_len: usize, bytes_max: usize) -> bool {
         self.is_empty() || self.bytes.len() + HEAD_LEN + proposal_len <= bytes_max
     }
@@ -100,7 +101,7 @@ fn split(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     Some((Entry { origin, number, proposal }, rest))
 }
 
-/// The entries of a frame's payload, which has to hold as many as the frame has zxids.
+/// The entries of a frame's payload, whose number must be that of the frame's zxids.
 pub(crate) fn read_payload(
     payload: &[u8],
     zxids: u64,

@@ -1,4 +1,4 @@
-//! What the application's threads hold.
+//! Handles, by which the application's threads use a server.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,18 +12,18 @@ use ringkeeper_wire::Zxid;
 
 use crate::core::Answer;
 
-/// Why a proposal was not delivered here, or is not known to be.
+/// Why a proposal or sync has no known success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
-    /// The server has no leader. Nothing was proposed: it may be tried again.
+    /// The server has no leader. Nothing was proposed; try again.
     #[error("no leader: nothing was proposed, try again when there is one")]
     NoLeader,
     /// The leader was lost, or this server ended, before the outcome was known. The proposal may have been
-    /// delivered, may be delivered yet, or never: proposing it again may have it delivered twice.
+    /// delivered, may be later, or never; a repetition may be delivered as well.
     #[error("the outcome is unknown: the leader was lost, or this server ended, in between")]
     Unknown,
-    /// Too much is on its way. Nothing was proposed.
+    /// Too many bytes are outstanding. Nothing was proposed.
     #[error("{bytes} bytes of proposals are outstanding, {max} may be: wait for some of them")]
     Overloaded {
         /// Bytes outstanding.
@@ -44,10 +44,9 @@ pub enum ProposeError {
     Ended,
 }
 
-/// The outcome of a proposal or a sync, once it is there: a future, for any executor, or something to wait
-/// for.
+/// The outcome of a proposal or a sync: a future for any executor, which can also block a thread.
 ///
-/// Dropping it changes nothing for the proposal.
+/// Dropping it does not affect the proposal.
 #[must_use = "without the outcome nobody knows whether it was delivered"]
 #[derive(Debug)]
 pub struct Outcome(Inner);
@@ -75,14 +74,14 @@ impl Future for Outcome {
         match &mut self.0 {
             Inner::Refused(error) => Poll::Ready(Err(*error)),
             Inner::Waiting(receiver) => {
-                // The other end is dropped without a word when the server ends.
+                // The sender is dropped without an answer when the server ends.
                 Pin::new(receiver).poll(cx).map(|answer| answer.unwrap_or(Err(ProposeError::Unknown)))
             }
         }
     }
 }
 
-/// Who is told of an outcome. Dropped without a word, it says that the outcome is unknown.
+/// The sender of an outcome. Dropping it reports an unknown outcome.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     sender: oneshot::Sender<Result<Zxid, ProposeError>>,
@@ -96,7 +95,7 @@ impl Waiter {
             Answer::NoLeader => Err(ProposeError::NoLeader),
             Answer::Unknown => Err(ProposeError::Unknown),
         };
-        // Whoever asked may have lost interest.
+        // The caller may have dropped its future.
         let _ = self.sender.send(answer);
     }
 }
@@ -114,7 +113,7 @@ impl Drop for Load {
     }
 }
 
-/// What handles ask of the broadcast's thread.
+/// A request of a handle to the server's thread.
 #[derive(Debug)]
 pub(crate) enum Request {
     Propose(Vec<u8>, Waiter),
@@ -122,7 +121,7 @@ pub(crate) enum Request {
     Shutdown,
 }
 
-/// What handles and the broadcast's thread share.
+/// State shared by the handles and the server's thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     proposal_bytes_max: usize,
@@ -146,10 +145,10 @@ impl Shared {
     }
 }
 
-/// Bytes that a proposal takes beside its own.
+/// Memory that a proposal takes in addition to its own bytes.
 const PROPOSAL_OVERHEAD_BYTES: usize = 128;
 
-/// A way to a running server, from any thread. Clones are the same server's.
+/// A handle of a running server, for any thread. Clones are handles of the same server.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -161,9 +160,9 @@ impl Handle {
         Self { shared, requests }
     }
 
-    /// Proposes. The outcome is the proposal's zxid, when this server's own machine has heard of it: by then
-    /// it is durable on a quorum. A follower passes proposals on to its leader. Proposals made one after the
-    /// other through one server are delivered in that order, those that are delivered at all.
+    /// Proposes. The outcome is the proposal's zxid when it was delivered to this server's own machine; by
+    /// then it is durable on a quorum. A follower forwards proposals to its leader. Of the proposals made one
+    /// after another through one server, those that are delivered keep their order.
     pub fn propose(&self, proposal: Vec<u8>) -> Outcome {
         let (bytes, max) = (proposal.len(), self.shared.proposal_bytes_max);
         if bytes > max {
@@ -172,24 +171,24 @@ impl Handle {
         self.ask(bytes, |waiter| Request::Propose(proposal, waiter))
     }
 
-    /// Waits until this server's machine has heard of everything that any server had acknowledged by now:
-    /// what is read from the machine afterwards is linearizable. The leader answers only after a quorum has
-    /// confirmed that it still leads. [`crate::StateMachine::deliver_sync`] is called at that very point. The
-    /// outcome is the last zxid delivered; [`ProposeError::NoLeader`] says that it may be tried again.
+    /// Waits until this server's machine has delivered everything that any server had acknowledged before
+    /// this call, so that a read of the machine afterwards is linearizable. The leader answers only after a
+    /// quorum has confirmed that it still leads. [`crate::StateMachine::deliver_sync`] is called at that
+    /// point. The outcome is the last zxid delivered; after [`ProposeError::NoLeader`], try again.
     pub fn sync(&self) -> Outcome {
         self.ask(0, Request::Sync)
     }
 
-    /// What the server is in its ensemble, as its machine was told last.
+    /// The server's status, as its machine was told last.
     #[must_use]
     pub fn status(&self) -> Status {
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the server, cleanly: the log is closed, and what is not answered has an unknown outcome. Does not
+    /// Ends the server cleanly: the log is closed, and unanswered requests have an unknown outcome. Does not
     /// wait; [`crate::Broadcast::join`] does.
     pub fn shutdown(&self) {
-        // If nobody hears it, it has ended already.
+        // If there is no receiver, the server has ended already.
         let _ = self.requests.try_send(Request::Shutdown);
     }
 
@@ -198,7 +197,7 @@ impl Handle {
         let before = self.shared.outstanding_bytes.fetch_add(load, Ordering::Relaxed);
         let load = Load { shared: Arc::clone(&self.shared), bytes: load };
         let max = self.shared.outstanding_bytes_max;
-        // One that is longer than what may be outstanding in all still goes alone.
+        // A proposal larger than the whole limit is accepted if nothing else is outstanding.
         if before > 0 && before + load.bytes > max {
             return Outcome(Inner::Refused(ProposeError::Overloaded { bytes: before, max }));
         }

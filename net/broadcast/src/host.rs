@@ -1,4 +1,5 @@
-//! The core on its executor: requests in, batches to the log, messages to the peers, the machine's turn in between.
+//! The core on its executor: takes requests, appends to the log, sends messages, and calls the machine in
+//! between.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -24,14 +25,14 @@ use ringkeeper_host::wake::WakeFlag;
 use ringkeeper_runtime::clock::Clock;
 use ringkeeper_runtime::peers::{PeerHost, Peers};
 
-/// How much the machine hears before sockets and log have their turn again.
+/// Bytes delivered to the machine before sockets and log are served again.
 const DELIVER_BYTES: usize = 64 << 10;
 
-/// How much may be committed and not delivered; beyond that, nothing else happens until the machine has caught up,
-/// which the leader sees by the acknowledgments that it gets.
+/// Committed bytes that may wait for the machine. Above it the server stops until the machine has caught up,
+/// and sends no acks meanwhile.
 const UNDELIVERED_BYTES_MAX: usize = 64 << 20;
 
-/// The core and everything it needs to talk.
+/// The core, with its log, links and handles.
 pub(crate) struct Host<M> {
     core: RefCell<Core<M>>,
     log: Rc<LogQueue<MachineState>>,
@@ -39,14 +40,14 @@ pub(crate) struct Host<M> {
     clock: Clock,
     shared: Arc<Shared>,
     waiters: Rc<Waiters>,
-    /// Requests so far; each has its number.
+    /// Number of requests so far, by which each is identified.
     numbered: Cell<u64>,
-    /// Hears what goes into the log.
+    /// Told of each append, to trigger snapshots.
     trigger: Trigger,
     sending: Sending,
     receiving: Receiving,
     alarms: RateLimiter,
-    /// The broadcast was told that the disk has room.
+    /// Whether the disk has room, as the broadcast was last told.
     room: Cell<bool>,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
@@ -82,12 +83,12 @@ impl<M: StateMachine> Host<M> {
         })
     }
 
-    /// The last transaction that the machine has heard of.
+    /// Zxid of the last transaction delivered to the machine.
     pub(crate) fn delivered(&self) -> Zxid {
         self.core.borrow().delivered()
     }
 
-    /// Takes requests until one of them, or the end of all handles, ends the server.
+    /// Takes requests until one is a shutdown, or all handles are dropped.
     pub(crate) async fn requests(&self, requests: &Receiver<Request>) {
         while let Ok(request) = requests.recv().await {
             let mut next = Some(request);
@@ -120,7 +121,7 @@ impl<M: StateMachine> Host<M> {
         self.waiters.told_later(number, waiter);
     }
 
-    /// Handles whatever came in, until the server cannot go on; says why.
+    /// Handles all events until the server cannot go on; returns the reason.
     pub(crate) async fn pump(self: Rc<Self>) -> String {
         self.core.borrow_mut().input(self.clock.monotonic_ms(), Input::Start);
         loop {
@@ -147,7 +148,8 @@ impl<M: StateMachine> Host<M> {
                 Answer::Installed(state, last) => {
                     core.installed(now_ms, last, state.bytes.unwrap_or_default())
                 }
-                // Never asked for: the machine hears of nothing that could be cut off again.
+                // Never requested: the machine is told committed transactions only, which are never
+                // truncated.
                 Answer::Rebuilt(_) => {}
             }
         }
@@ -155,7 +157,7 @@ impl<M: StateMachine> Host<M> {
         if self.room.replace(room) != room {
             core.input(now_ms, Input::Room(room));
         }
-        // Batches form by themselves: whatever comes in while the log is being forced is the next one.
+        // Group commit: requests that arrive during an fsync form the next batch.
         if self.log.is_idle() || core.has_full_batch() {
             core.seal(now_ms);
         }
@@ -182,8 +184,8 @@ impl<M: StateMachine> Host<M> {
                     report(status);
                     self.shared.set_status(status);
                 }
-                Output::Distrust { peer, reason } => {
-                    tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
+                Output::InvalidPeerMessage { peer, reason } => {
+                    tracing::warn!(%peer, reason, "a peer sent an invalid message, it is disconnected");
                     self.peers.disconnect(peer);
                 }
                 Output::Broken(reason) => {
@@ -211,11 +213,15 @@ impl<M: StateMachine> Host<M> {
             Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),
             Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes),
             Effect::AbortSnapshot => self.receiving.abort(),
-            Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
-            // It is found again at each heartbeat.
+            Effect::Departed(why) => tracing::warn!(%why, "leaving the ensemble for a new election"),
             Effect::Repaired { from, claim } => {
-                tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
+                tracing::info!(
+                    leader = %from,
+                    upto = %claim,
+                    "what was damaged here is repaired from the leader"
+                );
             }
+            // The alarm is raised again at each heartbeat.
             Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
                 tracing::error!("{alarm}");
             }
@@ -226,7 +232,7 @@ impl<M: StateMachine> Host<M> {
 
     fn receive_piece(&self, from: ServerId, bytes: Bytes) {
         if !self.receiving.piece(bytes) {
-            tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
+            tracing::warn!(peer = %from, "a snapshot is sent faster than it is written, disconnecting");
             self.peers.disconnect(from);
         }
     }

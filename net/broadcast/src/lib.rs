@@ -1,8 +1,8 @@
 //! Zab as a library: a totally ordered, durable broadcast for any deterministic state machine.
 //!
-//! Servers of an ensemble deliver the same proposals in the same order to their machines. What was delivered
-//! anywhere is durable on a quorum: 2f+1 servers survive the loss of f, leader or not, and nothing
-//! acknowledged is lost. It is the broadcast that the server `ringkeeper` itself stands on, without the tree.
+//! All servers of an ensemble deliver the same proposals in the same order to their machines. A delivered
+//! proposal is durable on a quorum: 2f+1 servers survive the loss of any f, and nothing acknowledged is lost.
+//! The `ringkeeper` server uses the same broadcast, with a tree of znodes as its machine.
 //!
 //! ```no_run
 //! use ringkeeper_broadcast::{Broadcast, Config, StateError, StateMachine, Zxid};
@@ -41,19 +41,20 @@
 //! [`Config::single`] is the same for a server alone. `examples/register.rs` replicates registers on three
 //! processes and kills the leader: `cargo run -p ringkeeper-broadcast --example register`.
 //!
-//! # What is promised
-//! - **Order.** All machines hear of the same proposals in the same order, each named by a rising [`Zxid`];
+//! # Guarantees
+//! - **Order.** All machines are told the same proposals in the same order, each with a rising [`Zxid`];
 //!   proposals made through one server keep their order.
-//! - **Durability.** [`Handle::propose`] is answered when the proposal is on the media of a quorum and this
-//!   server's own machine has heard of it.
-//! - **Honest outcomes.** [`ProposeError::Unknown`] when the leader was lost in between: nothing is ever
-//!   proposed again behind the caller's back. Every other error says that nothing was proposed.
+//! - **Durability.** [`Handle::propose`] is answered when the proposal is on the disks of a quorum and was
+//!   delivered to this server's own machine.
+//! - **Honest outcomes.** [`ProposeError::Unknown`] says that the leader was lost in between; the library
+//!   never repeats a proposal by itself. After every other error nothing was proposed.
 //! - **Linearizable reads.** After [`Handle::sync`], this server's machine has everything that any server had
 //!   acknowledged before.
-//! - **State transfer.** After a number of proposals or bytes, the machine's state is written to the disk and
-//!   the log before it is removed; a member that was away for longer is sent that state.
+//! - **State transfer.** After a number of proposals or bytes, the machine's state is written to disk and the
+//!   log before it is removed. A member that was away for longer is sent that state.
 //!
-//! A new ensemble begins when all its voters are there for the first time; afterwards a majority is enough.
+//! A new ensemble begins when all its voters have connected for the first time; afterwards a majority is
+//! enough.
 //!
 //! # Inside
 //! `core` decides, without I/O; `host` carries out, on an executor of its own.

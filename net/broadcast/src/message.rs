@@ -1,4 +1,4 @@
-//! What a learner and its leader say to each other beside the broadcast's own messages.
+//! Messages between a learner and its leader, beside those of the broadcast.
 //!
 //! ```text
 //! to the leader    1 | entries                    proposals made at the learner
@@ -25,7 +25,7 @@ pub(crate) enum ToLeader<'a> {
 /// From the leader to a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToLearner {
-    /// What was committed when the sync was asked for ends at `upto`.
+    /// Everything committed when the sync was asked for ends at `upto`.
     Synced { number: u64, upto: Zxid },
 }
 

@@ -1,4 +1,4 @@
-//! The server's folder: claimed for this process, and turned back into a machine's state and what follows it.
+//! The server's folder: locked for this process, and recovered to a machine's state and the log behind it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub enum FolderError {
         /// Whose it is.
         source: MetaError,
     },
-    /// What it remembers of its promises is lost.
+    /// The file with its promises is damaged.
     #[error("{folder}: {source}; nothing was changed: restore it from a copy, or begin anew in an empty one")]
     Damaged {
         /// The folder.
@@ -101,20 +101,20 @@ pub enum FolderError {
     },
 }
 
-/// A folder that is this process's.
+/// A folder that this process has locked.
 pub(crate) struct Folder {
     path: PathBuf,
     /// Held for as long as the server runs.
     _lock: FolderLock,
 }
 
-/// What a folder held.
+/// The contents of a folder.
 pub(crate) struct Opened {
     pub(crate) log: LogTask<GlommioEnv, MachineFormat>,
     pub(crate) snapshots: Snapshots<DmaStorage>,
     /// What the broadcast has to know.
     pub(crate) durable: Durable,
-    /// What the machine is to be set to, if there is a snapshot.
+    /// The state of the newest snapshot, if there is one.
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) recovered: Recovered,
     /// Transactions of the log after the snapshot, and the bytes of their batches.
@@ -122,7 +122,7 @@ pub(crate) struct Opened {
 }
 
 impl Folder {
-    /// Makes the folder if it is missing, and locks it.
+    /// Creates the folder if it is missing, and locks it.
     ///
     /// # Errors
     /// It cannot be made or written to, or another server has it.
@@ -188,14 +188,14 @@ impl Folder {
     }
 }
 
-/// What a machine starts from.
+/// What a machine starts with.
 #[derive(Debug, Default)]
 pub(crate) struct MachineState {
     /// The position of the snapshot.
     snapshot: LogPosition,
     /// What the machine is to be set to; `None` if there is no snapshot.
     pub(crate) bytes: Option<Vec<u8>>,
-    /// What the log holds after it: the machine hears of them once they are known to be committed.
+    /// The log behind it, to be delivered once it is known to be committed.
     batches: Vec<Batch>,
 }
 
@@ -281,7 +281,7 @@ mod tests {
         entries.payload()
     }
 
-    /// The newest snapshot was taken for the machine's whatever it was.
+    /// The newest snapshot was accepted as the machine's, whatever service, ensemble or history it came from.
     #[test]
     fn a_snapshot_of_another_service_ensemble_or_history_is_not_the_machines() {
         let zxid = Zxid::ZERO;

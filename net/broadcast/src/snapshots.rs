@@ -10,7 +10,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// Version of what the blocks hold: this library's, apart from the server's own snapshots.
 pub(crate) const STATE_VERSION: u32 = 0x4250_0001;
 
-/// A machine's state on its way to a snapshot's file.
+/// A machine's state, divided into the blocks of a snapshot.
 pub(crate) struct MachineImage {
     state: Vec<u8>,
     written: usize,

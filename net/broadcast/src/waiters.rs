@@ -1,4 +1,4 @@
-//! Those who wait for an outcome.
+//! Callers that wait for an outcome.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use async_channel::Receiver;
 use crate::core::Answer;
 use crate::handle::{Request, Waiter};
 
-/// By the number of what they have asked for.
+/// Waiting callers by the number of their request.
 #[derive(Default)]
 pub(crate) struct Waiters(RefCell<BTreeMap<u64, Waiter>>);
 
@@ -26,8 +26,8 @@ impl Waiters {
     }
 }
 
-/// Lets go of all who wait when the server ends, however it ends: tasks of an executor may outlive it, and a
-/// queue its last reader, with everything that they hold.
+/// Drops all waiting callers when the server ends, however it ends. Without it, tasks that outlive their
+/// executor, and queues that outlive their reader, would keep them waiting.
 pub(crate) struct Release {
     pub(crate) waiters: Rc<Waiters>,
     pub(crate) requests: Receiver<Request>,

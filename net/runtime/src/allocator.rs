@@ -1,19 +1,19 @@
-//! The allocator's terms with the system.
+//! Settings of the allocator.
 #![expect(unsafe_code, reason = "the allocator has no other interface to its settings")]
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
-/// `mi_option_purge_delay` of `mimalloc.h`, which the crate has no name for.
+/// `mi_option_purge_delay` of `mimalloc.h`, which the crate does not name.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// How long freed memory stays with the process, in milliseconds. mimalloc's default of a second gives so
-/// much back under saturated writes that page faults take a good part of the processor time
+/// How long freed memory stays with the process, in milliseconds. With mimalloc's default, saturated writes
+/// return memory to the system so often that page faults take much of the CPU time
 /// (docs/decisions/0016-memory-of-saturated-writes.md).
 const KEPT_MS: std::ffi::c_long = 10_000;
 
-/// Has freed memory kept for a while. `MIMALLOC_PURGE_DELAY` in the environment comes first.
+/// Keeps freed memory for a while. `MIMALLOC_PURGE_DELAY` in the environment has precedence.
 pub fn keep_freed() {
-    // SAFETY: sets a number in a table of the allocator's; nothing else runs yet.
+    // SAFETY: sets a number in a table of the allocator; no other thread runs yet.
     unsafe { mi_option_set_default(PURGE_DELAY, KEPT_MS) }
 }
 

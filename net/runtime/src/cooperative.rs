@@ -1,18 +1,18 @@
-//! Rings that do not interrupt their executor.
+//! io_urings that do not interrupt their executors.
 //!
-//! When something completes on an io_uring whose thread runs on another core, the kernel sends that core an
-//! interrupt, so that the thread takes note at once. An executor cannot use the news before it has finished
-//! what it does, and enters the kernel then anyway. With `IORING_SETUP_COOP_TASKRUN` (Linux 5.19) the kernel
-//! sends no interrupt, and the completions of a busy server are taken together
+//! When an operation completes on an io_uring whose thread runs on another core, the kernel interrupts that
+//! core, so that the thread handles the completion at once. An executor cannot use a completion before it has
+//! finished its current task, and then enters the kernel anyway. With `IORING_SETUP_COOP_TASKRUN` (Linux
+//! 5.19) the kernel sends no interrupt, and a busy server takes several completions together
 //! (docs/decisions/0018-no-interrupts-for-completions.md).
 //!
-//! glommio (0.9) has no setting for it. What it makes its rings with is liburing, linked statically, whose
-//! system calls are four functions of one object file. Those are defined here: with all four there, the
-//! linker has no use for liburing's own. If an upgrade of glommio adds a fifth, both are linked and their
-//! names clash; if it makes them otherwise, a test below fails.
+//! glommio (0.9) has no setting for this flag. It creates its rings with liburing, which is linked statically
+//! and whose system calls are four functions of one object file. They are defined here instead: with all
+//! four, the linker does not use liburing's own. If an upgrade of glommio adds a fifth function, both objects
+//! are linked and their names clash. If an upgrade creates rings in another way, a test below fails.
 //!
 //! An executor that spins before it parks ([`glommio::LocalExecutorBuilder::spin_before_park`]) looks for
-//! completions without entering the kernel, and would find them late. Ours do not spin.
+//! completions without entering the kernel, so it would see them late. Our executors do not spin.
 #![expect(unsafe_code, reason = "these are functions of a C library")]
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -20,25 +20,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io_uring::{IoringSetupFlags, io_uring_params};
 
-/// How many rings of this process were made so.
+/// Number of rings of this process that have the flag.
 static COOPERATIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// How many of this process' rings leave their executors uninterrupted; none before Linux 5.19.
+/// Number of rings of this process that do not interrupt their executors; none before Linux 5.19.
 #[must_use]
 pub fn rings() -> usize {
     COOPERATIVE.load(Ordering::Relaxed)
 }
 
-/// liburing's `__sys_io_uring_setup`: a ring with `entries` places. What it returns and leaves in `errno` is
-/// the system call's.
+/// liburing's `__sys_io_uring_setup`: creates a ring with `entries` places. Result and `errno` are those of
+/// the system call.
 ///
 /// # Safety
-/// `params` points to parameters that nobody else uses meanwhile.
+/// `params` points to parameters that no other thread uses meanwhile.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __sys_io_uring_setup(entries: c_uint, params: *mut io_uring_params) -> c_int {
     // SAFETY: the caller's promise.
     let asked = unsafe { *params };
-    // What is polled for is never announced.
+    // A ring that is polled sends no interrupts.
     if !asked.flags.contains(IoringSetupFlags::IOPOLL) {
         // SAFETY: the caller's promise.
         unsafe { (*params).flags |= IoringSetupFlags::COOP_TASKRUN };
@@ -48,7 +48,7 @@ unsafe extern "C" fn __sys_io_uring_setup(entries: c_uint, params: *mut io_uring
             COOPERATIVE.fetch_add(1, Ordering::Relaxed);
             return result(fd);
         }
-        // An older kernel, or flags that do not go together: without it, and if that fails too it says why.
+        // An older kernel, or a conflict of flags. The call is repeated without the flag, for its own result.
         // SAFETY: the caller's promise.
         unsafe { *params = asked };
     }

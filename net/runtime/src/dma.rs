@@ -1,8 +1,8 @@
-//! The real disk: a folder reached through glommio's io_uring, with direct I/O.
+//! The production storage: a folder on a disk, by glommio's io_uring with direct I/O.
 //!
-//! Direct I/O is asked for at every file, in blocks of 4096 bytes whatever the device reports (glommio says
-//! 512 on file systems that want 4096). Where it cannot be had, the folder works through the page cache, and
-//! says so once.
+//! Direct I/O is used for every file, in blocks of 4096 bytes whatever the device reports (glommio says 512
+//! on file systems that need 4096). Where it is not possible, the folder uses the page cache and logs that
+//! once.
 
 use std::cell::Cell;
 use std::fs::OpenOptions as StdOpenOptions;
@@ -27,7 +27,8 @@ pub struct DmaStorage {
 }
 
 impl DmaStorage {
-    /// The folder at `path`, which has to exist. Finds out whether direct I/O works there by writing a file.
+    /// Opens the folder at `path`, which has to exist. Writes a file to find out whether direct I/O works
+    /// there.
     ///
     /// # Errors
     /// When the folder cannot be written to.
@@ -44,7 +45,7 @@ impl DmaStorage {
         Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
     }
 
-    /// The folder at `path` through the page cache, also where direct I/O would work.
+    /// Opens the folder at `path` through the page cache, even if direct I/O would work.
     ///
     /// # Errors
     /// When there is no such folder.
@@ -86,7 +87,7 @@ impl DmaStorage {
     }
 }
 
-/// Runs a call that io_uring does not know on glommio's helper thread.
+/// Runs a system call that io_uring does not offer on glommio's helper thread.
 async fn blocking<T: Send + 'static>(call: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     glommio::executor().spawn_blocking(call).await
 }
@@ -140,9 +141,9 @@ impl Storage for DmaStorage {
 /// An open file of a [`DmaStorage`].
 pub struct DiskFile {
     disk: Disk,
-    /// The same file once more, for writes that are durable when they are done ([`WriteMode::Adaptive`]).
+    /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
     through: Option<Disk>,
-    /// Whether something was written, or may have been before the file was opened, that is not durable yet.
+    /// Whether data may be in the file that is not durable yet, written now or before the file was opened.
     unsynced: Cell<bool>,
 }
 
@@ -160,7 +161,7 @@ impl Disk {
     }
 }
 
-/// Memory to write a [`DiskFile`] from.
+/// A buffer for writes to a [`DiskFile`].
 pub struct DiskBuffer(Memory);
 
 enum Memory {
@@ -211,7 +212,7 @@ impl StorageFile for DiskFile {
     }
 
     async fn datasync(&self) -> io::Result<()> {
-        // Writes that begin while the sync is under way are not covered by it.
+        // Cleared before the sync, since writes that begin during the sync are not covered by it.
         if !self.unsynced.replace(false) {
             return Ok(());
         }
@@ -240,7 +241,7 @@ impl StorageFile for DiskFile {
             Disk::Buffered(file) => file.pre_allocate(len, false).await,
         };
         match allocated.map_err(io::Error::from) {
-            // Writing zeros will find out about the room.
+            // If there is no room, writing the zeros will fail.
             Err(error) if is_unsupported(&error) => Ok(()),
             other => other,
         }
@@ -269,8 +270,8 @@ fn flag(flag: OFlags) -> i32 {
     flag.bits().cast_signed()
 }
 
-/// Why direct I/O cannot be used with a file: the file system refuses it, or glommio would panic on what
-/// sysfs says about the device.
+/// Why direct I/O cannot be used for a file: the file system refuses it, or glommio would panic on the
+/// entries of sysfs for the device.
 async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
     let device = std::fs::metadata(path)?.dev();
     if let Err(error) = StdOpenOptions::new().read(true).custom_flags(flag(OFlags::DIRECT)).open(path) {
@@ -279,16 +280,16 @@ async fn obstacle_to_direct_io(path: &Path) -> io::Result<Option<String>> {
     if let Some(obstacle) = undescribed_device(device) {
         return Ok(Some(obstacle));
     }
-    // glommio finds out by the first file it opens on a device whether to poll for completions, by reading
-    // from it. An empty one answers without asking the device, glommio polls, and every later read fails with
-    // ENOTSUP. This file is not empty.
+    // glommio reads from the first file that it opens on a device, to find out whether it can poll for
+    // completions. An empty file is read without the device, so glommio polls, and every later read fails
+    // with ENOTSUP. Therefore this file is not empty.
     let file = OpenOptions::new().read(true).write(true).dma_open(path).await?;
     file.close().await?;
     Ok(None)
 }
 
-/// glommio describes the device of a file by these files of `/sys/dev/block/MAJOR:0/queue`, and panics if the
-/// device is there and one of them is not: so on a partition whose disk has another number.
+/// Files of `/sys/dev/block/MAJOR:0/queue` from which glommio learns about a device. It panics if the device
+/// exists and one of them does not, as for a partition whose disk has another number.
 const NUMBERS: [&str; 7] = [
     "rotational",
     "minimum_io_size",
@@ -302,7 +303,7 @@ const NUMBERS: [&str; 7] = [
 fn undescribed_device(device: u64) -> Option<String> {
     let described = Path::new("/sys/dev/block").join(format!("{}:0", rustix::fs::major(device)));
     match described.canonicalize() {
-        // No such device: glommio takes it for memory and asks nothing more.
+        // No such device: glommio treats it as memory, and reads no further file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => Some(format!("{}: {error}", described.display())),
         Ok(device) => {

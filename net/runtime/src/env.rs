@@ -14,7 +14,7 @@ use ringkeeper_host::env::{Class, Env, PeerAddress, Stream, Task};
 use crate::clock::Clock;
 use crate::socket;
 
-/// Processor shares of [`Class::Background`], of the thousand that everything else has.
+/// CPU shares of [`Class::Background`]; all other tasks together have 1000.
 const BACKGROUND_SHARES: usize = 10;
 
 /// The executor of this thread and its machine.

@@ -1,22 +1,21 @@
 //! The links between the servers of an ensemble.
 //!
-//! There is one connection between each pair: the server with the greater number dials, the other one listens
-//! on its quorum port. Messages of the broadcast travel on it in frames, in order, in both directions; when
-//! it breaks, both ends hear of it and the dialer tries again, resolving the name anew each time. A
-//! connection that is dialed while an older one stands takes its place: the dialer knows better that the old
-//! one is dead.
+//! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
+//! its quorum port. It carries the broadcast's messages in frames, in order, in both directions. When it
+//! breaks, both ends notice it, and the dialer dials again, resolving the name each time. A new connection
+//! replaces an older one that still stands, since the dialer dials only when the old one is dead.
 //!
 //! ```text
 //! handshake, both ways:  hello { magic 8, from u64, to u64, nonce 32 }  proof { HMAC-SHA256 32 }
 //! afterwards:            { length u32, message }*                       (little endian)
 //! ```
 //!
-//! The proof covers both numbers and both nonces, under the ensemble's secret (`ringkeeper.peerSecretFile`).
-//! Without a secret it proves nothing but that the other end speaks this protocol.
+//! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
+//! key. Without a secret, it only proves that the other end speaks this protocol.
 //!
-//! What is bounded: strangers that have not introduced themselves, in number (in all and from one address)
-//! and in time; memory for what a peer sends, by what it really sent; memory for what a peer does not read,
-//! after which it is cut off.
+//! Bounded are: unauthenticated connections, in number (in all and from one address) and time; memory for a
+//! peer's messages, by the bytes received; memory for output that a peer does not read, above which it is
+//! disconnected.
 
 mod frames;
 mod handshake;
@@ -46,19 +45,19 @@ use link::Link;
 use ringkeeper_host::rate_limiter::RateLimiter;
 use strangers::Strangers;
 
-/// Between two dials of a peer that cannot be reached, or whose connections do not last.
+/// Pause between two dials of a peer that is unreachable or whose connections break at once.
 const REDIAL_FIRST: Duration = Duration::from_millis(20);
 const REDIAL_LAST: Duration = Duration::from_secs(1);
 
-/// How often the names of the ensemble's servers are resolved, to know its members' addresses.
+/// How often the names of the ensemble's servers are resolved.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the links belong to, and whom they tell what they hear.
+/// The server to which the links belong, and which handles their inputs.
 pub trait PeerHost: 'static {
     /// The links.
     fn peers(&self) -> &Peers;
 
-    /// Something happened to a peer.
+    /// Handles an input from a link.
     fn peer_input(&self, input: Input);
 }
 
@@ -67,16 +66,16 @@ pub struct Peers {
     own: ServerId,
     links: BTreeMap<ServerId, Rc<Link>>,
     secret: Rc<[u8]>,
-    /// Connections whose other end has not introduced itself.
+    /// Number of connections that are not authenticated yet.
     strangers: Strangers,
     refusals: RateLimiter,
-    /// What dials and accepts.
+    /// The tasks that dial and accept.
     tasks: RefCell<Vec<Task<()>>>,
 }
 
 impl Peers {
-    /// The links of `own` to all others of the ensemble, none of them connected yet. Without a secret (an
-    /// empty one) whoever reaches the port can pass for a peer.
+    /// The links of `own` to the others of the ensemble, none connected yet. With an empty secret, whoever
+    /// reaches the port can pass for a peer.
     #[must_use]
     pub fn new(own: ServerId, ensemble: impl IntoIterator<Item = PeerAddress>, secret: &[u8]) -> Self {
         let others = ensemble.into_iter().filter(|server| server.id != own);
@@ -105,8 +104,7 @@ impl Peers {
         }
     }
 
-    /// Why a peer could not be reached when it was dialed last; empty if it could, or if it is the one that
-    /// dials.
+    /// Why the last dial of a peer failed; empty if it succeeded, or if the peer is the one that dials.
     #[must_use]
     pub fn trouble(&self, peer: ServerId) -> String {
         self.links.get(&peer).map_or_else(String::new, |link| link.trouble())
@@ -118,7 +116,7 @@ impl Peers {
         self.links.values().filter(|link| link.is_connected()).count()
     }
 
-    /// Starts dialing, and listening on the socket.
+    /// Starts to dial, and to listen on the socket.
     pub fn start(core: &Rc<impl PeerHost>, socket: Option<Socket>, clock: Clock) {
         let peers = core.peers();
         for link in peers.links.values().filter(|link| link.peer() < peers.own) {
@@ -133,8 +131,8 @@ impl Peers {
         }
     }
 
-    /// Ends all connections, and closes the port. An executor's end does neither: it forgets its tasks, with
-    /// the descriptors that they hold.
+    /// Closes all connections and the port. The end of the executor would do neither: it leaks its tasks,
+    /// with the descriptors that they hold.
     pub async fn stop(&self) {
         let tasks = self.tasks.take();
         for task in tasks {
@@ -157,7 +155,7 @@ impl Peers {
     }
 }
 
-/// Takes the connections of peers with greater numbers.
+/// Accepts connections of peers with greater ids.
 async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
     let listener = socket::adopt(socket);
     loop {
@@ -198,7 +196,7 @@ async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
     }
 }
 
-/// Keeps the members' addresses up to date. A name without an address has none for now.
+/// Keeps the members' addresses up to date; an unresolved name has none meanwhile.
 async fn resolve(core: Rc<impl PeerHost>) {
     let hosts: Vec<_> = core.peers().links.values().map(|link| link.host_and_port()).collect();
     loop {
@@ -213,7 +211,7 @@ async fn resolve(core: Rc<impl PeerHost>) {
     }
 }
 
-/// Keeps a connection to a peer with a smaller number, for as long as the server runs.
+/// Keeps a connection to a peer with a smaller id, for as long as the server runs.
 async fn dial(core: Rc<impl PeerHost>, link: Rc<Link>) {
     let mut pause = REDIAL_FIRST;
     loop {
@@ -224,7 +222,7 @@ async fn dial(core: Rc<impl PeerHost>, link: Rc<Link>) {
                 link.serve(stream, &|input: Input| core.peer_input(input)).await;
             }
             Err(error) => {
-                // A peer that is down for days is worth one line, not one for each dial.
+                // A peer that is down for days is logged once, not at each dial.
                 if link.set_trouble(error.to_string()) {
                     tracing::info!(peer = %link.peer(), %error, "peer not reached, trying on");
                 }

@@ -1,5 +1,5 @@
-//! What the machine must offer, checked before anything is touched, so that a missing piece is one clear
-//! sentence.
+//! Checks the machine's preconditions before anything is touched, so that a missing one is reported in one
+//! clear sentence.
 
 use std::io;
 
@@ -43,7 +43,7 @@ pub fn check() -> Result<(), Unmet> {
     io_uring::IoUring::new(2).map(drop).map_err(Unmet::IoUring)
 }
 
-/// Raises the limit of open files to what the system allows: a connection is one of them.
+/// Raises the limit of open files as far as the system allows, since each connection needs a descriptor.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };

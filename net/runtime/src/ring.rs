@@ -1,7 +1,7 @@
 //! A bounded ring between two executors: one producer, one consumer, no lock.
 //!
-//! The queue is crossbeam's. Each side parks on a waker, which costs next to nothing when both sides live on
-//! one executor, and one eventfd write when they do not.
+//! The queue is crossbeam's. Each side waits on a waker: cheap on one executor, one eventfd write between
+//! two.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,16 +11,16 @@ use crossbeam::queue::ArrayQueue;
 
 struct Shared<T> {
     queue: ArrayQueue<T>,
-    /// Woken when something was put in.
+    /// Woken when a message was added.
     consumer: AtomicWaker,
-    /// Woken when something was taken out.
+    /// Woken when a message was taken.
     producer: AtomicWaker,
 }
 
-/// The end that puts in.
+/// The end that adds messages.
 pub struct Producer<T>(Arc<Shared<T>>);
 
-/// The end that takes out.
+/// The end that takes messages.
 pub struct Consumer<T>(Arc<Shared<T>>);
 
 /// A ring for `capacity` messages.
@@ -34,10 +34,10 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// Puts a message in and wakes the other side.
+    /// Adds a message and wakes the consumer.
     ///
     /// # Errors
-    /// The ring is full: the message comes back; [`Self::poll_space`] tells when to try again.
+    /// The ring is full: the message is returned, and [`Self::poll_space`] is ready when there is space.
     pub fn push(&self, message: T) -> Result<(), T> {
         self.0.queue.push(message)?;
         self.0.consumer.wake();
@@ -55,15 +55,15 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Takes the oldest message. Wakes the other side each time: whether it waits is for its waker to say.
-    /// The ring may have filled, and its producer gone to sleep, after a look at it that found room.
+    /// Takes the oldest message and wakes the producer in any case. To wake it only if the ring was full
+    /// would be wrong: the ring may fill, and the producer go to sleep, right after that check.
     pub fn pop(&self) -> Option<T> {
         let message = self.0.queue.pop()?;
         self.0.producer.wake();
         Some(message)
     }
 
-    /// Asks to be woken by the next message; ready at once if there is one.
+    /// Ready if there is a message; otherwise the next one wakes the task.
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.0.queue.is_empty() {
             return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! Sockets from the system's hands into an executor's, and between executors.
+//! Passes sockets from the system to an executor, and between executors.
 #![expect(unsafe_code, reason = "descriptors change hands between the system, executors and threads")]
 
 use std::io;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// For how long a port that is in use may become free.
+/// How long to wait for a port in use to become free.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Binds a socket, which does not listen yet. SO_REUSEPORT stays off, so that a second server on the port is
-/// refused; SO_REUSEADDR is on, so that a restart need not wait for old connections to time out.
+/// Binds a socket that does not listen yet. SO_REUSEPORT stays off, so that a second server on the port is
+/// refused; SO_REUSEADDR is on, so that a restart does not wait for old connections to time out.
 ///
-/// The kernel takes io_uring apart only after the process is gone, and the sockets with it: a server that is
-/// started the moment its predecessor was killed still finds the port in use. So it waits a little before it
-/// believes that. To be called before there is an executor on this thread.
+/// The kernel releases the sockets of an io_uring only after the process has ended, so a server that is
+/// started right after its predecessor was killed finds the port in use. Therefore a port in use is tried
+/// again for a while. Blocks: to be called before this thread has an executor.
 ///
 /// # Errors
 /// The port is taken or the address not usable.
@@ -43,14 +43,14 @@ fn try_bind(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Hands a listening socket to this thread's executor.
+/// Passes a listening socket to this thread's executor.
 #[must_use]
 pub fn adopt(socket: Socket) -> TcpListener {
     // SAFETY: the descriptor is a socket, `into_raw_fd` gives up its ownership, and nobody else has it.
     unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }
 }
 
-/// Hands a connection to this thread's executor.
+/// Passes a connection to this thread's executor.
 #[must_use]
 pub fn adopt_stream(socket: Socket) -> TcpStream {
     // SAFETY: the descriptor is a connected socket, `into_raw_fd` gives up its ownership, and nobody else has
@@ -58,7 +58,7 @@ pub fn adopt_stream(socket: Socket) -> TcpStream {
     unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) }
 }
 
-/// Takes a connection off this thread's executor, for another one. Closed when it is dropped.
+/// Takes a connection from this thread's executor, to pass it to another one. Closed when it is dropped.
 ///
 /// # Errors
 /// No file descriptor is free.
@@ -68,13 +68,12 @@ pub fn release(stream: TcpStream) -> io::Result<Socket> {
     borrowed.try_clone_to_owned().map(Socket::from)
 }
 
-/// Ends a connection at once: what the system has not sent yet is dropped, and the other end hears of it by a
-/// reset. Closing alone would keep the bytes for a client that does not take them, and the connection with
-/// them.
+/// Resets a connection: unsent data is dropped, and the other end is told. A mere close would keep that data,
+/// and the connection, for a client that does not read.
 pub fn reset(stream: &TcpStream) {
     // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
-    // It fails only if the connection is gone, which is what is wanted.
+    // It fails only if the connection has ended, which is the wanted result.
     let _ = rustix::net::connect_unspec(borrowed);
 }
 

@@ -7,7 +7,7 @@ use ringkeeper_log::Identity;
 use ringkeeper_log::error::FatalError;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_runtime::dma::DmaStorage;
@@ -122,12 +122,12 @@ fn frames_survive_through_the_page_cache() {
 #[test]
 fn epochs_survive_on_a_real_disk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let promises = Promises {
+    let promises = PersistedEpochs {
         cluster: 2,
         accepted_epoch: Epoch(3),
         current_epoch: Epoch(3),
         initialized: true,
-        ..Promises::default()
+        ..PersistedEpochs::default()
     };
     LocalExecutor::default().run(async {
         let storage = DmaStorage::open(&folder).await.expect("a writable folder");

@@ -17,7 +17,7 @@ pub(crate) struct ServerSpec {
     pub(crate) quorum_port: u16,
     pub(crate) election_port: u16,
     pub(crate) role: PeerRole,
-    /// Where it takes clients, if the line says so.
+    /// Its client address and port, if the line names them.
     pub(crate) client: Option<(Option<IpAddr>, u16)>,
 }
 
@@ -51,8 +51,8 @@ impl ServerSpec {
         Ok(Self { id, host: host.to_owned(), quorum_port, election_port, role, client })
     }
 
-    /// The line of `/zookeeper/config` for it, without its `server.N=`. Where it takes clients is in it only
-    /// if its own line says so: what one server's `clientPort` says is not known to the others.
+    /// Its line in `/zookeeper/config`, without `server.N=`. The client port is included only if the line
+    /// itself names it, since one server's `clientPort` is unknown to the others.
     pub(crate) fn describe(&self) -> String {
         let role = match self.role {
             PeerRole::Participant => "participant",
@@ -69,8 +69,8 @@ impl ServerSpec {
     }
 }
 
-/// The ensemble as clients read it in `/zookeeper/config`, the same text on all servers; empty for a server
-/// alone. The version is that of a configuration that comes from files (docs/protocol.md, 8).
+/// The text of `/zookeeper/config`: the same on all servers, empty for a server alone. The version is that of
+/// a configuration from files (docs/protocol.md, 8).
 pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
     if servers.is_empty() {
         return String::new();
@@ -82,7 +82,7 @@ pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
     lines + "version=0"
 }
 
-/// An address as it stands before a colon and a port.
+/// An address as it is written before a colon and a port.
 fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

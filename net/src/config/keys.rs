@@ -1,4 +1,4 @@
-//! What each key of `zoo.cfg` means here (Apache ZooKeeper 3.9's administrator guide).
+//! The meaning of each key of `zoo.cfg` (Apache ZooKeeper 3.9's administrator guide).
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,12 +12,11 @@ type Apply = fn(&mut Config, &str) -> Result<(), String>;
 
 /// How a key is treated.
 enum Treatment {
-    /// It sets something.
+    /// It changes a setting.
     Honoured(Apply),
-    /// It is accepted and changes nothing, for this reason.
+    /// It is accepted without effect, for this reason.
     NoEffect(&'static str),
-    /// It asks for protection that there is none of, for this reason, where its value is one of those that
-    /// do.
+    /// It asks for protection that is not implemented, for this reason, if the predicate holds for its value.
     Unprotected(fn(&str) -> bool, &'static str),
 }
 
@@ -155,7 +154,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("ringkeeper.peerSecretFile", Honoured(|c, v| secret(v).map(|secret| c.peer_secret = Some(secret)))),
     ("ringkeeper.trustedNetwork", Honoured(|c, v| flag(v).map(|on| c.trusted_network = on))),
     ("quorumListenOnAllIPs", Honoured(|c, v| flag(v).map(|on| c.quorum_listen_on_all = on))),
-    // Read after everything else, from the folder of the file.
+    // Read later, from the folder of the configuration file.
     ("dynamicConfigFile", Honoured(|_, _| Ok(()))),
     (
         "peerType",
@@ -243,7 +242,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("nio.sessionlessCnxnTimeout", NoEffect("connections without a session are closed after 10 s")),
 ];
 
-/// Families of keys of which all have the same treatment.
+/// Prefixes of keys that all have the same treatment.
 const PREFIXES: &[(&str, Treatment)] = &[
     ("admin.", NoEffect(ADMIN)),
     ("metricsProvider.", NoEffect(METRICS)),
@@ -262,10 +261,10 @@ const PREFIXES: &[(&str, Treatment)] = &[
     ("weight.", Unprotected(|v| v != "1", HIERARCHY)),
 ];
 
-/// The farthest that a mistyped key is from the one that was meant.
+/// Greatest edit distance at which a known key is suggested for a mistyped one.
 const MISTYPED_MAX: usize = 2;
 
-/// Sets what the property says. Answers a notice where there is something to tell.
+/// Applies a property. Returns a notice if there is something to report.
 pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<String>, String> {
     let key = canonical(&property.key);
     if let Some(id) = key.strip_prefix("server.") {
@@ -338,7 +337,7 @@ fn folder(value: &str) -> Result<std::path::PathBuf, String> {
     if value.is_empty() { Err("an empty folder name".to_owned()) } else { Ok(value.into()) }
 }
 
-/// An address, and which of the machine's links an IPv6 address of a link is of (0: it is none).
+/// An address, and the link that a link-local IPv6 address belongs to (0 for others).
 fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
     use std::net::{SocketAddr, ToSocketAddrs};
     let mut resolved =
@@ -353,7 +352,7 @@ fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
         .ok_or_else(|| format!("{value:?} has no address"))
 }
 
-/// The longest request. A ConnectRequest has 45 bytes.
+/// The longest request; at least the 45 bytes of a ConnectRequest.
 fn buffer_len(value: &str) -> Result<u32, String> {
     number(value, 45, 1 << 30)
         .map_err(|reason| format!("{reason}: with less than 45 no client could connect"))
@@ -363,12 +362,12 @@ fn always(_: &str) -> bool {
     true
 }
 
-/// Whether a flag is set; one that cannot be read may ask for anything.
+/// Whether a flag is set; an unreadable value counts as set.
 fn asks(value: &str) -> bool {
     flag(value).unwrap_or(true)
 }
 
-/// Whether it is another provider than those whose schemes there are without it.
+/// Whether a provider class is not one of those whose schemes are built in.
 fn is_foreign_provider(class: &str) -> bool {
     let known = ["DigestAuthenticationProvider", "IPAuthenticationProvider"];
     !known.iter().any(|name| class.strip_prefix("org.apache.zookeeper.server.auth.") == Some(name))
@@ -399,7 +398,7 @@ fn write_mode(value: &str) -> Result<WriteMode, String> {
     }
 }
 
-/// The contents of a file that nobody else may read, without the line's end.
+/// The contents of a file that no other user may read, without the final line feed.
 fn secret(value: &str) -> Result<Vec<u8>, String> {
     let failed = |error| format!("{value} cannot be read: {error}");
     let mode = std::fs::metadata(value).map_err(failed)?.permissions().mode();
@@ -423,7 +422,7 @@ fn digest(value: &str) -> Result<String, String> {
     }
 }
 
-/// Where each key stood, for errors that concern several of them.
+/// The line of each key, for errors that concern several keys.
 #[derive(Default)]
 pub(super) struct Lines(Vec<Property>);
 

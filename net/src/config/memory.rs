@@ -1,4 +1,4 @@
-//! `ringkeeper.memoryLimit`: how much memory a server may take before its tree no longer grows.
+//! `ringkeeper.memoryLimit`: memory of the server above which its tree does not grow.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ pub(crate) enum MemoryLimit {
     Unlimited,
     /// Bytes.
     Bytes(u64),
-    /// Percent of what the machine has, or of what its control group allows, whichever is less.
+    /// Percentage of the machine's memory, or of the control group's limit if that is lower.
     Percent(u64),
 }
 
@@ -51,7 +51,7 @@ impl MemoryLimit {
     }
 }
 
-/// What the machine has, or what the control group of this process and those above it allow.
+/// The machine's memory, or the lowest limit of this process's control groups.
 fn available_bytes() -> u64 {
     let memory = rustix::system::sysinfo();
     #[allow(clippy::useless_conversion, reason = "the width of these fields differs between architectures")]

@@ -1,4 +1,4 @@
-//! Configuration: Apache's `zoo.cfg` read as it is, command-line flags over it, defaults that need neither.
+//! The configuration: Apache's `zoo.cfg`, overridden by command-line flags, with defaults for everything.
 
 mod ensemble;
 mod keys;
@@ -17,7 +17,7 @@ use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
 
-/// Everything that a server is told at its start.
+/// All settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     /// Folder of the snapshots, of `myid`, and of the log unless `data_log_dir` names another.
@@ -25,7 +25,7 @@ pub(crate) struct Config {
     /// Folder of the log.
     pub(crate) data_log_dir: Option<PathBuf>,
     pub(crate) client_address: IpAddr,
-    /// Which link an IPv6 address of a link is of; 0 for all others.
+    /// The link that a link-local IPv6 address belongs to; 0 for others.
     pub(crate) client_scope_id: u32,
     pub(crate) client_port: u16,
     pub(crate) client_backlog: u32,
@@ -33,9 +33,9 @@ pub(crate) struct Config {
     pub(crate) tick_time_ms: u32,
     pub(crate) min_session_timeout_ms: Option<u32>,
     pub(crate) max_session_timeout_ms: Option<u32>,
-    /// Ticks for a learner to connect and synchronize.
+    /// Ticks in which a learner has to connect and synchronize.
     pub(crate) init_limit: Option<u32>,
-    /// Ticks for a learner to lag behind.
+    /// Ticks that a learner may lag behind.
     pub(crate) sync_limit: Option<u32>,
     /// Connections from one client address; 0 means any number.
     pub(crate) max_client_connections: u32,
@@ -43,19 +43,18 @@ pub(crate) struct Config {
     pub(crate) max_connections: u32,
     /// Longest request frame in bytes.
     pub(crate) jute_max_buffer: u32,
-    /// Requests waiting for the log or the quorum, of the whole ensemble; see
-    /// [`Config::own_outstanding_requests_max`].
+    /// Outstanding requests of the whole ensemble, at most; see [`Config::own_outstanding_requests_max`].
     pub(crate) outstanding_requests_max: u32,
-    /// Bytes of the writes that wait for the log or the quorum, on this server.
+    /// Bytes of outstanding writes on this server, at most.
     pub(crate) outstanding_bytes_max: u32,
-    /// How much a client may ask for and have kept.
+    /// Bounds on what a client may request and have stored.
     pub(crate) limits: Limits,
     /// Transactions between two snapshots.
     pub(crate) snap_count: u64,
     /// Log bytes between two snapshots, KiB.
     pub(crate) snap_size_limit_kib: u64,
-    /// The share of the last snapshot's length that the log behind it has before the next one, percent; 0:
-    /// none.
+    /// Length of the log, as a percentage of the last snapshot's length, before the next snapshot is due; 0:
+    /// no such condition.
     pub(crate) snapshot_log_percent: u64,
     /// Bytes of a snapshot that are written a second, at most.
     pub(crate) snapshot_bytes_per_second: u64,
@@ -63,11 +62,11 @@ pub(crate) struct Config {
     pub(crate) snapshot_compressed: bool,
     /// Bytes of log and snapshots that the background scrub reads a second, at most.
     pub(crate) scrub_bytes_per_second: u64,
-    /// From the end of a pass of the scrub to the next, seconds; 0 means none.
+    /// Seconds between two passes of the scrub; 0 switches it off.
     pub(crate) scrub_interval_s: u64,
     /// Size of a log segment in bytes.
     pub(crate) segment_size_bytes: u64,
-    /// How the log gets to the medium.
+    /// How log writes are made durable.
     pub(crate) log_write_mode: WriteMode,
     /// Snapshots kept.
     pub(crate) snap_retain_count: u32,
@@ -77,10 +76,10 @@ pub(crate) struct Config {
     pub(crate) super_digest: Option<String>,
     pub(crate) skip_acl: bool,
     pub(crate) enforce_quota: bool,
-    /// TTL znodes.
+    /// Whether TTL znodes can be created.
     pub(crate) extended_types: bool,
     pub(crate) reconfig_enabled: bool,
-    /// How often containers and TTL znodes are looked at, milliseconds.
+    /// Interval of the scans for containers and TTL znodes, milliseconds.
     pub(crate) container_check_interval_ms: u64,
     /// How many of them are deleted a minute at most.
     pub(crate) container_max_per_minute: u32,
@@ -90,7 +89,7 @@ pub(crate) struct Config {
     pub(crate) fsync_warning_ms: u64,
     /// Shards, each on a core of its own; `None` decides by the machine.
     pub(crate) shards: Option<u16>,
-    /// Silence after which a peer counts as gone, milliseconds.
+    /// Silence after which a peer is considered dead, milliseconds.
     pub(crate) peer_timeout_ms: u32,
     /// Whether every connection needs an identity of one of these schemes.
     pub(crate) enforce_auth: bool,
@@ -100,11 +99,11 @@ pub(crate) struct Config {
     /// Keys that ask for protection that there is none of, and those of them that the operator does without.
     pub(crate) unprotected: Vec<Unmet>,
     pub(crate) ignored: Vec<String>,
-    /// What the servers of the ensemble know and nobody else.
+    /// The secret that the servers of the ensemble share.
     pub(crate) peer_secret: Option<Vec<u8>>,
-    /// Whoever can reach the quorum port is trusted to be a member.
+    /// Whether whoever reaches the quorum port is accepted as a member.
     pub(crate) trusted_network: bool,
-    /// Servers with empty folders may found an ensemble by themselves.
+    /// Whether servers with empty folders may found an ensemble by themselves.
     pub(crate) db_autocreate: bool,
     /// Whether peers may connect to every address of this machine.
     pub(crate) quorum_listen_on_all: bool,
@@ -114,11 +113,11 @@ pub(crate) struct Config {
     pub(crate) servers: Vec<ServerSpec>,
 }
 
-/// A key that asks for protection that there is none of.
+/// A key that asks for protection that is not implemented.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unmet {
     key: String,
-    /// Where it stands in its file; 0 in none.
+    /// Its line in the file; 0 if it was not in a file.
     line: usize,
     reason: &'static str,
 }
@@ -133,7 +132,7 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// ZooKeeper's default and ours for a folder in which nothing was configured.
+/// The data folder if nothing is configured.
 pub(crate) const DEFAULT_DATA_DIR: &str = "ringkeeper-data";
 
 impl Default for Config {
@@ -225,8 +224,8 @@ impl Config {
     }
 
     /// How many requests may be outstanding on this server (`globalOutstandingLimit`). As in ZooKeeper, the
-    /// limit is that of the ensemble: with more than two voting servers, each of them takes as much as if one
-    /// of them were missing. An observer divides nothing.
+    /// limit is the ensemble's: with more than two voters, each takes the limit divided by their number less
+    /// one. Observers do not count.
     pub(crate) fn own_outstanding_requests_max(&self) -> u32 {
         let voters = self.voters().count();
         let votes = self.own_server().is_some_and(|own| own.role == PeerRole::Participant);
@@ -259,13 +258,13 @@ impl Config {
         }
     }
 
-    /// The longest transaction, bytes: one of a request of `jute.maxbuffer` always fits.
+    /// The longest transaction, in bytes; a request of `jute.maxbuffer` always fits.
     fn transaction_bytes_max(&self) -> u64 {
         self.limits.of(Limit::TransactionBytes).max(2 * u64::from(self.jute_max_buffer))
     }
 
-    /// Reads a file in Apache's format over the defaults. Notices are lines for the log: keys that have no
-    /// effect here and why, unknown keys with the nearest known one.
+    /// Reads a file in Apache's format over the defaults. Also returns notices for the log: keys without
+    /// effect and why, unknown keys with the most similar known one.
     ///
     /// # Errors
     /// The file is unreadable, a value makes no sense, or two contradict one another; always with file and
@@ -315,9 +314,9 @@ impl Config {
         Ok(notices)
     }
 
-    /// What the operator believes to be protected is not left open: a key that asks for what we do not do
-    /// stops the start, unless the operator says by name that it may be left out. Gives a notice for each one
-    /// that is.
+    /// Refuses a configuration that asks for protection which is not implemented, unless
+    /// `ringkeeper.ignoreUnsupported` names the key, so that nothing is left open by mistake. Returns a
+    /// notice for each key that is waived.
     ///
     /// # Errors
     /// There is such a key, or authentication is enforced without a scheme.
@@ -357,7 +356,7 @@ impl Config {
         if self.enforce_auth { self.enforced_auth_schemes.clone() } else { Vec::new() }
     }
 
-    /// Limits that flags may have turned around.
+    /// Checks limits that command-line flags may have made contradictory.
     ///
     /// # Errors
     /// The shortest session timeout is longer than the longest.
@@ -370,7 +369,7 @@ impl Config {
         Err(ConfigError::new(Path::new("session timeouts"), None, reason))
     }
 
-    /// Since 3.5 the ensemble may stand in a file of its own.
+    /// Reads the ensemble from a file of its own, as ZooKeeper allows since 3.5.
     fn read_dynamic_file(
         &mut self,
         path: &Path,
@@ -398,7 +397,7 @@ impl Config {
         Ok(())
     }
 
-    /// An ensemble's server finds its number in `dataDir/myid`.
+    /// A member of an ensemble reads its id from `dataDir/myid`.
     fn read_my_id(&mut self) -> Result<(), ConfigError> {
         if self.servers.is_empty() {
             return Ok(());

@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> Vec<Property> {
     properties
 }
 
-/// An odd number of backslashes at the end: the next line belongs to this one.
+/// Whether the line ends with an odd number of backslashes, so that the next line continues it.
 fn ends_with_continuation(line: &str) -> bool {
     line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1
 }

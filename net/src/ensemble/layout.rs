@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::{EnsembleArgs, EnsembleError};
 use crate::config::Config;
 
-/// From a server's client port to those among the servers; from 2181 they are ZooKeeper's usual 2888 and
-/// 3888.
+/// Difference between a server's client port and its quorum and election ports; for client port 2181 they are
+/// ZooKeeper's usual 2888 and 3888.
 const QUORUM_OFFSET: u16 = 707;
 const ELECTION_OFFSET: u16 = 1707;
 
@@ -38,7 +38,7 @@ pub(super) struct Member {
 }
 
 impl Layout {
-    /// Reads the folder, or lays it out.
+    /// Reads the folder, or creates it.
     pub(super) fn open(args: &EnsembleArgs) -> Result<Self, EnsembleError> {
         let failed = |error| EnsembleError::Folder { folder: args.dir.clone(), error };
         fs::create_dir_all(&args.dir).map_err(failed)?;
@@ -97,7 +97,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What clients are to be told, and what the user should know.
+    /// The text with the connection string, and hints for the user.
     pub(super) fn greeting(&self) -> String {
         let (count, survives) = (self.servers.len(), (self.servers.len() - 1) / 2);
         let clients: Vec<_> = self.servers.iter().map(|server| server.client.to_string()).collect();
@@ -132,7 +132,7 @@ fn write(folder: &Path, count: u16, client_port: u16) -> io::Result<()> {
             own + ELECTION_OFFSET
         );
     }
-    // The first one's configuration is what tells that the folder is complete.
+    // The first server's configuration is written last, since its presence means that the folder is complete.
     for id in (1..=count).rev() {
         let own = folder.join(id.to_string());
         let data = own.join("data");

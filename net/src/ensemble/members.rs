@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::EnsembleError;
 use super::layout::{CONFIG_FILE, LOG_FILE, Layout, Member};
 
-/// How long a server may take to answer; one that is stopped takes for ever.
+/// How long a server may take to answer; a suspended one never does.
 const ANSWER_MAX: Duration = Duration::from_millis(300);
 
 /// How long servers may take to end before they are killed.
@@ -28,7 +28,7 @@ struct Process {
     ended: Option<ExitStatus>,
 }
 
-/// What is known of a server.
+/// The state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) id: u64,
@@ -45,7 +45,7 @@ pub(super) enum Condition {
     NotServing,
     /// It does not answer.
     Silent,
-    /// It is no more.
+    /// Its process has ended.
     Ended(ExitStatus),
 }
 
@@ -60,7 +60,7 @@ impl Members {
         Ok(members)
     }
 
-    /// Asks all servers how they are.
+    /// Asks all servers for their state.
     pub(super) fn look(&mut self) -> Vec<Row> {
         self.0.iter_mut().map(Process::look).collect()
     }
@@ -78,7 +78,7 @@ impl Members {
             std::thread::sleep(Duration::from_millis(10));
             self.0.iter_mut().for_each(Process::reap);
         }
-        // One that is stopped by a signal of its own hears no other.
+        // A suspended process handles no other signal.
         self.signal(Signal::KILL);
         for process in self.0.iter_mut().filter(|process| process.ended.is_none()) {
             process.ended = process.child.wait().ok();
@@ -110,7 +110,7 @@ fn spawn(member: &Member) -> io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // Ctrl-C is for this process, which then ends them in order.
+        // Ctrl-C must reach this process only, which then stops the servers in order.
         .process_group(0)
         .spawn()
 }

@@ -1,4 +1,4 @@
-//! The table that shows who leads and who follows.
+//! The table of servers and their roles.
 
 use std::fmt::Write;
 
@@ -12,8 +12,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// What to print now. `in_place` draws over the table shown before, and at every change of it; otherwise
-    /// there is a new table when a server's part in the ensemble changes, and not at each transaction.
+    /// The text to print now. With `in_place` it overwrites the table shown before, at every change;
+    /// otherwise a new table is printed when a server's role changes, and not at each transaction.
     pub(super) fn update(&mut self, rows: &[Row], in_place: bool) -> String {
         let changed = if in_place { self.rows != rows } else { parts(&self.rows) != parts(rows) };
         if !changed {

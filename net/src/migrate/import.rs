@@ -10,7 +10,7 @@ use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::leaves_epochs;
 use ringkeeper_log::frame::Checksum;
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::snapshot::{Contents, Head, Snapshots};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_runtime::dma::DmaStorage;
@@ -158,12 +158,12 @@ impl Target<'_> {
             .await
             .map_err(|source| MigrateError::Snapshot { folder: self.data.to_owned(), source })?;
 
-        let promises = Promises {
+        let promises = PersistedEpochs {
             cluster,
             accepted_epoch: Epoch(epochs.accepted),
             current_epoch: Epoch(epochs.current),
             initialized: true,
-            ..Promises::default()
+            ..PersistedEpochs::default()
         };
         let failed = |source| MigrateError::Reset { folder: self.log.to_owned(), source };
         meta.promise(promises).await.map_err(|error| failed(error.into()))

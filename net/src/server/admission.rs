@@ -1,17 +1,16 @@
-//! Who may connect, and to which shard: limits of connections in all and from one address, the emptiest shard
-//! first.
+//! Admission of clients: limits on connections in all and from one address, and the choice of the shard with
+//! the fewest connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The connections of the whole server, counted. Touched once when a connection opens and once when it
-/// closes, never for a request.
+/// Counts the connections of the whole server. Used when a connection opens and closes, never for a request.
 #[derive(Debug)]
 pub(crate) struct Admission {
     per_address_max: u32,
     total_max: u32,
-    /// What the limit of open files leaves for connections.
+    /// Connections for which the limit of open files leaves descriptors.
     descriptors_max: u32,
     open: Mutex<Open>,
 }
@@ -24,7 +23,7 @@ struct Open {
     refused: u64,
 }
 
-/// A connection that was admitted; counted until it is dropped.
+/// An admitted connection; counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
@@ -33,17 +32,17 @@ pub(crate) struct Admitted {
 }
 
 impl Admission {
-    /// Limits, 0 meaning none; how many connections the limit of open files leaves room for; and the number
-    /// of shards, at least one.
+    /// The limits (0 means none), the connections for which the limit of open files leaves room, and the
+    /// number of shards, at least one.
     pub(crate) fn new(per_address_max: u32, total_max: u32, descriptors_max: u32, shards: u16) -> Arc<Self> {
         let open = Open { per_shard: vec![0; usize::from(shards.max(1))], ..Open::default() };
         Arc::new(Self { per_address_max, total_max, descriptors_max, open: Mutex::new(open) })
     }
 
-    /// Counts a connection in, for the shard with the fewest, or says why not.
+    /// Admits a connection to the shard with the fewest connections, or says why not.
     ///
     /// # Errors
-    /// The limit that is reached, worded for the log.
+    /// The limit that was reached, as a text for the log.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, String> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let from_here = open.per_address.get(&address).copied().unwrap_or(0);

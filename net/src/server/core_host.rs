@@ -1,5 +1,5 @@
-//! The leader core on its executor: turns of the shards in, batches to the log, published state to the
-//! shards.
+//! The leader core on its executor: it takes the shards' request batches, appends to the log, and publishes
+//! states to the shards.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,10 +27,10 @@ use super::scrub::Integrity;
 use super::snapshots::{SnapshotHost, Trigger};
 use super::wake::WakeFlag;
 
-/// A conflict of histories is met again and again until it is resolved; for so long it is shown.
+/// How long a conflict of histories is reported; until it is resolved, it is detected again and again.
 const CONFLICT_SHOWN_MS: u64 = 60_000;
 
-/// The leader core and everything it needs to talk.
+/// The leader core, with its log, links and shards.
 pub(crate) struct CoreHost {
     node: RefCell<Node>,
     shards: Vec<ShardLink>,
@@ -38,18 +38,18 @@ pub(crate) struct CoreHost {
     peers: Peers,
     clock: Clock,
     counters: CoreCounters,
-    /// Hears what goes into the log.
+    /// Told of each append, to trigger snapshots.
     trigger: Trigger,
-    /// Peers' digests that were not this server's.
+    /// Number of peers' digests that differed from this server's.
     digest_mismatches: Cell<u64>,
     integrity: Rc<Integrity>,
     sending: Sending,
     receiving: Receiving,
-    /// The disk has room for writes, as the shards were told.
+    /// Whether the disk has room for writes, as the shards were last told.
     room: Cell<bool>,
     alarms: RateLimiter,
     refusals: RateLimiter,
-    /// When another history than this server's was met last, on the server's clock.
+    /// When a peer with another history was last met, on the server's clock.
     conflict_ms: Cell<Option<u64>>,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
@@ -57,10 +57,10 @@ pub(crate) struct CoreHost {
     work: WakeFlag,
 }
 
-/// The way to one shard.
+/// The channel to one shard.
 struct ShardLink {
     ring: Producer<ToShard>,
-    /// What the ring had no room for. Bounded by what shards may have outstanding.
+    /// Messages for which the ring had no room; bounded by the outstanding requests of the shards.
     waiting: RefCell<VecDeque<ToShard>>,
 }
 
@@ -96,17 +96,17 @@ impl CoreHost {
         })
     }
 
-    /// Looks at the node.
+    /// Calls `look` with the node.
     pub(crate) fn with_node<T>(&self, look: impl FnOnce(&Node) -> T) -> T {
         look(&self.node.borrow())
     }
 
-    /// What the core counts.
+    /// The core's statistics.
     pub(crate) fn counters(&self) -> &CoreCounters {
         &self.counters
     }
 
-    /// What the core knows about itself; `missing` is what keeps it from serving.
+    /// The core's report; `missing` says why the server does not serve.
     pub(crate) fn report(&self, missing: String) -> CoreReport {
         let node = self.node.borrow();
         CoreReport {
@@ -133,19 +133,20 @@ impl CoreHost {
         }
     }
 
-    /// Something happened.
+    /// Handles an event, later its effects.
     pub(crate) fn input(&self, input: Input) {
         self.node.borrow_mut().input(self.clock.now(), input);
         self.work.raise();
     }
 
-    /// The server cannot go on.
+    /// Ends the server with a reason.
     pub(crate) fn fail(&self, reason: String) {
         *self.broken.borrow_mut() = Some(reason);
         self.work.raise();
     }
 
-    /// Handles turns, answers of the log and whatever else came in, until the server cannot go on; says why.
+    /// Handles request batches, answers of the log and all other events until the server cannot go on;
+    /// returns the reason.
     pub(crate) async fn pump(self: Rc<Self>, inboxes: Vec<Consumer<Turn>>) -> String {
         self.node.borrow_mut().input(self.clock.now(), Input::Start);
         loop {
@@ -176,7 +177,7 @@ impl CoreHost {
                 node.turn(now, shard, turn);
             }
         }
-        // Batches form by themselves: whatever comes in while the log is being forced is the next one.
+        // Group commit: requests that arrive during an fsync form the next batch.
         if self.log.is_idle() {
             node.propose(now);
         }
@@ -205,11 +206,11 @@ impl CoreHost {
                 }
                 Effect::Zab(effect) => self.carry_out(effect),
                 Effect::Rebuild => self.log.push(Command::Rebuild),
-                Effect::Distrust { peer, reason } => {
-                    tracing::warn!(%peer, reason, "a peer sent what it cannot have meant");
+                Effect::InvalidPeerMessage { peer, reason } => {
+                    tracing::warn!(%peer, reason, "a peer sent an invalid message, it is disconnected");
                     self.peers.disconnect(peer);
                 }
-                Effect::TreesDiffer { peer, zxid } => {
+                Effect::DigestMismatch { peer, zxid } => {
                     self.digest_mismatches.set(self.digest_mismatches.get() + 1);
                     tracing::error!(
                         %peer,
@@ -247,7 +248,7 @@ impl CoreHost {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             zab::Effect::Disconnect { peer } => self.peers.disconnect(peer),
-            zab::Effect::Departed(why) => tracing::warn!(%why, "back to an election"),
+            zab::Effect::Departed(why) => tracing::warn!(%why, "leaving the ensemble for a new election"),
             zab::Effect::Status(status) => {
                 self.counters.changed(self.clock.monotonic_ms(), status);
                 report(status);
@@ -257,7 +258,7 @@ impl CoreHost {
                 if alarm.is_conflict() {
                     self.conflict_ms.set(Some(now_ms));
                 }
-                // It is found again at each heartbeat.
+                // The alarm is raised again at each heartbeat.
                 if self.alarms.admit(now_ms) {
                     tracing::error!("{alarm}");
                 }
@@ -270,14 +271,14 @@ impl CoreHost {
             zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),
             zab::Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes),
             zab::Effect::AbortSnapshot => self.receiving.abort(),
-            // The rest is between broadcast and replica, inside the node.
+            // The node handles the other effects itself, between broadcast and replica.
             _ => {}
         }
     }
 
     fn receive_piece(&self, from: ServerId, bytes: Bytes) {
         if !self.receiving.piece(bytes) {
-            tracing::warn!(peer = %from, "a snapshot comes faster than it is written");
+            tracing::warn!(peer = %from, "a snapshot is sent faster than it is written, disconnecting");
             self.peers.disconnect(from);
         }
     }
@@ -297,8 +298,8 @@ impl CoreHost {
         }
     }
 
-    /// Time has passed. What follows is carried out at once: a heartbeat that waited for its turn behind the
-    /// clients' requests would be late just when the server is short of CPU.
+    /// Passes the time to the node and carries out its effects at once: if heartbeats waited behind the
+    /// clients' requests, they would be late just when the CPU is overloaded.
     pub(crate) fn tick(&self) {
         self.node.borrow_mut().tick(self.clock.now());
         self.carry_out_effects();

@@ -1,6 +1,6 @@
-//! A thread for what takes long and nobody's request waits for: reads of very many znodes, and the listings
-//! of four-letter words. It runs at a low priority and does one thing after the other, so that its share of
-//! the machine is bounded whatever clients ask for.
+//! A low-priority thread for long work that no request waits for: reads of very many znodes, and the listings
+//! of four-letter words. It does one job at a time, so that its share of the CPU is bounded whatever clients
+//! ask for.
 
 use std::io;
 use std::thread;
@@ -9,24 +9,25 @@ use async_channel::Sender;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
-/// Of a thread that takes what the others leave.
+/// The nice value of a thread that uses idle CPU time.
 const NICE: i32 = 10;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The way to the thread, which ends when the last of these is gone.
+/// A handle of the thread, which ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Helper(Sender<Work>);
 
 impl Helper {
-    /// Starts the thread. To be called before executors are pinned: it inherits its starter's cores.
+    /// Starts the thread. To be called before executors are pinned, since it inherits the starting thread's
+    /// cores.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system refuses another thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (sender, works) = async_channel::unbounded::<Work>();
         thread::Builder::new().name("helper".to_owned()).spawn(move || {
-            // Without it the thread has an ordinary share.
+            // If this fails, the thread has normal priority.
             let _ = setpriority_process(Some(gettid()), NICE);
             while let Ok(work) = works.recv_blocking() {
                 work();
@@ -35,13 +36,13 @@ impl Helper {
         Ok(Self(sender))
     }
 
-    /// Has something done there; `None` if the process is ending.
+    /// Runs a job on the thread; `None` if the process is ending.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (sender, done) = async_channel::bounded(1);
-        // Whoever asked may be gone.
+        // The asking task may have ended.
         let work = move || drop(sender.try_send(work()));
         self.0.try_send(Box::new(work)).ok()?;
         done.recv().await.ok()

@@ -1,32 +1,32 @@
-//! Whether a folder is what its server is about to be started as.
+//! Checks that a folder belongs to the server that is started on it.
 //!
-//! A member that runs alone begins an epoch of its own. Put back into its ensemble it would have the newest
-//! history, and what the others had acknowledged meanwhile would be cut off. So a folder remembers its
-//! ensemble's voters, and what does not fit them is refused, with the command that does it on purpose.
+//! A member that runs alone begins an epoch of its own. Back in its ensemble it would have the newest
+//! history, and what the others had acknowledged meanwhile would be truncated. So a folder remembers the
+//! voters of its ensemble. A start that does not fit is refused, with the command that does it on purpose.
 
 use std::path::PathBuf;
 
 use ringkeeper_engine::zab::{ServerSet, majorities_meet};
 use ringkeeper_log::error::FatalError;
-use ringkeeper_log::meta::{Meta, MetaStore, Promises};
+use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
 use ringkeeper_log::storage::Storage;
 use ringkeeper_wire::{Epoch, ServerId};
 
 use crate::config::Config;
 
-/// The number of a server alone whose folder has none yet.
+/// The id of a server alone whose folder has none yet.
 const ALONE: ServerId = ServerId(1);
 
-/// What a server is started as.
+/// The role in which a server is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Its number; a server alone goes by the one of its folder.
+    /// Its id; a server alone uses that of its folder.
     id: Option<ServerId>,
-    /// Those of the ensemble; none for a server alone.
+    /// The voters of the ensemble; none for a server alone.
     voters: ServerSet,
 }
 
-/// A folder that belongs to something else.
+/// Why a server cannot be started on a folder.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error(
@@ -49,7 +49,7 @@ pub(crate) enum IdentityError {
 }
 
 impl Wanted {
-    /// What the configuration says.
+    /// The role by the configuration.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             id: config.my_id.map(ServerId),
@@ -61,14 +61,15 @@ impl Wanted {
         self.voters.is_empty()
     }
 
-    /// The number and the voters of the server that runs on a folder that says `meta`.
+    /// The id and the voters of the server on a folder with this `meta`.
     pub(crate) fn resolve(&self, meta: Option<&Meta>) -> (ServerId, ServerSet) {
         let id = self.id.or_else(|| meta.map(|meta| meta.server_id)).unwrap_or(ALONE);
         let alone = [id].into_iter().collect();
         (id, if self.is_alone() { alone } else { self.voters })
     }
 
-    /// Whether a folder that says `meta` can be used as it is; `command` would make it what is wanted.
+    /// Whether a folder with this `meta` can be used in this role; `command` is the command that adapts the
+    /// folder.
     ///
     /// # Errors
     /// It belongs to something else.
@@ -86,7 +87,7 @@ impl Wanted {
         }
         let voters = ServerSet::from_words(meta.promises.voters);
         let fits = if voters.is_empty() {
-            // An import, or made before voters were remembered: a server alone had the number 1 then.
+            // The folder is an import, or older than the record of voters: a server alone had id 1 then.
             !self.is_alone() || id == ALONE
         } else {
             majorities_meet(&voters, &wanted)
@@ -102,8 +103,8 @@ impl Wanted {
         })
     }
 
-    /// Has a folder that does not know it remember what it is used as. What it is used as later it remembers
-    /// when it has served as such.
+    /// Records id and voters in a folder that has none. Later changes are recorded when the server has served
+    /// in its new role.
     ///
     /// # Errors
     /// The disk fails, or is full.
@@ -113,16 +114,16 @@ impl Wanted {
         if known {
             return Ok(());
         }
-        store.promise(Promises { voters: voters.words(), ..store.meta().promises }).await
+        store.promise(PersistedEpochs { voters: voters.words(), ..store.meta().promises }).await
     }
 }
 
-/// Nothing has ever been promised with this folder, so nothing rests on it.
-fn is_new(promises: &Promises) -> bool {
+/// Whether nothing was ever promised with this folder, so that no other server relies on it.
+fn is_new(promises: &PersistedEpochs) -> bool {
     promises.accepted_epoch == Epoch(0) && promises.cluster == 0
 }
 
-/// Whose folder it is, for a sentence.
+/// The owner of a folder, as a part of a sentence.
 pub(crate) struct Belongs<'a>(pub(crate) &'a Meta);
 
 impl std::fmt::Display for Belongs<'_> {
@@ -156,11 +157,11 @@ mod tests {
     fn meta(server_id: u64, voters: &[u64], accepted_epoch: u32) -> Meta {
         let voters: ServerSet = voters.iter().copied().map(ServerId).collect();
         let cluster = u64::from(accepted_epoch);
-        let promises = Promises {
+        let promises = PersistedEpochs {
             voters: voters.words(),
             accepted_epoch: Epoch(accepted_epoch),
             cluster,
-            ..Promises::default()
+            ..PersistedEpochs::default()
         };
         Meta { server_id: ServerId(server_id), salt: 0, promises }
     }

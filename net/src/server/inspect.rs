@@ -1,5 +1,5 @@
-//! Four-letter words: every shard and the leader core are asked what they know, each on its own executor, and
-//! the answer is put together where the question came in.
+//! Four-letter words: the shard that was asked collects reports from all shards and the leader core, each
+//! made on its own executor, and formats the answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::report::{CoreReport, Facts};
 use super::{serving, system};
 use crate::config::Config;
 
-/// ZooKeeper's default, which `gtmk` shows until `stmk` sets another. Nothing is traced by it here.
+/// ZooKeeper's default, which `gtmk` shows until `stmk` sets another mask. The mask has no effect here.
 const TRACE_MASK_DEFAULT: i64 = 0b1_0011_0010;
 
-/// A question to one shard, answered on its executor.
+/// A request to one shard, answered on its executor.
 pub(crate) enum Inspection {
-    /// What does it know?
+    /// Its report.
     Report(Detail, Sender<ShardReport>),
-    /// Who watches what, from this number on, a part at a time?
+    /// Its watches, from this entry on: one part of them.
     Watches(u32, Sender<ListedWatches>),
     /// Forget the server's statistics.
     ResetCounters,
@@ -31,21 +31,21 @@ pub(crate) enum Inspection {
     ResetConnections,
 }
 
-/// How much a shard is to say of itself: connections may be many.
+/// The detail of a shard's report, since connections may be many.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     Numbers,
     Connections,
 }
 
-/// Some watches, and where the next ones begin.
+/// A part of the watches, and the entry where the next part begins.
 type ListedWatches = (Vec<(SessionId, String)>, Option<u32>);
 
-/// What all shards say.
+/// The reports of all shards.
 #[derive(Default)]
 pub(crate) struct ShardAnswer {
     pub(crate) report: ShardReport,
-    /// Who watches what, if it was asked for.
+    /// All pairs of session and path that are watched, if the word shows them.
     pub(crate) data_watches: Vec<(SessionId, String)>,
 }
 
@@ -62,24 +62,24 @@ impl Inspection {
     }
 }
 
-/// A question to the leader core, answered on its executor.
+/// A request to the leader core, answered on its executor.
 pub(crate) enum CoreInspection {
-    /// What does it know, and which trace mask is set?
+    /// Its report, and the trace mask.
     Report(Sender<(CoreReport, i64)>),
-    /// Forget the sizes of proposals.
+    /// Reset the sizes of proposals.
     ResetProposals,
     /// Set the trace mask.
     SetTraceMask(i64),
 }
 
-/// Answers questions to the core, for as long as the server runs.
+/// Answers requests to the core, for as long as the server runs.
 pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: Receiver<CoreInspection>) {
     let mut trace_mask = TRACE_MASK_DEFAULT;
     while let Ok(inspection) = inspections.recv().await {
         match inspection {
             CoreInspection::Report(answer) => {
                 let report = core.report(serving::missing(&core, &config));
-                // Whoever asked may be gone.
+                // The asking task may have ended.
                 let _ = answer.try_send((report, trace_mask));
             }
             CoreInspection::ResetProposals => core.counters().reset_proposals(),
@@ -88,7 +88,7 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
     }
 }
 
-/// The way to every shard and to the core.
+/// Channels to every shard and to the core.
 #[derive(Clone)]
 pub(crate) struct Inspectors(Arc<Everybody>);
 
@@ -97,11 +97,11 @@ struct Everybody {
     core: Sender<CoreInspection>,
     facts: Arc<Facts>,
     helper: Helper,
-    /// Held while a long listing is made: one at a time bounds the memory that they take.
+    /// Held during a long listing: one listing at a time bounds the memory.
     listing: Mutex<()>,
 }
 
-/// Whoever was asked is gone: the server is ending.
+/// A channel is closed: the server is ending.
 struct Ending;
 
 impl Inspectors {
@@ -114,10 +114,10 @@ impl Inspectors {
         Self(Arc::new(Everybody { shards, core, facts: Arc::new(facts), helper, listing: Mutex::new(()) }))
     }
 
-    /// Does what the command asks, and answers it; with nothing if the server is ending.
+    /// Carries out a command and returns its answer; an empty one if the server is ending.
     pub(crate) async fn answer(&self, command: Command) -> String {
         if command.word == Word::Ruok {
-            // Says that the process runs, whoever else may be busy.
+            // Answered without asking any executor, since the word means that the process runs.
             return "imok".to_owned();
         }
         let answer = match command.word {
@@ -140,7 +140,7 @@ impl Everybody {
             Word::Stmk => self.tell_core(CoreInspection::SetTraceMask(command.trace_mask)),
             _ => {}
         }
-        // Their channels keep the order: a reset is carried out before the report.
+        // Each channel is ordered, so the reset is carried out before the report.
         let shards = self.ask_shards(word).await?;
         let (core, trace_mask) = self.ask_core().await?;
         let facts = Arc::clone(&self.facts);
@@ -169,7 +169,7 @@ impl Everybody {
 
     fn tell_shards(&self, inspection: impl Fn() -> Inspection) {
         for shard in &self.shards {
-            // The questions that follow notice that it is gone.
+            // If the shard is gone, the requests that follow report it.
             let _ = shard.try_send(inspection());
         }
     }
@@ -207,7 +207,7 @@ impl Everybody {
     }
 }
 
-/// Adds the watches of a shard, which has others to serve between two parts of the list.
+/// Adds the watches of a shard in parts, between which the shard serves others.
 async fn list_watches(
     shard: &Sender<Inspection>,
     listed: &mut Vec<(SessionId, String)>,

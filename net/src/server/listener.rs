@@ -1,4 +1,4 @@
-//! The client port: bound once, accepted on by one task, sockets handed to the shard with the fewest
+//! The client port: one task accepts connections and hands each socket to the shard with the fewest
 //! connections.
 
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) enum BindError {
          (clientPort in the configuration file)"
     )]
     InUse(SocketAddr),
-    /// The address is none of this machine's.
+    /// The address does not belong to this machine.
     #[error("{0} is not an address of this machine: choose one with --client-address (clientPortAddress)")]
     NotHere(SocketAddr),
     /// Ports under 1024 need a privilege.
@@ -32,7 +32,7 @@ pub(crate) enum BindError {
     },
 }
 
-/// Binds a socket, which does not listen yet; see [`socket::bind`].
+/// Binds a socket that does not listen yet; see [`socket::bind`].
 ///
 /// # Errors
 /// The port is taken or the address not usable.
@@ -56,10 +56,10 @@ pub(crate) fn handle(socket: &Socket, address: SocketAddr) -> Result<Socket, Bin
     socket.try_clone().map_err(|error| BindError::Other { address, error })
 }
 
-/// Closes a port to new connections, at once. Dropping the listener is not enough: a request of io_uring that
-/// waits for connections keeps the socket, and the kernel takes it apart only after the process is gone.
+/// Closes a port to new connections at once. Dropping the listener is not enough: a pending accept of
+/// io_uring holds the socket, and the kernel releases that only after the process has ended.
 pub(crate) fn stop_listening(socket: &Socket) {
-    // It fails only if the socket does not listen, which is what is wanted.
+    // It fails only if the socket does not listen, which is the wanted result.
     let _ = socket.shutdown(std::net::Shutdown::Both);
 }
 

@@ -1,5 +1,4 @@
-//! Watches the memory that the process takes, so that the tree stops growing before the kernel ends the
-//! process.
+//! Watches the memory of the process, so that the tree stops growing before the kernel kills the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,16 +9,16 @@ use ringkeeper_engine::shard::Memory;
 use super::system;
 use crate::config::MemoryLimit;
 
-/// How often it is looked at.
+/// How often the memory is measured.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// New sessions are refused above this share of the limit, percent; growth of the tree from 100 on.
+/// New sessions are refused above this percentage of the limit, growth of the tree above 100.
 const SESSIONS_PERCENT: u64 = 105;
 
-/// There is enough again below this share, percent, so that nobody is let in and refused by turns.
+/// Nothing is refused any more below this percentage; the gap to 100 keeps the state from flapping.
 const AMPLE_PERCENT: u64 = 97;
 
-/// How the server stands with its memory, as all shards see it.
+/// The memory state of the server, shared by all shards.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryState(AtomicU8);
 

@@ -1,8 +1,8 @@
-//! The running server: from a configuration to executors with tasks, and back to a clean end.
+//! The running server: configuration, executors and their tasks, and a clean end.
 
 mod admission;
+mod block_readers;
 mod core_host;
-mod crew;
 mod helper;
 mod identity;
 mod inspect;

@@ -1,4 +1,4 @@
-//! The server's folder: claimed for this process, and turned back into a state.
+//! The server's folders: locked for this process, and recovered to a state.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use super::replay::{RestoreError, TreeFormat};
 use crate::config::{Config, PeerRole};
 use crate::tools::command_for;
 
-/// A folder that cannot be used.
+/// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderError {
     #[error(
@@ -71,7 +71,7 @@ pub(crate) struct Folder {
     segment_size_bytes: u64,
     write_mode: WriteMode,
     server_id: u64,
-    /// Other voters have what this server may have lost.
+    /// Whether there are other voters, which have what this server may have lost.
     has_peers: bool,
     /// Held for as long as the process lives.
     _locks: Vec<FolderLock>,
@@ -81,7 +81,7 @@ pub(crate) struct Folder {
 pub(crate) type Recovered = recovery::Recovered<GlommioEnv, TreeFormat>;
 
 impl Folder {
-    /// Makes the folders where they are missing, and locks them.
+    /// Creates missing folders, and locks them.
     ///
     /// # Errors
     /// They cannot be made or written to, or another server has them.
@@ -118,8 +118,8 @@ impl Folder {
         &self.log_dir
     }
 
-    /// Reads the newest snapshot and replays the log after it. `seed` and `salt` are secrets that clients cannot guess.
-    /// Whoever runs on the folder says as what; whoever only reads it does not.
+    /// Reads the newest snapshot and replays the log after it. `seed` and `salt` must be unknown to clients.
+    /// A server names the role in which it runs on the folder; a tool that only reads does not.
     ///
     /// # Errors
     /// The folder is not what is wanted, its contents are damaged, or the disk fails.

@@ -1,4 +1,4 @@
-//! The tree of znodes, read from snapshots and brought forward by the log.
+//! The state format of the server: the tree of znodes, read from snapshots and replayed from the log.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use ringkeeper_log::storage::Storage;
 use ringkeeper_log::wal::Wal;
 use ringkeeper_wire::Zxid;
 
+use super::block_readers::{BlockReaders, Unreadable};
 use super::clock::Clock;
-use super::crew::{Crew, Unreadable};
 use super::env::GlommioEnv;
 
 pub(crate) use ringkeeper_host::restore::RestoreError;
 
-/// How often the operator is told the progress.
+/// How often progress is logged.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// Trees of znodes as the state of a server.
+/// The tree of znodes as the application's state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TreeFormat {
     /// Seed of a tree that begins empty.
@@ -55,7 +55,7 @@ impl<S: Storage> StateFormat<S> for TreeFormat {
     }
 }
 
-/// The state that a server would start with; nothing is changed.
+/// The state that a start would restore; nothing is changed.
 ///
 /// # Errors
 /// As [`restore::restore`].
@@ -67,7 +67,7 @@ pub(crate) async fn read_state<S: Storage>(
     Ok(restore::read(&env, &TreeFormat::default(), snapshots, wal, 0).await?.0.state)
 }
 
-/// Reads all of one snapshot: its state, or what is wrong with it.
+/// Reads all of one snapshot: its state, or why it cannot be used.
 ///
 /// # Errors
 /// The medium fails.
@@ -90,7 +90,7 @@ async fn decode<S: Storage>(reader: &mut SnapshotReader<S>) -> Result<State, Unu
     let started = Instant::now();
     let mut told = started;
     let mut decoder = Decoder::new();
-    // What the others refer to comes first, and is little.
+    // The first blocks, to which all others refer, are few and are decoded here.
     while decoder.reader().is_none()
         && let Some(payload) = reader.next().await?
     {
@@ -98,19 +98,19 @@ async fn decode<S: Storage>(reader: &mut SnapshotReader<S>) -> Result<State, Unu
         glommio::yield_if_needed().await;
     }
     if let Some(rows) = decoder.reader() {
-        let mut crew = Crew::muster(&rows);
+        let mut block_readers = BlockReaders::start(&rows);
         let mut memory = AlignedBuf::new();
         let mut next = reader.position();
         loop {
-            while crew.has_room()
+            while block_readers.has_room()
                 && let Some(block) = reader.next_block(std::mem::take(&mut memory)).await?
             {
-                crew.read(block);
+                block_readers.read(block);
             }
             if next == reader.position() {
                 break;
             }
-            let read = crew.take(next).await;
+            let read = block_readers.take(next).await;
             memory = read.memory;
             let rows = read.rows.map_err(|error| match error {
                 Unreadable::Damaged(error) => error.into(),
@@ -122,7 +122,7 @@ async fn decode<S: Storage>(reader: &mut SnapshotReader<S>) -> Result<State, Unu
                 told = Instant::now();
                 tracing::info!(file, block = next, blocks, "reading a snapshot");
             }
-            // A server that follows goes on answering its leader.
+            // A follower has to answer its leader meanwhile.
             glommio::yield_if_needed().await;
         }
     }

@@ -1,4 +1,4 @@
-//! What four-letter words tell, put together from what the shards, the leader core and the system say.
+//! Reports of four-letter words: assembled from the shards, the leader core and the system.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::snapshots::Taken;
 use super::system::{self, Measured};
 use crate::config::{Config, PeerRole};
 
-/// What the leader core counts beside its work.
+/// Statistics of the leader core.
 #[derive(Debug, Default)]
 pub(crate) struct CoreCounters {
     leading: Cell<bool>,
@@ -37,39 +37,39 @@ pub(crate) struct Proposals {
     pub(crate) sizes: Option<ProposalSizes>,
 }
 
-/// What the leader core knows about itself.
+/// The report of the leader core.
 pub(crate) struct CoreReport {
-    /// Everything committed.
+    /// The committed state.
     pub(crate) state: Arc<State>,
     pub(crate) status: Status,
-    /// What keeps it from serving, in one sentence; empty while it serves.
+    /// Why it does not serve, in one sentence; empty while it serves.
     pub(crate) missing: String,
     pub(crate) learners: Learners,
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
     pub(crate) forced: Forced,
-    /// The disk has room for writes.
+    /// Whether the disk has room for writes.
     pub(crate) has_room: bool,
-    /// A server with another history was met of late.
+    /// Whether a server with another history was met recently.
     pub(crate) history_conflict: bool,
-    /// What is known of damage.
+    /// The statistics of damage.
     pub(crate) findings: Findings,
-    /// The start has cut off a part of the log that is not there again.
+    /// A part of the log that recovery cut off is still missing.
     pub(crate) lacks_log: bool,
-    /// Digests of peers that were not this server's.
+    /// Number of peers' digests that differed from this server's.
     pub(crate) digest_mismatches: u64,
     /// The snapshots written so far.
     pub(crate) snapshots: Taken,
     pub(crate) proposals: Proposals,
-    /// What it refused as a leader.
+    /// Its refusals as a leader.
     pub(crate) refusals: Refusals,
-    /// How often it began to look for a leader.
+    /// How often the server began to look for a leader.
     pub(crate) looking: u64,
     /// When its status changed last, on the server's clock.
     pub(crate) status_since_ms: u64,
 }
 
-/// What does not change while the server runs, and the way to what everybody may ask.
+/// Constants of a running server, and the sources of shared figures.
 pub(crate) struct Facts {
     pub(crate) config: Config,
     pub(crate) data_dir: PathBuf,
@@ -80,7 +80,7 @@ pub(crate) struct Facts {
 }
 
 impl CoreCounters {
-    /// A batch goes into the log; on a leader it is a proposal.
+    /// Counts a batch that is appended to the log; on a leader it is a proposal.
     pub(crate) fn appended(&self, bytes: usize) {
         if !self.leading.get() {
             return;
@@ -97,7 +97,7 @@ impl CoreCounters {
         self.proposals.set(proposals);
     }
 
-    /// The server's part in the ensemble has changed.
+    /// Records a change of the server's status.
     pub(crate) fn changed(&self, now_ms: u64, status: Status) {
         self.status_since_ms.set(now_ms);
         self.leading.set(matches!(status, Status::Leading { .. }));
@@ -106,7 +106,7 @@ impl CoreCounters {
         }
     }
 
-    /// Forgets the sizes of proposals, not their number.
+    /// Resets the sizes of proposals, not their number.
     pub(crate) fn reset_proposals(&self) {
         self.proposals.set(Proposals { sizes: None, ..self.proposals.get() });
     }
@@ -125,7 +125,7 @@ impl CoreCounters {
 }
 
 impl Facts {
-    /// The report that answers `word`. What other words need is left empty where it costs something.
+    /// Assembles the report that answers `word`. Expensive fields that the word does not show stay empty.
     pub(crate) fn assemble(
         &self,
         word: Word,
@@ -244,7 +244,7 @@ impl Facts {
             ("minSessionTimeout", config.min_session_timeout().to_string()),
             ("maxSessionTimeout", config.max_session_timeout().to_string()),
             ("clientPortListenBacklog", config.client_backlog.to_string()),
-            // ZooKeeper's server alone calls itself 0 here.
+            // As in ZooKeeper, a server alone has id 0 here.
             ("serverId", config.own_server().map_or(0, |own| own.id).to_string()),
         ];
         if let Some(own) = config.own_server() {

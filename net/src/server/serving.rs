@@ -1,4 +1,4 @@
-//! Tells the operator when clients are served, and until then what is missing.
+//! Logs when clients are served, and until then what is missing.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -11,20 +11,20 @@ use super::core_host::CoreHost;
 use super::peers::PeerHost;
 use crate::config::Config;
 
-/// The file by which an operator says that a server is one of a new ensemble, as in ZooKeeper.
+/// The file by which an operator declares that a server belongs to a new ensemble, as in ZooKeeper.
 pub(crate) const INITIALIZE: &str = "initialize";
 
-/// How often the server looks whether it serves, and what has changed.
+/// How often the server checks whether it serves.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A server that joins an ensemble in good order serves before this: it has nothing to say.
+/// Time before the first message: a server that joins a healthy ensemble serves earlier, without one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is said again that something is missing, although nothing has changed.
+/// How often an unchanged message is repeated.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Says what is missing whenever that changes and every ten seconds, until clients are served; and again
-/// whenever they are not served any more. The operator's word that the ensemble is new is used up then.
+/// While clients are not served, logs what is missing: at each change, and every ten seconds. When they are
+/// served, removes the operator's file `initialize`.
 pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
     loop {
         wait_until_served(&core, &config).await;
@@ -54,7 +54,7 @@ fn is_serving(core: &CoreHost) -> bool {
     core.with_node(|node| node.status() != Status::Looking)
 }
 
-/// What keeps the server from serving, in one sentence; empty while it serves.
+/// Why the server does not serve, in one sentence; empty while it serves.
 pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     if is_serving(core) {
         return String::new();
@@ -98,7 +98,7 @@ fn describe(core: &CoreHost, (peer, absence): (ServerId, Absence)) -> String {
     }
 }
 
-/// Removes the operator's file, so that it says nothing of a folder that will be empty one day.
+/// Removes the operator's file, so that it does not apply to a folder that becomes empty later.
 fn use_up(file: &Path) {
     match std::fs::remove_file(file) {
         Ok(()) => tracing::info!(file = %file.display(), "removed: the ensemble has begun"),

@@ -1,8 +1,8 @@
 //! One shard on its executor: its sockets, and the rings to and from the leader core.
 //!
-//! A connection is one task that reads. What it reads is decoded and, where it is a read, answered at once;
-//! the bytes to write are collected and written by the shard's pump, which runs after all connections that
-//! were ready had their turn, hands the core everything they asked in one [`Turn`], and writes each
+//! Each connection has a task that reads. The task decodes what it reads, and answers reads at once. The
+//! shard's pump runs after all ready connections: it hands their requests to the core in one [`Turn`], and
+//! writes the output of each connection once.
 //! connection once.
 
 use std::cell::{Cell, RefCell};
@@ -30,16 +30,16 @@ use super::ring::{Consumer, Producer};
 use super::socket;
 use super::wake::WakeFlag;
 
-/// Read at once from a socket, at most. One buffer serves all connections of a shard.
+/// Bytes read from a socket at once. One buffer serves all connections of a shard.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// An output buffer that grew beyond this is given back once it is empty.
+/// An output buffer larger than this is freed when it is empty.
 const KEEP_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Messages of the core handled before sockets have their turn again.
+/// Messages of the core that are handled before sockets are served again.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// A shard and everything it needs to talk.
+/// A shard with its sockets and its rings.
 pub(crate) struct ShardHost {
     shard: RefCell<Shard>,
     links: RefCell<HashMap<ConnId, Rc<Link>>>,
@@ -49,7 +49,7 @@ pub(crate) struct ShardHost {
     work: WakeFlag,
     read_buffer: RefCell<Box<[u8]>>,
     to_core: Producer<Turn>,
-    /// A turn for which the ring had no room.
+    /// A request batch for which the ring had no room.
     unsent: RefCell<Option<Turn>>,
     inspectors: Inspectors,
     memory: Arc<MemoryState>,
@@ -61,7 +61,7 @@ pub(crate) struct ShardHost {
 struct Link {
     conn: ConnId,
     stream: RefCell<TcpStream>,
-    /// Of the connection's task.
+    /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     output: RefCell<Output>,
     /// Counts the connection until it is gone.
@@ -74,7 +74,7 @@ struct Output {
     written: usize,
 }
 
-/// What became of the output of a connection.
+/// The result of writing a connection's output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flushed {
     /// All is written.
@@ -86,8 +86,8 @@ enum Flushed {
 }
 
 impl ShardHost {
-    /// Connections are numbered from `first_conn`: at random, so that a leader's word to a connection of this
-    /// server before its restart does not reach one of after it.
+    /// Connections are numbered from `first_conn`, which is random: so a leader's message to a connection
+    /// from before a restart of this server does not reach a new one.
     pub(crate) fn new(
         shard: Shard,
         first_conn: u64,
@@ -116,7 +116,7 @@ impl ShardHost {
     /// Serves a socket until it is closed.
     pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, admitted: Admitted) {
         let Ok(peer) = stream.peer_addr() else { return };
-        // A socket that cannot do it still works, only slower.
+        // If this fails, the socket works, only slower.
         let _ = stream.set_nodelay(true);
         let conn = ConnId(self.next_conn.replace(self.next_conn.get() + 1));
         let link = Rc::new(Link {
@@ -132,7 +132,8 @@ impl ShardHost {
         self.links.borrow_mut().remove(&conn);
         self.shard.borrow_mut().disconnected(self.clock.monotonic_ms(), conn);
         self.work.raise();
-        // Tells the client before the socket is closed, which alone would say "reset" if it had sent more.
+        // Announces the end before the socket is closed; closing alone would reset the connection if input
+        // was left unread.
         let _ = poll_fn(|cx| Pin::new(&mut *link.stream.borrow_mut()).poll_close(cx)).await;
     }
 
@@ -143,7 +144,7 @@ impl ShardHost {
             return Poll::Ready(());
         }
         if self.shard.borrow().has_work() {
-            // What was just written may have made room, for others too.
+            // The write may have made room, for other connections, too.
             self.work.raise();
         }
         loop {
@@ -160,14 +161,14 @@ impl ShardHost {
             self.shard.borrow_mut().received(self.clock.monotonic_ms(), link.conn, &buffer[..bytes]);
             self.work.raise();
             if bytes == buffer.len() {
-                // There is more, but others come first.
+                // More bytes wait, but other connections come first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
     }
 
-    /// Writes what the connection has to say, as far as the socket takes it.
+    /// Writes the connection's output, as far as the socket takes it.
     fn flush(&self, link: &Link) -> Flushed {
         let mut output = link.output.borrow_mut();
         if self.shard.borrow().is_aborted(link.conn) {
@@ -257,7 +258,7 @@ impl ShardHost {
         self.work.raise();
     }
 
-    /// Has the next long read carried out by the helper.
+    /// Passes the next long read to the helper.
     fn read_beside(self: &Rc<Self>) {
         let Some(read) = self.shard.borrow_mut().next_long_read() else { return };
         let host = Rc::clone(self);
@@ -291,7 +292,7 @@ impl ShardHost {
         }
     }
 
-    /// Connections that were held back are read again when there is room.
+    /// Resumes reading the sockets of connections that have room again.
     fn resume_paused(&self) {
         loop {
             let Some(conn) = self.shard.borrow_mut().next_readable() else { return };
@@ -308,7 +309,7 @@ impl ShardHost {
         self.work.raise();
     }
 
-    /// Answers inspections of other shards, for as long as the server runs.
+    /// Answers reports and resets that four-letter words ask for, for as long as the server runs.
     pub(crate) async fn inspected(self: Rc<Self>, inspections: Receiver<Inspection>) {
         while let Ok(inspection) = inspections.recv().await {
             inspection.carry_out(&mut self.shard.borrow_mut(), self.clock.monotonic_ms());

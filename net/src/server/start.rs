@@ -1,4 +1,4 @@
-//! Bringing the server up, and down again.
+//! Starts and stops the server.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,9 +25,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::admission::{Admission, Admitted};
+use super::block_readers;
 use super::clock::Clock;
 use super::core_host::CoreHost;
-use super::crew;
 use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::helper::Helper;
@@ -50,7 +50,7 @@ use ringkeeper_host::env::{Class, Env, Task};
 use super::ring::{Consumer, Producer, ring};
 use crate::signals::{Request, Requests};
 
-/// Why a server did not start, or ended before it was told to: one sentence, with the remedy.
+/// Why a server did not start, or ended by itself: one sentence, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -81,22 +81,23 @@ pub(crate) enum StartError {
     Untrusted(SocketAddr),
 }
 
-/// Messages that fit between a shard and the core, each way.
+/// Capacity of a ring between a shard and the core, in messages, each way.
 const RING_CAPACITY: usize = 1024;
 
-/// How often shards report the sessions that they heard from, milliseconds; the leader gives sessions as much more time.
+/// How often shards report the sessions they heard from, milliseconds; the leader extends deadlines by as
+/// much.
 const TOUCH_INTERVAL_MS: u32 = 500;
 
-/// A batch is proposed when it has this much, even while the log is busy: more in one append does not go faster.
+/// Bytes at which a batch is proposed even while the log is busy, since larger appends are not faster.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// How often time is told to the engine.
+/// How often the engine is told the time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A client's silence is not taken for its end before this.
+/// A silent client is not considered gone before this.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
 
-/// Registered I/O memory of an executor that does files, and of one that does sockets alone.
+/// Registered I/O memory of an executor with files, and of one with sockets only.
 const IO_MEMORY_BYTES: usize = 4 << 20;
 const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
 
@@ -115,7 +116,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let socket = listener::bind(config.client_socket())?;
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
-    crew::note_cores();
+    block_readers::note_cores();
     let helper = Helper::start().map_err(StartError::Helper)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let placement = Placement::choose(&cores, config.shards);
@@ -155,7 +156,7 @@ fn core_placement(placement: &Placement) -> glommio::Placement {
     }
 }
 
-/// Everything that the executors are made from.
+/// What the executors are built from.
 struct Server {
     config: Config,
     folder: recovery::Folder,
@@ -164,12 +165,12 @@ struct Server {
     quorum_socket: Option<Socket>,
     requests: Requests,
     placement: Placement,
-    /// Descriptors that the process may have.
+    /// Limit of open descriptors of the process.
     open_files: u64,
     helper: Helper,
 }
 
-/// What a shard needs on whichever executor it lives.
+/// What a shard is built from, on whichever executor it runs.
 struct ShardSeed {
     id: ShardId,
     settings: ShardSettings,
@@ -193,7 +194,7 @@ struct Accepted {
 }
 
 impl Server {
-    /// The core's executor: recovery, then all tasks, until a signal or the end of the log.
+    /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, socket, quorum_socket, requests, placement, open_files, helper } =
             self;
@@ -308,7 +309,7 @@ impl Server {
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         Peers::start(&core, quorum_socket, clock);
 
-        // The first timer of an executor is late; it is armed by now, and the port opens only after that.
+        // An executor's first timer fires late; it is armed by now, so the port opens after it.
         listener::listen(&socket, config.client_backlog, config.client_socket())?;
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
         glommio::spawn_local(accept(socket, admission, accept_senders, silence_max)).detach();
@@ -324,7 +325,7 @@ impl Server {
             log.stop();
             std::future::pending().await
         };
-        // The log ends when it was told to stop and everything is on the medium, or when the medium failed.
+        // The log task ends when it was stopped and everything is durable, or when the medium has failed.
         let log_ends = async { or(log_task, upkeep_task).await.map_err(StartError::from) };
         let core_ends = async { Err(StartError::Broken(core_task.await)) };
         let ended = or(stop, or(log_ends, core_ends)).await;
@@ -346,7 +347,7 @@ fn snapshot_policy(config: &Config) -> Policy {
     }
 }
 
-/// Has a snapshot taken whenever the operator wants one.
+/// Takes a snapshot whenever the operator asks for one.
 async fn snapshots_by_command(wanted: Request, core: Rc<CoreHost>) {
     loop {
         poll_fn(|cx| wanted.poll_taken(cx)).await;
@@ -354,7 +355,7 @@ async fn snapshots_by_command(wanted: Request, core: Rc<CoreHost>) {
     }
 }
 
-/// Starts the shards where the placement says; the handles of their threads.
+/// Starts the shards on the executors of the placement; returns the handles of their threads.
 fn start_shards(
     placement: &Placement,
     seeds: Vec<ShardSeed>,
@@ -409,8 +410,8 @@ impl ShardSeed {
     }
 }
 
-/// How many clients the limit of open files leaves room for. Without a descriptor for its next file, the log
-/// cannot go on, and with it the server; so segments, snapshots, rings and links come first.
+/// The number of clients for which the limit of open files leaves room. Descriptors for segments, snapshots,
+/// rings and links are kept free, since a log that cannot open its next file ends the server.
 fn connections_max(open_files: u64, shards: u16, servers: usize) -> u32 {
     const FILES: u64 = 100;
     const PER_EXECUTOR: u64 = 16;
@@ -444,7 +445,7 @@ async fn accept(
                 if quota.admit(clock.monotonic_ms()) {
                     tracing::warn!(%error, "a connection could not be accepted");
                 }
-                // Out of file descriptors, most likely: existing connections come first.
+                // Most likely no file descriptor is free: existing connections have priority.
                 glommio::timer::sleep(Duration::from_millis(20)).await;
                 continue;
             }
@@ -468,8 +469,8 @@ async fn accept(
     }
 }
 
-/// Has the system end a connection whose client is gone without a word, or takes none of what was written for
-/// longer than any session lasts. Where the system cannot do it, the session's end closes the connection.
+/// Sets TCP options by which the system closes a connection whose client is gone, or takes no output for
+/// longer than any session lasts. Where the system has none, the end of the session closes it.
 fn watch_over(socket: &Socket, silence_max: Duration) {
     let keepalive = TcpKeepalive::new().with_time(silence_max).with_interval(silence_max / 8);
     let _ = socket.set_tcp_keepalive(&keepalive);
@@ -501,7 +502,8 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
     Err(failed(last))
 }
 
-/// Peers that prove nothing are taken from this machine alone, or from a network that the operator trusts.
+/// Refuses to listen for unauthenticated peers, except on a loopback address or in a network that the
+/// operator trusts.
 fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartError> {
     let needs_no_trust = quorum_port.ip().is_loopback() || config.servers.len() == 1;
     if config.peer_secret.is_some() || needs_no_trust {
@@ -524,7 +526,7 @@ fn peers(config: &Config) -> Peers {
     Peers::new(ServerId(config.server_id()), ensemble, config.peer_secret.as_deref().unwrap_or_default())
 }
 
-/// The ensemble, as the broadcast sees it; a server alone is one of one.
+/// The configuration of the broadcast; a server alone is an ensemble of one.
 fn zab_config(config: &Config) -> zab::Config {
     let own = ServerId(config.server_id());
     let of = |role| {
@@ -546,7 +548,7 @@ fn zab_config(config: &Config) -> zab::Config {
     }
 }
 
-/// As in ZooKeeper: empty folders begin an ensemble by themselves, or at the operator's word.
+/// As in ZooKeeper: servers with empty folders found an ensemble by themselves, or if the operator says so.
 fn founding(config: &Config) -> Founding {
     if config.data_dir.join(INITIALIZE).exists() {
         Founding::AtOnce

@@ -1,11 +1,11 @@
-//! What the process can say about itself and the machine.
+//! Facts about the process and the machine.
 
 use std::path::Path;
 
 use ringkeeper_engine::fourletter::Word;
 use rustix::process::{Resource, getrlimit};
 
-/// What takes system calls that may block, and is therefore measured off the executor.
+/// Figures that take blocking system calls, and are therefore measured off the executor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     /// Open file descriptors, and how many there may be.
@@ -28,7 +28,7 @@ impl Measured {
     }
 }
 
-/// The version of ZooKeeper whose protocol this is, then our own: clients take the digits in front apart.
+/// The version of ZooKeeper whose protocol this is, then our own; clients parse the digits in front.
 pub(crate) fn version() -> String {
     concat!("3.9.5-ringkeeper-", env!("CARGO_PKG_VERSION"), ", built on ", env!("RINGKEEPER_BUILT_ON"))
         .to_owned()
@@ -60,12 +60,12 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     .into()
 }
 
-/// Memory of the process that is in use, if the system tells.
+/// Resident memory of the process, if the system reports it.
 pub(crate) fn resident_memory_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// What the process has for itself: resident memory without the pages of files.
+/// The process's own memory: resident memory without the pages of files.
 pub(crate) fn own_memory_bytes() -> Option<u64> {
     status_bytes("RssAnon:")
 }
@@ -78,12 +78,12 @@ fn status_bytes(name: &str) -> Option<u64> {
 
 fn file_descriptors() -> (u64, u64) {
     let listed = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    // The listing itself takes one.
+    // The directory listing itself holds one descriptor.
     let open = u64::try_from(listed.saturating_sub(1)).unwrap_or(u64::MAX);
     (open, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-/// Bytes of all files below `folder`. What vanishes meanwhile does not count.
+/// Bytes of all files below `folder`. Files that vanish meanwhile do not count.
 fn folder_size(folder: &Path) -> u64 {
     let mut size = 0;
     let mut folders = vec![folder.to_owned()];

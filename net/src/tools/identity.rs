@@ -3,7 +3,7 @@
 
 use clap::{Args, Subcommand};
 use ringkeeper_engine::zab::ServerSet;
-use ringkeeper_log::meta::{Meta, MetaStore, Promises};
+use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use serde_json::json;
 
@@ -52,7 +52,8 @@ impl FolderCommand {
 async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
     let folder = Folder::open_settled(&args.folder).await?;
     let meta = &folder.meta;
-    let Promises { cluster, fork, accepted_epoch, current_epoch, initialized, claim, .. } = meta.promises;
+    let PersistedEpochs { cluster, fork, accepted_epoch, current_epoch, initialized, claim, .. } =
+        meta.promises;
     let (Epoch(accepted_epoch), Epoch(current_epoch)) = (accepted_epoch, current_epoch);
     let mut out = Out::new(args.folder.json);
     out.line(format_args!("{} belongs to {}", folder.log_dir.display(), Belongs(meta)))?;
@@ -118,14 +119,14 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
 
 /// What the folder says afterwards. A server alone begins a fork: its history must not mix with the other
 /// members'.
-fn adopted(meta: &Meta, voters: ServerSet) -> Result<Promises, ToolError> {
+fn adopted(meta: &Meta, voters: ServerSet) -> Result<PersistedEpochs, ToolError> {
     let voters_words = voters.words();
     if !is_alone(meta.server_id, &voters) {
-        return Ok(Promises { voters: voters_words, ..meta.promises });
+        return Ok(PersistedEpochs { voters: voters_words, ..meta.promises });
     }
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| ToolError::Executor(format!("no random bytes: {error}")))?;
-    Ok(Promises { voters: voters_words, fork: u64::from_le_bytes(bytes).max(1), ..meta.promises })
+    Ok(PersistedEpochs { voters: voters_words, fork: u64::from_le_bytes(bytes).max(1), ..meta.promises })
 }
 
 fn is_alone(id: ServerId, voters: &ServerSet) -> bool {

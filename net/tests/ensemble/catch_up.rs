@@ -62,10 +62,10 @@ fn create_large(client: &mut Client, count: usize) {
 
 /// Writes until the log begins with what was written here; the zxid of the last change.
 fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -> i64 {
-    let purged = ensemble.count_in_log(leader, "the log begins later now");
+    let purged = ensemble.count_in_log(leader, "old segments of the log were purged");
     wait_for("a purged log", || {
         let zxid = write(client, 200);
-        (ensemble.count_in_log(leader, "the log begins later now") > purged + 3).then_some(zxid)
+        (ensemble.count_in_log(leader, "old segments of the log were purged") > purged + 3).then_some(zxid)
     })
 }
 
@@ -154,7 +154,7 @@ fn is_sent_the_rest(break_off: impl FnOnce(&Ensemble, usize, usize)) {
     break_off(&ensemble, leader, away);
     wait_for_one_more(&ensemble, away, "receiving the rest of a snapshot", 0);
     wait_for_one_more(&ensemble, away, "snapshot received", 0);
-    assert_eq!(ensemble.count_in_log(leader, "the peer has a part of it"), 1);
+    assert_eq!(ensemble.count_in_log(leader, "the peer has a part of the snapshot"), 1);
     ensemble.leader();
     ensemble.assert_equal_trees(zxid);
 }

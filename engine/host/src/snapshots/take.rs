@@ -1,4 +1,4 @@
-//! Taking a snapshot beside the running service.
+//! Takes a snapshot while the service goes on.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::{Image, SnapshotHost};
 use crate::env::Env;
 use crate::log_task::{Command, LogQueue};
 
-/// After which a snapshot that could not be taken is tried again.
+/// Pause before a failed snapshot is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether the end of the log is committed.
+/// How often the end of the log is checked for being committed.
 const SETTLED_EVERY: Duration = Duration::from_millis(20);
 
-/// Takes snapshots whenever one is due, for as long as the server runs.
+/// Takes a snapshot whenever one is due, for as long as the server runs.
 pub async fn take_snapshots<E: Env, T>(
     env: E,
     snapshots: Snapshots<E::Storage>,
@@ -28,7 +28,7 @@ pub async fn take_snapshots<E: Env, T>(
     let trigger = core.trigger();
     loop {
         trigger.wait().await;
-        // If it cannot be told, whoever takes one meets the same error and says so.
+        // If the length cannot be read, taking the snapshot meets the same error and reports it.
         if trigger.waits_for_log(snapshots.newest_len().await.unwrap_or(0)) {
             continue;
         }
@@ -43,7 +43,7 @@ pub async fn take_snapshots<E: Env, T>(
     }
 }
 
-/// Takes one of what is committed now, and lets go of what it makes superfluous.
+/// Takes a snapshot of the committed state, then removes old snapshots and purges the log.
 async fn take<E: Env, T>(
     env: &E,
     snapshots: &Snapshots<E::Storage>,
@@ -54,8 +54,8 @@ async fn take<E: Env, T>(
     let policy = trigger.policy();
     let commanded = trigger.take_command();
     let (cluster, image, position) = loop {
-        // A new learner may have applied transactions before it has written down whose they are. A snapshot
-        // that names no ensemble would be taken for a foreign one by the next start.
+        // A new learner may apply transactions before its ensemble's number is durable. A snapshot without
+        // that number would be taken for a foreign one by the next start.
         let cluster = core.cluster();
         match core.hold().filter(|_| cluster != 0) {
             Some((image, position)) => break (cluster, image, position),
@@ -63,7 +63,7 @@ async fn take<E: Env, T>(
         }
     };
     let zxid = position.zxid;
-    // Who waits for one by command waits for a new file.
+    // An operator who asks for a snapshot expects a new file.
     if !commanded && snapshots.list().await?.first() == Some(&zxid) {
         return Ok(());
     }
@@ -91,8 +91,7 @@ async fn take<E: Env, T>(
     Ok(())
 }
 
-/// Writes block by block, and rests after each one for as long as the rate asks: that is also when everybody
-/// else has their turn.
+/// Writes block by block, and sleeps after each for as long as the rate demands, which lets other tasks run.
 async fn write<S: Storage>(
     env: &impl Env,
     writer: &mut SnapshotWriter<S>,
@@ -102,7 +101,7 @@ async fn write<S: Storage>(
     let mut block = AlignedBuf::new();
     while image.next(&mut block) {
         let began = env.elapsed();
-        // Encoding was the longest piece of work without a pause.
+        // Encoding a block is the longest work without a pause.
         env.yield_now().await;
         writer.block(&block).await?;
         let due = Duration::from_nanos(block.len() as u64 * 1_000_000_000 / bytes_per_second.max(1));

@@ -1,4 +1,4 @@
-//! A piece of a snapshot as it travels.
+//! The message with a piece of a snapshot.
 //!
 //! ```text
 //!  0       8        16      24
@@ -34,7 +34,7 @@ pub(super) fn encode(piece: &Piece<'_>) -> Bytes {
     out.into()
 }
 
-/// `None` if the bytes are no piece, or one that ends behind the file.
+/// `None` if the bytes are no piece, or a piece that exceeds its file.
 pub(super) fn decode(message: &[u8]) -> Option<Piece<'_>> {
     let (head, bytes) = message.split_first_chunk::<HEAD_LEN>()?;
     let [zxid, offset, total] = *head.as_chunks().0 else { return None };

@@ -24,20 +24,20 @@ use crate::log_task::{Command, LogQueue};
 use crate::snapshots::SnapshotHost;
 use crate::wake::WakeFlag;
 
-/// Bytes that wait to be written. The leader sends no more than its window.
+/// Received bytes that may wait to be written; the leader's window is smaller.
 const WAITING_BYTES_MAX: u64 = 4 * WINDOW_BYTES;
 
-/// What could not be received is not asked for again before.
+/// Pause after a failed transfer, before the snapshot is asked for again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What the broadcast wants received.
+/// A request of the broadcast to the receiver.
 enum Wanted {
     Begin { from: ServerId, last: LogPosition },
     Piece(Bytes),
     Abort,
 }
 
-/// What the broadcast wants received, in order.
+/// The requests of the broadcast, in order.
 #[derive(Default)]
 pub struct Receiving {
     wanted: RefCell<VecDeque<Wanted>>,
@@ -46,12 +46,12 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// A snapshot comes, which ends at `last`.
+    /// Begins to receive the snapshot that ends at `last`.
     pub fn begin(&self, from: ServerId, last: LogPosition) {
         self.push(Wanted::Begin { from, last });
     }
 
-    /// A piece of it. False if there are too many of them already: the sender does not do as it should.
+    /// Queues a piece. False if too many bytes wait already: the sender has exceeded its window.
     #[must_use]
     pub fn piece(&self, bytes: Bytes) -> bool {
         let waiting = self.waiting_bytes.get() + bytes.len() as u64;
@@ -63,7 +63,7 @@ impl Receiving {
         true
     }
 
-    /// It is not wanted any more.
+    /// Gives up the snapshot.
     pub fn abort(&self) {
         self.push(Wanted::Abort);
     }
@@ -88,7 +88,7 @@ impl Receiving {
     }
 }
 
-/// A snapshot that is coming in.
+/// A snapshot that is being received.
 struct Current<S: Storage> {
     from: ServerId,
     last: LogPosition,
@@ -131,10 +131,10 @@ pub async fn receive_snapshots<E: Env, T>(
             }
             Wanted::Piece(bytes) => match current.take() {
                 Some(current) => current.piece(&bytes, &*core, &log).await,
-                // Of one that was given up.
+                // A piece of a transfer that was given up.
                 None => Ok(None),
             },
-            // Without a current one it is being installed, or has been answered.
+            // Otherwise the snapshot is being installed, or was answered already.
             Wanted::Abort => {
                 if let Some(current) = current.take() {
                     broken_off = Some(current);
@@ -159,7 +159,7 @@ pub async fn receive_snapshots<E: Env, T>(
     }
 }
 
-/// Begins to receive a snapshot, or goes on with a part of it that is there already.
+/// Begins to receive a snapshot, or continues with a part that is there already.
 async fn begin<S: Storage>(
     snapshots: &Snapshots<S>,
     from: ServerId,
@@ -167,7 +167,7 @@ async fn begin<S: Storage>(
     broken_off: Option<Current<S>>,
 ) -> Result<Current<S>, ReceiveError> {
     if let Some(part) = broken_off {
-        // Another server's file at the same position has other bytes.
+        // Another leader's file at the same position has other bytes.
         if (part.from, part.last) == (from, last) {
             tracing::info!(leader = %from, zxid = %last.zxid, have = part.file.len(), "receiving the rest of a snapshot");
             return Ok(part);
@@ -183,13 +183,13 @@ async fn begin<S: Storage>(
 }
 
 impl<S: Storage> Current<S> {
-    /// Tells the leader how much is here.
+    /// Reports to the leader how many bytes are written.
     fn tell(&self, core: &impl SnapshotHost) {
         let (zxid, upto) = (self.last.zxid, self.file.len());
         core.send(self.from, &Message::SnapshotReceived { zxid, upto });
     }
 
-    /// Takes a piece; `None` after the last one.
+    /// Writes a piece; `None` after the last one.
     async fn piece<T>(
         mut self,
         message: &[u8],

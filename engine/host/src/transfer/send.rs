@@ -23,37 +23,38 @@ use crate::env::{Class, Env, Task};
 use crate::snapshots::SnapshotHost;
 use crate::wake::WakeFlag;
 
-/// A peer that writes nothing for this long is given up.
+/// A transfer ends when the peer writes nothing for this long.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether a snapshot that was asked for is there.
+/// How often the sender checks for the snapshot that it has asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The peers that are sent a snapshot.
+/// The transfers to peers.
 #[derive(Default)]
 pub struct Sending {
     flows: RefCell<BTreeMap<ServerId, Rc<Flow>>>,
     asked: RefCell<VecDeque<(ServerId, Rc<Flow>)>>,
     work: WakeFlag,
-    /// What each peer was sent whole, or did not begin to take: when it asks again, that one did not help.
+    /// The snapshot that each peer was sent whole, or never began to take: a peer that asks again needs
+    /// another one.
     sent: RefCell<BTreeMap<ServerId, Zxid>>,
-    /// What each peer has a part of.
+    /// The snapshot of which each peer has a part.
     broken_off: RefCell<BTreeMap<ServerId, Zxid>>,
 }
 
 /// One transfer.
 #[derive(Default)]
 struct Flow {
-    /// Of the snapshot; zero while none is chosen.
+    /// The snapshot; zero while none is chosen.
     zxid: Cell<Zxid>,
-    /// Bytes that the peer has written; `None` until it says with how many it begins.
+    /// Bytes that the peer has written; `None` until its first report.
     received: Cell<Option<u64>>,
     cancelled: Cell<bool>,
     news: WakeFlag,
 }
 
 impl Sending {
-    /// A peer needs a snapshot. What it is being sent, if anything, ends.
+    /// A peer needs a snapshot. Ends the peer's current transfer, if any.
     pub fn ask(&self, to: ServerId) {
         self.cancel(to);
         let flow = Rc::new(Flow::default());
@@ -62,7 +63,7 @@ impl Sending {
         self.work.raise();
     }
 
-    /// A peer has written so much.
+    /// Records that a peer has written this many bytes.
     pub fn received(&self, from: ServerId, zxid: Zxid, upto: u64) {
         if let Some(flow) = self.flows.borrow().get(&from).filter(|flow| flow.zxid.get() == zxid) {
             flow.received.set(flow.received.get().max(Some(upto)));
@@ -70,7 +71,7 @@ impl Sending {
         }
     }
 
-    /// The peer is gone.
+    /// The peer is disconnected: its transfer ends.
     pub fn cancel(&self, peer: ServerId) {
         if let Some(flow) = self.flows.borrow_mut().remove(&peer) {
             flow.cancelled.set(true);
@@ -78,13 +79,14 @@ impl Sending {
         }
     }
 
-    /// This server leads no more.
+    /// Leadership has ended, and all transfers with it.
     pub fn cancel_all(&self) {
         let peers: Vec<_> = self.flows.borrow().keys().copied().collect();
         peers.into_iter().for_each(|peer| self.cancel(peer));
     }
 
-    /// The oldest snapshot that is being sent: the log has to reach back to it, or it is sent in vain.
+    /// The oldest snapshot that is being sent. The log must reach back to it, or the peer cannot continue
+    /// from it.
     #[must_use]
     pub fn oldest(&self) -> Option<Zxid> {
         self.flows.borrow().values().map(|flow| flow.zxid.get()).filter(|zxid| *zxid > Zxid::ZERO).min()
@@ -120,7 +122,7 @@ pub async fn send_snapshots<E: Env>(
             let transfer = Transfer { env, snapshots, limits, core: &*core, to, flow };
             if let Err(error) = transfer.run().await {
                 tracing::warn!(peer = %to, %error, "a snapshot was not sent");
-                // It asks again when it comes back.
+                // The peer asks again when it has reconnected.
                 core.disconnect(to);
             }
             core.sending().finished(to, flow);
@@ -129,7 +131,7 @@ pub async fn send_snapshots<E: Env>(
     }
 }
 
-/// Why a transfer ended before its time.
+/// Why a transfer ended early.
 #[derive(Debug, thiserror::Error)]
 enum TransferError {
     #[error(transparent)]
@@ -155,7 +157,7 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
         let broken_off = begun && (self.flow.cancelled.get() || ended.is_err());
         let sending = self.core.sending();
         if broken_off {
-            // Nothing is wrong with that one: it may come whole the next time.
+            // The transfer broke off for another reason than the snapshot, which may be sent again.
             sending.sent.borrow_mut().remove(&self.to);
             sending.broken_off.borrow_mut().insert(self.to, last.zxid);
         } else {
@@ -184,7 +186,7 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
         }
         let received = || flow.received.get().unwrap_or_default();
         if received() > 0 {
-            tracing::info!(peer = %to, %zxid, from = received(), "the peer has a part of it");
+            tracing::info!(peer = %to, %zxid, from = received(), "the peer has a part of the snapshot");
             outgoing.skip_to(received())?;
         }
         while received() < total {
@@ -209,15 +211,15 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
         Ok(())
     }
 
-    /// The newest sound snapshot; a new one if there is none, or if the peer had that one already. `None`
-    /// when the transfer is cancelled.
+    /// The newest sound snapshot; a newer one if there is none or the peer has had that one. `None` if the
+    /// transfer is cancelled.
     async fn choose(&self) -> Result<Option<LogPosition>, SnapshotError> {
         while !self.flow.cancelled.get() {
             let committed = self.core.committed();
             let had = self.core.sending().sent.borrow().get(&self.to).copied();
             let zxids = self.snapshots.list().await?;
             let broken_off = self.core.sending().broken_off.borrow().get(&self.to).copied();
-            // The log reaches back to each one that is kept.
+            // The log reaches back to each snapshot in the folder.
             let begun = broken_off.filter(|zxid| zxids.contains(zxid));
             let newest = zxids.first().copied();
             let newest = newest.filter(|newest| Some(*newest) != had || *newest >= committed);
@@ -228,7 +230,7 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
                         return Ok(Some(LogPosition { zxid: newest, checksum }));
                     }
                     Err(error) if error.is_damage() => {
-                        tracing::error!(%error, "removed: peers cannot be sent it");
+                        tracing::error!(%error, "a damaged snapshot is removed: it cannot be sent to peers");
                         self.snapshots.remove(newest).await?;
                     }
                     Err(error) => return Err(error),
@@ -242,7 +244,7 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
         Ok(None)
     }
 
-    /// Waits for the peer; false if it is cancelled or stalls.
+    /// Waits for a report of the peer; false if the transfer is cancelled or the peer stalls.
     async fn wait(&self) -> bool {
         let news = async {
             poll_fn(|cx| self.flow.news.poll_lower(cx)).await;

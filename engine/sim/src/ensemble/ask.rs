@@ -1,4 +1,4 @@
-//! What clients ask, as the model understands it and as bytes.
+//! Requests of clients: as the model understands them, and as bytes.
 
 use std::sync::Arc;
 
@@ -55,12 +55,12 @@ pub(crate) enum Ask {
         path: Arc<str>,
         recursive: bool,
     },
-    /// Takes a persistent watch back.
+    /// Removes a persistent watch.
     RemoveWatch {
         path: Arc<str>,
         recursive: bool,
     },
-    /// The watches that the client had, and the newest zxid that it had seen.
+    /// setWatches2: the watches that the client had, and the newest zxid that it had seen.
     Restore {
         watches: Watches,
         since: i64,
@@ -141,7 +141,7 @@ impl Ask {
         }
     }
 
-    /// What the body of a request asks, if it is of the kinds above.
+    /// Decodes the body of a request, if it is of one of the kinds above.
     pub(crate) fn decode(op: OpCode, body: &[u8]) -> Result<Self, String> {
         let request = Request::decode(op, body).map_err(|error| format!("{op:?}: {error}"))?;
         let recursive = |mode| mode == AddWatchMode::PersistentRecursive;

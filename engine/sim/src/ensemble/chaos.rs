@@ -1,10 +1,10 @@
-//! What goes wrong, when it ends, and what the clients do meanwhile.
+//! Fault injection, its end, and the workload of the clients meanwhile.
 
 use std::collections::BTreeMap;
 
 use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, Status};
 use ringkeeper_log::memory::{CrashMode, Effect, Fault, MemoryDisk, OpKind};
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_wire::Zxid;
 
 use super::ask::Ask;
@@ -16,7 +16,7 @@ use super::workers::Worker;
 use super::workload;
 use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, Outlasting, World};
 
-/// A client gives up a server that does not let it in within this time.
+/// Time within which a server must accept a client, or the client tries another one.
 const PATIENCE_US: u64 = 200_000;
 /// Requests of a client without a reply.
 const PENDING_MAX: usize = 12;
@@ -43,7 +43,7 @@ impl World {
             let (least_us, most_us) =
                 if isolates { (200_000, 500_000) } else { (1000, self.faults.pause_max_us) };
             let pause_us = self.random.between(least_us, most_us);
-            // It is leaders that have something to miss.
+            // Isolation matters for leaders, so one is chosen if there is one.
             let server = self.leader().filter(|_| isolates).unwrap_or(server);
             let until_us = &mut self.servers[server].paused_until_us;
             *until_us = (*until_us).max(self.now_us + pause_us);
@@ -84,7 +84,7 @@ impl World {
             self.report.disks_full += 1;
             self.judge.was_full = true;
             let disk = &self.servers[peer].disk;
-            // Sometimes there is room for a little more, though for no segment.
+            // Sometimes a little space is left, but not enough for a segment.
             let limit = disk.used_bytes() + self.random.below(3) * 16 * 1024;
             disk.set_capacity_bytes(Some(limit));
             let full_us = self.random.between(10_000, 700_000);
@@ -182,7 +182,7 @@ impl World {
         self.at(down_us, Event::Start { server: index });
     }
 
-    /// A server's process ends.
+    /// Ends the process of a server.
     pub(super) fn fall(&mut self, index: usize) {
         let server = &mut self.servers[index];
         let remembers = server.remembered();
@@ -202,7 +202,7 @@ impl World {
         self.reset_links(index);
     }
 
-    /// The log has failed, which is the disk's fault: the process ends, and sometimes the machine with it.
+    /// The log has failed because of the disk: the process ends, and sometimes the machine with it.
     pub(super) fn disk_failed(&mut self, index: usize, reason: &str) -> Result<(), Violation> {
         let struck = self.servers[index].disk.struck();
         if struck == self.servers[index].struck {
@@ -222,8 +222,8 @@ impl World {
         Ok(())
     }
 
-    /// A quorum of disks must be left that remember everything of one ensemble, and have it; and the disk may not be of
-    /// another one: without its log, nobody knows that it had nothing.
+    /// Whether a disk may be wiped. A quorum of other disks must have everything of one ensemble; and the
+    /// disk must not belong to another ensemble, since without its log nobody knows that it held nothing.
     fn may_wipe(&self, index: usize) -> bool {
         let mut left: BTreeMap<u64, ServerSet> = BTreeMap::new();
         for (_, server) in self.servers.iter().enumerate().filter(|(other, _)| *other != index) {
@@ -244,7 +244,7 @@ impl World {
         let (id, now) = (server.id, promises_on(&durable_copy(&server.disk)));
         let Some(copy) = server.copy.clone().filter(|_| self.may_wipe(index)) else { return };
         let then = promises_on(&copy);
-        let tells = |promises: &Promises| {
+        let tells = |promises: &PersistedEpochs| {
             let members = ServerSet::from_words(promises.members);
             let knows = members.contains(id) && promises.current_epoch > then.current_epoch;
             let remembers =
@@ -274,7 +274,8 @@ impl World {
         server.forgot = Some(now.current_epoch);
     }
 
-    /// Blocks some directions for a while: one server off, two halves, one way only, or halves with a bridge.
+    /// Blocks some directions for a while: of one server, between two halves, one way only, or between halves
+    /// with a bridge.
     fn partition(&mut self) {
         let servers = self.servers.len();
         let (kind, pivot, side) = (self.random.below(4), self.random.index(servers), self.random.next());
@@ -301,7 +302,7 @@ impl World {
         }
     }
 
-    /// Cuts a server off while it pauses, and for up to a leader's patience longer.
+    /// Isolates a server while it is paused, and for up to a leader's patience longer.
     fn isolate(&mut self, index: usize, pause_us: u64) {
         self.report.partitions += 1;
         let until_us = pause_us + self.random.between(10_000, 600_000);
@@ -353,7 +354,8 @@ impl World {
         })
     }
 
-    /// Lets the disk of the leader run full, and waits until another leads; whether there is still something to wait for.
+    /// Fills the disk of the leader for good, and waits until another server leads. Returns whether this is
+    /// still pending.
     pub(super) fn outlasts(&mut self) -> bool {
         match (self.outlasting, self.leader()) {
             (Outlasting::Due, Some(leader)) => {
@@ -425,7 +427,7 @@ impl World {
             }
         } else if client.pending() < PENDING_MAX {
             let burst = self.random.between(0, 4);
-            // Only writes show a leader that its disk is full, and nobody may leave before that.
+            // Only writes reveal that a leader's disk is full, so clients that write stay until then.
             let draw = match !self.healed && (index as u64) < self.faults.readers {
                 true => workload::draw_read,
                 false => workload::draw,
@@ -447,7 +449,7 @@ impl World {
         self.write_to_server(link, bytes);
     }
 
-    /// Uses connections that the client's session has left.
+    /// Sends on connections whose session has moved away.
     fn haunt(&mut self, index: usize) {
         let ghosts: Vec<u64> =
             self.ghosts.iter().filter(|(client, _)| *client == index).map(|(_, link)| *link).collect();
@@ -468,7 +470,7 @@ impl World {
 
     // The end.
 
-    /// Whether everyone is where everyone is, and every client has done what it had to.
+    /// Whether all servers agree and every client has finished its work.
     pub(super) fn is_done(&mut self) -> Result<bool, Violation> {
         let settled_us = FAULTS_UNTIL_US + LINGER_US;
         let mut staying = Vec::new();
@@ -536,8 +538,8 @@ fn durable_copy(disk: &MemoryDisk) -> MemoryDisk {
 }
 
 /// What a folder says that its server has promised.
-fn promises_on(disk: &MemoryDisk) -> Promises {
+fn promises_on(disk: &MemoryDisk) -> PersistedEpochs {
     disk.hold(false);
     let meta = at_once(MetaStore::peek(&disk.storage())).and_then(Result::ok).flatten();
-    meta.map_or_else(Promises::default, |meta| meta.promises)
+    meta.map_or_else(PersistedEpochs::default, |meta| meta.promises)
 }

@@ -1,7 +1,7 @@
-//! A client: what it sends, what it has seen, and what it holds the servers to.
+//! A client: its requests, what it has seen, and the checks of the servers' replies.
 //!
-//! It behaves as ZooKeeper's Java client does: pings, gives a silent server up, comes back with its session
-//! and the newest zxid of a reply, restores its watches before anything else.
+//! It behaves as ZooKeeper's Java client does: it pings, leaves a silent server, resumes its session with the
+//! newest zxid of a reply, and restores its watches before anything else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: u64,
 }
 
-/// How far the connection is.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// None; the next one is dialed when the client acts.
+    /// No connection; the client dials when it acts next.
     Down,
     /// The ConnectRequest is sent.
     Greeting,
@@ -45,17 +45,17 @@ pub(crate) enum Phase {
 struct Pending {
     xid: i32,
     ask: Ask,
-    /// The newest zxid that anyone had seen when a sync was sent.
+    /// The newest zxid that any client had seen when a sync was sent.
     seen: i64,
 }
 
-/// What a frame did to the connection.
+/// The effect of a received frame on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Nothing,
-    /// The session is had.
+    /// The session is established.
     Attached,
-    /// The session is not to be had any more.
+    /// The session has expired.
     Expired,
     /// The session is closed, as asked.
     Closed,
@@ -75,14 +75,14 @@ pub(crate) struct Client {
     pending: VecDeque<Pending>,
     /// The newest zxid of a reply: no later reply of the session may be older.
     last_seen: i64,
-    /// The newest zxid that a sync has promised.
+    /// A sync guarantees that later replies are at least as new as this zxid.
     synced: i64,
     watches: Watches,
-    /// Of a library: what it may restore on this connection.
+    /// Only for the tap of a library: the watches that it may restore on this connection.
     former: Watches,
-    /// Of a library: the newest zxid of a reply to a request of its program.
+    /// Only for the tap of a library: the newest zxid of a reply to its program.
     replied: i64,
-    /// The server knows the watches.
+    /// The watches were restored on this connection.
     restored: bool,
     /// Events up to here are in `expected`.
     cursor: i64,
@@ -94,7 +94,7 @@ pub(crate) struct Client {
     pub(crate) sent_us: u64,
     pub(crate) heard_us: u64,
     pub(crate) attached_us: u64,
-    /// When a server last answered within the session: it had heard of the client then.
+    /// When a server last replied within the session, so that it had heard of the client.
     served_us: u64,
 }
 
@@ -149,7 +149,7 @@ impl Client {
         self.cursor = 0;
     }
 
-    /// Begins on a new connection.
+    /// Begins a new connection; returns the ConnectRequest.
     pub(crate) fn greet(&mut self, now_us: u64, link: u64, impostor: bool) -> Vec<u8> {
         self.lost();
         self.phase = Phase::Greeting;
@@ -173,7 +173,7 @@ impl Client {
         out
     }
 
-    /// A library, whose double this is, begins on a new connection.
+    /// The library that this client doubles begins a new connection.
     pub(crate) fn greeted(
         &mut self,
         now_us: u64,
@@ -188,7 +188,7 @@ impl Client {
         Oracle::Session.check(shown == (known.0, &known.1[..]), || {
             format!("client {} has session {known:x?} and shows {shown:x?}", self.number)
         })?;
-        // A server that is further back than this must not serve it, and watches are restored from here on.
+        // A server behind this zxid must not serve the client, and the watches are restored from this zxid.
         Oracle::Read.check(request.last_zxid_seen == self.replied, || {
             format!(
                 "client {} has seen {:#x} in replies and says {:#x}",
@@ -196,7 +196,7 @@ impl Client {
             )
         })?;
         self.last_seen = self.replied;
-        // What it does not restore before its first request is gone.
+        // Watches that are not restored before the first request are lost.
         self.former.absorb(std::mem::take(&mut self.watches));
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Client {
         Ok(())
     }
 
-    /// Asks something; the bytes to send.
+    /// Appends a request to `out`, and records it.
     pub(crate) fn ask(&mut self, now_us: u64, ask: Ask, judge: &mut Judge, out: &mut Vec<u8>) {
         if self.session.is_none() {
             return;
@@ -237,7 +237,7 @@ impl Client {
         self.note(now_us, xid, ask, judge);
     }
 
-    /// A request is on its way.
+    /// Records a request that is sent.
     fn note(&mut self, now_us: u64, xid: i32, ask: Ask, judge: &mut Judge) {
         if ask.is_write() {
             let session = self.session.map_or(0, |session| session.id);
@@ -248,7 +248,7 @@ impl Client {
         self.pending.push_back(Pending { xid, ask, seen: judge.seen });
     }
 
-    /// A write on a connection that the session has left; it must never be committed.
+    /// A write on a connection whose session has moved away; it must never be committed.
     pub(crate) fn haunt(&mut self, ask: &Ask, link: u64, judge: &mut Judge) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(session) = self.session {
@@ -259,7 +259,7 @@ impl Client {
         out
     }
 
-    /// Bytes came in. `settled`: nothing has gone wrong for a while.
+    /// Handles received bytes. `settled`: no fault has occurred for a while.
     pub(crate) fn hear(
         &mut self,
         now_us: u64,
@@ -341,7 +341,7 @@ impl Client {
         Ok(Heard::Attached)
     }
 
-    /// What is to be sent first on a connection of a session with watches.
+    /// The first request on a connection of a session with watches.
     pub(crate) fn restore(&self) -> Option<Ask> {
         let watches = self.watches.clone();
         (!watches.is_empty()).then_some(Ask::Restore { watches, since: self.last_seen })
@@ -455,7 +455,7 @@ impl Client {
         self.restored = true;
     }
 
-    /// Works out the events up to `zxid`.
+    /// Computes the expected events up to `zxid`.
     fn advance(&mut self, zxid: i64, judge: &Judge) {
         let entries = if self.watches.is_empty() { &[] } else { judge.between(self.cursor, zxid) };
         for entry in entries {

@@ -1,4 +1,4 @@
-//! What the host's tasks of one server and the world say to each other.
+//! Messages from the host's tasks of a server to the world.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use super::recovery::Recovered;
 
-/// What a task has to say.
+/// A message of a task.
 pub(crate) enum Told {
-    /// The folder is read, or cannot be.
+    /// Recovery has ended, or failed.
     Recovered(Result<Box<Recovered>, String>),
     /// The core has something to do.
     Wake,
     Input(Input),
-    /// An input of which everything follows before the next thing that is told.
+    /// An input whose effects must all be carried out before the next message.
     InputNow(Input),
     Send(ServerId, Message),
     Disconnect(ServerId),
@@ -31,7 +31,7 @@ pub(crate) enum Told {
     Failed(String),
 }
 
-/// What all tasks have told, with the server and its life.
+/// The messages of all tasks, each with its server and the life of that server.
 pub(crate) type Mail = Rc<RefCell<VecDeque<(usize, u64, Told)>>>;
 
 /// One life of a server.

@@ -1,4 +1,4 @@
-//! What goes wrong in a run of whole servers, and how often.
+//! The fault mix of a run: which faults, and how often.
 
 use ringkeeper_log::storage::WriteMode;
 
@@ -13,19 +13,19 @@ pub struct FaultMix {
     pub observers: u64,
     pub founding: Founding,
     pub clients: u64,
-    /// Among them, so many that do not write: what they ask waits for no write of their own.
+    /// Number of these clients that do not write, so that they wait for no write of their own.
     pub readers: u64,
     pub crash: u64,
     /// Share of crashes, per mille, that also lose the disk.
     pub wipe: u64,
-    /// Share of crashes, per mille, after which log or snapshots are found damaged: flipped bits, writes that
-    /// never came or came elsewhere, files that are gone.
+    /// Share of crashes, per mille, after which log or snapshots are damaged: flipped bits, lost or misplaced
+    /// writes, missing files.
     pub rot: u64,
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
     pub pause_max_us: u64,
-    /// Share of pauses, per mille, in which the server is cut off as well, until a while after it goes on: a
-    /// leader that has been replaced and does not hear of it.
+    /// Share of pauses, per mille, with an isolation that outlasts them: a leader that was replaced and does
+    /// not know it.
     pub isolation: u64,
     /// Breaks a connection between two servers.
     pub disconnect: u64,
@@ -51,13 +51,13 @@ pub struct FaultMix {
     /// Time between the bursts of a client.
     pub burst_us: u64,
     pub write_mode: WriteMode,
-    /// Few requests outstanding, few batches in memory and in flight.
+    /// Small limits on outstanding requests and on batches in memory and in flight.
     pub small_buffers: bool,
     /// Epochs are used up after a few transactions.
     pub short_epochs: bool,
     /// Frames arrive in pieces.
     pub pieces: bool,
-    /// Messages between servers are encoded and decoded.
+    /// Messages between servers are encoded and decoded, not passed as values.
     pub codec: bool,
     /// A server takes a snapshot.
     pub snapshot: u64,
@@ -154,8 +154,8 @@ impl FaultMix {
         }
     }
 
-    /// With workers: one plain client beside them. Their recipes do not know what a full disk is: an ensemble
-    /// without room refuses writes, and they say so to their programs.
+    /// With workers: one plain client beside them. The disks do not run full, since the recipes do not handle
+    /// the refusal of writes; they report it to their programs.
     pub(crate) fn draw_with_workers(random: &mut Random) -> Self {
         let mix = Self::draw(random);
         let mut rate = |max: u64| if random.chance(500) { random.between(1, max) } else { 0 };

@@ -3,7 +3,7 @@
 use ringkeeper_engine::txn::{self, Session, Txn, TxnOp};
 use ringkeeper_frame::{Batch, Checksum};
 use ringkeeper_log::memory::MemoryDisk;
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 
@@ -21,12 +21,13 @@ const FORK_CLUSTER: u64 = 7;
 pub enum Founding {
     /// With blank folders.
     Blank,
-    /// With folders of which the operator has said that they are new on purpose.
+    /// With folders that the operator has declared new.
     KnownNew,
-    /// With blank folders, of which fewer than a majority have the number and the epoch of a founding that came to nothing.
+    /// With blank folders, of which a minority has the number and the epoch of a failed founding.
     Unfinished,
-    /// Three voters with what two unfinished leaderships have left: one led epoch 2 and logged a proposal alone; one has
-    /// adopted epoch 2 and seen none; one has never heard of it, and holds proposals of epoch 1 that nobody else has.
+    /// Three voters with the remains of two unfinished leaderships. One led epoch 2 and logged a proposal
+    /// alone. One has adopted epoch 2 and seen no proposal. One has never heard of epoch 2, and has proposals
+    /// of epoch 1 that the others lack.
     Forked,
 }
 
@@ -41,7 +42,7 @@ impl Founding {
         match self {
             Self::Blank => {}
             Self::KnownNew => {
-                let promises = Promises { initialized: true, ..Promises::default() };
+                let promises = PersistedEpochs { initialized: true, ..PersistedEpochs::default() };
                 folders.iter().for_each(|(id, disk)| write(*id, disk, segment_size_bytes, promises, &[]));
             }
             Self::Unfinished => leave_over(folders, segment_size_bytes, random),
@@ -50,7 +51,8 @@ impl Founding {
     }
 }
 
-/// Leaders that were elected one after the other, have drawn a number each, and were adopted by themselves alone.
+/// The folders of leaders that were elected one after another, drew a number each, and were adopted by
+/// themselves only.
 fn leave_over(folders: &[(ServerId, MemoryDisk)], segment_size_bytes: u64, random: &mut Random) {
     let known_new = random.chance(500);
     let first = random.index(folders.len());
@@ -59,12 +61,12 @@ fn leave_over(folders: &[(ServerId, MemoryDisk)], segment_size_bytes: u64, rando
         // Of four voters one, of five voters two.
         let drawn = place < (folders.len() - 1) / 2;
         let epoch = Epoch(if drawn { u32::try_from(place + 1).unwrap_or(1) } else { 0 });
-        let promises = Promises {
+        let promises = PersistedEpochs {
             cluster: if drawn { FORK_CLUSTER + u64::from(epoch.0) } else { 0 },
             accepted_epoch: epoch,
             current_epoch: epoch,
             initialized: drawn || known_new,
-            ..Promises::default()
+            ..PersistedEpochs::default()
         };
         write(*id, disk, segment_size_bytes, promises, &[]);
     }
@@ -84,12 +86,12 @@ fn fork(folders: &[(ServerId, MemoryDisk)], segment_size_bytes: u64, random: &mu
         let kept = if server == behind { 7 } else { 5 };
         let alone = (server == ahead).then_some(&alone);
         let batches: Vec<&Batch> = log[..kept].iter().chain(alone).collect();
-        let promises = Promises {
+        let promises = PersistedEpochs {
             cluster: FORK_CLUSTER,
             accepted_epoch: epoch,
             current_epoch: epoch,
             initialized: true,
-            ..Promises::default()
+            ..PersistedEpochs::default()
         };
         write(*id, disk, segment_size_bytes, promises, &batches);
     }
@@ -110,7 +112,13 @@ fn proposal(zxid: Zxid, previous: Checksum) -> Batch {
     Batch::seal(zxid, zxid, previous, frame)
 }
 
-fn write(id: ServerId, disk: &MemoryDisk, segment_size_bytes: u64, promises: Promises, log: &[&Batch]) {
+fn write(
+    id: ServerId,
+    disk: &MemoryDisk,
+    segment_size_bytes: u64,
+    promises: PersistedEpochs,
+    log: &[&Batch],
+) {
     disk.hold(false);
     at_once(async {
         let mut meta = MetaStore::open(disk.storage(), id, id.0).await.expect("a healthy disk");

@@ -1,4 +1,4 @@
-//! The committed order as all servers together tell it, and what must hold of it.
+//! The judge: collects the committed order from all servers, and checks what must hold for it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whose transaction it is.
+    /// The session of the transaction.
     pub(crate) const fn session(&self) -> i64 {
         self.txn.session.0
     }
@@ -41,15 +41,15 @@ struct Sent {
     link: u64,
     /// Its number among the writes of its connection.
     number: u64,
-    /// It was sent on a connection that had lost its session already.
+    /// It was sent on a connection that had lost its session, so it must not be committed.
     forbidden: bool,
-    /// A server said that its disk is full, and that it was not carried out.
+    /// A server has refused it since its disk is full, so it must not be committed.
     refused: bool,
     /// Its place and its answer, once it is committed.
     committed: Option<(i64, Answer)>,
 }
 
-/// Watches one run.
+/// Checks one run.
 #[derive(Debug)]
 pub(crate) struct Judge {
     quorum: Majority,
@@ -66,7 +66,7 @@ pub(crate) struct Judge {
     requests: HashMap<(i64, i32), Sent>,
     /// How many writes of a connection are committed.
     committed_of_link: HashMap<u64, u64>,
-    /// A disk was full at some time: servers may refuse writes.
+    /// Some disk was full at some time, so servers may refuse writes.
     pub(crate) was_full: bool,
     pub(crate) refusals: u64,
     /// Folders have lost what was in them, all of it by a copy put back or some of it by damage: servers may say so.
@@ -194,12 +194,12 @@ impl Judge {
 
     // What servers do.
 
-    /// A batch is on a disk.
+    /// Records that a batch is durable on a server's disk.
     pub(crate) fn durable(&mut self, server: ServerId, mark: LogPosition) {
         self.durable.entry((mark.zxid, mark.checksum.0)).or_default().insert(server);
     }
 
-    /// Batches were cut from a log.
+    /// A server truncates batches, none of which may be committed.
     pub(crate) fn cut(&mut self, server: ServerId, batches: &[Batch]) -> Result<(), Violation> {
         for batch in batches {
             let zxid = batch.last().to_wire();
@@ -230,7 +230,7 @@ impl Judge {
         self.cut(server, &batches[kept..])
     }
 
-    /// A server begins to lead, with all of this in its log and state: nothing committed may be missing.
+    /// A server begins to lead with this log and state, which must contain everything committed.
     pub(crate) fn leads(
         &mut self,
         server: ServerId,
@@ -243,7 +243,7 @@ impl Judge {
         Oracle::OneLeader.check(leader == (server, life), || {
             format!("epoch {} has the leaders {} and {server}", epoch.0, leader.0)
         })?;
-        // One that hears late of its election need not have what a newer leader has committed since.
+        // A leader that learns late of its election need not have what a newer leader has committed since.
         let older = self.committed.partition_point(|mark| mark.zxid.epoch() < epoch);
         let Some(newest) = older.checked_sub(1).map(|index| self.committed[index]) else { return Ok(()) };
         let found = log.get(log.partition_point(|batch| batch.last() < newest.zxid)).map(Batch::end);
@@ -269,7 +269,7 @@ impl Judge {
         Oracle::Promise.check(kept, || format!("server {server} promises {promise:?} after {before:?}"))
     }
 
-    /// A server has lost its disk, and its promises with it.
+    /// A server's disk was wiped, and with it the promises.
     pub(crate) fn wiped(&mut self, server: ServerId) {
         self.promises.remove(&server);
     }
@@ -335,7 +335,7 @@ impl Judge {
         Oracle::Tree.check(digest == state.digest(), || {
             format!("server {server} has digest {:#x} at {zxid:#x}, another has {digest:#x}", state.digest())
         })?;
-        // Beside the model's: /zookeeper, its config and its quota.
+        // Besides the model's znodes there are /zookeeper, its config and its quota.
         let model = self.tree_at(zxid).map(|tree| tree.znodes.len() + 3);
         Oracle::Tree.check(model == Some(state.tree().len()), || {
             format!("server {server} has {} znodes at {zxid:#x}, the model {model:?}", state.tree().len())
@@ -363,7 +363,7 @@ impl Judge {
         })
     }
 
-    /// The next transaction of the committed order.
+    /// Appends a transaction to the committed order, after checking it.
     fn extend(&mut self, server: ServerId, txn: &Txn, log: &[Batch]) -> Result<(), Violation> {
         let zxid = txn.zxid.to_wire();
         let newest = self.history.last();
@@ -431,7 +431,8 @@ impl Judge {
         }
     }
 
-    /// A request is committed: it must have been sent, once, after all before it, by whoever has the session.
+    /// Finds the request of a committed transaction. It must have been sent once, after all before it, on the
+    /// connection that has the session.
     fn take_place(&mut self, txn: &Txn) -> Result<Option<Ask>, Violation> {
         let expired = (closes_session(&txn.op) || matches!(txn.op, TxnOp::Error(_))) && txn.xid.0 == 0;
         if expired {
@@ -444,8 +445,8 @@ impl Judge {
         })?;
         Oracle::Write.check(!sent.refused, || format!("committed after it was refused: {txn:?}"))?;
         let before = self.committed_of_link.entry(sent.link).or_default();
-        // Whoever has no room passes over writes. Any other answer to those is found to be wrong when it is
-        // read.
+        // A server whose disk is full skips writes. If such a write gets another reply than a refusal, the
+        // reply is found to be wrong when the client reads it.
         let in_order = *before == sent.number || (self.was_full && *before < sent.number);
         Oracle::SessionOrder.check(in_order, || {
             format!(
@@ -463,7 +464,7 @@ impl Judge {
         }
     }
 
-    /// What the engine made of a transaction is what the model made of it, answered or not.
+    /// Compares a transaction's outcome in the engine with the model's, even if no client gets a reply.
     fn check_outcome(&self, server: ServerId, committed: &Committed) -> Result<(), Violation> {
         if let (Outcome::SessionClosed(gone), Some(entry)) = (&committed.outcome, self.history.last()) {
             let owned = entry.changes.iter().map(|change| &change.path);

@@ -12,7 +12,7 @@ const RETRANSMIT_US: u64 = 20_000;
 /// A connection breaks when one packet was lost so many times.
 const LOST_MAX: u32 = 5;
 
-/// The longest pause is over then, and all it has delayed.
+/// Time after healing until the longest pause, and all that it has delayed, is over.
 const SETTLE_US: u64 = 3_000_000;
 
 /// Who is at the near end of a connection to a server.
@@ -179,7 +179,8 @@ impl World {
             Heard::Attached => self.attached(client),
             Heard::Expired => self.report.sessions_expired += 1,
             Heard::Closed => {
-                // One that asked for it before that comes back: somebody has to write until another leads.
+                // A client that asks to close its session before that comes back, since writes are needed
+                // until another server leads.
                 if self.healed && self.outlasting == Outlasting::Over {
                     self.finished[client] = Some(false);
                 }
@@ -317,7 +318,7 @@ impl World {
     }
 }
 
-/// What arrives of a message is what its bytes say.
+/// Encodes and decodes a message, so that the receiver gets only what the bytes contain.
 fn recode(message: Message) -> Message {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);

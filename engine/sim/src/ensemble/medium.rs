@@ -1,10 +1,10 @@
-//! What a power loss at this moment would leave of a server's folder: the truth that its words are held against.
+//! The durable contents of a server's disk, to check what the server claims about it.
 
 use std::collections::HashMap;
 
 use ringkeeper_frame::{Checksum, FRAME_ALIGN, LogPosition, encoded_len, parse};
 use ringkeeper_log::memory::{CrashMode, MemoryDisk};
-use ringkeeper_log::meta::{MetaStore, Promises};
+use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
 use ringkeeper_wire::Zxid;
 
 use super::recovery::at_once;
@@ -12,15 +12,16 @@ use super::recovery::at_once;
 /// The durable part of a disk.
 pub(crate) struct Medium {
     disk: MemoryDisk,
-    /// What was found when it was last looked at; epochs only grow.
-    promises: Promises,
-    /// In which files there is a frame that ends so.
+    /// PersistedEpochs at the last look; epochs only increase.
+    promises: PersistedEpochs,
+    /// Files with a frame that ends at a position.
     frames: HashMap<(Zxid, Checksum), Vec<u64>>,
 }
 
 impl Medium {
     pub(crate) fn new(disk: &MemoryDisk) -> Self {
-        let mut medium = Self { disk: disk.clone(), promises: Promises::default(), frames: HashMap::new() };
+        let mut medium =
+            Self { disk: disk.clone(), promises: PersistedEpochs::default(), frames: HashMap::new() };
         for (file, bytes) in disk.durable_files() {
             medium.read(file, &bytes);
         }
@@ -35,7 +36,7 @@ impl Medium {
         files.is_some_and(|files| files.iter().any(|file| disk.has_durable_name(*file)))
     }
 
-    /// Finds the frames in a piece of a file: one write has all of a frame.
+    /// Finds the frames in new bytes of a file; each frame is written by one write.
     fn read(&mut self, file: u64, bytes: &[u8]) {
         for at in (0..bytes.len()).step_by(FRAME_ALIGN) {
             let rest = &bytes[at..];
@@ -50,12 +51,12 @@ impl Medium {
     }
 
     /// What the server has promised.
-    pub(crate) fn promises(&mut self, enough: impl Fn(&Promises) -> bool) -> Promises {
+    pub(crate) fn promises(&mut self, enough: impl Fn(&PersistedEpochs) -> bool) -> PersistedEpochs {
         if !enough(&self.promises) {
             let left = self.disk.fork();
             left.crash(CrashMode::LoseUnsynced);
             let meta = at_once(MetaStore::peek(&left.storage())).and_then(Result::ok).flatten();
-            self.promises = meta.map_or_else(Promises::default, |meta| meta.promises);
+            self.promises = meta.map_or_else(PersistedEpochs::default, |meta| meta.promises);
         }
         self.promises
     }

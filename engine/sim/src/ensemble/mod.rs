@@ -6,9 +6,9 @@
 //!                     judge: committed order, model, digests     client: replies, reads, events
 //! ```
 //!
-//! [`server`] is the shell around the host's tasks, [`client`] a client with its own expectations, [`workers`] the client
-//! library with recipes, [`judge`] the committed order and the model that replies and reads are held against, [`world`]
-//! the time, the network and what goes wrong.
+//! [`server`] drives the host's tasks, [`client`] is a client that checks its replies, [`workers`] run the
+//! client library with recipes, [`judge`] holds the committed order and the model with which replies and
+//! reads are compared, [`world`] has time, network and faults.
 
 mod ask;
 mod chaos;

@@ -1,7 +1,7 @@
-//! The service as its users understand it: a map of paths, changed by one request after the other.
+//! The model of the service: a map of paths that is changed by one request after another.
 //!
-//! Naive on purpose, and independent of the engine: the oracle for its replies and its trees. Every version
-//! is kept; they share structure.
+//! It is naive on purpose and independent of the engine, since it is the oracle for the engine's replies and
+//! trees. Every version is kept; versions share their structure.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::ask::Ask;
 #[derive(Clone, Debug)]
 pub(crate) struct Znode {
     pub(crate) data: Arc<[u8]>,
-    /// Everything but what follows from the rest.
+    /// All fields of the Stat that do not follow from others.
     fixed: Stat,
     /// How many children it has ever had.
     created: i32,
@@ -40,14 +40,14 @@ impl Znode {
     }
 }
 
-/// What watches see.
+/// A change that watches can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) event: EventType,
     pub(crate) path: Arc<str>,
 }
 
-/// What a request became.
+/// The model's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) err: ErrorCode,
@@ -65,7 +65,7 @@ pub(crate) struct Tree {
     ephemerals_max: usize,
 }
 
-/// Who asks, and where in the order.
+/// The session of a request, and its place in the order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) session: i64,
@@ -98,7 +98,7 @@ impl Tree {
         owned.map(|(path, _)| Arc::clone(path)).collect()
     }
 
-    /// A session ends, and its ephemerals with it, in the order of their paths.
+    /// Ends a session and deletes its ephemerals, in the order of their paths.
     pub(crate) fn close(&mut self, stamp: Stamp) -> Vec<Change> {
         let mut changes = Vec::new();
         for path in self.ephemerals(stamp.session) {
@@ -110,7 +110,7 @@ impl Tree {
         changes
     }
 
-    /// A write takes its place.
+    /// Executes a write at its place in the order.
     pub(crate) fn write(&mut self, stamp: Stamp, ask: &Ask) -> (Answer, Vec<Change>) {
         let mut changes = Vec::new();
         let Ask::Multi(parts) = ask else {

@@ -1,4 +1,4 @@
-//! Faults that can be planted in what a run tests, one at a time, so that it proves that it would see them.
+//! All faults that can be planted, one at a time, to prove that a run detects them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use ringkeeper_log::mutation as log;
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planted {
-    /// The real thing.
+    /// No fault.
     #[default]
     Nothing,
     /// In the service.

@@ -1,4 +1,4 @@
-//! How a start turns a server's folder back into a state.
+//! Recovery of a simulated server.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -75,7 +75,7 @@ pub(crate) struct How {
     pub(crate) seed: u64,
 }
 
-/// A future on a disk that holds nothing back; `None` if the power fails meanwhile.
+/// Runs a future on a disk that delays nothing; `None` if the power fails meanwhile.
 pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -84,7 +84,7 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Recovers what the disk of a machine holds, on that machine.
+/// Recovers a machine's disk, on that machine.
 pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, String> {
     let storage = env.storage();
     let meta = MetaStore::open(storage.clone(), how.server, how.seed).await;

@@ -1,4 +1,4 @@
-//! What runs did.
+//! Statistics of runs.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct Report {
     pub sessions_expired: u64,
     pub truncations: u64,
     pub refusals: u64,
-    /// Leaders whose disk ran full for good, and that another took the place of.
+    /// Leaders with a full disk that another server has replaced.
     pub full_leaders: u64,
     pub disks_full: u64,
     pub sync_errors: u64,
@@ -40,9 +40,9 @@ pub struct Report {
     pub workers: u64,
     pub worker_pauses: u64,
     pub worker_aborts: u64,
-    /// Rounds of recipes that were carried through.
+    /// Completed rounds of recipes.
     pub rounds: u64,
-    /// What programs believed and was held against the committed order.
+    /// Facts stated by programs and compared with the committed order.
     pub facts: u64,
     /// The longest time from the end of all faults until everyone was done.
     pub recovery_max_us: u64,

@@ -1,8 +1,8 @@
-//! One whole server: the node, its shards and its log, in a shell without threads and sockets.
+//! One server: the node, its shards and its log, in a shell without threads and sockets.
 //!
-//! The host's tasks run on the server's machine. What is left here follows `net/src/server/core_host.rs` and
-//! `shard_host.rs`: the same rings, the same order of calls, the same rule for when a batch is proposed. What would be an
-//! executor's turn there is a pump that the world calls here.
+//! The host's tasks run on the server's machine. The rest follows `net/src/server/core_host.rs` and
+//! `shard_host.rs`: the same rings, the same order of calls, the same rule for proposing a batch. In place of
+//! an executor's turn, the world calls a pump here.
 
 use std::cell::{Ref, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ use ringkeeper_host::log_task::{Answer, Command, LogQueue, LogTask};
 use ringkeeper_host::snapshots::take_snapshots;
 use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
 use ringkeeper_log::memory::MemoryDisk;
-use ringkeeper_log::meta::Promises;
+use ringkeeper_log::meta::PersistedEpochs;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
@@ -41,16 +41,16 @@ const MESSAGES_PER_TURN: usize = 64;
 const TRANSFER: Limits =
     Limits { bytes_per_second: u64::MAX, window_bytes: 2 * BLOCK, piece_bytes: BLOCK_LEN };
 
-/// A machine: what outlives the process on it.
+/// A machine, which outlives the processes on it.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) machine: Rc<Machine>,
     pub(crate) disk: MemoryDisk,
-    /// Operations of the disk that a fault has struck and that are known.
+    /// Number of disk operations that known faults have struck.
     pub(crate) struck: u64,
-    /// The ensemble in which the disk has all that was promised and acknowledged, as of the last crash.
+    /// The ensemble of which the disk had everything promised and acknowledged, at the last crash.
     pub(crate) remembers: Option<u64>,
-    /// Its folder is being read.
+    /// Recovery is running.
     pub(crate) starting: bool,
     /// A copy of the folder as it was at some time.
     pub(crate) copy: Option<MemoryDisk>,
@@ -75,7 +75,7 @@ pub(crate) struct Process {
     medium: Medium,
     /// Snapshots that were received and put in the place of everything.
     pub(crate) installs: u64,
-    /// What its shards serve from, once everything said to them has arrived.
+    /// The state that its shards serve once all messages to them have arrived.
     view: Arc<State>,
     /// How many transactions of the committed order that view holds.
     position: usize,
@@ -92,7 +92,7 @@ pub(crate) struct ShardHost {
     to_core: VecDeque<Turn>,
     next_conn: u64,
     links: BTreeMap<ConnId, Socket>,
-    /// A read that is carried out beside the shard, until its next turn.
+    /// A long read, executed before the shard's next turn.
     long_read: Option<LongRead>,
     pub(crate) pump_due: bool,
 }
@@ -104,7 +104,7 @@ struct Socket {
     unread: Vec<u8>,
 }
 
-/// What the world has to do for a server.
+/// An action of the world for a server.
 pub(crate) enum Outward {
     Send {
         to: ServerId,
@@ -216,7 +216,7 @@ impl Process {
         &self.view
     }
 
-    /// The core's turn.
+    /// One turn of the core.
     pub(crate) fn pump(
         &mut self,
         server: ServerId,
@@ -272,7 +272,7 @@ impl Process {
         Ok(())
     }
 
-    /// An input of which everything follows at once.
+    /// Handles an input, and carries out all its effects.
     pub(crate) fn input_now(
         &mut self,
         (server, life): (ServerId, u64),
@@ -285,7 +285,7 @@ impl Process {
         self.carry_out_all(server, life, judge, out)
     }
 
-    /// Looks which batches have become durable.
+    /// Finds the batches that have become durable.
     fn look_for_durable(&mut self, server: ServerId, judge: &mut Judge) {
         while let Some(batch) = self.batches.get(self.durable).filter(|batch| self.medium.has(batch.end())) {
             judge.durable(server, batch.end());
@@ -293,7 +293,7 @@ impl Process {
         }
     }
 
-    /// The server says something to another one.
+    /// Checks a message of the server against its disk, before it is sent.
     pub(crate) fn says(
         &mut self,
         (server, life): (ServerId, u64),
@@ -308,8 +308,9 @@ impl Process {
             _ => return Ok(()),
         };
         let adopted = ack.filter(|ack| ack.adopted).map_or(Epoch(0), |ack| ack.epoch);
-        let enough =
-            |promises: &Promises| promises.accepted_epoch >= accepted && promises.current_epoch >= adopted;
+        let enough = |promises: &PersistedEpochs| {
+            promises.accepted_epoch >= accepted && promises.current_epoch >= adopted
+        };
         let promises = self.medium.promises(enough);
         Oracle::Said.check(enough(&promises), || {
             format!("server {server} says {message:?} to {to}, and its disk has {promises:?}")
@@ -343,10 +344,10 @@ impl Process {
             }
             Effect::Zab(effect) => self.carry_out_zab(server, life, effect, judge, out)?,
             Effect::Rebuild => self.log.push(Command::Rebuild),
-            Effect::Distrust { peer, reason } => {
+            Effect::InvalidPeerMessage { peer, reason } => {
                 return Err(Oracle::Sound.broken(format!("server {server} distrusts {peer}: {reason}")));
             }
-            Effect::TreesDiffer { peer, zxid } => {
+            Effect::DigestMismatch { peer, zxid } => {
                 return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
             }
             Effect::Refused { .. } => {}
@@ -357,8 +358,8 @@ impl Process {
         Ok(())
     }
 
-    /// A leader is about to append: except for the newest batch, which may have been proposed because nothing waited, what
-    /// waits is within its bound.
+    /// A leader is about to append: the bytes that wait must be within their bound, except for the newest
+    /// batch, which may have been proposed because nothing else waited.
     fn check_backlog(&mut self, server: ServerId, judge: &mut Judge) -> Result<(), Violation> {
         if !matches!(self.node().status(), zab::Status::Leading { .. }) {
             return Ok(());
@@ -367,7 +368,7 @@ impl Process {
         let waiting = &self.batches[self.durable..];
         let older = &waiting[..waiting.len().saturating_sub(1)];
         let bytes: usize = older.iter().map(|batch| batch.bytes().len()).sum();
-        let max = self.node().unforced_bytes_max();
+        let max = self.node().undurable_bytes_max();
         Oracle::Backlog.check(bytes < max, || {
             format!("server {server} proposes while {bytes} bytes wait for its log, of {max} at most")
         })
@@ -409,7 +410,8 @@ impl Process {
             zab::Effect::InstallSnapshot { from, last } => self.core.receiving.begin(from, last),
             zab::Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes, out),
             zab::Effect::AbortSnapshot => self.core.receiving.abort(),
-            // A majority of new servers may begin without the others; what it may not lose, the judge knows.
+            // A majority of new servers may found an ensemble without the others; the judge knows what must
+            // not be lost.
             zab::Effect::Alarm(zab::Alarm::Founded { .. }) => {}
             zab::Effect::Alarm(zab::Alarm::OldCopy { .. }) if judge.has_losses => {}
             zab::Effect::Alarm(alarm) => {
@@ -460,7 +462,7 @@ impl Process {
         }
     }
 
-    /// A shard's turn.
+    /// One turn of a shard.
     pub(crate) fn pump_shard(
         &mut self,
         server: ServerId,
@@ -519,7 +521,7 @@ impl ShardHost {
         conn
     }
 
-    /// Bytes came in: handed on if the shard reads, kept if not.
+    /// Passes received bytes on if the shard reads, or keeps them.
     pub(crate) fn receive(&mut self, now_ms: u64, conn: ConnId, bytes: Vec<u8>) {
         let Some(socket) = self.links.get_mut(&conn) else { return };
         socket.unread.extend(bytes);

@@ -1,7 +1,8 @@
-//! What a disk does to the files of a server that is down.
+//! Damages the files of a server that is down, as a disk might.
 //!
-//! Only what a start finds is done to a log: damage to the very last append, with nothing written after it, cannot be told
-//! from a crash in its middle, and the loss of the newest file cannot be told from one before it was made.
+//! Only damage that a start can find is done to a log. Damage to the very last append, with nothing written
+//! after it, looks like a crash in the middle of that append; the loss of the newest file looks like a crash
+//! before it was created.
 
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::MetaStore;
@@ -13,22 +14,23 @@ use ringkeeper_log::wal::{Options, Wal};
 use super::recovery::at_once;
 use crate::random::Random;
 
-/// A change that nobody has asked for.
+/// A kind of damage.
 #[derive(Clone, Debug)]
 enum Damage {
-    /// A bit of a file is another one.
+    /// A bit of a file is flipped.
     Flipped { file: String, offset: u64, mask: u8 },
-    /// The last write to a block never came there.
+    /// The last write to a block is lost.
     Lost { file: String, offset: u64 },
     /// A block was written over another one.
     Misdirected { from: (String, u64), to: (String, u64) },
-    /// Files that the folder does not know any more.
+    /// Files are missing.
     Gone { files: Vec<String> },
 }
 
-/// Damages a server's log or snapshots; what was done, if anything that a start will find.
+/// Damages a server's log or snapshots so that a start finds it. Returns a description, or `None` if nothing
+/// was done.
 pub(super) fn spoil(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
-    // What a start finds is for the real log to say.
+    // Whether a start finds the damage is decided by the log without planted faults.
     let planted = Mutation::None.plant();
     let damage = damage(disk, segment_size_bytes, random);
     planted.plant();
@@ -90,7 +92,7 @@ impl Damage {
         file.is_some_and(|file| file.starts_with("snapshot."))
     }
 
-    /// Whether there was anything to be changed.
+    /// Applies the damage; whether it changed anything.
     fn happens_to(&self, disk: &MemoryDisk) -> bool {
         match self {
             Self::Flipped { file, offset, mask } => disk.rot(file, *offset, *mask),

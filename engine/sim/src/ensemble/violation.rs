@@ -1,4 +1,4 @@
-//! What a run says when something that must hold does not.
+//! Violations: which promise of the service was broken, and how.
 
 /// A broken promise of the service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum Oracle {
     /// Nothing is published or served before it is durable on a quorum, and nothing committed is cut off.
     #[error("committed means durable on a quorum")]
     Durable,
-    /// What a server says of its own disk to others is on it.
+    /// What a server acknowledges and promises to others is durable on its disk.
     #[error("what is acknowledged and promised is durable")]
     Said,
     /// A server promises each epoch to one leader, and no older one afterwards.
@@ -59,13 +59,13 @@ pub enum Oracle {
     /// Time stamps never run backwards.
     #[error("time stamps do not run backwards")]
     Time,
-    /// A leader proposes little that its own log cannot take, however fast the others' logs are.
+    /// The batches that wait for a leader's own log are bounded, however fast the others' logs are.
     #[error("little waits in memory for the leader's log")]
     Backlog,
-    /// The log takes and gives back what it was given.
+    /// The log returns what was appended.
     #[error("the log works")]
     Log,
-    /// The server finds no defect of its own.
+    /// The server detects no defect of its own.
     #[error("the server trusts itself and its peers")]
     Sound,
     /// A lock is held and an election is won by one at a time, by the order of the fencing tokens.
@@ -77,17 +77,17 @@ pub enum Oracle {
     /// Every change of a counter counts once.
     #[error("counters count every change once")]
     Counter,
-    /// Whoever watches is told of every change, and of nothing else.
+    /// A program that watches is told of every change, and of nothing else.
     #[error("watches tell programs of every change")]
     Told,
-    /// What the library says of a request that failed is so, and what was asked at once is executed up to a
-    /// point.
+    /// What the library reports about a failed request is true, and of pipelined requests a prefix is
+    /// executed.
     #[error("the client tells what became of requests")]
     Outcome,
     /// A recipe fails with its session, and not otherwise.
     #[error("recipes fail with their sessions alone")]
     Recipe,
-    /// After everything was healed, everyone gets on.
+    /// After healing, everyone makes progress.
     #[error("progress after healing")]
     Progress,
 }

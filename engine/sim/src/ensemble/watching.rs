@@ -1,7 +1,7 @@
-//! The events that a client must see, and in which order.
+//! The events that a client must receive, and their order.
 //!
-//! A client keeps its watches as ZooKeeper's clients do, to restore them on another server. What the server
-//! must send follows from them and from the committed order, event by event: nothing is left to judgement.
+//! A client keeps its watches as ZooKeeper's clients do, to restore them on another server. They and the
+//! committed order determine each event that the server must send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -125,9 +125,9 @@ impl Watches {
         }
     }
 
-    /// What setWatches2 must report on `tree` to a client that has seen `since`, consuming it
-    /// (docs/protocol.md, 6.4). A znode that came and went unseen is no event for a watch on its coming:
-    /// ZooKeeper cannot tell either.
+    /// The events that setWatches2 must report on `tree` to a client that has seen `since`; consumes their
+    /// watches (docs/protocol.md, 6.4). A znode that was created and deleted meanwhile causes no event for an
+    /// exist watch: ZooKeeper cannot detect it either.
     pub(crate) fn catch_up(&mut self, since: i64, tree: &Tree) -> Vec<(EventType, Arc<str>)> {
         let mut missed = Vec::new();
         for kind in [DATA, EXIST, CHILD] {

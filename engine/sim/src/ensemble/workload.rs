@@ -1,4 +1,4 @@
-//! What clients do: a few paths, so that everyone meets everyone.
+//! The workload of the clients: few paths, so that they interfere with each other.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub(crate) fn draw(random: &mut Random) -> Ask {
             Ask::Multi(parts)
         }
         46..=97 => draw_read(random),
-        // Something gone whose name is known: keeps the tree small.
+        // Deletes a znode with a known name, so that the tree stays small.
         _ => Ask::Delete { path: any_path(random), version: -1 },
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn draw_read(random: &mut Random) -> Ask {
     }
 }
 
-/// What every client does when everything is healed, to show that it can.
+/// The requests that every client completes after healing, to show progress.
 pub(crate) fn finale(random: &mut Random) -> Vec<Ask> {
     let path = any_path(random);
     let mode = CreateMode::EphemeralSequential;

@@ -45,7 +45,7 @@ const SHARDS: u16 = 2;
 
 /// Ephemerals of a session in the runs whose clients meet the bound.
 const FEW_EPHEMERALS: usize = 2;
-/// After a power failure during a start, the machine stands still for so long.
+/// How long a machine is off after a power failure during a start.
 const HALTED_US: u64 = 300_000;
 /// Where a server listens for others.
 const PEER_PORT: u16 = 2888;
@@ -228,14 +228,14 @@ pub(super) struct World {
     pub(super) outlasting: Outlasting,
 }
 
-/// The last thing that everyone has to get over: a leader whose disk is full, for good.
+/// The last condition of a run: a leader whose disk is full for good is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outlasting {
-    /// To come, when someone leads.
+    /// Pending, until some server leads.
     Due,
     /// The disk of this server is full.
     Full(usize),
-    /// Another one leads, and it has room again; or it was not in the draw.
+    /// Another server leads, and the disk has room again; or the run has no such condition.
     Over,
 }
 
@@ -338,7 +338,7 @@ impl World {
     fn run_planted(mut self) -> Result<Report, Violation> {
         let folders: Vec<_> = self.servers.iter().map(|server| (server.id, server.disk.clone())).collect();
         self.faults.founding.prepare(&folders, self.faults.segment_size_bytes, &mut self.random);
-        // What a fork does wrong is healed by the first proposal that comes through: give it time.
+        // The first proposal that reaches all servers repairs the effects of a fork, so that needs time.
         let (starts_us, clients_us) = match self.faults.founding {
             Founding::Forked => (1_000_000, 1_500_000),
             _ => (50_000, 50_000),
@@ -368,7 +368,7 @@ impl World {
         Err(Oracle::Progress.broken(self.describe()))
     }
 
-    /// Whatever comes next happens, in the world or on a machine; whether it was a server's tick.
+    /// Executes the next event, in the world or on a machine; whether it was a server's tick.
     fn step(&mut self) -> Result<Option<bool>, Violation> {
         let world_us = self.queue.peek().map(|Reverse(next)| next.at_us);
         let machines_us = self.executor.next_us();
@@ -541,7 +541,7 @@ impl World {
         env.spawn(Class::Requests, recovery).detach();
     }
 
-    /// The folder of a server is read.
+    /// Recovery of a server has ended.
     fn recovered(
         &mut self,
         index: usize,
@@ -550,7 +550,7 @@ impl World {
         let (id, disk) = (self.servers[index].id, self.servers[index].disk.clone());
         let recovered = match recovered {
             Ok(recovered) => *recovered,
-            // There is not even room for a first segment, or a sync has failed: it is tried again.
+            // There is not even room for a first segment, or a sync has failed: the start is tried again.
             Err(reason) if disk.struck() > self.servers[index].struck => {
                 self.say(&format!("server {id} does not start: {reason}"));
                 self.servers[index].struck = disk.struck();
@@ -570,7 +570,7 @@ impl World {
         let settings = ReplicaSettings {
             server: id,
             tick_ms: 100,
-            // Small, so that it happens here that a batch is proposed while the log is busy, or may not be.
+            // Small, so that runs reach the bounds for proposing while the log is busy.
             batch_bytes_max: if self.faults.small_buffers { 1 << 6 } else { 1 << 12 },
             touch_interval_ms: 40,
             ensemble: "server.1=simulated".into(),

@@ -1,8 +1,8 @@
-//! A single-threaded executor on virtual time: the seed decides in which order tasks that are ready have their turn.
+//! A single-threaded executor on virtual time: the seed decides the order in which ready tasks run.
 //!
-//! Everything that happens in a run is an event of one queue: a task's turn, or a call at a time. A task that is woken has
-//! its turn after a random delay of at most `hop_us`, so the order of turns is drawn, time goes on in every loop, and a
-//! crash, which is a call, can come between any two turns.
+//! Everything in a run is an event of one queue: a task's turn, or a call at a given time. A woken task runs
+//! after a random delay of at most `hop_us`. So the order of turns is random, every loop takes time, and a
+//! crash, which is a call, can happen between any two turns.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ type Body = Pin<Box<dyn Future<Output = ()>>>;
 /// The tasks of one program between its start and its end.
 pub(crate) struct Process {
     id: u64,
-    /// Until then none of its tasks has a turn.
+    /// No task of the process runs before this time.
     paused_until_us: Cell<u64>,
     /// Called after each turn of a task of it.
     after_turn: Box<dyn Fn()>,
@@ -35,7 +35,7 @@ impl Process {
 
 struct Task {
     process: Rc<Process>,
-    /// Its turns come this many times later than those of others, at most.
+    /// Factor by which its turns are delayed at most, compared with others.
     slowness: u64,
     /// `None` during its turn.
     body: Option<Body>,
@@ -68,7 +68,7 @@ enum Event {
 
 struct Scheduled {
     at_us: u64,
-    /// Decides between events of one moment.
+    /// Random order of events at the same time.
     draw: u64,
     number: u64,
     event: Event,
@@ -142,7 +142,7 @@ impl Executor {
         draw(&mut self.0.random.borrow_mut())
     }
 
-    /// Equal for two runs in which the same things happened at the same times.
+    /// A hash of all events and their times, to compare two runs.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.0.fingerprint.get()
     }
@@ -171,7 +171,7 @@ impl Executor {
         Rc::new(Process { id, paused_until_us, after_turn: Box::new(after_turn) })
     }
 
-    /// Stops the process where it is until then, unless it stands still for longer already.
+    /// Pauses the process until a time, unless it is paused for longer already.
     pub(crate) fn pause(&self, process: &Process, until_us: u64) {
         process.paused_until_us.set(process.paused_until_us.get().max(until_us));
     }
@@ -184,11 +184,11 @@ impl Executor {
             let ids: Vec<u64> = of_process.map(|(id, _)| *id).collect();
             ids.iter().filter_map(|id| tasks.remove(id)).collect()
         };
-        // Outside of the borrow: tasks hold others, and connections.
+        // Dropped after the borrow ends, since tasks hold other tasks and connections.
         drop(ended);
     }
 
-    /// Drops everything that is left of the run, which holds itself alive otherwise.
+    /// Drops all tasks and events of the run, which hold each other alive.
     pub(crate) fn clear(&self) {
         let tasks = self.0.tasks.take();
         let queue = self.0.queue.take();
@@ -222,7 +222,7 @@ impl Executor {
         drop(task);
     }
 
-    /// A task waits for this before it goes on behind all that are ready now.
+    /// A sleep until all tasks that are ready now have run.
     pub(crate) fn sleep_behind_ready(&self) -> Sleep {
         self.sleep_us(self.0.hop_us.get() + 2)
     }
@@ -242,7 +242,7 @@ impl Executor {
         self.0.now_us.set(self.now_us().max(to_us));
     }
 
-    /// Whatever comes next happens; `false` if nothing is left to happen.
+    /// Executes the next event; `false` if there is none.
     pub(crate) fn step(&self) -> bool {
         self.schedule_woken();
         let next = self.0.queue.borrow_mut().pop();

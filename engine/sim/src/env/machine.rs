@@ -13,13 +13,13 @@ const WALL_START_MS: i64 = 1_700_000_000_000;
 /// An operation that does not wait for the medium takes less than this.
 const CACHED_US: u64 = 30;
 
-/// What outlives the programs that run on it.
+/// A machine, which outlives the processes on it.
 pub(crate) struct Machine {
     /// Its number in the network.
     pub(super) number: usize,
     pub(super) executor: Executor,
     disk: RefCell<MemoryDisk>,
-    /// What its wall clock is wrong by, milliseconds.
+    /// Error of its wall clock, milliseconds.
     clock_error_ms: Cell<i64>,
     /// How fast its clocks run, per mille.
     clock_rate: u64,
@@ -30,10 +30,10 @@ pub(crate) struct Machine {
     process: RefCell<Option<Rc<Process>>>,
 }
 
-/// What a machine is made of.
+/// Properties of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hardware {
-    /// What its wall clock is wrong by, milliseconds.
+    /// Error of its wall clock, milliseconds.
     pub(crate) clock_error_ms: i64,
     /// How fast its clocks run, per mille.
     pub(crate) clock_rate: u64,
@@ -81,12 +81,12 @@ impl Machine {
         Now { monotonic_ms, wall_ms: WALL_START_MS + monotonic_ms.cast_signed() + self.clock_error_ms.get() }
     }
 
-    /// Time since the beginning of the run by its monotonic clock.
+    /// Time since the beginning of the run on its own monotonic clock.
     pub(super) fn elapsed_us(&self) -> u64 {
         self.executor.now_us() * self.clock_rate / 1000
     }
 
-    /// How long its `us` really take.
+    /// The real duration of `us` on its clock.
     pub(super) const fn real_us(&self, us: u64) -> u64 {
         us.saturating_mul(1000).div_ceil(self.clock_rate)
     }

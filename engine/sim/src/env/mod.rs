@@ -28,7 +28,7 @@ pub(crate) use stream::SimStream;
 
 use crate::random::Random;
 
-/// Background tasks have their turns so many times later than others, at most.
+/// Factor by which turns of background tasks are delayed at most.
 const BACKGROUND_SLOWNESS: u64 = 20;
 
 /// All machines of a run, and the network between them. Machine `n` has the name `machine-n`.
@@ -77,8 +77,8 @@ impl Machines {
         }
     }
 
-    /// Ends the process on a machine wherever its tasks are. What becomes of its disk is for the caller to
-    /// say; the other ends of its connections hear of it after `silence_us`.
+    /// Ends the process on a machine, wherever its tasks are. The caller decides what survives on the disk;
+    /// the other ends of its connections learn of it after `silence_us`.
     pub(crate) fn end(&self, number: usize, silence_us: u64) {
         let machine = &self.machines[number];
         if let Some(process) = machine.process() {
@@ -90,7 +90,7 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        // What is on its way holds the network, and the network what is on its way.
+        // Events in flight and the network hold each other alive.
         self.executor.clear();
         self.network.clear();
         self.machines.iter().for_each(|machine| drop(machine.end()));

@@ -1,9 +1,8 @@
 //! The network between machines: connections of ordered bytes, which take their time, stall and break.
 //!
-//! It behaves as TCP does for those who use it. What is lost is sent again, so it comes late, and what
-//! follows waits for it. A partition stalls what is on its way in one direction or both, and says nothing to
-//! either end. A reader that does not read stops the writer. The end of a process resets its connections,
-//! which its peers hear of later.
+//! It behaves as TCP does for its users. Lost packets are sent again, so they and those behind them are late.
+//! A partition stalls packets in one or both directions, without notice to either end. A reader that stops
+//! reading blocks the writer. The end of a process resets its connections, of which its peers learn later.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +44,7 @@ pub(crate) struct Network(Rc<Inner>);
 struct Inner {
     executor: Executor,
     quality: Cell<Quality>,
-    /// Directions in which nothing passes, and the ends whose packets wait there.
+    /// Blocked directions, and the ends whose packets wait there.
     blocked: RefCell<BTreeMap<(Place, Place), Vec<End>>>,
     listeners: RefCell<BTreeMap<(Place, u16), Rc<Backlog>>>,
     connections: RefCell<Vec<Weak<RefCell<Connection>>>>,
@@ -78,7 +77,7 @@ struct Side {
     ended: bool,
     /// This end sends no more.
     closed: bool,
-    /// This end reads no more.
+    /// This end does not read any more.
     deaf: bool,
     broken: bool,
     reader: Option<Waker>,
@@ -146,7 +145,7 @@ impl Network {
         }))
     }
 
-    /// From now on connections are so good.
+    /// Sets the quality of all connections from now on.
     pub(crate) fn set_quality(&self, quality: Quality) {
         self.0.quality.set(quality);
     }
@@ -263,7 +262,7 @@ impl Network {
         self.0.executor.draw(|random| random.between(max / 10, max))
     }
 
-    /// Packets that are lost until the next one that is not.
+    /// Number of losses before a packet gets through.
     fn lose(&self) -> u32 {
         let loss = self.0.quality.get().loss;
         let lost = self.0.executor.draw(|random| (0..=LOST_MAX).take_while(|_| random.chance(loss)).count());
@@ -314,7 +313,7 @@ impl End {
         Poll::Ready(Ok(len))
     }
 
-    /// How much of so much is read or written at once.
+    /// How many of `len` bytes are read or written at once.
     fn part(&self, len: usize) -> usize {
         if len == 0 || !self.network.0.quality.get().pieces {
             return len;
@@ -344,7 +343,7 @@ impl End {
         side.wake();
     }
 
-    /// Reads no more. What comes in for it is answered with a reset.
+    /// Stops reading. Bytes that arrive later are answered with a reset.
     pub(super) fn turn_away(&self) {
         let unread = {
             let side = &mut self.connection.borrow_mut().ends[self.index];
@@ -356,7 +355,7 @@ impl End {
         }
     }
 
-    /// This end is no more; the other one hears of it.
+    /// Ends this end; the other one learns of it later.
     fn reset(&self, silence_us: u64) {
         let gone = {
             let side = &mut self.connection.borrow_mut().ends[self.index];
@@ -393,7 +392,7 @@ impl End {
         network.0.executor.call_after(delay_us, move || other.arrive());
     }
 
-    /// What is due comes in here, unless the way is blocked.
+    /// Delivers the packets that are due, unless the direction is blocked.
     fn arrive(&self) {
         let way = {
             let ends = &self.connection.borrow().ends;

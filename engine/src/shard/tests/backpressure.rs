@@ -1,4 +1,4 @@
-//! What holds a client back, and what lets it go on.
+//! When a connection stops being read, and when it continues.
 
 use super::*;
 use crate::limits::{Limit, Limits};

@@ -298,11 +298,11 @@ fn many_watches_are_set_in_slices_and_miss_nothing_in_between() {
         ..SetWatchesRequest::default()
     };
     world.send(1, -8, &Request::SetWatches(watches));
-    // A write behind it waits: its answer would come first.
+    // A write behind the setWatches waits: its reply would overtake the other one.
     world.send(1, 1, &set_data("/a", b"x"));
     assert_eq!(world.shard.report().watches.watches, 1_000);
     assert!(world.submissions().is_empty());
-    // One that is watched already, and one whose turn is yet to come.
+    // One path that is watched already, and one that a later slice will watch.
     world.commit([creates("/n0000"), creates("/n2400")]);
     assert!(world.shard.next_slice(0));
     assert_eq!(outline(&world.frames(1)), ["NodeCreated /n0000 at 2"]);

@@ -5,12 +5,12 @@ use triomphe::Arc;
 
 use super::{BTree, INNER_MAX, INNER_MIN, Inner, LEAF_MAX, LEAF_MIN, Leaf, Node};
 
-/// Entries that a leaf gets, and children that an inner node gets. Not all there is room for: the first
-/// inserts after a start should not split every leaf that they meet.
+/// Entries of a new leaf, and children of a new inner node: fewer than fit, so that the first inserts after a
+/// start do not split every node.
 const LEAF_FILL: usize = LEAF_MAX - 2;
 const INNER_FILL: usize = INNER_MAX - 2;
 
-// What two neighbours have in common when the last one is short is enough for both.
+// Two neighbours, one full and one short, have enough entries for both.
 const _: () = assert!(LEAF_FILL > 2 * LEAF_MIN && INNER_FILL > 2 * INNER_MIN);
 
 /// Takes entries in the order of their keys.
@@ -60,7 +60,7 @@ impl<V: Clone> Builder<V> {
         BTree { root, len }
     }
 
-    /// The last leaf takes from the one before it what it needs not to be underfull.
+    /// Moves entries from the second to last leaf to the last one, until that is not underfull.
     fn level_last_leaves(&mut self) {
         let missing = LEAF_MIN.saturating_sub(self.last.keys.len());
         if let Some((_, Node::Leaf(before))) = self.leaves.last_mut()
@@ -80,7 +80,7 @@ fn parents<V: Clone>(level: Vec<(u64, Node<V>)>) -> Vec<(u64, Node<V>)> {
     let mut nodes = level.into_iter();
     let mut parents = Vec::with_capacity(left.div_ceil(INNER_FILL));
     while left > 0 {
-        // What is left after a full node must not be underfull.
+        // The nodes that remain after this one must not make an underfull node.
         let take = match left {
             all if all <= INNER_FILL => all,
             rest if rest < INNER_FILL + INNER_MIN => rest - INNER_MIN,

@@ -1,29 +1,29 @@
-//! A stream cut into frames: `length u32` little endian, then as many bytes.
+//! Divides a stream into frames: `length u32` little endian, then that many bytes.
 
-/// Room for one read, and what a reader keeps while its peer sends nothing long.
+/// Bytes of one read, and of the buffer of a reader whose peer sends no long frame.
 pub(super) const READ_BYTES: usize = 256 * 1024;
 
-/// What long frames took is given back after so many reads that did not need it. Sooner, and a peer that
-/// sends one long frame after the other has the same memory zeroed and faulted in for each.
+/// A larger buffer is freed after this many reads that did not need it. If it were freed sooner, a peer that
+/// sends long frames one after another would cause a new allocation, with its page faults, for each.
 const SHORT_READS_MAX: u32 = 1024;
 
-/// The longest frame: far above the longest batch that a log can hold, which every peer must be able to
-/// receive.
+/// The longest frame: far longer than the longest batch in a log, which every peer must be able to receive.
 const FRAME_BYTES_MAX: usize = 1 << 30;
 
-/// A frame that no peer sends.
+/// A frame too long to be a peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {0} bytes")]
 pub(super) struct Oversize(usize);
 
-/// Bytes received and not yet handled. Grows with what has come in, not with what a length announces.
+/// Bytes received and not yet handled. The buffer grows with the received bytes, not with the announced
+/// length.
 #[derive(Debug)]
 pub(super) struct FrameReader {
     bytes: Vec<u8>,
     /// `bytes[start..filled]` is not handled yet.
     start: usize,
     filled: usize,
-    /// Reads in a row that found room in the first [`READ_BYTES`].
+    /// Consecutive reads that fitted in the first [`READ_BYTES`].
     short_reads: u32,
 }
 
@@ -32,14 +32,15 @@ impl FrameReader {
         Self { bytes: vec![0; READ_BYTES], start: 0, filled: 0, short_reads: 0 }
     }
 
-    /// Where to read to, never empty. Tell [`Self::received`] how much it was.
+    /// The free part of the buffer, never empty. [`Self::received`] takes the number of bytes read into it.
     pub(super) fn room(&mut self) -> &mut [u8] {
         self.short_reads = if self.filled < READ_BYTES { self.short_reads.saturating_add(1) } else { 0 };
         self.bytes.copy_within(self.start..self.filled, 0);
         self.filled -= self.start;
         self.start = 0;
         if self.filled == self.bytes.len() {
-            // The frame at hand fills all there is: it is at least half there when the room has doubled.
+            // The current frame fills the buffer. After doubling, at least half of the buffer is received
+            // data.
             self.bytes.resize(2 * self.filled, 0);
         } else if self.bytes.len() > READ_BYTES && self.short_reads > SHORT_READS_MAX {
             self.bytes.truncate(READ_BYTES);
@@ -48,7 +49,7 @@ impl FrameReader {
         &mut self.bytes[self.filled..]
     }
 
-    /// So many bytes were read into [`Self::room`].
+    /// Records that this many bytes were read into [`Self::room`].
     pub(super) fn received(&mut self, bytes: usize) {
         self.filled += bytes;
         debug_assert!(self.filled <= self.bytes.len(), "{} of {}", self.filled, self.bytes.len());
@@ -57,7 +58,7 @@ impl FrameReader {
     /// The next whole frame, without its length.
     ///
     /// # Errors
-    /// It is longer than any that a peer sends.
+    /// It is longer than any frame of a peer.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Oversize> {
         let rest = &self.bytes[self.start..self.filled];
         let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
@@ -73,8 +74,8 @@ impl FrameReader {
     }
 }
 
-/// Appends a frame whose contents `encode` appends. Of those it may leave out the last bytes, which are then
-/// written next: it returns how many.
+/// Appends a frame with the contents that `encode` appends. If `encode` leaves out the last bytes, which are
+/// then written separately, it returns their number.
 pub(super) fn append(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>) -> usize) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);

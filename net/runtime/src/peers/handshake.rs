@@ -1,4 +1,4 @@
-//! Peers prove who they are before a byte of theirs is believed.
+//! The handshake between servers: both prove who they are before any message is read.
 
 use std::io;
 use std::rc::Rc;
@@ -11,17 +11,17 @@ use hmac::{Hmac, KeyInit, Mac};
 use ringkeeper_wire::ServerId;
 use sha2::Sha256;
 
-/// What a hello begins with. Its last byte is the version of all messages between servers: builds that speak
-/// different ones refuse each other here.
+/// The beginning of a hello. The last byte is the version of all messages between servers: builds with
+/// different versions refuse each other.
 const MAGIC: &[u8; 8] = b"RKPEER\0\x03";
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = 8 + 8 + 8 + NONCE_BYTES;
 const PROOF_BYTES: usize = 32;
 
-/// Whoever has not introduced himself by then is cut off.
+/// A connection that is not authenticated within this time is closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What this server brings to a handshake.
+/// This server's id and the secret.
 pub(super) struct Handshake {
     pub(super) own: ServerId,
     pub(super) secret: Rc<[u8]>,
@@ -35,7 +35,7 @@ struct Hello {
 }
 
 impl Handshake {
-    /// The dialer's side: it speaks first.
+    /// The dialer's side; the dialer sends first.
     pub(super) async fn begin(&self, stream: &mut TcpStream, peer: ServerId) -> io::Result<()> {
         in_time(async {
             let own = self.hello(peer)?;
@@ -53,7 +53,7 @@ impl Handshake {
         .await
     }
 
-    /// The listener's side: who has connected?
+    /// The listener's side; returns the server that has connected.
     pub(super) async fn answer(&self, stream: &mut TcpStream) -> io::Result<ServerId> {
         in_time(async {
             let theirs = read_hello(stream).await?;
@@ -65,7 +65,7 @@ impl Handshake {
             }
             let own = self.hello(theirs.from)?;
             stream.write_all(&own.encode()).await?;
-            // Whoever dials proves first: a stranger gets nothing that was made with the secret.
+            // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
             self.check_proof(stream, own, theirs).await?;
             self.prove(stream, own, theirs).await?;
             Ok(theirs.from)
@@ -90,15 +90,15 @@ impl Handshake {
             io::Error::new(io::ErrorKind::PermissionDenied, format!("server {}: {reason}", theirs.from))
         };
         match stream.read_exact(&mut proof).await {
-            // The listener's way to say no.
+            // A listener that refuses the proof closes the connection.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown()),
             read => read?,
         }
         self.proof(theirs, own).verify_slice(&proof).map_err(|_| unknown())
     }
 
-    /// What `from` has to show `to`: each side's differs, so that none can be sent back to where it came
-    /// from.
+    /// The proof that `from` sends to `to`. The two directions differ, so a proof cannot be reflected to its
+    /// sender.
     fn proof(&self, from: Hello, to: Hello) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
         mac.update(&from.encode());
@@ -153,7 +153,7 @@ mod tests {
         Handshake { own: ServerId(own), secret: secret.into() }
     }
 
-    /// What the listener 1 says to bytes of a stranger, who then waits or goes.
+    /// How listener 1 answers a stranger that sends these bytes, then waits (`stay`) or closes.
     fn answer_to(bytes: &[u8], stay: bool) -> io::ErrorKind {
         LocalExecutor::default().run(async {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -1,4 +1,4 @@
-//! The link to one other server: what is to be sent to it, and the connection that carries it, if one stands.
+//! The link to one other server: its output queue, and the connection that carries it, if there is one.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -17,8 +17,8 @@ use super::output::Output;
 use crate::socket;
 use ringkeeper_host::wake::WakeFlag;
 
-/// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of it on the
-/// way to one learner; a peer with more to read does not read.
+/// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of this in
+/// flight to one learner, so a peer with more does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
 
 /// The link to one server.
@@ -28,16 +28,16 @@ pub(super) struct Link {
     port: u16,
     /// What waits to be written.
     output: RefCell<Output>,
-    /// A connection stands.
+    /// Whether a connection stands.
     connected: Cell<bool>,
-    /// Connections that were made so far; only the last one may stand.
+    /// Number of connections so far; only the last one may stand.
     dialed: Cell<u64>,
     /// The writer has something to do.
     work: WakeFlag,
-    /// The connection is to be closed, and why.
+    /// The connection is to be closed.
     closing: WakeFlag,
     reason: Cell<&'static str>,
-    /// Why it could not be reached when it was dialed last; empty if it could.
+    /// Why the last dial failed; empty if it succeeded.
     trouble: RefCell<String>,
 }
 
@@ -57,13 +57,12 @@ impl Link {
         }
     }
 
-    /// Why it could not be reached when it was dialed last; empty if it could, or if it is the one that
-    /// dials.
+    /// Why the last dial of this peer failed; empty if it succeeded, or if the peer is the one that dials.
     pub(super) fn trouble(&self) -> String {
         self.trouble.borrow().clone()
     }
 
-    /// Notes why it cannot be reached (empty: it can); whether that is news.
+    /// Records why a dial failed (empty: it succeeded); whether that has changed.
     pub(super) fn set_trouble(&self, trouble: String) -> bool {
         let before = self.trouble.replace(trouble);
         before != *self.trouble.borrow()
@@ -84,8 +83,8 @@ impl Link {
         self.connected.get()
     }
 
-    /// Sends a message if a connection stands. A peer that lets too much wait is cut off: it hears everything
-    /// anew when it comes back.
+    /// Queues a message if a connection stands. A peer with too much output waiting is disconnected; it is
+    /// synchronized anew when it reconnects.
     pub(super) fn send(&self, message: &Message) {
         if !self.connected.get() {
             return;
@@ -104,8 +103,8 @@ impl Link {
         self.closing.raise();
     }
 
-    /// Carries messages until the connection breaks or is given up. `deliver` hears first that the peer is
-    /// there, then its messages, at last that it is gone.
+    /// Carries messages until the connection breaks or is closed. `deliver` is called with the peer's
+    /// connection, then with its messages, at last with its disconnection.
     pub(super) async fn serve(&self, stream: TcpStream, deliver: &dyn Fn(Input)) {
         let Ok(mut writer) =
             stream.set_nodelay(true).map_err(io::Error::from).and_then(|()| socket::second(&stream))
@@ -122,8 +121,7 @@ impl Link {
             poll_fn(|cx| self.closing.poll_lower(cx)).await;
             io::Error::other(self.reason.get())
         };
-        // Nothing is written after the decision to close, so that a peer never sees messages behind a missing
-        // one.
+        // Nothing is written after the decision to close, so that a peer never gets messages behind a gap.
         let error = or(closing, or(self.read(stream, deliver), self.write(&mut writer))).await;
         let _ = writer.shutdown(std::net::Shutdown::Both).await;
         drop(standing);
@@ -131,8 +129,8 @@ impl Link {
         deliver(Input::PeerDisconnected(self.peer));
     }
 
-    /// The peer has dialed: what is left of an older connection ends first, so that the end is heard of
-    /// before the beginning. False if the peer has dialed yet again meanwhile.
+    /// Replaces an older connection: it is ended first, so that its end is delivered before the new one's
+    /// beginning. False if the peer has dialed yet again meanwhile.
     async fn take_over(&self) -> bool {
         let number = self.dialed.get() + 1;
         self.dialed.set(number);
@@ -144,7 +142,7 @@ impl Link {
             return false;
         }
         self.connected.set(true);
-        // What was to be closed is.
+        // The old connection is closed.
         self.closing.lower();
         true
     }
@@ -168,7 +166,7 @@ impl Link {
                     Err(error) => return io::Error::other(error),
                 }
             }
-            // A peer that sends without a pause leaves the others their turn.
+            // Other tasks run even if a peer sends without a pause.
             glommio::yield_if_needed().await;
         }
     }
@@ -187,7 +185,8 @@ impl Link {
     }
 }
 
-/// A connection that stands, for as long as it is served, also when whoever serves it is cancelled.
+/// Marks the link as connected while its connection is served; unmarks it even if the serving task is
+/// cancelled.
 struct Standing<'a>(&'a Link);
 
 impl Drop for Standing<'_> {

@@ -1,4 +1,4 @@
-//! What waits to be written to a peer: frames one behind the other, and long payloads as they are.
+//! The output queue of a link: frames in one buffer, and long payloads as they are.
 
 use std::collections::VecDeque;
 
@@ -7,27 +7,26 @@ use ringkeeper_engine::zab::Message;
 
 use super::frames;
 
-/// A payload from here on is written from where it lies, with a call of its own, which costs less than to
-/// copy it.
+/// A payload of at least this many bytes is written by a call of its own, which costs less than copying it.
 const SHARED_BYTES_MIN: usize = 64 * 1024;
 
-/// What the buffer of written frames keeps for the next ones.
+/// Capacity of the frame buffer that is kept for later frames.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Messages in the order in which they are to be written.
+/// Messages in the order of writing.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pieces: VecDeque<Piece>,
-    /// In all pieces.
+    /// Bytes of all pieces.
     bytes: usize,
-    /// Empty; what frames were written from, for the next ones.
+    /// An empty buffer, kept for later frames.
     spare: Vec<u8>,
 }
 
 /// Bytes to be written with one call.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// Frames, of which the last may lack its payload: the next piece.
+    /// Frames. The payload of the last one may be the next piece.
     Frames(Vec<u8>),
     /// The payload of a frame.
     Payload(Bytes),
@@ -62,7 +61,7 @@ impl Output {
         }
     }
 
-    /// Takes what is to be written next. Tell [`Self::written`] when it is.
+    /// Takes the next piece to write; [`Self::written`] must be called when it is written.
     pub(super) fn pop(&mut self) -> Option<Piece> {
         self.pieces.pop_front()
     }

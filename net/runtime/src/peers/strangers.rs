@@ -1,9 +1,10 @@
-//! Connections on the quorum port whose other end has not proved yet who it is: how many are listened to, and
-//! who makes room for a newcomer. Whoever can reach the port can hold connections open without a word, and
-//! must not keep the ensemble's servers out with them.
+//! Strangers: connections on the quorum port that are not authenticated yet. Their number is bounded, and a
+//! new one may replace an older one. Whoever reaches the port can hold silent connections open, which must
+//! not keep the ensemble's servers out.
 //!
-//! The oldest makes room: a server proves itself within two round trips. Where others than servers live too,
-//! an address has a share. Connections from the servers' own addresses are the last to make room.
+//! The oldest stranger is replaced first, since a server authenticates within two round trips. The
+//! connections from one address are bounded, too. Connections from the servers' own addresses are replaced
+//! last.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -13,7 +14,7 @@ use std::rc::Rc;
 
 use ringkeeper_host::wake::WakeFlag;
 
-/// Strangers that are listened to at a time, in all and from one address.
+/// Number of strangers at one time, in all and from one address.
 const STRANGERS_MAX: usize = 64;
 const FROM_ONE_ADDRESS_MAX: usize = 16;
 
@@ -21,7 +22,7 @@ const FROM_ONE_ADDRESS_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     waiting: RefCell<VecDeque<Rc<Stranger>>>,
-    /// Addresses of the ensemble's servers, as they were last resolved.
+    /// Addresses of the ensemble's servers, as resolved last.
     servers: RefCell<BTreeSet<IpAddr>>,
 }
 
@@ -33,12 +34,12 @@ pub(super) struct Stranger {
 }
 
 impl Strangers {
-    /// Where the ensemble's servers are.
+    /// Sets the addresses of the ensemble's servers.
     pub(super) fn set_servers(&self, addresses: BTreeSet<IpAddr>) {
         *self.servers.borrow_mut() = addresses;
     }
 
-    /// A connection came in. `None` if everybody before it has the better right to be heard.
+    /// Adds a connection. `None` if all others have precedence over it.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Rc<Stranger>> {
         let (mut waiting, servers) = (self.waiting.borrow_mut(), self.servers.borrow());
         let from_here = |stranger: &Rc<Stranger>| stranger.address == address;
@@ -58,7 +59,7 @@ impl Strangers {
         Some(stranger)
     }
 
-    /// The connection is a server's, or over.
+    /// Removes a connection that was authenticated or has ended.
     pub(super) fn leave(&self, stranger: &Rc<Stranger>) {
         self.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, stranger));
     }
@@ -70,7 +71,7 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Ready when it has to make room for another.
+    /// Ready when the connection has to be closed for another one.
     pub(super) async fn displaced(&self) {
         poll_fn(|cx| self.displaced.poll_lower(cx)).await;
     }

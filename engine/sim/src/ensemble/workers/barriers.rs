@@ -1,8 +1,8 @@
-//! Double barriers: a group goes through one together, round after round. Everyone counts itself in before it
-//! enters and out before it leaves; who gets through must find all of them counted.
+//! Double barriers: a group passes one together, round after round. Each process counts itself before it
+//! enters and before it leaves; one that gets through must find all of them counted.
 //!
-//! A process whose session ends has left its barrier, whatever the others think. So each end of a session in
-//! a group ends the barrier, and all go on to a new one.
+//! A process whose session ends has left its barrier, even if the others do not know it. So the end of a
+//! session in a group ends the barrier, and all move to a new one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ struct Muster {
     barrier: u64,
     entered: BTreeMap<u64, usize>,
     left: BTreeMap<u64, usize>,
-    /// The round that nobody begins any more.
+    /// The round that nobody begins any more, once it is known.
     last: Option<u64>,
 }
 
@@ -114,8 +114,8 @@ impl Group {
         self.muster.borrow().barrier
     }
 
-    /// Counts one in, unless it is time to stop, for all of them in the same round. The first round that
-    /// begins when everything is healed is the last one.
+    /// Counts a process into a round, unless it is time to stop, which is decided for the whole group. The
+    /// first round that begins after healing is the last one.
     fn begins(&self, (_, round): At, is_healed: bool) -> bool {
         let mut muster = self.muster.borrow_mut();
         if is_healed && !muster.entered.contains_key(&round) {
@@ -141,7 +141,7 @@ impl Group {
     fn end(&self, barrier: u64) {
         let mut muster = self.muster.borrow_mut();
         if muster.barrier == barrier {
-            // Who has gone home already will not come to another barrier.
+            // A process that has finished will not come to another barrier.
             let last = muster.last.map(|_| 0);
             *muster = Muster { barrier: barrier + 1, last, ..Muster::default() };
         }
@@ -152,7 +152,8 @@ impl Group {
         None
     }
 
-    /// All must be counted, unless a session has ended: then the barrier does, as soon as that is known.
+    /// Waits until all are counted. If a session has ended, the barrier ends instead, as soon as that is
+    /// known.
     async fn expect_all(
         &self,
         desk: &Desk,

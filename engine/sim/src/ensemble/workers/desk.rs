@@ -1,4 +1,4 @@
-//! What a program finds before it.
+//! The tools of a worker's program: client, clock, random numbers.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use super::examiner::Fact;
 use super::stage::Stage;
 use crate::random::Random;
 
-/// States a fact when it is dropped: what may be, unless something more certain is known by then.
+/// Records a fact when it is dropped: the uncertain one, unless a certain one was set before.
 pub(super) struct Perhaps<'a> {
     desk: &'a Desk,
     fact: Option<Fact>,
@@ -23,12 +23,12 @@ impl<'a> Perhaps<'a> {
         Self { desk, fact: Some(fact) }
     }
 
-    /// This is known instead.
+    /// Replaces the uncertain fact by a certain one.
     pub(super) fn settle(&mut self, fact: Fact) {
         self.fact = Some(fact);
     }
 
-    /// Nothing of it is so.
+    /// Records no fact.
     pub(super) fn forget(&mut self) {
         self.fact = None;
     }
@@ -79,7 +79,7 @@ impl Desk {
         self.stage.state(fact);
     }
 
-    /// For how long the session is certain to live, in milliseconds.
+    /// How long the session is certain to live, in milliseconds.
     pub(super) fn lease_ms(&self) -> u64 {
         u64::try_from(self.client.lease().as_millis()).unwrap_or(u64::MAX)
     }
@@ -120,7 +120,7 @@ impl Desk {
         future::or(async { Some(future.await) }, late).await
     }
 
-    /// Now and then with little patience.
+    /// Completes `future`, or sometimes gives it up early.
     pub(super) async fn patiently<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         if self.stage.is_healed() || !self.chance(200) {
             return Some(future.await);

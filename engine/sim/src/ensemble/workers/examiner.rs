@@ -1,4 +1,4 @@
-//! Holds what programs believe against the committed order.
+//! The examiner: compares the facts that programs state with the committed order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,10 +29,10 @@ pub(crate) enum Said {
     Nothing,
 }
 
-/// What a program believes.
+/// A fact that a program states.
 #[derive(Debug)]
 pub(crate) enum Fact {
-    /// It holds a lock or leads, by this znode. `seen`: the newest zxid that it has seen by then.
+    /// It holds a lock or leads, by this znode. `seen` is the newest zxid that it had seen by then.
     Holds {
         line: String,
         node: String,
@@ -40,13 +40,13 @@ pub(crate) enum Fact {
         token: i64,
         seen: i64,
     },
-    /// It was had by `node` while `holder` was certain of it, for so long yet.
+    /// `node` acquired the lock while `holder` was certain of it for this much longer.
     HeldTwice {
         holder: String,
         node: String,
         certain_ms: u64,
     },
-    /// While it was reading, what it reads was at these versions.
+    /// During a read lock, the data had these versions.
     Rested {
         node: String,
         before: i32,
@@ -67,17 +67,16 @@ pub(crate) enum Fact {
         session: i64,
         entry: String,
     },
-    /// The session has ended, and may have taken one entry that nobody was given.
+    /// The session has ended, and may have taken one entry that no program got.
     PerhapsTook {
         session: i64,
     },
-    /// One was added to the counter: the sum.
+    /// The counter was incremented to this sum.
     Added {
         sum: i64,
     },
     PerhapsAdded,
-    /// A watch has fired, and this is what has changed since the read that left it: the zxid of the last
-    /// change.
+    /// A watch has fired, and reports this zxid as the last change since the read that left it.
     ToldOfChange {
         path: &'static str,
         before: i64,
@@ -98,13 +97,13 @@ pub(crate) enum Fact {
         path: String,
         zxid: i64,
     },
-    /// A configuration, which was said to be whole.
+    /// A configuration that the library has reported as consistent.
     ReadWhole {
         entries: BTreeMap<String, Vec<u8>>,
     },
     /// Znodes were to be created, one behind the other, at once.
     Wrote(Vec<(String, Said)>),
-    /// Behind a write, the same program has read.
+    /// A program has read after its own write.
     ReadOwn {
         path: String,
         said: Said,
@@ -112,7 +111,7 @@ pub(crate) enum Fact {
     },
 }
 
-/// Hears all facts of a run.
+/// Collects all facts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Examiner {
     /// The servers' clocks are quicker than the workers': what those are certain of may be over.
@@ -197,8 +196,7 @@ impl Examiner {
         Ok(())
     }
 
-    /// By the fencing order: whoever was to hold it before is gone for good, in the state that the holder has
-    /// seen.
+    /// Checks a holder by the fencing order: in the state that it has seen, every earlier candidate is gone.
     fn held(
         &self,
         line: &str,
@@ -271,7 +269,7 @@ impl Examiner {
         self.check_counter(judge.tree())
     }
 
-    /// What holders counted is what was written, and no token comes after a greater one.
+    /// The counts of holders are those written, and no token follows a greater one.
     fn check_fences(&self, judge: &Judge) -> Result<(), Violation> {
         for line in &self.lines {
             let fence = lines::fence(line);
@@ -345,7 +343,7 @@ impl Examiner {
             .check(inside.is_empty(), || format!("{inside:?} are left over, and all looked for more"))
     }
 
-    /// Of what was asked at once, the servers have executed a prefix, and what the library says is so.
+    /// Of pipelined requests the servers have executed a prefix, and the library's reports are true.
     fn check_pipelines(&self, tree: &Tree) -> Result<(), Violation> {
         for pipeline in &self.pipelines {
             let mut before = Some(0);

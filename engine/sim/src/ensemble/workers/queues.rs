@@ -70,9 +70,9 @@ struct User<'a> {
     desk: &'a Desk,
     memory: &'a Memory,
     queue: Queue,
-    /// A take was given up, and no other has been through since.
+    /// A take was given up, and none was completed since.
     gave_up: bool,
-    /// An entry may have been taken that nobody was given.
+    /// An entry may have been taken that no program got.
     unsettled: bool,
 }
 
@@ -114,7 +114,7 @@ impl User<'_> {
     }
 
     fn taken(&mut self, taken: Result<Option<Vec<u8>>>) -> Result<bool> {
-        // An error that is certain says nothing of a take before this one that was given up.
+        // A definite error of this take says nothing about an earlier one that was given up.
         self.unsettled = self.gave_up || taken == Err(Error::ConnectionLoss);
         let taken = taken?;
         (self.unsettled, self.gave_up) = (false, false);

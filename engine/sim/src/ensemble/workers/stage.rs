@@ -1,4 +1,4 @@
-//! What programs and the world have in common.
+//! State shared by the programs and the world.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fmt::Display;
 use super::desk::Desk;
 use super::examiner::{Fact, Kind};
 
-/// A holder that was not told that it has lost what it holds.
+/// A holder that was not told that it has lost its lock.
 #[derive(Debug)]
 struct Belief {
     line: String,
@@ -73,8 +73,7 @@ impl Stage {
         self.posts.borrow().get(worker).cloned().unwrap_or_default()
     }
 
-    /// Somebody holds something from now on. Others that are certain to hold it as well by their own clocks
-    /// are contradicted.
+    /// Records a new holder. Other holders that are still certain by their own clocks contradict it.
     pub(super) fn believe(&self, line: &str, node: &str, kind: Kind, desk: &Desk) -> Believer<'_> {
         let mut beliefs = self.beliefs.borrow_mut();
         let now_ms = desk.alarms.now_us() / 1000;

@@ -1,7 +1,7 @@
-//! Reads along what the library sends and receives.
+//! The tap: reads along what the library sends and receives.
 //!
-//! Its requests become those that the judge and the model know, and its replies and events are checked as
-//! those of a plain client are, by a plain client that never sends anything.
+//! It turns the library's requests into those of the judge and the model, and has a plain client, which sends
+//! nothing, check the replies and events.
 
 use ringkeeper_wire::frame::next_frame;
 use ringkeeper_wire::{ConnectRequest, OpCode, Record, RequestHeader};
@@ -13,7 +13,7 @@ use super::super::violation::{Oracle, Violation};
 
 const FRAME_LEN_MAX: usize = 1 << 20;
 
-/// The double of one library client.
+/// The plain client that doubles one library client.
 #[derive(Debug)]
 pub(super) struct Tap(Client);
 

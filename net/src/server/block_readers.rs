@@ -1,11 +1,11 @@
-//! Threads that check and read the blocks of a snapshot, so that a start uses all cores.
+//! Threads that decode the blocks of a snapshot, so that a start uses several cores.
 //!
 //! ```text
 //! executor: reads blocks from the disk ──▶ threads: checksum, archive, znodes ──▶ executor: takes them in their order
 //! ```
 //!
-//! At most [`BLOCKS_EACH`] blocks for each thread are under way. A block's memory goes around with it and is
-//! used again.
+//! At most [`BLOCKS_EACH`] blocks for each thread are in flight. The memory of a decoded block is reused for
+//! a later one.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,49 +17,49 @@ use ringkeeper_log::frame::AlignedBuf;
 use ringkeeper_log::snapshot::{Block, SnapshotError};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// More than this do not help: the executor has its own part of the work.
+/// More threads do not help: the executor's own part of the work is the limit then.
 const THREADS_MAX: usize = 4;
 
-/// Blocks under way for each thread: one that it has, and one for it to go on with.
+/// Blocks in flight for each thread: one being decoded, and the next.
 const BLOCKS_EACH: usize = 2;
 
-/// The cores that the process was given. A thread that an executor starts begins on that executor's core
-/// alone.
+/// The cores of the process. A thread inherits only the core of the executor that starts it, so the set is
+/// restored in it.
 static CORES: OnceLock<CpuSet> = OnceLock::new();
 
-/// Notes the cores that the process may use. To be called before executors are pinned to theirs.
+/// Records the cores of the process. To be called before executors are pinned.
 pub(super) fn note_cores() {
     if let Ok(cores) = sched_getaffinity(None) {
         let _ = CORES.set(cores);
     }
 }
 
-/// What became of a block.
+/// A decoded block.
 pub(super) struct Read {
     pub(super) rows: Result<Rows, Unreadable>,
-    /// For the next block.
+    /// The block's memory, for another block.
     pub(super) memory: AlignedBuf,
 }
 
-/// Why a block is of no use.
+/// Why a block cannot be decoded.
 pub(super) enum Unreadable {
     Damaged(SnapshotError),
     Malformed(DecodeError),
 }
 
-/// Threads that read blocks of one snapshot. They end when this is dropped.
-pub(super) struct Crew {
+/// A pool of threads that decode the blocks of one snapshot. They end when it is dropped.
+pub(super) struct BlockReaders {
     blocks: Sender<Block>,
     reads: Receiver<(u32, Read)>,
-    /// Those that came before their turn.
+    /// Decoded blocks whose predecessors are not decoded yet.
     early: BTreeMap<u32, Read>,
     under_way: usize,
     under_way_max: usize,
 }
 
-impl Crew {
-    /// As many threads as the process has cores, within reason.
-    pub(super) fn muster(reader: &BlockReader) -> Self {
+impl BlockReaders {
+    /// A pool with a thread for each core, at most [`THREADS_MAX`].
+    pub(super) fn start(reader: &BlockReader) -> Self {
         let cores = CORES.get().copied();
         let threads = cores.map_or(1, |cores| cores.count() as usize).clamp(1, THREADS_MAX);
         let (blocks, work) = async_channel::unbounded();
@@ -67,7 +67,7 @@ impl Crew {
         for _ in 0..threads {
             let (work, done, reader) = (work.clone(), done.clone(), reader.clone());
             thread::spawn(move || {
-                // Where that fails it is slower, not wrong.
+                // If this fails, the threads share one core: slower, but correct.
                 let _ = cores.map(|cores| sched_setaffinity(None, &cores));
                 read_all(&work, &done, &reader);
             });
@@ -76,18 +76,18 @@ impl Crew {
         Self { blocks, reads, early: BTreeMap::new(), under_way: 0, under_way_max }
     }
 
-    /// Whether one more block should be given to [`Self::read`] before the next is taken.
+    /// Whether another block may be passed to [`Self::read`] before the next one is taken.
     pub(super) fn has_room(&self) -> bool {
         self.under_way < self.under_way_max
     }
 
-    /// Has a block read.
+    /// Passes a block to a thread.
     pub(super) fn read(&mut self, block: Block) {
         self.under_way += 1;
         self.blocks.try_send(block).expect("the threads wait for blocks for as long as there can be any");
     }
 
-    /// What became of block `ordinal`, which is under way.
+    /// Waits for block `ordinal`, which was passed to a thread.
     pub(super) async fn take(&mut self, ordinal: u32) -> Read {
         loop {
             if let Some(read) = self.early.remove(&ordinal) {
