@@ -10,6 +10,7 @@ use ringkeeper_wire::Zxid;
 use super::ask::Ask;
 use super::client::Phase;
 use super::recovery::at_once;
+use super::server::Process;
 use super::spoil::spoil;
 use super::violation::{Oracle, Violation};
 use super::workers::Worker;
@@ -355,10 +356,11 @@ impl World {
     }
 
     /// Fills the disk of the leader for good, and waits until another server leads. Returns whether this is
-    /// still pending.
+    /// still pending. It begins when a quorum of the others has votes: a server that has yet to learn what its
+    /// disk lost could not help another one to lead.
     pub(super) fn outlasts(&mut self) -> bool {
         match (self.outlasting, self.leader()) {
-            (Outlasting::Due, Some(leader)) => {
+            (Outlasting::Due, Some(leader)) if self.others_vote(leader) => {
                 self.say(&format!("the disk of server {} runs full for good", leader + 1));
                 self.report.disks_full += 1;
                 self.judge.was_full = true;
@@ -375,6 +377,18 @@ impl World {
             _ => {}
         }
         self.outlasting != Outlasting::Over
+    }
+
+    /// Whether a quorum of the servers except this one serves and has lost nothing.
+    fn others_vote(&self, index: usize) -> bool {
+        let votes = |process: &Process| {
+            let node = process.node();
+            let epochs = node.zab().durable_epochs();
+            process.is_serving() && epochs.initialized && epochs.claim == Zxid::ZERO
+        };
+        let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
+        let voting = others.filter(|(_, server)| server.process.as_ref().is_some_and(votes));
+        Majority::new(self.voters).is_quorum(&voting.map(|(_, server)| server.id).collect())
     }
 
     // Clients.
