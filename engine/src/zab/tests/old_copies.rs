@@ -193,3 +193,13 @@ fn a_new_server_joins_an_ensemble_of_any_epoch_that_leaves_some() {
     assert!(join(1 << 30));
     assert!(!join(i32::MAX.cast_unsigned()), "too near to the sign bit of a zxid");
 }
+
+#[test]
+fn what_a_learner_said_before_it_was_told_that_its_folder_is_an_old_copy_does_not_count() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 4)]));
+    server.hear(1, ack(epoch, zxid(1, 4), true));
+    assert_eq!(server.zab.learners().synced_followers, 1);
+    let new = Standing { initialized: false, ..standing(epoch, zxid(1, 4)) };
+    server.hear(1, Message::FollowerInfo(new));
+    assert_eq!(server.zab.learners().synced_followers, 0);
+}
