@@ -297,7 +297,9 @@ impl Peer {
 
     pub(super) fn ping(&self, core: &Core, epoch: Epoch, round: u64, active: bool, out: &mut Effects) {
         let sent = if self.feed == Feed::Streaming { self.sent.zxid } else { Zxid::ZERO };
-        let members = if core.epochs.current == epoch { core.epochs.members } else { ServerSet::EMPTY };
+        // Not before this server's own adoption is durable: after a crash it would be taken for an old copy.
+        let durable = &core.persisted;
+        let members = if durable.current == epoch { durable.members } else { ServerSet::EMPTY };
         let commit = core.commit;
         out.send(self.id, Message::Ping(Ping { epoch, round, commit, sent, active, members }));
     }
