@@ -535,7 +535,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     ) -> Result<(), LogFailure> {
         match command {
             Command::Promise(epochs) => {
-                if self.promise(&epochs, queue).await? {
+                if self.promise(&epochs, queue, core).await? {
                     queue.answer(Answer::Input(Input::EpochsDurable));
                 }
             }
@@ -566,7 +566,13 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     /// Writes promises, waiting for room if necessary; false if the server stops before. Unwritten promises
     /// are not sent to anyone, so meanwhile the server only takes no part in elections. What is no
     /// promise, and is only kept with them, waits for the next one: no append is held up for that.
-    async fn promise(&mut self, epochs: &Epochs, queue: &Rc<LogQueue<F::State>>) -> Result<bool, LogFailure> {
+    async fn promise(
+        &mut self,
+        epochs: &Epochs,
+        queue: &LogQueue<F::State>,
+        core: &Rc<impl LogHost>,
+    ) -> Result<bool, LogFailure> {
+        let append_waits = queue.full.get();
         let mut waits = false;
         let (wanted, kept) = (promises(epochs), self.meta.meta().promises);
         let promises_nothing =
@@ -586,9 +592,14 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             if queue.stop.get() {
                 return Ok(false);
             }
+            // A leader has to resign: nothing is appended either while this waits.
+            if !queue.full.replace(true) {
+                core.wake();
+            }
             self.env.sleep(LOOK_FOR_ROOM_EVERY).await;
         }
-        if waits {
+        if waits && !append_waits {
+            queue.full.set(false);
             self.reserve.keep().await?;
         }
         Ok(true)

@@ -234,10 +234,12 @@ impl Core {
         self.full_since_ms = if room { None } else { self.full_since_ms.or(Some(self.now_ms)) };
     }
 
-    /// Whether a part of the log waits for room on the disk. Until it is durable, this server cannot adopt an
-    /// epoch whose history contains it.
+    /// Whether a part of the log, or the server's epochs, wait for room on the disk. Until they are durable, this
+    /// server cannot adopt an epoch whose history contains that part, or lead one.
     pub(super) fn is_stuck(&self) -> bool {
-        self.full_since_ms.is_some() && self.log.durable() < self.log.last().zxid
+        let epochs = |epochs: &Epochs| (epochs.accepted, epochs.current);
+        self.full_since_ms.is_some()
+            && (self.log.durable() < self.log.last().zxid || epochs(&self.persisted) != epochs(&self.epochs))
     }
 
     /// A vote that loses to every candidate.

@@ -449,9 +449,10 @@ impl Leader {
         Next::Stay
     }
 
-    /// Whether a quorum of others has acknowledged what this server cannot append for want of room, so that
-    /// one of them would be a better leader. Without such a quorum an election gains nothing; and if the disk
-    /// is full for less than the peer timeout, waiting costs less than an election.
+    /// Whether a quorum of others has acknowledged what this server cannot append for want of room, or has
+    /// adopted the epoch that it cannot, so that one of them would be a better leader. Without such a quorum
+    /// an election gains nothing; and if the disk is full for less than the peer timeout, waiting costs less
+    /// than an election.
     fn holds_others_up(&self, core: &Core) -> bool {
         let timeout_ms = core.config.peer_timeout_ms;
         let full = core.full_since_ms.is_some_and(|since_ms| core.now_ms >= since_ms + timeout_ms);
@@ -462,7 +463,7 @@ impl Leader {
         let ahead = |peer: &&Peer| {
             peer.voter
                 && peer.adopted
-                && peer.acked > core.log.durable()
+                && (!self.adopted || peer.acked > core.log.durable())
                 && peer.heard_at_ms >= heard_since_ms
         };
         core.config.quorum.is_quorum(&self.peers.iter().filter(ahead).map(|peer| peer.id).collect())

@@ -168,6 +168,18 @@ impl Server {
 
     /// Server 3 with this log, leading an active epoch, adopted by itself and server 1.
     fn leader(durable: Durable) -> (Self, Epoch) {
+        let last = durable.log.last();
+        let (mut server, epoch) = Self::leader_elect(durable);
+        server.input(Input::EpochsDurable);
+        server.hear(1, ack(epoch, last.zxid, true));
+        assert_eq!(server.zab.status(), Status::Leading { epoch });
+        server.input(Input::EpochsDurable);
+        server.input(Input::Flush);
+        (server, epoch)
+    }
+
+    /// Server 3, whose epoch a quorum has accepted, before it has adopted that itself.
+    fn leader_elect(durable: Durable) -> (Self, Epoch) {
         let accepted = durable.epochs.accepted;
         let (current, last) = (durable.epochs.current, durable.log.last());
         let mut server = Self::start(3, durable);
@@ -185,11 +197,6 @@ impl Server {
         let ask = promise(epoch, current, log, 5);
         server.hear(1, Message::AckEpoch(ask));
         server.hear(1, pong(epoch, 1, Zxid::ZERO, false));
-        server.input(Input::EpochsDurable);
-        server.hear(1, ack(epoch, last.zxid, true));
-        assert_eq!(server.zab.status(), Status::Leading { epoch });
-        server.input(Input::EpochsDurable);
-        server.input(Input::Flush);
         (server, epoch)
     }
 }

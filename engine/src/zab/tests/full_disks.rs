@@ -40,6 +40,25 @@ fn a_leader_without_room_stays_when_the_others_have_none_either() {
 }
 
 #[test]
+fn a_leader_whose_disk_has_no_room_for_its_epochs_resigns_when_a_quorum_of_others_has_adopted_them() {
+    let last = zxid(1, 4);
+    for others in [&[1, 2][..], &[1]] {
+        let (mut server, epoch) = Server::leader_elect(remembers(1, &[(1, 4)]));
+        server.hear(2, Message::FollowerInfo(standing(Epoch(1), last)));
+        server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(last), 6)));
+        server.input(Input::Room(false));
+        for now_ms in (0..=4).map(|quarter| quarter * 300) {
+            server.tick_at(now_ms);
+            for peer in [1, 2] {
+                server.hear(peer, pong(epoch, 1, last, others.contains(&peer)));
+            }
+        }
+        let resigns = server.zab.status() == Status::Looking && matches!(server.zab.role, Role::Looking(_));
+        assert_eq!(resigns, others.len() == 2, "{:?}", server.zab.role);
+    }
+}
+
+#[test]
 fn a_leader_that_had_room_in_between_stays() {
     let (mut server, epoch) = leader_without_room();
     let timeout_ms = server.zab.core.config.peer_timeout_ms;
