@@ -228,6 +228,10 @@ impl Process {
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => {
+                    // A file of a batch may be gone, behind a snapshot, when the server next says something.
+                    if matches!(input, Input::Durable { .. }) {
+                        self.look_for_durable(server, judge);
+                    }
                     self.node_mut().input(now, input);
                 }
                 Answer::Rebuilt(state) => self.node_mut().rebuilt(now, *state),
