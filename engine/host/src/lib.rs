@@ -3,6 +3,7 @@
 //! It is generic over two traits: the application above and the environment below ([`mod@env`]).
 #![forbid(unsafe_code)]
 
+pub mod alarms;
 pub mod env;
 pub mod log_task;
 pub mod rate_limiter;

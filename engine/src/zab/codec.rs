@@ -230,6 +230,7 @@ impl Writer<'_> {
             None => self.u8(0),
             Some(Doubt::OldCopy(known)) => self.u8(1).epoch(known.epoch).zxid(known.zxid),
             Some(Doubt::Replaced) => self.u8(2),
+            Some(Doubt::Contested) => self.u8(3),
         };
     }
 
@@ -327,6 +328,7 @@ impl Reader<'_> {
             0 => None,
             1 => Some(Doubt::OldCopy(Known { epoch: self.epoch()?, zxid: self.zxid()? })),
             2 => Some(Doubt::Replaced),
+            3 => Some(Doubt::Contested),
             other => return Err(DecodeError::Value { field: "doubt", value: u64::from(other) }),
         })
     }
@@ -484,7 +486,8 @@ mod tests {
 
     fn doubt() -> impl Strategy<Value = Option<Doubt>> {
         let known = (epoch(), zxid()).prop_map(|(epoch, zxid)| Doubt::OldCopy(Known { epoch, zxid }));
-        prop_oneof![Just(None), known.prop_map(Some), Just(Some(Doubt::Replaced))]
+        let (replaced, contested) = (Just(Some(Doubt::Replaced)), Just(Some(Doubt::Contested)));
+        prop_oneof![Just(None), known.prop_map(Some), replaced, contested]
     }
 
     fn notification() -> impl Strategy<Value = Notification> {

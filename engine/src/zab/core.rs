@@ -27,8 +27,12 @@ const EPOCH_MAX: u32 = i32::MAX.cast_unsigned() - EPOCHS_SKIPPED_MAX;
 pub const fn leaves_epochs(epoch: Epoch) -> bool {
     epoch.0 < EPOCH_MAX - EPOCHS_SKIPPED_MAX
 }
+
 /// Earlier processes of a peer that are remembered.
 const PROCESSES_MAX: usize = 8;
+/// How long a process is told of another one with its id that was heard of. Two that run take each other's
+/// connections, so both are heard of again within seconds.
+const RIVAL_MS: u64 = 60_000;
 
 /// A role change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +58,32 @@ pub(super) struct Member {
     pub(super) belongs: bool,
 }
 
+/// The processes that have run with one id.
+#[derive(Debug, Default)]
+struct Processes {
+    /// Their numbers, the latest last.
+    numbers: Vec<u64>,
+    /// When one that is not the latest was heard last: two run at the same time.
+    rival_ms: Option<u64>,
+}
+
+impl Processes {
+    fn heard(&mut self, process: u64, now_ms: u64) {
+        if !self.numbers.contains(&process) {
+            self.numbers.push(process);
+            let before = self.numbers.len().saturating_sub(PROCESSES_MAX);
+            self.numbers.drain(..before);
+        }
+        if !self.is_latest(process) {
+            self.rival_ms = Some(now_ms);
+        }
+    }
+
+    fn is_latest(&self, process: u64) -> bool {
+        self.numbers.last() == Some(&process)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
@@ -73,8 +103,8 @@ pub(super) struct Core {
     doubts: BTreeMap<ServerId, Doubt>,
     /// What learners have acknowledged to this process while it led, when they were last heard.
     acknowledged: BTreeMap<ServerId, Known>,
-    /// The processes that each peer was, the latest last.
-    processes: BTreeMap<ServerId, Vec<u64>>,
+    /// The processes that each peer was.
+    processes: BTreeMap<ServerId, Processes>,
     /// Tells this process from others with the same id.
     process: u64,
     /// The current promises, perhaps not durable yet.
@@ -318,12 +348,7 @@ impl Core {
     pub(super) fn note(&mut self, peer: ServerId, heard: Standing) {
         self.ensemble_seen |=
             self.config.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.is_blank());
-        let processes = self.processes.entry(peer).or_default();
-        if !processes.contains(&heard.process) {
-            processes.push(heard.process);
-            let before = processes.len().saturating_sub(PROCESSES_MAX);
-            processes.drain(..before);
-        }
+        self.processes.entry(peer).or_default().heard(heard.process, self.now_ms);
         self.heard.insert(peer, heard);
         // Not later: this server may hear of what the peer does before it hears from the peer again.
         match self.find_doubt(peer, &heard) {
@@ -341,41 +366,52 @@ impl Core {
         let alarm = match self.doubt(peer) {
             Some(Doubt::OldCopy(_)) => return true,
             Some(Doubt::Replaced) => Alarm::SecondProcess { server: peer },
-            None if self.is_beyond_reason(heard.accepted) => {
+            Some(Doubt::Contested) | None if self.is_beyond_reason(heard.accepted) => {
                 Alarm::EpochBeyondReason { peer, epoch: heard.accepted }
             }
-            None if same && led.is_some_and(|(theirs, ours)| theirs != ours) => {
+            Some(Doubt::Contested) | None if same && led.is_some_and(|(theirs, ours)| theirs != ours) => {
                 Alarm::EpochLedTwice { peer, epoch }
             }
-            None => return false,
+            Some(Doubt::Contested) | None => return false,
         };
         out.push(Effect::Alarm(alarm));
         true
     }
 
-    /// Why a peer does not count for this server, which knows more of it than the peer does.
+    /// What this server knows of a peer that the peer does not know.
     pub(super) fn doubt(&self, peer: ServerId) -> Option<Doubt> {
         self.doubts.get(&peer).copied()
     }
 
     fn find_doubt(&self, peer: ServerId, heard: &Standing) -> Option<Doubt> {
-        if self.processes.get(&peer).is_some_and(|processes| processes.last() != Some(&heard.process)) {
+        let processes = self.processes.get(&peer)?;
+        if !processes.is_latest(heard.process) {
             return Some(Doubt::Replaced);
         }
+        let contested = processes.rival_ms.is_some_and(|heard_ms| self.now_ms <= heard_ms + RIVAL_MS);
+        self.find_old_copy(peer, heard).map(Doubt::OldCopy).or_else(|| contested.then_some(Doubt::Contested))
+    }
+
+    /// What a peer is known to have had on its disk, if it lacks that.
+    fn find_old_copy(&self, peer: ServerId, heard: &Standing) -> Option<Known> {
         if !heard.initialized || self.is_foreign(&heard.ensemble) || planted!(self.config, OldCopyVotes) {
             return None;
         }
         let adopted = Known { epoch: self.epochs.current, zxid: Zxid::ZERO };
         let adopted = Some(adopted).filter(|_| self.epochs.members.contains(peer));
-        let known = self.acknowledged.get(&peer).copied().into_iter().chain(adopted);
-        known.filter(|known| heard.lacks(*known)).map(Doubt::OldCopy).next()
+        let mut known = self.acknowledged.get(&peer).copied().into_iter().chain(adopted);
+        known.find(|known| heard.lacks(*known))
     }
 
-    /// A peer does not count on this server. If that is because its folder is an old copy, it is from now on
-    /// like a server with a damaged log, and like one with a new disk; `None` if it is not.
+    /// A peer knows something of this server. If its folder is an old copy, this server is from now on like one
+    /// with a damaged log, and like one with a new disk. `None` if the server counts for the peer all the same.
     pub(super) fn take_doubt(&mut self, peer: ServerId, doubt: Doubt, out: &mut Effects) -> Option<Next> {
         match doubt {
             Doubt::Replaced => out.push(Effect::Alarm(Alarm::SecondProcess { server: self.me() })),
+            Doubt::Contested => {
+                out.push(Effect::Alarm(Alarm::SecondProcess { server: self.me() }));
+                return None;
+            }
             Doubt::OldCopy(known) if self.epochs.initialized && self.standing().lacks(known) => {
                 out.push(Effect::Alarm(Alarm::OldCopy { told_by: peer, known }));
                 self.epochs.initialized = false;

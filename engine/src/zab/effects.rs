@@ -216,7 +216,7 @@ pub enum Alarm {
         /// What is known to have been in it.
         known: Known,
     },
-    /// A process that was replaced by a later one with the same id still runs, and is refused.
+    /// Two processes run with the same id, and the one that was started first is refused.
     SecondProcess {
         /// The id of both.
         server: ServerId,
@@ -250,6 +250,12 @@ impl Alarm {
             self,
             Self::ForeignCluster { .. } | Self::CommittedTruncation { .. } | Self::EpochLedTwice { .. }
         )
+    }
+
+    /// Whether two processes run with one id.
+    #[must_use]
+    pub const fn is_id_conflict(&self) -> bool {
+        matches!(self, Self::SecondProcess { .. })
     }
 }
 
@@ -287,8 +293,9 @@ impl fmt::Display for Alarm {
             ),
             Self::SecondProcess { server } => write!(
                 f,
-                "two processes run as server {server}: the one that was started first is refused; stop it, and give \
-                 each machine a number (myid) and a folder of its own"
+                "two processes run as server {server}, most likely on two machines: who hears both refuses the one that \
+                 was started first, and they take each other's connections; stop the one that is not to be, start the \
+                 other one anew, and give each machine a number (myid) and a folder of its own, an empty one, not a copy"
             ),
             Self::EpochBeyondReason { peer, epoch } => write!(
                 f,

@@ -77,7 +77,8 @@ impl Learner {
         Vote { leader: self.leader, ..core.own_vote() }
     }
 
-    fn retry(&mut self, core: &Core, out: &mut Effects) {
+    /// Sends again what the leader has not answered.
+    pub(super) fn retry(&mut self, core: &Core, out: &mut Effects) {
         self.retry_at_ms = core.now_ms + core.config.heartbeat_ms();
         match self.phase {
             Phase::Joining if core.connected.contains(self.leader) => {
@@ -99,12 +100,6 @@ impl Learner {
             self.retry(core, out);
         }
         Next::Stay
-    }
-
-    pub(super) fn on_connected(&mut self, core: &Core, peer: ServerId, out: &mut Effects) {
-        if peer == self.leader {
-            self.retry(core, out);
-        }
     }
 
     /// Handles the leader's own report on whether it leads. A leader that is still in the election that chose

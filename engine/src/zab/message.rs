@@ -88,13 +88,15 @@ pub struct Known {
     pub zxid: Zxid,
 }
 
-/// Why a server does not count for another one: see "Old copies of folders" in [`super`].
+/// What a server knows of another one, which that one does not know: see "Old copies of folders" in [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// Its folder is older than what it is known to have had.
+    /// Its folder is older than what it is known to have had: it does not count.
     OldCopy(Known),
-    /// A process that was started later has the same id, and this one still runs.
+    /// A process that was started later has the same id, and this one still runs: it does not count.
     Replaced,
+    /// A process that was started earlier has the same id and still runs. This one counts.
+    Contested,
 }
 
 /// A server's part in an election.
@@ -110,7 +112,7 @@ pub struct Notification {
     pub own: Standing,
     /// Whether it serves clients, so that a quorum follows its leader.
     pub serves: bool,
-    /// Why the receiver does not count for the sender, if so.
+    /// What the sender knows of the receiver.
     pub doubt: Option<Doubt>,
 }
 

@@ -83,7 +83,8 @@
 //! follows no leader without it, and two leaders of one epoch ([`Epochs::leader`]) are told from each other.
 //!
 //! Two machines with one id and copies of one folder are the same case. Besides, each process draws a number:
-//! one that comes back after another one with its id is refused, loudly on both sides.
+//! one that comes back after another one with its id is refused, loudly on both sides. The other one is told,
+//! too, since either may be the one that the operator looks at.
 //!
 //! # Lists of voters
 //!
@@ -359,7 +360,10 @@ impl Zab {
         match &mut self.role {
             Role::Resting { .. } => {}
             Role::Looking(election) => election.on_connected(&self.core, peer, out),
-            Role::Following(learner) => learner.on_connected(&self.core, peer, out),
+            Role::Following(learner) if learner.leader() == peer => learner.retry(&self.core, out),
+            // Every server hears at once which process it is connected to, even if the two have nothing else to
+            // say to each other.
+            Role::Following(_) => self.say_state(peer, out),
             Role::Leading(leader) => {
                 leader.on_disconnected(&mut self.core, peer);
                 self.say_state(peer, out);
@@ -417,6 +421,9 @@ impl Zab {
         if self.core.refuses(from, &heard.own, out) {
             self.say_state(from, out);
             return Next::Stay;
+        }
+        if self.core.doubt(from) == Some(Doubt::Contested) && heard.doubt.is_none() {
+            self.say_state(from, out);
         }
         // One that looks for a leader has its history to offer, one that has found it somebody else's. Without
         // data and service, it may be left over from a founding that came to nothing, whatever it tries.

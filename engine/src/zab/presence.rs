@@ -54,7 +54,7 @@ fn absence(core: &Core, peer: ServerId) -> Option<Absence> {
     match core.doubt(peer) {
         Some(Doubt::OldCopy(_)) => return Some(Absence::OldCopy),
         Some(Doubt::Replaced) => return Some(Absence::Replaced),
-        None => {}
+        Some(Doubt::Contested) | None => {}
     }
     if core.is_foreign(&heard.ensemble) && !(heard.is_blank() && core.is_blank()) {
         Some(Absence::OtherHistory)

@@ -19,8 +19,8 @@ use crate::machine::StateMachine;
 use crate::recovery::MachineState;
 use crate::snapshots::{MachineImage, STATE_VERSION};
 use crate::waiters::Waiters;
+use ringkeeper_host::alarms::Alarms;
 use ringkeeper_host::log_task::{Answer, Command, LogHost, LogQueue};
-use ringkeeper_host::rate_limiter::RateLimiter;
 use ringkeeper_host::wake::WakeFlag;
 use ringkeeper_runtime::clock::Clock;
 use ringkeeper_runtime::peers::{PeerHost, Peers};
@@ -46,7 +46,7 @@ pub(crate) struct Host<M> {
     trigger: Trigger,
     sending: Sending,
     receiving: Receiving,
-    alarms: RateLimiter,
+    alarms: Alarms,
     /// Whether the disk has room, as the broadcast was last told.
     room: Cell<bool>,
     /// Why the server cannot go on.
@@ -76,7 +76,7 @@ impl<M: StateMachine> Host<M> {
             trigger,
             sending: Sending::default(),
             receiving: Receiving::default(),
-            alarms: RateLimiter::default(),
+            alarms: Alarms::default(),
             room: Cell::new(true),
             broken: RefCell::default(),
             work: WakeFlag::default(),
@@ -221,10 +221,7 @@ impl<M: StateMachine> Host<M> {
                     "what was damaged here is repaired from the leader"
                 );
             }
-            // The alarm is raised again at each heartbeat.
-            Effect::Alarm(alarm) if self.alarms.admit(self.clock.monotonic_ms()) => {
-                tracing::error!("{alarm}");
-            }
+            Effect::Alarm(alarm) => self.alarms.raise(self.clock.monotonic_ms(), alarm),
             // The rest is the core's own.
             _ => {}
         }

@@ -14,6 +14,7 @@ use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Input, LogPosition, Message, Status};
+use ringkeeper_host::alarms::Alarms;
 use ringkeeper_host::transfer::{Receiving, Sending};
 use ringkeeper_wire::{ServerId, Zxid};
 
@@ -26,9 +27,6 @@ use super::ring::{Consumer, Producer};
 use super::scrub::Integrity;
 use super::snapshots::{SnapshotHost, Trigger};
 use super::wake::WakeFlag;
-
-/// How long a conflict of histories is reported; until it is resolved, it is detected again and again.
-const CONFLICT_SHOWN_MS: u64 = 60_000;
 
 /// The leader core, with its log, links and shards.
 pub(crate) struct CoreHost {
@@ -47,10 +45,8 @@ pub(crate) struct CoreHost {
     receiving: Receiving,
     /// Whether the disk has room for writes, as the shards were last told.
     room: Cell<bool>,
-    alarms: RateLimiter,
+    alarms: Alarms,
     refusals: RateLimiter,
-    /// When a peer with another history was last met, on the server's clock.
-    conflict_ms: Cell<Option<u64>>,
     /// Why the server cannot go on.
     broken: RefCell<Option<String>>,
     /// The pump has something to do.
@@ -88,9 +84,8 @@ impl CoreHost {
             receiving: Receiving::default(),
             room: Cell::new(true),
             counters: CoreCounters::default(),
-            alarms: RateLimiter::default(),
+            alarms: Alarms::default(),
             refusals: RateLimiter::default(),
-            conflict_ms: Cell::default(),
             broken: RefCell::default(),
             work: WakeFlag::default(),
         })
@@ -106,9 +101,16 @@ impl CoreHost {
         &self.counters
     }
 
+    /// Whether two processes run with this id, as far as is known.
+    pub(crate) fn runs_twice(&self, server: ServerId) -> bool {
+        let twice = zab::Alarm::SecondProcess { server };
+        self.alarms.lasts(self.clock.monotonic_ms(), |alarm| *alarm == twice)
+    }
+
     /// The core's report; `missing` says why the server does not serve.
     pub(crate) fn report(&self, missing: String) -> CoreReport {
         let node = self.node.borrow();
+        let now_ms = self.clock.monotonic_ms();
         CoreReport {
             state: Arc::clone(node.committed()),
             status: node.status(),
@@ -122,10 +124,8 @@ impl CoreHost {
             findings: self.integrity.findings(),
             digest_mismatches: self.digest_mismatches.get(),
             lacks_log: node.zab().durable_epochs().claim > Zxid::ZERO,
-            history_conflict: self
-                .conflict_ms
-                .get()
-                .is_some_and(|at_ms| self.clock.monotonic_ms() < at_ms.saturating_add(CONFLICT_SHOWN_MS)),
+            history_conflict: self.alarms.lasts(now_ms, zab::Alarm::is_conflict),
+            id_conflict: self.alarms.lasts(now_ms, zab::Alarm::is_id_conflict),
             proposals: self.counters.proposals(),
             refusals: *node.refusals(),
             looking: self.counters.looking(),
@@ -253,16 +253,7 @@ impl CoreHost {
                 self.counters.changed(self.clock.monotonic_ms(), status);
                 report(status);
             }
-            zab::Effect::Alarm(alarm) => {
-                let now_ms = self.clock.monotonic_ms();
-                if alarm.is_conflict() {
-                    self.conflict_ms.set(Some(now_ms));
-                }
-                // The alarm is raised again at each heartbeat.
-                if self.alarms.admit(now_ms) {
-                    tracing::error!("{alarm}");
-                }
-            }
+            zab::Effect::Alarm(alarm) => self.alarms.raise(self.clock.monotonic_ms(), alarm),
             zab::Effect::Repaired { from, claim } => {
                 tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
             }

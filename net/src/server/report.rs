@@ -52,6 +52,8 @@ pub(crate) struct CoreReport {
     pub(crate) has_room: bool,
     /// Whether a server with another history was met recently.
     pub(crate) history_conflict: bool,
+    /// Whether two processes with one id were met recently.
+    pub(crate) id_conflict: bool,
     /// The statistics of damage.
     pub(crate) findings: Findings,
     /// A part of the log that recovery cut off is still missing.
@@ -211,6 +213,7 @@ impl Facts {
                 ("quorum_size", voters.count() as f64),
                 ("looking_count", core.looking as f64),
                 ("history_conflict", f64::from(u8::from(core.history_conflict))),
+                ("id_conflict", f64::from(u8::from(core.id_conflict))),
                 ("peers_connected", core.peers_connected as f64),
             ]);
             if matches!(core.status, Status::Leading { .. }) {

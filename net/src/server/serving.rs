@@ -9,6 +9,7 @@ use ringkeeper_wire::ServerId;
 
 use super::core_host::CoreHost;
 use super::peers::PeerHost;
+use super::rate_limiter::RateLimiter;
 use crate::config::Config;
 
 /// The file by which an operator declares that a server belongs to a new ensemble, as in ZooKeeper.
@@ -22,6 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often an unchanged message is repeated.
 const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Messages that are logged because they have changed, and the time after which another one is. A connection that
+/// comes and goes changes the message each second.
+const CHANGES_MAX: u64 = 10;
+const CHANGES_EVERY_MS: u64 = 10_000;
 
 /// While clients are not served, logs what is missing: at each change, and every ten seconds. When they are
 /// served, removes the operator's file `initialize`.
@@ -37,10 +43,13 @@ pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
 }
 
 async fn wait_until_served(core: &CoreHost, config: &Config) {
+    let changes = RateLimiter::new(CHANGES_MAX, CHANGES_EVERY_MS);
     let (mut said, mut waited, mut since_said) = (String::new(), Duration::ZERO, Duration::ZERO);
     while !is_serving(core) {
         let missing = missing(core, config);
-        if waited >= PATIENCE && (missing != said || since_said >= SAY_EVERY) {
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        let is_due = || since_said >= SAY_EVERY || (missing != said && changes.admit(waited_ms));
+        if waited >= PATIENCE && is_due() {
             tracing::warn!("not serving clients yet: {missing}");
             (said, since_said) = (missing, Duration::ZERO);
         }
@@ -65,7 +74,13 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     }
     let voters = config.voters().count();
     let described: Vec<_> = absences.iter().map(|absence| describe(core, *absence)).collect();
-    let need = format!("{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
+    let twice = if core.runs_twice(ServerId(config.server_id())) {
+        "two processes run with this server's id; "
+    } else {
+        ""
+    };
+    let need =
+        format!("{twice}{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
     let empty = core.with_node(|node| !node.zab().durable_epochs().initialized);
     let others_empty = absences.iter().any(|(_, absence)| *absence == Absence::Empty);
     match (empty, config.db_autocreate) {

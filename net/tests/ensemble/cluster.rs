@@ -80,6 +80,14 @@ impl Ensemble {
         Self(ensemble.expect("folders for the servers"))
     }
 
+    /// A second server with the id of this one, on another address and in an empty folder; not started.
+    pub(crate) fn twin(&self, server: usize, folder: &Path) -> testkit::Server {
+        let mut seats = self.seats().to_vec();
+        seats[server].ip = testkit::own_address().into();
+        let program = Program::ringkeeper(Path::new(env!("CARGO_BIN_EXE_ringkeeper")), &[]).expect("built");
+        program.server(folder.into(), &seats[server], &seats, SETTINGS).expect("a folder")
+    }
+
     /// All servers but one.
     pub(crate) fn others(&self, server: usize) -> Vec<usize> {
         self.servers().filter(|&other| other != server).collect()

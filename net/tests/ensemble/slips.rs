@@ -10,6 +10,7 @@ use ringkeeper_wire::CreateMode;
 
 use crate::cluster::{Ensemble, SESSION_MS};
 use crate::support::{Server, ServerSpec, run_to_end, wait_for};
+use ringkeeper_testkit as testkit;
 
 /// The words behind `ringkeeper` that start a server alone, on the folder of a member.
 fn alone_on(ensemble: &Ensemble, server: usize) -> ServerSpec {
@@ -189,6 +190,40 @@ fn an_old_copy_of_a_members_folder_has_no_vote_before_it_has_learned() {
         client.sync();
         assert!(client.exists("/acknowledged0000000002", false) && client.exists("/meanwhile", false));
     }
+}
+
+/// The two take each other's connection to a follower, which had nothing to say to either.
+#[test]
+fn two_machines_with_one_id_say_so_and_the_ensemble_goes_on() {
+    let ensemble = Ensemble::start();
+    ensemble.connect(0).create("/before", b"", CreateMode::Persistent);
+    let server = if ensemble.leader() == 2 { 1 } else { 2 };
+    ensemble.stop(server);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let twin = ensemble.twin(server, folder.path());
+    copy_folder(&ensemble.data(server), &twin.data());
+    ensemble.run(server);
+    ensemble.leader();
+    twin.launch().expect("it starts");
+
+    let sentence = format!("two processes run as server {}", server + 1);
+    wait_for("both to say it", || {
+        let said = ensemble.count_in_log(server, &sentence) > 0 && twin.log().contains(&sentence);
+        said.then_some(())
+    });
+    assert_eq!(testkit::metric(ensemble.address(server), "zk_id_conflict"), Some(1.0));
+    assert!(ensemble.others(server).iter().any(|other| ensemble.count_in_log(*other, &sentence) > 0));
+    ensemble.leader_among(&ensemble.others(server));
+    ensemble.connect(0).create("/meanwhile", b"", CreateMode::Persistent);
+
+    // The remedy that the sentence names.
+    twin.kill();
+    ensemble.stop(server);
+    ensemble.run(server);
+    ensemble.leader();
+    let mut client = ensemble.connect(server);
+    client.sync();
+    assert!(client.exists("/meanwhile", false));
 }
 
 #[test]

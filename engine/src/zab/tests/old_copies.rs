@@ -125,6 +125,38 @@ fn a_process_that_returns_after_another_one_with_its_id_is_refused() {
     assert_eq!(alarms(&effects), [Alarm::SecondProcess { server: ServerId(1) }]);
     assert_eq!(doubts(&effects), Some(Doubt::Replaced));
     assert!(server.zab.absences().contains(&(ServerId(1), Absence::Replaced)));
+    // The later one is told when it comes back, and it counts.
+    server.input(Input::PeerDisconnected(ServerId(1)));
+    server.input(Input::PeerConnected(ServerId(1)));
+    let effects = server.hear(1, looking(second));
+    assert_eq!((alarms(&effects), doubts(&effects)), (vec![], Some(Doubt::Contested)));
+    assert!(!server.zab.absences().iter().any(|(peer, _)| *peer == ServerId(1)));
+}
+
+#[test]
+fn a_process_that_is_told_of_another_one_with_its_id_tells_its_operator() {
+    for (doubt, listens) in [(Doubt::Replaced, false), (Doubt::Contested, true)] {
+        let mut server = Server::start(1, remembers(1, &[(1, 4)]));
+        let Message::Notification(told) = Server::notification(PeerState::Leading, 3, 1, zxid(1, 9)) else {
+            unreachable!("a notification")
+        };
+        let effects = server.hear(3, Message::Notification(Notification { doubt: Some(doubt), ..told }));
+        assert_eq!(alarms(&effects), [Alarm::SecondProcess { server: ServerId(1) }]);
+        assert_eq!(matches!(server.zab.role, Role::Following(_)), listens, "{doubt:?}");
+    }
+}
+
+/// Two processes with one id take turns on a connection to a follower, which has nothing else to say to them.
+#[test]
+fn followers_tell_each_other_who_they_are_whenever_they_are_connected() {
+    let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
+    server.input(Input::PeerDisconnected(ServerId(2)));
+    let effects = server.input(Input::PeerConnected(ServerId(2)));
+    let said = messages(&effects).find_map(|message| match message {
+        Message::Notification(Notification { state, vote, .. }) => Some((*state, vote.leader)),
+        _ => None,
+    });
+    assert_eq!(said, Some((PeerState::Following, ServerId(3))));
 }
 
 #[test]

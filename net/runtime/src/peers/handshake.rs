@@ -13,7 +13,7 @@ use sha2::Sha256;
 
 /// The beginning of a hello. The last byte is the version of all messages between servers: builds with
 /// different versions refuse each other.
-const MAGIC: &[u8; 8] = b"RKPEER\0\x03";
+const MAGIC: &[u8; 8] = b"RKPEER\0\x04";
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = 8 + 8 + 8 + NONCE_BYTES;
 const PROOF_BYTES: usize = 32;

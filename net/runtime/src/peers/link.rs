@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -15,11 +15,20 @@ use super::PeerAddress;
 use super::frames::FrameReader;
 use super::output::Output;
 use crate::socket;
+use ringkeeper_host::rate_limiter::RateLimiter;
 use ringkeeper_host::wake::WakeFlag;
 
 /// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of this in
 /// flight to one learner, so a peer with more does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
+
+/// Connections that are logged at once, and the time after which another one is: two machines with one id take
+/// each other's connection once a second.
+const LOGGED_MAX: u64 = 6;
+const LOGGED_EVERY_MS: u64 = 60_000;
+
+/// The end of a connection that has lasted longer is logged, whatever was logged before.
+const LASTING: Duration = Duration::from_secs(10);
 
 /// The link to one server.
 pub(super) struct Link {
@@ -39,6 +48,8 @@ pub(super) struct Link {
     reason: Cell<&'static str>,
     /// Why the last dial failed; empty if it succeeded.
     trouble: RefCell<String>,
+    created: Instant,
+    lines: RateLimiter,
 }
 
 impl Link {
@@ -54,6 +65,8 @@ impl Link {
             closing: WakeFlag::default(),
             reason: Cell::new(""),
             trouble: RefCell::default(),
+            created: Instant::now(),
+            lines: RateLimiter::new(LOGGED_MAX, LOGGED_EVERY_MS),
         }
     }
 
@@ -115,7 +128,12 @@ impl Link {
             return;
         }
         let standing = Standing(self);
-        tracing::info!(peer = %self.peer, "peer connected");
+        let connected = Instant::now();
+        let age_ms = connected.duration_since(self.created).as_millis();
+        let is_logged = self.lines.admit(u64::try_from(age_ms).unwrap_or(u64::MAX));
+        if is_logged {
+            tracing::info!(peer = %self.peer, "peer connected");
+        }
         deliver(Input::PeerConnected(self.peer));
         let closing = async {
             poll_fn(|cx| self.closing.poll_lower(cx)).await;
@@ -125,7 +143,9 @@ impl Link {
         let error = or(closing, or(self.read(stream, deliver), self.write(&mut writer))).await;
         let _ = writer.shutdown(std::net::Shutdown::Both).await;
         drop(standing);
-        tracing::info!(peer = %self.peer, %error, "peer disconnected");
+        if is_logged || connected.elapsed() > LASTING {
+            tracing::info!(peer = %self.peer, %error, "peer disconnected");
+        }
         deliver(Input::PeerDisconnected(self.peer));
     }
 
