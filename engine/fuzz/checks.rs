@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
-use ringkeeper_engine::replica::{CleanerSettings, Effect, Now, Replica, ReplicaSettings};
-use ringkeeper_engine::settings::Settings;
+use ringkeeper_engine::replica::{Effect, Now, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{self, Settings as ShardSettings, Shard};
 use ringkeeper_engine::snapshot::{Decoder, Encoder};
 use ringkeeper_engine::state::State;
@@ -46,7 +45,7 @@ pub(crate) fn replicas(bytes: &[u8]) {
     let _ = leader.forwarded(Now::default(), ServerId(2), bytes);
     while leader.next_batch(Checksum::NONE).is_some() {}
     leader.commit(Now::default(), leader.last_executed());
-    let mut learner = Replica::new(replica_settings(2), State::new(1));
+    let mut learner = Replica::new(ReplicaSettings::new(ServerId(2), [7; 32]), State::new(1));
     learner.follow();
     let _ = learner.directed(bytes);
 }
@@ -176,20 +175,7 @@ fn peer() -> SocketAddr {
 }
 
 fn replica() -> Replica {
-    let mut leader = Replica::new(replica_settings(1), State::new(1));
+    let mut leader = Replica::new(ReplicaSettings::new(ServerId(1), [7; 32]), State::new(1));
     leader.lead(Now::default(), Epoch(1));
     leader
-}
-
-fn replica_settings(server: u64) -> ReplicaSettings {
-    ReplicaSettings {
-        server: ServerId(server),
-        tick_ms: 1000,
-        batch_bytes_max: 1 << 20,
-        touch_interval_ms: 0,
-        ensemble: "".into(),
-        requests: Settings::default(),
-        cleaner: CleanerSettings::default(),
-        random_seed: [7; 32],
-    }
 }

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use ringkeeper_engine::message::{ConnId, Published, ShardId, Submission, Submitted, ToShard, Turn};
-use ringkeeper_engine::replica::{CleanerSettings, Effect, Now, Replica, ReplicaSettings};
-use ringkeeper_engine::settings::Settings;
+use ringkeeper_engine::replica::{Effect, Now, Replica, ReplicaSettings};
 use ringkeeper_engine::state::State;
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_wire::{
@@ -54,16 +53,7 @@ struct Server {
 
 impl Server {
     fn new(id: u64) -> Self {
-        let settings = ReplicaSettings {
-            server: ServerId(id),
-            tick_ms: 1000,
-            batch_bytes_max: 1 << 20,
-            touch_interval_ms: 0,
-            ensemble: "".into(),
-            requests: Settings::default(),
-            cleaner: CleanerSettings::default(),
-            random_seed: [7; 32],
-        };
+        let settings = ReplicaSettings::new(ServerId(id), [7; 32]);
         Self { core: Replica::new(settings, State::new(id)), published: None, attached: Vec::new() }
     }
 

@@ -90,12 +90,18 @@ pub struct Pace {
 
 /// The background scrub of one server.
 pub struct Scrubber<E: Env, T, H> {
-    env: E,
-    pace: Pace,
-    snapshots: Snapshots<E::Storage>,
-    log: Rc<LogQueue<T>>,
-    core: Rc<H>,
-    integrity: Rc<Integrity>,
+    /// The environment.
+    pub env: E,
+    /// How fast it reads.
+    pub pace: Pace,
+    /// The snapshots that it reads.
+    pub snapshots: Snapshots<E::Storage>,
+    /// The queue of the log that it reads.
+    pub log: Rc<LogQueue<T>>,
+    /// Where a snapshot is asked for that replaces what is damaged.
+    pub core: Rc<H>,
+    /// What it reports damage to.
+    pub integrity: Rc<Integrity>,
 }
 
 /// Why a pass ended early.
@@ -108,18 +114,6 @@ enum PassError {
 }
 
 impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
-    /// A scrub of `snapshots` and of the log behind `log`, which reports damage to `integrity`.
-    pub const fn new(
-        env: E,
-        pace: Pace,
-        snapshots: Snapshots<E::Storage>,
-        log: Rc<LogQueue<T>>,
-        core: Rc<H>,
-        integrity: Rc<Integrity>,
-    ) -> Self {
-        Self { env, pace, snapshots, log, core, integrity }
-    }
-
     /// Runs one pass after another, for as long as the server runs. To be spawned in the background.
     pub async fn run(self) {
         loop {

@@ -2,8 +2,6 @@ use ringkeeper_wire::{Epoch, ErrorCode, OpCode, ServerId, SessionId, Xid};
 
 use super::*;
 use crate::message::{ConnId, Serving, Submission, Submitted};
-use crate::replica::CleanerSettings;
-use crate::settings::Settings;
 use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
 
 fn zxid(epoch: u32, counter: u32) -> Zxid {
@@ -37,16 +35,7 @@ fn node(log: &[Batch]) -> Node {
 }
 
 fn member(log: &[Batch], voters: zab::ServerSet, batch_bytes_max: usize) -> Node {
-    let settings = ReplicaSettings {
-        server: ServerId(1),
-        tick_ms: 1000,
-        batch_bytes_max,
-        touch_interval_ms: 0,
-        ensemble: "".into(),
-        requests: Settings::default(),
-        cleaner: CleanerSettings::default(),
-        random_seed: [0; 32],
-    };
+    let settings = ReplicaSettings { batch_bytes_max, ..ReplicaSettings::new(ServerId(1), [0; 32]) };
     let config = zab::Config::new(ServerId(1), voters, zab::ServerSet::EMPTY);
     Node::new(settings, state(log), config, zab::Durable::default(), 1)
 }

@@ -478,20 +478,10 @@ mod tests {
     use ringkeeper_frame::Checksum;
 
     use super::*;
-    use crate::replica::CleanerSettings;
-    use crate::settings::Settings;
 
     fn leader(ensemble: &str) -> Replica {
-        let settings = ReplicaSettings {
-            server: ServerId(1),
-            tick_ms: 1000,
-            batch_bytes_max: 1 << 20,
-            touch_interval_ms: 0,
-            ensemble: ensemble.into(),
-            requests: Settings::default(),
-            cleaner: CleanerSettings::default(),
-            random_seed: [0; 32],
-        };
+        let alone = ReplicaSettings::new(ServerId(1), [0; 32]);
+        let settings = ReplicaSettings { ensemble: ensemble.into(), ..alone };
         let mut replica = Replica::new(settings, State::new(1));
         replica.lead(Now::default(), Epoch(1));
         replica

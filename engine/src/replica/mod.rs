@@ -74,6 +74,23 @@ pub struct ReplicaSettings {
     pub random_seed: [u8; 32],
 }
 
+impl ReplicaSettings {
+    /// A server alone with a tick of one second, batches of a MiB and the default rules for requests.
+    #[must_use]
+    pub fn new(server: ServerId, random_seed: [u8; 32]) -> Self {
+        Self {
+            server,
+            tick_ms: 1000,
+            batch_bytes_max: 1 << 20,
+            touch_interval_ms: 0,
+            ensemble: "".into(),
+            requests: Settings::default(),
+            cleaner: CleanerSettings::default(),
+            random_seed,
+        }
+    }
+}
+
 /// What the replica wants done.
 #[derive(Clone, Debug)]
 pub enum Effect {

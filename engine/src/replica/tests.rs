@@ -14,16 +14,7 @@ const SHARD: ShardId = ShardId(0);
 const TIMEOUT_MS: u32 = 4000;
 
 fn settings(server: u64) -> ReplicaSettings {
-    ReplicaSettings {
-        server: ServerId(server),
-        tick_ms: 1000,
-        batch_bytes_max: 1 << 20,
-        touch_interval_ms: 0,
-        requests: Settings::default(),
-        cleaner: CleanerSettings::default(),
-        random_seed: [7; 32],
-        ensemble: "".into(),
-    }
+    ReplicaSettings::new(ServerId(server), [7; 32])
 }
 
 /// The leader's next batch: the payload and the last zxid.

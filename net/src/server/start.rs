@@ -284,14 +284,9 @@ impl Server {
                 bytes_per_second: config.scrub_bytes_per_second,
                 rest: Duration::from_secs(config.scrub_interval_s),
             };
-            let scrubber = Scrubber::new(
-                env.clone(),
-                pace,
-                snapshots.clone(),
-                Rc::clone(&log),
-                Rc::clone(&core),
-                integrity,
-            );
+            let (env, snapshots) = (env.clone(), snapshots.clone());
+            let (log, core) = (Rc::clone(&log), Rc::clone(&core));
+            let scrubber = Scrubber { env: env.clone(), pace, snapshots, log, core, integrity };
             env.spawn(Class::Background, scrubber.run()).detach();
         }
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
