@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringkeeper_wire::{
-    CreateRequest, DeleteRequest, ErrorCode, GetChildrenResponse, GetDataResponse, OpCode, PathWatchRequest,
-    Record, ReplyHeader, Request, SetDataRequest, Stat, WatcherEvent, Xid, xid,
+    ErrorCode, GetChildrenResponse, GetDataResponse, OpCode, PathWatchRequest, Record, ReplyHeader, Request,
+    SetDataRequest, Stat, WatcherEvent, Xid, xid,
 };
 
+use crate::bodies::{create_request, delete_request};
 use crate::connection::{
-    Connection, OPEN_ACL, Received, Session, append_request, connect_frame, granted_session, request_frame,
+    Connection, Received, Session, append_request, connect_frame, granted_session, request_frame,
 };
 
 /// A session and its connection. Every call fails if the connection ends, if nothing comes, or if something
@@ -292,43 +293,4 @@ pub fn parse_reply(received: &Received) -> Result<Option<Reply>> {
     let ReplyHeader { xid, zxid, err } = ReplyHeader::from_bytes(frame)?;
     let body = || frame[ReplyHeader::LEN..].to_vec();
     Ok((xid != xid::NOTIFICATION).then(|| Reply { xid, zxid, err, body: body() }))
-}
-
-fn create_request<'r>(path: &'r str, data: &'r [u8], flags: i32) -> Request<'r> {
-    let acl = Some(OPEN_ACL.as_slice().into());
-    Request::Create(CreateRequest { path: path.into(), data: Some(data), acl, flags })
-}
-
-fn delete_request(path: &str) -> Request<'_> {
-    Request::Delete(DeleteRequest { path: path.into(), version: -1 })
-}
-
-fn body(request: &Request<'_>) -> Vec<u8> {
-    let mut body = Vec::new();
-    request.encode(&mut body);
-    body
-}
-
-/// The body of a create with the list of permissions that lets everybody do everything.
-#[must_use]
-pub fn create_body(path: &str, data: &[u8], flags: i32) -> Vec<u8> {
-    body(&create_request(path, data, flags))
-}
-
-/// The body of a setData of any version.
-#[must_use]
-pub fn set_data_body(path: &str, data: &[u8]) -> Vec<u8> {
-    body(&Request::SetData(SetDataRequest { path: path.into(), data: Some(data), version: -1 }))
-}
-
-/// The body of a delete of any version.
-#[must_use]
-pub fn delete_body(path: &str) -> Vec<u8> {
-    body(&delete_request(path))
-}
-
-/// The body of a read without a watch.
-#[must_use]
-pub fn path_watch_body(path: &str) -> Vec<u8> {
-    body(&Request::GetData(PathWatchRequest { path: path.into(), watch: false }))
 }

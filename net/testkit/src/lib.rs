@@ -4,6 +4,7 @@
 //! Everything blocks, and everything that waits ends early when the program is [interrupted](interrupt).
 #![forbid(unsafe_code)]
 
+mod bodies;
 mod client;
 mod connection;
 mod ensemble;
@@ -21,9 +22,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-pub use client::{
-    Client, Event, Node, Reply, create_body, delete_body, parse_reply, path_watch_body, set_data_body,
+pub use bodies::{
+    acl, create_body, delete_body, exist_watches_body, multi_body, path_body, path_watch_body, set_data_body,
+    watch_mode_body, watched_body,
 };
+pub use client::{Client, Event, Node, Reply, parse_reply};
 pub use connection::{
     Connection, OPEN_ACL, Received, Session, append_request, connect_frame, frame, granted_session,
     request_frame,

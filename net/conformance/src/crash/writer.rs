@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use ringkeeper_wire::{MultiHeader, OpCode, Record, Response, end_multi};
+use ringkeeper_wire::{OpCode, Response};
 
 use super::model::{self, KEYS, PAIR, State, Write, durable_prefix};
 use ringkeeper_testkit::{
-    Client, Received, create_body, delete_body, parse_reply, request_frame, set_data_body,
+    Client, Received, create_body, delete_body, multi_body, parse_reply, request_frame, set_data_body,
 };
 
 /// The directory in which all writers make sequential znodes.
@@ -159,16 +159,11 @@ impl Writer {
     fn encode_multi(&self, number: u64) -> Vec<u8> {
         let path = |name: &str| format!("{}/{name}", directory(self.index));
         let data = number.to_string().into_bytes();
-        let mut body = Vec::new();
-        let mut put = |op: OpCode, record: &[u8]| {
-            MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
-            body.extend_from_slice(record);
-        };
-        put(OpCode::SetData, &set_data_body(&path(PAIR[0]), &data));
-        put(OpCode::Create, &create_body(&path(&model::multi_name(number)), &data, 0));
-        put(OpCode::SetData, &set_data_body(&path(PAIR[1]), &data));
-        end_multi(&mut body);
-        body
+        multi_body([
+            (OpCode::SetData, set_data_body(&path(PAIR[0]), &data)),
+            (OpCode::Create, create_body(&path(&model::multi_name(number)), &data, 0)),
+            (OpCode::SetData, set_data_body(&path(PAIR[1]), &data)),
+        ])
     }
 
     /// Resumes the session and checks what the crash has left. Returns how many writes were acknowledged.

@@ -3,7 +3,8 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use ringkeeper_wire::{MultiHeader, OpCode, Record, Request, jute};
+use ringkeeper_testkit::multi_body;
+use ringkeeper_wire::{OpCode, Request, jute};
 
 use super::pool;
 
@@ -344,16 +345,14 @@ impl RequestMaker<'_> {
     }
 
     fn multi(&mut self) -> Outgoing {
-        let mut body = Vec::new();
         let mut path = None;
+        let mut operations = Vec::new();
         for _ in 0..*[0, 1, 1, 2, 2, 3, 3, 4, 6].choose(self.rng).expect("not empty") {
-            let (op, op_path, op_body) = self.multi_op();
-            MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
-            body.extend_from_slice(&op_body);
+            let (op, op_path, body) = self.multi_op();
+            operations.push((op, body));
             path.get_or_insert(op_path);
         }
-        ringkeeper_wire::end_multi(&mut body);
-        Outgoing { path: path.map(lossy), ..Self::of(OpCode::Multi, body) }
+        Outgoing { path: path.map(lossy), ..Self::of(OpCode::Multi, multi_body(operations)) }
     }
 
     fn multi_op(&mut self) -> (OpCode, Bytes, Bytes) {
@@ -382,7 +381,7 @@ impl RequestMaker<'_> {
     }
 
     fn multi_read(&mut self) -> Outgoing {
-        let mut body = Vec::new();
+        let mut operations = Vec::new();
         let mut first_path = None;
         for _ in 0..*[0, 1, 1, 2, 3, 5].choose(self.rng).expect("not empty") {
             let path = self.path();
@@ -392,11 +391,10 @@ impl RequestMaker<'_> {
                     .choose(self.rng)
                     .expect("not empty");
             }
-            MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
-            body.extend_from_slice(&self.path_watch_body(&path));
+            operations.push((op, self.path_watch_body(&path)));
             first_path.get_or_insert(path);
         }
-        ringkeeper_wire::end_multi(&mut body);
+        let body = multi_body(operations);
         Outgoing { path: first_path.map(lossy), ..Self::of(OpCode::MultiRead, body) }
     }
 
