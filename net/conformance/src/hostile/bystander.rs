@@ -1,5 +1,5 @@
-//! A well-behaved client beside an attack, that asks for something small again and again, and looks at the
-//! servers' memory meanwhile.
+//! Well-behaved clients beside an attack: one reads something small again and again, another writes something
+//! small. Meanwhile the servers' memory is measured.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,48 +16,73 @@ use ringkeeper_testkit::{Client, path_watch_body};
 /// Between two requests.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// What it saw.
+/// What they saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observed {
-    /// The longest that an answer took.
-    pub(super) longest: Duration,
+    /// The longest that a read took.
+    pub(super) read: Duration,
+    /// The longest that a write took.
+    pub(super) write: Duration,
     /// The most memory that was resident, of the server that had most, bytes.
     pub(super) peak_bytes: u64,
 }
 
-/// The client, until [`Bystander::leave`].
-pub(super) struct Bystander {
+/// The clients, until [`Bystanders::leave`].
+pub(super) struct Bystanders {
     done: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Observed>>,
+    reader: JoinHandle<Result<Observed>>,
+    writer: JoinHandle<Result<Duration>>,
 }
 
-impl Bystander {
+impl Bystanders {
     pub(super) fn arrive(server: SocketAddr, pids: Vec<u32>) -> Result<Self> {
-        let mut client = Client::connect(server, 30_000).context("a bystander's session")?;
+        let connect = || Client::connect(server, 30_000).context("a bystander's session");
+        let (reader, mut writer) = (connect()?, connect()?);
+        // Ephemeral: gone with the session, however the attack ends.
+        let path = writer.create("/bystander-", b"", 3)?;
         let done = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&done);
-        let thread = thread::spawn(move || {
-            let mut observed = Observed::default();
-            while !ended.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                let reply = client.request(OpCode::Exists, &path_watch_body("/"))?;
-                ensure!(reply.err == 0, "a bystander is answered {}", reply.err);
-                observed.longest = observed.longest.max(began.elapsed());
-                observed.peak_bytes = observed.peak_bytes.max(resident_bytes(&pids));
-                thread::sleep(INTERVAL);
-            }
-            client.close()?;
-            Ok(observed)
-        });
-        Ok(Self { done, thread })
+        let (reader_done, writer_done) = (Arc::clone(&done), Arc::clone(&done));
+        Ok(Self {
+            reader: thread::spawn(move || read(reader, &reader_done, &pids)),
+            writer: thread::spawn(move || write(writer, &path, &writer_done)),
+            done,
+        })
     }
 
-    /// What it saw.
+    /// What they saw.
     ///
     /// # Errors
-    /// It was not served to the end.
+    /// They were not served to the end.
     pub(super) fn leave(self) -> Result<Observed> {
         self.done.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the bystander panicked"))?
+        let panicked = |_| anyhow::anyhow!("a bystander panicked");
+        let (read, write) = (self.reader.join().map_err(panicked)?, self.writer.join().map_err(panicked)?);
+        Ok(Observed { write: write.context("a bystander that writes")?, ..read? })
     }
+}
+
+fn read(mut client: Client, done: &AtomicBool, pids: &[u32]) -> Result<Observed> {
+    let mut observed = Observed::default();
+    while !done.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let reply = client.request(OpCode::Exists, &path_watch_body("/"))?;
+        ensure!(reply.err == 0, "a bystander is answered {}", reply.err);
+        observed.read = observed.read.max(began.elapsed());
+        observed.peak_bytes = observed.peak_bytes.max(resident_bytes(pids));
+        thread::sleep(INTERVAL);
+    }
+    client.close()?;
+    Ok(observed)
+}
+
+fn write(mut client: Client, path: &str, done: &AtomicBool) -> Result<Duration> {
+    let mut longest = Duration::ZERO;
+    while !done.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        client.set(path, b"small")?;
+        longest = longest.max(began.elapsed());
+        thread::sleep(INTERVAL);
+    }
+    client.close()?;
+    Ok(longest)
 }

@@ -8,7 +8,9 @@ use ringkeeper_wire::{ErrorCode, MultiHeader, OpCode, Record, end_multi, jute};
 
 use super::Target;
 use super::attack::{Attack, multi, session};
-use ringkeeper_testkit::{Client, Received, create_body, delete_body, path_watch_body, request_frame};
+use ringkeeper_testkit::{
+    Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
+};
 
 /// All of them, by name.
 pub(super) const ATTACKS: &[(&str, Attack)] = &[
@@ -153,12 +155,7 @@ fn many_watches_that_go_at_once(target: &mut Target<'_>, _: u64) -> Result<()> {
     let mut client = session(target.server)?;
     for number in 0..FRAMES {
         let paths = (0..PER_FRAME).map(|path| format!("/w/{:07}", number * PER_FRAME + path));
-        let paths: Vec<_> = paths.collect();
-        let mut body = Vec::new();
-        jute::put_i64(&mut body, 0);
-        jute::put_len(&mut body, 0);
-        jute::put_ustrings(&mut body, paths.iter().map(String::as_str));
-        jute::put_len(&mut body, 0);
+        let body = exist_watches_body(&paths.collect::<Vec<_>>());
         client.connection.send(&request_frame(-8, OpCode::SetWatches.to_wire(), &body))?;
         expect_frame(&mut client)?;
     }

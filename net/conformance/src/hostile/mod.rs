@@ -1,5 +1,5 @@
 //! Hostile clients: malformed bytes, floods, greed and patience. Beside each of them and after it a
-//! well-behaved session must be served, and the server's memory must stay within its bound. How long the one
+//! well-behaved session must be served, and the server's memory must stay within its bound. How long those
 //! beside it waited is printed.
 
 mod attack;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use self::bystander::{Bystander, Observed};
+use self::bystander::{Bystanders, Observed};
 use crate::server::{self, START_LIMIT, Settings};
 use ringkeeper_testkit::{Client, Program};
 
@@ -111,12 +111,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let result = run_attack(&mut target, *attack, before);
         let seconds = began.elapsed().as_secs_f64();
         match result {
-            Ok(Observed { longest, peak_bytes }) => {
-                let (grown, stored) = (mib(peak_bytes.saturating_sub(before)), mib(target.allowance));
+            Ok(observed) => {
+                let grown = mib(observed.peak_bytes.saturating_sub(before));
+                let Observed { read, write, .. } = observed;
                 println!(
-                    "ok      {name} ({seconds:.1} s, a bystander waited at most {longest:?}, +{grown} MiB)"
+                    "ok      {name} ({seconds:.1} s, bystanders waited at most {read:?} to read, {write:?} to \
+                     write, +{grown} MiB)"
                 );
-                report.attack(name, seconds, longest, grown, stored);
+                report.attack(name, seconds, observed, grown, mib(target.allowance));
             }
             Err(error) => {
                 println!("FAILED  {name} ({seconds:.1} s): {error:#}");
@@ -138,29 +140,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Gives what a bystander saw.
+/// Gives what bystanders saw.
 fn run_attack(target: &mut Target<'_>, attack: attack::Attack, before: u64) -> Result<Observed> {
     target.expect_served().context("before the attack")?;
-    let bystander = Bystander::arrive(target.server, target.pids.clone())?;
+    let bystanders = Bystanders::arrive(target.server, target.pids.clone())?;
     let attacked = attack(target, before);
-    let observed = bystander.leave().context("beside the attack");
+    let observed = bystanders.leave().context("beside the attack");
     attacked?;
     target.expect_served().context("after the attack")?;
     target.expect_memory_bounded(before)?;
     observed
 }
 
-/// Does something beside a bystander: how long it took, how long the bystander waited at most, and by how
-/// many bytes the servers' memory grew.
+/// Does something beside bystanders: how long it took, what they saw, and by how many bytes the servers'
+/// memory grew.
 fn observed(
     target: &Target<'_>,
     act: impl FnOnce() -> Result<Duration>,
-) -> Result<(Duration, Duration, u64)> {
+) -> Result<(Duration, Observed, u64)> {
     let before = resident_bytes(&target.pids);
-    let bystander = Bystander::arrive(target.server, target.pids.clone())?;
+    let bystanders = Bystanders::arrive(target.server, target.pids.clone())?;
     let took = act();
-    let Observed { longest, peak_bytes } = bystander.leave()?;
-    Ok((took?, longest, peak_bytes.saturating_sub(before)))
+    let observed = bystanders.leave()?;
+    Ok((took?, observed, observed.peak_bytes.saturating_sub(before)))
 }
 
 /// What was measured, as tables.
@@ -171,16 +173,17 @@ struct Report {
 }
 
 impl Report {
-    fn attack(&mut self, name: &str, seconds: f64, longest: Duration, grown_mib: u64, stored_mib: u64) {
-        let longest = milliseconds(longest);
-        let row = format!("| {name} | {seconds:.1} | {longest} | {grown_mib} | {stored_mib} |\n");
+    fn attack(&mut self, name: &str, seconds: f64, observed: Observed, grown_mib: u64, stored_mib: u64) {
+        let (read, write) = (milliseconds(observed.read), milliseconds(observed.write));
+        let row = format!("| {name} | {seconds:.1} | {read} | {write} | {grown_mib} | {stored_mib} |\n");
         self.attacks.push_str(&row);
     }
 
     fn worst(&mut self, seen: &worst::Seen) {
-        let worst::Seen { name, what, answered, bystander, grown_bytes } = seen;
-        let (answered, bystander) = (milliseconds(*answered), milliseconds(*bystander));
-        let row = format!("| `{name}` | {what} | {answered} | {bystander} | {} |\n", mib(*grown_bytes));
+        let worst::Seen { name, what, answered, bystanders, grown_bytes } = seen;
+        let answered = milliseconds(*answered);
+        let (read, write) = (milliseconds(bystanders.read), milliseconds(bystanders.write));
+        let row = format!("| `{name}` | {what} | {answered} | {read} | {write} | {} |\n", mib(*grown_bytes));
         self.worst.push_str(&row);
     }
 
@@ -188,15 +191,15 @@ impl Report {
         let Options { servers, seed, divisor, children, .. } = options;
         let mut text = format!(
             "Servers: {servers}, seed {seed}, sizes divided by {divisor}, the largest znode has {} children.\n\n\
-             | attack | it took, s | a bystander waited at most, ms | memory grew, MiB | for what is stored, MiB |\n\
-             | --- | ---: | ---: | ---: | ---: |\n{}",
+             | attack | it took, s | a bystander's read, ms | its write, ms | memory grew, MiB | for what is stored, MiB |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: |\n{}",
             children / divisor,
             self.attacks
         );
         if !self.worst.is_empty() {
             text.push_str(
-                "\n| request | at its worst | answered within, ms | a bystander waited at most, ms | memory grew, MiB |\n\
-                 | --- | --- | ---: | ---: | ---: |\n",
+                "\n| request | at its worst | answered within, ms | a bystander's read, ms | its write, ms | memory grew, MiB |\n\
+                 | --- | --- | ---: | ---: | ---: | ---: |\n",
             );
             text.push_str(&self.worst);
         }

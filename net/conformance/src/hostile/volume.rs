@@ -14,7 +14,8 @@ use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
 use super::Target;
 use super::attack::{Attack, multi, session};
 use ringkeeper_testkit::{
-    Client, Received, create_body, delete_body, path_watch_body, request_frame, set_data_body,
+    Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
+    set_data_body,
 };
 
 /// All of them, by name.
@@ -23,6 +24,7 @@ pub(super) const ATTACKS: &[(&str, Attack)] = &[
     ("sessions that own very many ephemerals", sessions_that_own_very_many_ephemerals),
     ("listings of four-letter words", listings_of_four_letter_words),
     ("multis of thousands at full rate", multis_of_thousands_at_full_rate),
+    ("multis of ten thousand back to back", multis_of_ten_thousand_back_to_back),
     ("a storm of notifications", a_storm_of_notifications),
     ("a storm of syncs", a_storm_of_syncs),
     ("requests of all kinds, mixed at random", requests_mixed_at_random),
@@ -173,11 +175,7 @@ fn listings_of_four_letter_words(target: &mut Target<'_>, _: u64) -> Result<()> 
     let mut client = session(target.server)?;
     let paths: Vec<_> = (0..count).map(|number| format!("/watched/{number:07}")).collect();
     for paths in paths.chunks(50_000) {
-        let mut body = Vec::new();
-        jute::put_i64(&mut body, 0);
-        jute::put_len(&mut body, 0);
-        jute::put_ustrings(&mut body, paths.iter().map(String::as_str));
-        jute::put_len(&mut body, 0);
+        let body = exist_watches_body(paths);
         client.connection.send(&request_frame(-8, OpCode::SetWatches.to_wire(), &body))?;
         client.connection.receive()?;
     }
@@ -220,6 +218,26 @@ fn multis_of_thousands_at_full_rate(target: &mut Target<'_>, _: u64) -> Result<(
     ];
     at_full_rate(target.server, &frames)?;
     client.delete("/multi")
+}
+
+/// The most operations that one transaction may have, several such requests of each client at once.
+fn multis_of_ten_thousand_back_to_back(target: &mut Target<'_>, _: u64) -> Result<()> {
+    const AT_ONCE: i32 = 4;
+    const OPERATIONS: usize = 10_000;
+    let count = drawn(target, 200_000);
+    let mut client = session(target.server)?;
+    client.create("/multi", b"", 0)?;
+    make_children(&mut client, "/multi", count, 0)?;
+    target.allowance = (count * ZNODE_BYTES) as u64;
+    let mut rng = ChaCha8Rng::seed_from_u64(target.options.seed);
+    let mut frame = |xid| {
+        let paths = (0..OPERATIONS).map(|_| format!("/multi/{:07}", rng.random_range(0..count)));
+        let body = multi(OpCode::SetData, paths, |path| set_data_body(path, b"x"));
+        request_frame(xid, OpCode::Multi.to_wire(), &body)
+    };
+    let frames: Vec<_> = (1..=AT_ONCE).map(&mut frame).collect();
+    at_full_rate(target.server, &frames)?;
+    delete_children(&mut client, "/multi", count)
 }
 
 fn a_storm_of_notifications(target: &mut Target<'_>, _: u64) -> Result<()> {

@@ -7,10 +7,12 @@ use anyhow::{Context, Result};
 use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
 
 use super::attack::{multi, session};
+use super::bystander::Observed;
 use super::volume::{ask, delete_children, make_children};
 use super::{Target, observed};
 use ringkeeper_testkit::{
-    Client, Received, create_body, delete_body, path_watch_body, request_frame, set_data_body,
+    Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
+    set_data_body,
 };
 
 /// Of each request, so that one that is slow by chance is not mistaken for its worst.
@@ -22,7 +24,7 @@ pub(super) struct Seen {
     pub(super) what: &'static str,
     /// Until the answer, at worst.
     pub(super) answered: Duration,
-    pub(super) bystander: Duration,
+    pub(super) bystanders: Observed,
     pub(super) grown_bytes: u64,
 }
 
@@ -56,24 +58,24 @@ pub(super) fn measure(target: &Target<'_>) -> Result<Vec<Seen>> {
             }
             Ok(longest)
         });
-        let (answered, bystander, grown_bytes) = measured.with_context(|| format!("{name}: {what}"))?;
-        seen.push(Seen { name, what, answered, bystander, grown_bytes });
+        let (answered, bystanders, grown_bytes) = measured.with_context(|| format!("{name}: {what}"))?;
+        seen.push(Seen { name, what, answered, bystanders, grown_bytes });
     }
     for &(word, what) in WORDS {
-        let (answered, bystander, grown_bytes) = observed(target, || {
+        let (answered, bystanders, grown_bytes) = observed(target, || {
             let began = Instant::now();
             ask(target.server, word).join().map_err(|_| anyhow::anyhow!("panicked"))??;
             Ok(began.elapsed())
         })?;
-        seen.push(Seen { name: word, what, answered, bystander, grown_bytes });
+        seen.push(Seen { name: word, what, answered, bystanders, grown_bytes });
     }
-    let (answered, bystander, grown_bytes) = observed(target, || {
+    let (answered, bystanders, grown_bytes) = observed(target, || {
         let began = Instant::now();
         owner.close()?;
         Ok(began.elapsed())
     })?;
     let what = "a session that owns 20,000 ephemerals";
-    seen.push(Seen { name: "closeSession", what, answered, bystander, grown_bytes });
+    seen.push(Seen { name: "closeSession", what, answered, bystanders, grown_bytes });
     let mut client = session(target.server)?;
     delete_children(&mut client, "/big", children)?;
     for child in client.children("/created", false)? {
@@ -186,11 +188,7 @@ fn add_watch(path: &str) -> Vec<u8> {
 
 fn set_watches(count: usize) -> Vec<u8> {
     let paths: Vec<_> = (0..count).map(|number| format!("/w/{number:07}")).collect();
-    let mut body = vec![0; 8];
-    jute::put_len(&mut body, 0);
-    jute::put_ustrings(&mut body, paths.iter().map(String::as_str));
-    jute::put_len(&mut body, 0);
-    body
+    exist_watches_body(&paths)
 }
 
 fn set_acl(path: &str) -> Vec<u8> {
