@@ -148,6 +148,10 @@ impl Server {
             }
             self.leader.turn(Now::default(), ShardId(0), turn);
             self.lead();
+            while self.leader.has_due() {
+                self.leader.lead_waiting(Now::default());
+                self.lead();
+            }
         }
     }
 

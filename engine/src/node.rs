@@ -137,6 +137,23 @@ impl Node {
         std::mem::take(&mut self.effects)
     }
 
+    /// Prepares requests that waited until others were committed, so that the requests of a few clients do not
+    /// delay everybody else. To be called once in each pass of the core.
+    pub fn lead_waiting(&mut self, now: Now) {
+        if self.has_due() {
+            self.replica.lead_waiting(now);
+            self.settle(now);
+            self.propose_full(now);
+        }
+    }
+
+    /// Whether [`Self::lead_waiting`] has something to do. Then another pass is to follow, after other tasks
+    /// had their turn.
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        self.replica.has_due()
+    }
+
     /// A shard's requests.
     pub fn turn(&mut self, now: Now, shard: ShardId, turn: Turn) {
         self.replica.turn(now, shard, turn);

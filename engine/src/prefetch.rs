@@ -5,7 +5,7 @@
 //! together beforehand, these waits overlap. A prefetch changes nothing, and nothing depends on it
 //! (docs/decisions/0003-prefetch-before-writes.md).
 
-use ringkeeper_wire::Request;
+use ringkeeper_wire::{MultiOp, Request};
 
 use crate::path;
 use crate::state::State;
@@ -24,9 +24,18 @@ impl State {
     }
 
     /// Prefetches what executing `requests` will change, on a state of which there are clones. Operations of
-    /// a multi are not prefetched.
+    /// multis are not among them, see [`Self::prefetch_operations`].
     pub(crate) fn prefetch_requests<'r, 'b: 'r>(&self, requests: impl Iterator<Item = &'r Request<'b>>) {
         self.prefetch(requests.filter_map(changed_by_request), true);
+    }
+
+    /// Prefetches what executing operations of a multi will change, on a state of which there are clones.
+    pub(crate) fn prefetch_operations(&self, operations: &[MultiOp<'_>]) {
+        let changed = operations.iter().map(|op| {
+            let op_changes_parent = !matches!(op, MultiOp::SetData(_) | MultiOp::Check(_));
+            (op.path(), op_changes_parent)
+        });
+        self.prefetch(changed, true);
     }
 
     fn prefetch<'p>(&self, writes: impl Iterator<Item = Changed<'p>>, shared: bool) {

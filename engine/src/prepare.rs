@@ -6,6 +6,7 @@
 
 mod create;
 
+use arrayvec::ArrayVec;
 use ringkeeper_wire::{
     CheckRequest, DeleteRequest, ErrorCode, Identity, MultiOp, MultiRequest, Perms, Request, SessionId,
     SetAclRequest, SetDataRequest, Xid, Zxid,
@@ -16,6 +17,7 @@ use crate::acl::{self, Acl, Caller};
 use crate::apply::Stamp;
 use crate::limits::Refusal;
 use crate::path;
+use crate::prefetch::PREFETCHED_WRITES;
 use crate::quota::{self, Figures};
 use crate::settings::Settings;
 use crate::state::State;
@@ -172,11 +174,16 @@ fn run_multi(
 ) -> Result<(Vec<Update>, Vec<Effect>), FailedMulti> {
     let count = |n: usize| u32::try_from(n).expect("a frame's length is an i32");
     let (mut updates, mut effects) = (Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len()));
-    for op in ops {
-        let fail = |code| FailedMulti { ops: count(ops.len()), failed: count(updates.len()), code };
-        let update = prepare_multi_op(scratch, context, &op).map_err(fail)?;
-        effects.push(scratch.update(stamp, &update));
-        updates.push(update);
+    let mut rest = ops.iter();
+    while rest.len() > 0 {
+        let group: ArrayVec<_, PREFETCHED_WRITES> = rest.by_ref().take(PREFETCHED_WRITES).collect();
+        scratch.prefetch_operations(&group);
+        for op in &group {
+            let fail = |code| FailedMulti { ops: count(ops.len()), failed: count(updates.len()), code };
+            let update = prepare_multi_op(scratch, context, op).map_err(fail)?;
+            effects.push(scratch.update(stamp, &update));
+            updates.push(update);
+        }
     }
     Ok((updates, effects))
 }

@@ -11,6 +11,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, Request, ServerId, SessionId, 
 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
+use super::fair_queue::{FairQueue, Waiting};
 use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
 use crate::limits::{Limit, Refusal};
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
@@ -30,8 +31,8 @@ const STALL_MS: u64 = 500;
 const COUNTED_PER_SECOND: u64 = 100_000;
 
 /// A client's connection, on any server of the ensemble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Client {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Client {
     server: ServerId,
     origin: Origin,
 }
@@ -94,6 +95,7 @@ pub(super) struct Leadership {
     owners: BTreeMap<SessionId, Ownership>,
     opening: BTreeMap<SessionId, Opening>,
     unconfirmed: VecDeque<Unconfirmed>,
+    waiting: FairQueue,
     /// The last confirmation round requested, and the last one confirmed. Rounds are numbered from
     /// [`first_round`] on, since the broadcast may still answer a round of an earlier epoch, which confirms
     /// nothing for this one.
@@ -106,10 +108,16 @@ pub(super) struct Leadership {
     random: ChaCha12Rng,
 }
 
+/// The body of a submitted write, from the bytes of its turn.
+fn body<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<&'b [u8]> {
+    let Submitted::Write { body, .. } = &submission.what else { return None };
+    bytes.get(body.clone())
+}
+
 /// Decodes the body of a submitted write. Its shard has checked it: only a faulty peer's cannot be decoded.
-fn request<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<Request<'b>> {
-    let Submitted::Write { op, body, .. } = &submission.what else { return None };
-    Request::decode(*op, bytes.get(body.clone())?).ok()
+fn decode<'b>(submission: &Submission, body: &'b [u8]) -> Option<Request<'b>> {
+    let Submitted::Write { op, .. } = &submission.what else { return None };
+    Request::decode(*op, body).ok()
 }
 
 /// The number before the first round of an epoch's leadership; greater than all rounds of earlier epochs.
@@ -143,6 +151,7 @@ impl Leadership {
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
             unconfirmed: VecDeque::new(),
+            waiting: FairQueue::new(settings.uncommitted_operations_max),
             round_asked: first_round(epoch),
             round_confirmed: first_round(epoch),
             meter: Meter::new(settings.requests.limits.of(Limit::QuotaZnodes)),
@@ -258,13 +267,35 @@ impl Replica {
         let mut submissions = turn.submissions.into_iter();
         while let Some(next) = submissions.as_slice().chunks(PREFETCHED_WRITES).next() {
             let requests: ArrayVec<_, PREFETCHED_WRITES> =
-                next.iter().map(|submission| request(submission, &turn.bytes)).collect();
+                next.iter().map(|submission| decode(submission, body(submission, &turn.bytes)?)).collect();
             self.pipeline.head().prefetch_requests(requests.iter().flatten());
             for (request, submission) in requests.into_iter().zip(submissions.by_ref()) {
                 let client = Client { server, origin: Origin { shard, conn: submission.conn } };
-                self.lead_submission(now, client, submission, request);
+                let Role::Leading(leadership) = &mut self.role else { return };
+                if leadership.waiting.admits(client, matches!(request, Some(Request::Multi(_)))) {
+                    self.lead_submission(now, client, submission, request);
+                } else {
+                    let body = body(&submission, &turn.bytes).unwrap_or_default();
+                    leadership.waiting.push(client, submission, body);
+                }
             }
         }
+    }
+
+    /// Prepares requests that waited for their turn, as many as are due.
+    pub fn lead_waiting(&mut self, now: Now) {
+        loop {
+            let Role::Leading(leadership) = &mut self.role else { return };
+            let Some((client, Waiting { submission, body })) = leadership.waiting.pop() else { return };
+            let request = decode(&submission, &body);
+            self.lead_submission(now, client, submission, request);
+        }
+    }
+
+    /// Whether [`Self::lead_waiting`] would prepare a request.
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        matches!(&self.role, Role::Leading(leadership) if leadership.waiting.is_due())
     }
 
     /// `request` is the decoded body of a write.
@@ -312,6 +343,9 @@ impl Replica {
                 let (txn, outcome) =
                     prepare::execute(self.pipeline.head_mut(), &context, zxid, xid, &request);
                 let refusal = leadership.meter.take_refusal();
+                if let Request::Multi(ops) = request {
+                    leadership.waiting.prepared(zxid, ops.len());
+                }
                 let size = txn.op.len_bytes().max(body.len());
                 self.pipeline.admit(txn, outcome, origin, size);
                 if let Some(refusal) = refusal {
@@ -431,6 +465,9 @@ impl Replica {
 
     pub(super) fn release_confirmed(&mut self) {
         let committed = self.pipeline.committed().last_zxid();
+        if let Role::Leading(leadership) = &mut self.role {
+            leadership.waiting.committed(committed);
+        }
         loop {
             let Role::Leading(leadership) = &mut self.role else { return };
             let confirmed = leadership.round_confirmed;

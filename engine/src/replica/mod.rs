@@ -12,6 +12,7 @@
 mod cleaner;
 mod digests;
 mod expiry;
+mod fair_queue;
 mod forward;
 mod leading;
 mod pipeline;
@@ -50,6 +51,12 @@ pub struct Now {
 /// batches in memory.
 const SEALED_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes at which a batch is proposed even while the log is busy, since larger appends are not faster.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Operations of multis ahead of their commit: a few milliseconds of work.
+const UNCOMMITTED_OPERATIONS_MAX: usize = 4_000;
+
 /// Settings of a replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaSettings {
@@ -60,6 +67,9 @@ pub struct ReplicaSettings {
     /// Bytes of requests from which a batch is proposed without waiting for the log to be idle
     /// ([`crate::node::Node`]).
     pub batch_bytes_max: usize,
+    /// Operations of multis that a leader prepares ahead of their commit, or one multi that has more; further
+    /// multis wait for their client's turn.
+    pub uncommitted_operations_max: usize,
     /// Longest interval in which other servers report the sessions they heard from, milliseconds
     /// ([`crate::shard::Settings::touch_interval_ms`]).
     pub touch_interval_ms: u32,
@@ -81,7 +91,8 @@ impl ReplicaSettings {
         Self {
             server,
             tick_ms: 1000,
-            batch_bytes_max: 1 << 20,
+            batch_bytes_max: BATCH_BYTES_MAX,
+            uncommitted_operations_max: UNCOMMITTED_OPERATIONS_MAX,
             touch_interval_ms: 0,
             ensemble: "".into(),
             requests: Settings::default(),

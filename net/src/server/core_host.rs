@@ -150,18 +150,24 @@ impl CoreHost {
     pub(crate) async fn pump(self: Rc<Self>, inboxes: Vec<Consumer<Turn>>) -> String {
         self.node.borrow_mut().input(self.clock.now(), Input::Start);
         loop {
-            self.handle(&inboxes);
+            let unfinished = self.handle(&inboxes);
             self.carry_out_effects();
             if let Some(reason) = self.broken.take() {
                 return reason;
+            }
+            if unfinished {
+                self.work.raise();
+                glommio::executor().yield_task_queue_now().await;
             }
             poll_fn(|cx| self.poll_work(&inboxes, cx)).await;
         }
     }
 
-    fn handle(&self, inboxes: &[Consumer<Turn>]) {
+    /// One pass. Returns whether another is to follow.
+    fn handle(&self, inboxes: &[Consumer<Turn>]) -> bool {
         let now = self.clock.now();
         let mut node = self.node.borrow_mut();
+        node.lead_waiting(now);
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => node.input(now, input),
@@ -182,6 +188,7 @@ impl CoreHost {
             node.propose(now);
         }
         node.flush(now);
+        node.has_due()
     }
 
     fn poll_work(&self, inboxes: &[Consumer<Turn>], cx: &mut Context<'_>) -> Poll<()> {

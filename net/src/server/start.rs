@@ -88,9 +88,6 @@ const RING_CAPACITY: usize = 1024;
 /// much.
 const TOUCH_INTERVAL_MS: u32 = 500;
 
-/// Bytes at which a batch is proposed even while the log is busy, since larger appends are not faster.
-const BATCH_BYTES_MAX: usize = 1 << 20;
-
 /// How often the engine is told the time.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -556,9 +553,7 @@ fn founding(config: &Config) -> Founding {
 
 fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
-        server: ServerId(config.server_id()),
         tick_ms: config.tick_time_ms,
-        batch_bytes_max: BATCH_BYTES_MAX,
         touch_interval_ms: TOUCH_INTERVAL_MS,
         ensemble: describe_all(&config.servers).into(),
         requests: config.request_settings(),
@@ -567,7 +562,7 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
             max_per_minute: config.container_max_per_minute,
             max_never_used_ms: config.container_max_never_used_ms,
         },
-        random_seed: random()?,
+        ..ReplicaSettings::new(ServerId(config.server_id()), random()?)
     })
 }
 

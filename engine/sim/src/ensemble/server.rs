@@ -225,6 +225,7 @@ impl Process {
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
+        self.node_mut().lead_waiting(now);
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => {
@@ -254,6 +255,9 @@ impl Process {
             self.node_mut().propose(now);
         }
         self.node_mut().flush(now);
+        if self.node_mut().has_due() {
+            self.core.tell(Told::Wake);
+        }
         let room = !self.log.disk_is_full();
         if std::mem::replace(&mut self.room, room) != room {
             self.node_mut().input(now, Input::Room(room));

@@ -9,7 +9,7 @@ use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::message::{ConnId, ShardId};
 use ringkeeper_engine::node::Node;
-use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
+use ringkeeper_engine::replica::ReplicaSettings;
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
 use ringkeeper_engine::zab::{Config, Input, Message, ServerSet};
@@ -568,15 +568,15 @@ impl World {
         let mut random_seed = [0; 32];
         random_seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
         let settings = ReplicaSettings {
-            server: id,
             tick_ms: 100,
             // Small, so that runs reach the bounds for proposing while the log is busy.
             batch_bytes_max: if self.faults.small_buffers { 1 << 6 } else { 1 << 12 },
+            // So small that multis wait for their turn.
+            uncommitted_operations_max: 2,
             touch_interval_ms: 40,
             ensemble: "server.1=simulated".into(),
             requests: self.rules(),
-            cleaner: CleanerSettings::default(),
-            random_seed,
+            ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();
         let node = Node::new(settings, host.state, self.config(id), host.durable, seed);
