@@ -5,6 +5,7 @@
 
 pub mod alarms;
 pub mod env;
+pub mod identity;
 pub mod log_task;
 pub mod rate_limiter;
 pub mod recovery;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringkeeper_engine::zab;
+use ringkeeper_engine::zab::{self, ServerSet};
 use ringkeeper_host::snapshots::Policy;
 use ringkeeper_wire::ServerId;
 
@@ -152,6 +152,11 @@ impl Config {
             bytes_per_second: SNAPSHOT_BYTES_PER_SECOND,
             compressed: false,
         }
+    }
+
+    /// The voters; none for a server alone.
+    pub(crate) fn voters(&self) -> ServerSet {
+        self.members.iter().filter(|(_, _, observer)| !observer).map(|(id, ..)| ServerId(*id)).collect()
     }
 
     /// Whether there are voters besides this server, which have what it may have lost.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringkeeper_engine::zab::{Batch, Durable, LogPosition};
+use ringkeeper_host::identity::{Mismatch, Wanted};
 use ringkeeper_host::log_task::LogTask;
 use ringkeeper_host::recovery::{RecoveryError, recover};
 use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
@@ -48,6 +49,17 @@ pub enum FolderError {
         folder: PathBuf,
         /// Whose it is.
         source: MetaError,
+    },
+    /// It belongs to another server, or to another ensemble.
+    #[error(
+        "the folder {folder} cannot be used: {mismatch}; what either side acknowledges could be lost: give each server a \
+         folder of its own, and add or remove one member at a time"
+    )]
+    Identity {
+        /// The folder.
+        folder: PathBuf,
+        /// What does not fit.
+        mismatch: Mismatch,
     },
     /// The file with its promises is damaged.
     #[error("{folder}: {source}; nothing was changed: restore it from a copy, or begin anew in an empty one")]
@@ -151,16 +163,22 @@ impl Folder {
         let storage = DmaStorage::open(&self.path)
             .await
             .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let meta =
-            MetaStore::open(storage.clone(), ServerId(config.id), salt).await.map_err(
-                |source| match source {
-                    MetaError::Corrupt | MetaError::Missing { .. } => {
-                        FolderError::Damaged { folder: folder(), source }
-                    }
-                    MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
-                    source => FolderError::NotOurs { folder: folder(), source },
-                },
-            )?;
+        let unusable = |source| match source {
+            MetaError::Corrupt | MetaError::Missing { .. } => {
+                FolderError::Damaged { folder: folder(), source }
+            }
+            MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
+            source => FolderError::NotOurs { folder: folder(), source },
+        };
+        let wanted = Wanted { id: Some(ServerId(config.id)), voters: config.voters() };
+        let found = MetaStore::peek(&storage).await.map_err(unusable)?;
+        let checked = wanted.check(found.as_ref());
+        checked.map_err(|mismatch| FolderError::Identity { folder: folder(), mismatch })?;
+        let meta = MetaStore::open(storage.clone(), ServerId(config.id), salt).await;
+        let mut meta = meta.map_err(unusable)?;
+        let recorded = wanted.record(&mut meta).await;
+        recorded
+            .map_err(|failed| FolderError::Unusable { folder: folder(), source: io::Error::other(failed) })?;
         let options = Options {
             segment_size_bytes: config.segment_size_bytes,
             write_mode: WriteMode::Adaptive,

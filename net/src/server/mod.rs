@@ -21,7 +21,7 @@ use ringkeeper_runtime::{clock, cooperative, env, executor, peers, preflight, ri
 
 pub(crate) use clock::Clock;
 pub(crate) use env::GlommioEnv;
-pub(crate) use identity::{Belongs, Wanted};
+pub(crate) use identity::wanted;
 pub(crate) use recovery::{Folder, FolderError};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
 pub(crate) use start::{StartError, run};

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use ringkeeper_host::identity::Wanted;
 use ringkeeper_host::recovery::{self, RecoveryError};
 use ringkeeper_log::error::OpenError;
 use ringkeeper_log::folder::{FolderLock, LockError};
@@ -17,7 +18,7 @@ use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::ServerId;
 
 use super::env::GlommioEnv;
-use super::identity::{IdentityError, Wanted};
+use super::identity::IdentityError;
 use super::replay::{RestoreError, TreeFormat};
 use crate::config::{Config, PeerRole};
 use crate::tools::command_for;
@@ -147,7 +148,8 @@ impl Folder {
         let mut server_id = self.server_id;
         if let Some(wanted) = wanted {
             let adopt = || command_for("folder adopt", &self.data_dir, &self.log_dir);
-            wanted.check(found.as_ref(), folder, adopt)?;
+            let checked = wanted.check(found.as_ref());
+            checked.map_err(|mismatch| IdentityError::new(mismatch, folder(), adopt()))?;
             server_id = wanted.resolve(found.as_ref()).0.0;
         }
         let mut meta = MetaStore::open(storage.clone(), ServerId(server_id), salt).await.map_err(unusable)?;

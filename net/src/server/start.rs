@@ -31,7 +31,7 @@ use super::core_host::CoreHost;
 use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::helper::Helper;
-use super::identity::Wanted;
+use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
@@ -202,7 +202,7 @@ impl Server {
         keep_awake();
         let env = GlommioEnv::new(clock);
         let seed = u64::from_le_bytes(random()?);
-        let wanted = Wanted::of(&config);
+        let wanted = wanted(&config);
         let recovered =
             folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
         config.my_id = Some(recovered.log.meta.meta().server_id.0);

@@ -3,6 +3,7 @@
 
 use clap::{Args, Subcommand};
 use ringkeeper_engine::zab::ServerSet;
+use ringkeeper_host::identity::Owner;
 use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use serde_json::json;
@@ -10,7 +11,7 @@ use serde_json::json;
 use super::folder::{Folder, FolderArgs};
 use super::out::{Out, hex};
 use super::{Finding, ToolError, run};
-use crate::server::{Belongs, Wanted};
+use crate::server::wanted;
 
 /// The tools for a folder as a whole.
 #[derive(Subcommand)]
@@ -56,7 +57,7 @@ async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
         meta.promises;
     let (Epoch(accepted_epoch), Epoch(current_epoch)) = (accepted_epoch, current_epoch);
     let mut out = Out::new(args.folder.json);
-    out.line(format_args!("{} belongs to {}", folder.log_dir.display(), Belongs(meta)))?;
+    out.line(format_args!("{} belongs to {}", folder.log_dir.display(), Owner::of(meta)))?;
     out.line(format_args!("epochs: accepted {accepted_epoch}, current {current_epoch}"))?;
     if claim > Zxid::ZERO {
         out.line(format_args!("damaged: the log went up to {}, and has to be brought back", hex(claim.0)))?;
@@ -79,11 +80,11 @@ async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
 }
 
 async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
-    let wanted = Wanted::of(&args.folder.config()?);
+    let wanted = wanted(&args.folder.config()?);
     let folder = Folder::open_settled(&args.folder).await?;
     let meta = &folder.meta;
     let (id, voters) = wanted.resolve(Some(meta));
-    let is = Belongs(meta);
+    let is = Owner::of(meta);
     if id != meta.server_id {
         return Err(ToolError::Refused(format!(
             "{} belongs to {is}, not to server {id}: what a server has promised is no other one's; begin with an \
@@ -100,7 +101,7 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
     let promises = adopted(meta, voters)?;
     let becomes = Meta { promises, ..*meta };
     out.line(format_args!("{} belongs to {is}", folder.log_dir.display()))?;
-    out.line(format_args!("it becomes that of {}", Belongs(&becomes)))?;
+    out.line(format_args!("it becomes that of {}", Owner::of(&becomes)))?;
     out.line(consequences(meta.server_id, &voters))?;
     if !args.yes {
         out.line("nothing was changed: add --yes to do it")?;

@@ -72,7 +72,7 @@ impl World {
         {
             process.core.trigger.demand();
         }
-        if self.faults.old_copy > 0 && self.random.chance(50) {
+        if self.faults.old_copy > 0 && self.random.chance(50) && self.servers[server].slip.is_none() {
             self.servers[server].copy = Some(durable_copy(&self.servers[server].disk));
         }
         if self.random.chance(self.faults.sync_error) {
@@ -129,6 +129,7 @@ impl World {
             let mode = self.crash_mode();
             self.fall(index);
             self.servers[index].disk.crash(mode);
+            self.correct(index);
             return self.start_later(index);
         }
         if self.servers[index].process.is_none() {
@@ -139,6 +140,7 @@ impl World {
         let mode = self.crash_mode();
         self.fall(index);
         self.servers[index].disk.crash(mode);
+        self.correct(index);
         if self.random.chance(self.faults.wipe) && self.may_wipe(index) {
             self.report.wipes += 1;
             self.servers[index].disk = MemoryDisk::new();
@@ -159,6 +161,9 @@ impl World {
             self.report.damaged += 1;
             self.judge.has_losses = true;
             self.servers[index].remembers = None;
+        }
+        if self.random.chance(self.faults.slip) {
+            self.slip(index);
         }
         self.start_later(index);
     }
@@ -318,6 +323,7 @@ impl World {
     fn heal(&mut self) -> Result<(), Violation> {
         self.say("healed");
         self.healed = true;
+        (0..self.servers.len()).for_each(|server| self.correct_at_once(server));
         for server in &self.servers {
             server.machine.set_medium_us(self.faults.fsync_us.min(1000));
             server.disk.clear_faults();
@@ -544,7 +550,7 @@ impl World {
 }
 
 /// What is durable on a disk, on another one.
-fn durable_copy(disk: &MemoryDisk) -> MemoryDisk {
+pub(super) fn durable_copy(disk: &MemoryDisk) -> MemoryDisk {
     let copy = disk.fork();
     copy.crash(CrashMode::LoseUnsynced);
     copy.set_capacity_bytes(None);
@@ -552,7 +558,7 @@ fn durable_copy(disk: &MemoryDisk) -> MemoryDisk {
 }
 
 /// What a folder says that its server has promised.
-fn promises_on(disk: &MemoryDisk) -> PersistedEpochs {
+pub(super) fn promises_on(disk: &MemoryDisk) -> PersistedEpochs {
     disk.hold(false);
     let meta = at_once(MetaStore::peek(&disk.storage())).and_then(Result::ok).flatten();
     meta.map_or_else(PersistedEpochs::default, |meta| meta.promises)

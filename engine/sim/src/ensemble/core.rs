@@ -12,12 +12,12 @@ use ringkeeper_host::snapshots::{SnapshotHost, Trigger};
 use ringkeeper_host::transfer::{Receiving, Sending};
 use ringkeeper_wire::{ServerId, Zxid};
 
-use super::recovery::Recovered;
+use super::recovery::{Recovered, Stopped};
 
 /// A message of a task.
 pub(crate) enum Told {
     /// Recovery has ended, or failed.
-    Recovered(Result<Box<Recovered>, String>),
+    Recovered(Result<Box<Recovered>, Stopped>),
     /// The core has something to do.
     Wake,
     Input(Input),

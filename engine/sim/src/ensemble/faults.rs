@@ -78,6 +78,8 @@ pub struct FaultMix {
     pub linger: bool,
     /// Share of crashes, per mille, after which an old copy of the server's folder is put back.
     pub old_copy: u64,
+    /// Share of crashes, per mille, after which the server is started as something that its folder is not.
+    pub slip: u64,
     /// A worker stands still, for longer than its session in some cases.
     pub worker_pause: u64,
     /// A worker's program is dropped wherever it is, and begins anew with the same client.
@@ -103,6 +105,7 @@ impl FaultMix {
         if old_copy > 0 {
             crash = crash.max(25);
         }
+        let slip = if random.chance(200) { 400 } else { 0 };
         let forked = founding == Founding::Forked;
         if forked {
             (crash, partition) = (crash.max(15), partition.max(15));
@@ -149,6 +152,7 @@ impl FaultMix {
             rot: if random.chance(300) { 400 } else { 0 },
             full_leader: random.chance(150),
             old_copy,
+            slip,
             worker_pause: 0,
             worker_abort: 0,
         }

@@ -71,6 +71,8 @@ pub(crate) struct Judge {
     pub(crate) refusals: u64,
     /// Folders have lost what was in them, all of it by a copy put back or some of it by damage: servers may say so.
     pub(crate) has_losses: bool,
+    /// Some server was started with another list of voters.
+    pub(crate) lists_differ: bool,
     /// The newest zxid that any client has seen.
     pub(crate) seen: i64,
     pub(crate) writes_checked: u64,
@@ -94,6 +96,7 @@ impl Judge {
             was_full: false,
             refusals: 0,
             has_losses: false,
+            lists_differ: false,
             seen: 0,
             writes_checked: 0,
             reads_checked: 0,

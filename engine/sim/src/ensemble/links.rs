@@ -274,7 +274,8 @@ impl World {
         if !both_up {
             return;
         }
-        if paused || self.network.is_blocked(a, b) {
+        let alone = self.runs_alone(a) || self.runs_alone(b);
+        if alone || paused || self.network.is_blocked(a, b) {
             return self.reconnect_later(a, b);
         }
         let connected = self.network.direction(a, b).connection.is_some()

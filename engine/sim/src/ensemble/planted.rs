@@ -5,6 +5,8 @@ use std::fmt;
 use ringkeeper_engine::{mutation, zab};
 use ringkeeper_log::mutation as log;
 
+use super::slips::Unchecked;
+
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planted {
@@ -17,6 +19,8 @@ pub enum Planted {
     Broadcast(zab::Mutation),
     /// In the log and the snapshots.
     Log(log::Mutation),
+    /// In the check of the folder at a start: this refusal is left out.
+    Start(Unchecked),
 }
 
 impl Planted {
@@ -24,7 +28,8 @@ impl Planted {
     pub fn all() -> impl Iterator<Item = Self> {
         let service = mutation::Mutation::ALL.into_iter().map(Self::Service);
         let broadcast = zab::Mutation::ALL.into_iter().map(Self::Broadcast);
-        service.chain(broadcast).chain(log::Mutation::ALL.into_iter().map(Self::Log))
+        let log = log::Mutation::ALL.into_iter().map(Self::Log);
+        service.chain(broadcast).chain(log).chain(Unchecked::ALL.into_iter().map(Self::Start))
     }
 
     pub(crate) const fn service(self) -> mutation::Mutation {
@@ -33,6 +38,10 @@ impl Planted {
 
     pub(crate) const fn log(self) -> log::Mutation {
         if let Self::Log(mutation) = self { mutation } else { log::Mutation::None }
+    }
+
+    pub(crate) const fn start(self) -> Option<Unchecked> {
+        if let Self::Start(unchecked) = self { Some(unchecked) } else { None }
     }
 
     pub(crate) const fn broadcast(self) -> zab::Mutation {
@@ -47,6 +56,7 @@ impl fmt::Display for Planted {
             Self::Service(mutation) => write!(f, "{mutation:?}"),
             Self::Broadcast(mutation) => write!(f, "{mutation:?}"),
             Self::Log(mutation) => write!(f, "{mutation:?}"),
+            Self::Start(unchecked) => write!(f, "Unchecked{unchecked:?}"),
         }
     }
 }

@@ -7,6 +7,7 @@ use ringkeeper_engine::snapshot::{DecodeError, Decoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::Batch;
+use ringkeeper_host::identity::{Mismatch, Wanted};
 use ringkeeper_host::recovery as host;
 use ringkeeper_host::restore::{StateFormat, Unusable};
 use ringkeeper_log::error::ReplayError;
@@ -17,6 +18,8 @@ use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_log::wal::Options;
 use ringkeeper_wire::{ServerId, Zxid};
+
+use super::slips::Unchecked;
 
 use crate::env::SimEnv;
 
@@ -69,10 +72,22 @@ impl StateFormat<MemoryStorage> for TreeFormat {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     pub(crate) server: ServerId,
+    pub(super) wanted: Wanted,
+    /// The refusal that is left out.
+    pub(super) unchecked: Option<Unchecked>,
     pub(crate) write_mode: WriteMode,
     pub(crate) segment_size_bytes: u64,
     pub(crate) has_peers: bool,
     pub(crate) seed: u64,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stopped {
+    #[error(transparent)]
+    Refused(Mismatch),
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// Runs a future on a disk that delays nothing; `None` if the power fails meanwhile.
@@ -85,10 +100,18 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Recovers a machine's disk, on that machine.
-pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, String> {
+pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, Stopped> {
     let storage = env.storage();
-    let meta = MetaStore::open(storage.clone(), how.server, how.seed).await;
-    let meta = meta.map_err(|error| error.to_string())?;
+    let found = MetaStore::peek(&storage).await.map_err(failed)?;
+    if let Err(mismatch) = how.wanted.check(found.as_ref())
+        && !how.unchecked.is_some_and(|unchecked| unchecked.lets_pass(&mismatch))
+    {
+        return Err(Stopped::Refused(mismatch));
+    }
+    // The folder's own, even if it passed unchecked.
+    let server = found.map_or(how.server, |meta| meta.server_id);
+    let mut meta = MetaStore::open(storage.clone(), server, how.seed).await.map_err(failed)?;
+    how.wanted.record(&mut meta).await.map_err(failed)?;
     let options = Options {
         segment_size_bytes: how.segment_size_bytes,
         write_mode: how.write_mode,
@@ -97,14 +120,18 @@ pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, String> 
     let snapshots = Snapshots::new(storage.clone());
     let format = TreeFormat { seed: how.seed };
     let host = host::recover(env, format, storage, snapshots, meta, &options, how.has_peers).await;
-    let host = host.map_err(|error| error.to_string())?;
+    let host = host.map_err(failed)?;
     let wal = &host.log.wal;
     let mut batches = Vec::new();
     if wal.last().zxid > wal.base().zxid {
-        let mut reader = wal.read_from(Zxid(wal.base().zxid.0 + 1)).map_err(|error| error.to_string())?;
-        while let Some(frame) = reader.next().await.map_err(|error| error.to_string())? {
+        let mut reader = wal.read_from(Zxid(wal.base().zxid.0 + 1)).map_err(failed)?;
+        while let Some(frame) = reader.next().await.map_err(failed)? {
             batches.push(Batch::from(&frame));
         }
     }
     Ok(Recovered { host, batches })
+}
+
+fn failed(error: impl std::fmt::Display) -> Stopped {
+    Stopped::Failed(error.to_string())
 }

@@ -17,6 +17,9 @@ pub struct Report {
     pub crashes: u64,
     pub wipes: u64,
     pub old_copies: u64,
+    /// Starts with a slip of the operator, and how many of them were refused.
+    pub slips: u64,
+    pub slips_refused: u64,
     pub damaged: u64,
     pub pauses: u64,
     pub disconnects: u64,
@@ -62,6 +65,8 @@ impl Report {
         self.crashes += other.crashes;
         self.wipes += other.wipes;
         self.old_copies += other.old_copies;
+        self.slips += other.slips;
+        self.slips_refused += other.slips_refused;
         self.damaged += other.damaged;
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
@@ -119,6 +124,7 @@ impl fmt::Display for Report {
             self.crashes_in_recovery,
             self.sync_errors
         )?;
+        writeln!(f, "        {} slips of operators ({} starts refused)", self.slips, self.slips_refused)?;
         writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;
         writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;

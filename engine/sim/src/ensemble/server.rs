@@ -31,6 +31,7 @@ use super::core::{Core, Told};
 use super::judge::Judge;
 use super::medium::Medium;
 use super::recovery::TreeFormat;
+use super::slips::Slip;
 use super::violation::{Oracle, Violation};
 use crate::env::{Machine, SimEnv};
 
@@ -57,6 +58,8 @@ pub(crate) struct Server {
     /// The epoch that the server had adopted when an old copy was put back: it lacks nothing when it has adopted a newer
     /// one.
     pub(crate) forgot: Option<Epoch>,
+    /// What is wrong with its next or present start.
+    pub(super) slip: Option<Slip>,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
@@ -422,6 +425,7 @@ impl Process {
             // not be lost.
             zab::Effect::Alarm(zab::Alarm::Founded { .. }) => {}
             zab::Effect::Alarm(zab::Alarm::OldCopy { .. }) if judge.has_losses => {}
+            zab::Effect::Alarm(zab::Alarm::OtherVoters { .. }) if judge.lists_differ => {}
             zab::Effect::Alarm(alarm) => {
                 return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
             }

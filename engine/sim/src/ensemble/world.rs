@@ -27,7 +27,7 @@ use super::links::Link;
 use super::medium::Medium;
 use super::network::Network;
 use super::planted::Planted;
-use super::recovery::{How, Recovered, recover};
+use super::recovery::{How, Recovered, Stopped, recover};
 use super::report::Report;
 use super::server::{Outward, Process, Server};
 use super::violation::{Oracle, Violation};
@@ -276,6 +276,7 @@ impl World {
             starting: false,
             copy: None,
             forgot: None,
+            slip: None,
             process: None,
             life: 0,
             paused_until_us: 0,
@@ -525,11 +526,14 @@ impl World {
             self.servers[index].disk.halt_after_changes(changes);
             self.at(HALTED_US, Event::Halted { server: index, life });
         }
+        let wanted = self.wanted(index);
         let how = How {
             server: id,
+            wanted,
+            unchecked: self.planted.start(),
             write_mode: self.faults.write_mode,
             segment_size_bytes: self.faults.segment_size_bytes,
-            has_peers: self.voters.iter().any(|voter| voter != id),
+            has_peers: wanted.voters.iter().any(|voter| voter != id),
             seed,
         };
         let (env, _listener) = self.machines.begin(index, PEER_PORT);
@@ -545,11 +549,12 @@ impl World {
     fn recovered(
         &mut self,
         index: usize,
-        recovered: Result<Box<Recovered>, String>,
+        recovered: Result<Box<Recovered>, Stopped>,
     ) -> Result<(), Violation> {
         let (id, disk) = (self.servers[index].id, self.servers[index].disk.clone());
         let recovered = match recovered {
             Ok(recovered) => *recovered,
+            Err(Stopped::Refused(mismatch)) => return self.refused(index, mismatch),
             // There is not even room for a first segment, or a sync has failed: the start is tried again.
             Err(reason) if disk.struck() > self.servers[index].struck => {
                 self.say(&format!("server {id} does not start: {reason}"));
@@ -579,7 +584,7 @@ impl World {
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();
-        let node = Node::new(settings, host.state, self.config(id), host.durable, seed);
+        let node = Node::new(settings, host.state, self.config(index), host.durable, seed);
         let shards = (0..SHARDS).map(|shard| {
             let shard = Shard::new(ShardId(shard), self.shard_settings(), Arc::clone(&view));
             (shard, self.random.next() >> 1)
@@ -630,8 +635,12 @@ impl World {
         }
     }
 
-    fn config(&self, id: ServerId) -> Config {
-        let mut config = Config::new(id, self.voters, self.observers);
+    fn config(&self, index: usize) -> Config {
+        let id = self.servers[index].id;
+        let wanted = self.wanted(index).voters;
+        let voters = if self.runs_alone(index) { [id].into_iter().collect() } else { wanted };
+        let observers = if self.runs_alone(index) { ServerSet::EMPTY } else { self.observers };
+        let mut config = Config::new(id, voters, observers);
         config.peer_timeout_ms = 100;
         config.finalize_wait_ms = 20;
         config.init_limit_ms = 1000;

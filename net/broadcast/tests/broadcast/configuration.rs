@@ -24,8 +24,18 @@ fn a_folder_serves_one_server_and_only_its_own() {
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     first.stop();
     let error = refused(Config::ensemble(2, ensemble.data(1)));
-    assert!(matches!(error, StartError::Folder(FolderError::NotOurs { .. })), "{error}");
-    assert!(error.to_string().contains("belongs to server 1; choose another folder"), "{error}");
+    assert!(matches!(error, StartError::Folder(FolderError::Identity { .. })), "{error}");
+    assert!(error.to_string().contains("belongs to member 1 of an ensemble of the servers"), "{error}");
+}
+
+#[test]
+fn a_members_folder_is_not_started_alone() {
+    let ensemble = Ensemble::new();
+    let members = ensemble.start_all();
+    members[0].propose(b"by all of them");
+    members.into_iter().for_each(Server::stop);
+    let error = refused(Config::ensemble(1, ensemble.data(1)));
+    assert!(error.to_string().contains("and is started as a server alone"), "{error}");
 }
 
 #[test]

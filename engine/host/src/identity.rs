@@ -1,0 +1,216 @@
+//! Whether a folder belongs to the server that is started on it.
+//!
+//! A member that runs alone begins an epoch of its own. Back in its ensemble it would have the newest
+//! history, and what the others had acknowledged meanwhile would be truncated. A server on the folder of
+//! another member would answer for promises that it has not made. So a folder remembers its server and the
+//! voters of its ensemble, and a start that does not fit is refused.
+
+use std::fmt;
+
+use ringkeeper_engine::zab::{ServerSet, majorities_meet};
+use ringkeeper_log::error::FatalError;
+use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
+use ringkeeper_log::storage::Storage;
+use ringkeeper_wire::{Epoch, ServerId};
+
+/// The id of a server alone whose folder has none yet.
+pub const ALONE: ServerId = ServerId(1);
+
+/// The role in which a server is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its id; a server alone may leave that to its folder.
+    pub id: Option<ServerId>,
+    /// The voters of the ensemble; none for a server alone.
+    pub voters: ServerSet,
+}
+
+/// Why a server is not started on a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// The server would answer for promises that another one made.
+    #[error("it belongs to {owner}, and is started as server {wanted}")]
+    OtherMember {
+        /// Whose folder it is.
+        owner: Owner,
+        /// The server.
+        wanted: ServerId,
+    },
+    /// What the other members acknowledge meanwhile would be lost if the folder went back to them.
+    #[error("it belongs to {owner}, and is started as a server alone")]
+    Alone {
+        /// Whose folder it is.
+        owner: Owner,
+    },
+    /// A majority of the one list could decide without any server of a majority of the other one.
+    #[error("it belongs to {owner}, and is started as a member of {wanted}")]
+    OtherVoters {
+        /// Whose folder it is.
+        owner: Owner,
+        /// The ensemble of the start.
+        wanted: EnsembleOf,
+    },
+}
+
+impl Wanted {
+    fn is_alone(&self) -> bool {
+        self.voters.is_empty()
+    }
+
+    /// The id and the voters of the server on a folder with this `meta`.
+    #[must_use]
+    pub fn resolve(&self, meta: Option<&Meta>) -> (ServerId, ServerSet) {
+        let id = self.id.or_else(|| meta.map(|meta| meta.server_id)).unwrap_or(ALONE);
+        let alone = [id].into_iter().collect();
+        (id, if self.is_alone() { alone } else { self.voters })
+    }
+
+    /// Whether a folder with this `meta` can be used in this role.
+    ///
+    /// # Errors
+    /// It belongs to something else.
+    pub fn check(&self, meta: Option<&Meta>) -> Result<(), Mismatch> {
+        let Some(meta) = meta else { return Ok(()) };
+        let (id, wanted) = self.resolve(Some(meta));
+        let owner = Owner::of(meta);
+        if id != owner.server {
+            return Err(Mismatch::OtherMember { owner, wanted: id });
+        }
+        let fits = if owner.voters.is_empty() {
+            // The folder is an import, or older than the record of voters: a server alone had id 1 then.
+            !self.is_alone() || id == ALONE
+        } else {
+            majorities_meet(&owner.voters, &wanted)
+        };
+        if fits || is_new(&meta.promises) {
+            Ok(())
+        } else if self.is_alone() {
+            Err(Mismatch::Alone { owner })
+        } else {
+            Err(Mismatch::OtherVoters { owner, wanted: EnsembleOf(wanted) })
+        }
+    }
+
+    /// Records id and voters in a folder that has none. Later changes are recorded when the server has served
+    /// in its new role.
+    ///
+    /// # Errors
+    /// The disk fails, or is full.
+    pub async fn record<S: Storage>(&self, store: &mut MetaStore<S>) -> Result<(), FatalError> {
+        let (_, voters) = self.resolve(Some(store.meta()));
+        let known = store.meta().promises.voters != [0; 4] && !is_new(&store.meta().promises);
+        if known {
+            return Ok(());
+        }
+        store.promise(PersistedEpochs { voters: voters.words(), ..store.meta().promises }).await
+    }
+}
+
+/// Whether nothing was ever promised with this folder, so that no other server relies on it.
+fn is_new(promises: &PersistedEpochs) -> bool {
+    promises.accepted_epoch == Epoch(0) && promises.cluster == 0
+}
+
+/// The owner of a folder; displayed as a part of a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    server: ServerId,
+    /// None while not known.
+    voters: ServerSet,
+}
+
+impl Owner {
+    /// The owner of the folder with this `meta`.
+    #[must_use]
+    pub fn of(meta: &Meta) -> Self {
+        Self { server: meta.server_id, voters: ServerSet::from_words(meta.promises.voters) }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, voters } = self;
+        if voters.is_empty() {
+            write!(f, "server {server} (of which ensemble is not known)")
+        } else if voters.iter().eq([*server]) {
+            write!(f, "server {server}, alone")
+        } else {
+            write!(f, "member {server} of {}", EnsembleOf(*voters))
+        }
+    }
+}
+
+/// Displayed as `an ensemble of the servers 1, 2 and 3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnsembleOf(pub ServerSet);
+
+impl fmt::Display for EnsembleOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<_> = self.0.iter().map(|id| id.to_string()).collect();
+        match ids.split_last() {
+            Some((last, [])) => write!(f, "an ensemble of server {last}"),
+            Some((last, rest)) => write!(f, "an ensemble of the servers {} and {last}", rest.join(", ")),
+            None => f.write_str("no ensemble"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(server_id: u64, voters: &[u64], accepted_epoch: u32) -> Meta {
+        let voters: ServerSet = voters.iter().copied().map(ServerId).collect();
+        let cluster = u64::from(accepted_epoch);
+        let promises = PersistedEpochs {
+            voters: voters.words(),
+            accepted_epoch: Epoch(accepted_epoch),
+            cluster,
+            ..PersistedEpochs::default()
+        };
+        Meta { server_id: ServerId(server_id), salt: 0, promises }
+    }
+
+    fn check(id: Option<u64>, voters: &[u64], folder: &Meta) -> Result<(), String> {
+        let wanted = Wanted { id: id.map(ServerId), voters: voters.iter().copied().map(ServerId).collect() };
+        wanted.check(Some(folder)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_is_used_as_what_it_is() {
+        assert_eq!(check(None, &[], &meta(1, &[1], 7)), Ok(()));
+        assert_eq!(check(None, &[], &meta(2, &[2], 7)), Ok(()), "a server alone goes by its folder");
+        assert_eq!(check(Some(2), &[1, 2, 3], &meta(2, &[1, 2, 3], 7)), Ok(()));
+    }
+
+    #[test]
+    fn a_members_folder_is_not_started_alone_nor_under_another_number_nor_in_another_ensemble() {
+        let folder = meta(2, &[1, 2, 3], 7);
+        let alone = check(None, &[], &folder).expect_err("a member");
+        assert_eq!(
+            alone,
+            "it belongs to member 2 of an ensemble of the servers 1, 2 and 3, and is started as a server alone"
+        );
+        let other = check(Some(3), &[1, 2, 3], &folder).expect_err("another number");
+        assert!(other.ends_with("is started as server 3"), "{other}");
+        let grown = check(Some(2), &[1, 2, 3, 4, 5], &folder).expect_err("two more");
+        assert!(grown.ends_with("a member of an ensemble of the servers 1, 2, 3, 4 and 5"), "{grown}");
+        assert!(check(Some(2), &[2, 7, 8], &folder).is_err(), "two of three are others");
+        assert!(check(Some(1), &[1, 2, 3], &meta(1, &[1], 7)).is_err(), "the two others could do without it");
+    }
+
+    #[test]
+    fn one_voter_may_be_added_or_removed_and_what_nothing_rests_on_is_free() {
+        let folder = meta(2, &[1, 2, 3], 7);
+        assert_eq!(check(Some(2), &[1, 2, 3, 4], &folder), Ok(()));
+        assert_eq!(check(Some(2), &[1, 2], &folder), Ok(()));
+        assert_eq!(check(None, &[], &meta(1, &[1, 2, 3], 0)), Ok(()), "it has promised nothing");
+        assert_eq!(check(None, &[], &meta(1, &[], 7)), Ok(()), "made before voters were remembered");
+        assert_eq!(check(Some(3), &[1, 2, 3], &meta(3, &[], 7)), Ok(()), "a member of that time");
+        let imported = check(None, &[], &meta(3, &[], 7)).expect_err("a server alone would be server 1");
+        assert!(
+            imported.starts_with("it belongs to server 3 (of which ensemble is not known)"),
+            "{imported}"
+        );
+    }
+}
