@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
 use ringkeeper_engine::replica::{Effect, Now, Replica, ReplicaSettings};
@@ -42,7 +43,7 @@ pub(crate) fn batches(bytes: &[u8]) {
 pub(crate) fn replicas(bytes: &[u8]) {
     let mut leader = replica();
     // Refused or not: the leader goes on.
-    let _ = leader.forwarded(Now::default(), ServerId(2), bytes);
+    let _ = leader.forwarded(Now::default(), ServerId(2), &Bytes::copy_from_slice(bytes));
     while leader.next_batch(Checksum::NONE).is_some() {}
     leader.commit(Now::default(), leader.last_executed());
     let mut learner = Replica::new(ReplicaSettings::new(ServerId(2), [7; 32]), State::new(1));

@@ -6,6 +6,7 @@
 
 pub mod acl;
 mod apply;
+pub mod codec;
 pub mod fourletter;
 pub mod limits;
 pub mod message;

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ringkeeper_wire::{OpCode, SessionId, Xid, Zxid};
 
 use crate::state::State;
@@ -32,9 +33,9 @@ pub struct Origin {
 /// The batch of requests that one shard sends to the core after one pass over its sockets.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Bodies of the requests, one after the other; [`Submitted::Write::body`] points into it. So a batch
-    /// costs one allocation, not one for each request.
-    pub bytes: Vec<u8>,
+    /// Bodies of the writes, one after the other; [`Submitted::Write::body`] points into it. So a batch costs
+    /// one allocation, not one for each request.
+    pub bytes: Bytes,
     /// Requests in the order in which the sessions sent them.
     pub submissions: Vec<Submission>,
     /// Sessions heard from since the last batch that reported any.

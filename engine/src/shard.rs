@@ -107,6 +107,8 @@ pub struct Shard {
     connections: Connections,
     watches: WatchTable,
     turn: Turn,
+    /// Its bytes.
+    bodies: Vec<u8>,
     /// Sessions heard from since the last tick that reported them.
     touched: Vec<Slot>,
     touches_reported_ms: u64,
@@ -164,6 +166,7 @@ impl Shard {
             visits_left: settings.read_visits_max,
             settings,
             turn: Turn::default(),
+            bodies: Vec::new(),
             touched: Vec::new(),
             touches_reported_ms: 0,
             effects: VecDeque::new(),
@@ -293,7 +296,8 @@ impl Shard {
 
     /// Everything for the core since the last call; empty if nothing.
     pub fn take_turn(&mut self) -> Turn {
-        std::mem::take(&mut self.turn)
+        let bytes = std::mem::take(&mut self.bodies).into();
+        Turn { bytes, ..std::mem::take(&mut self.turn) }
     }
 
     /// The next thing for the shell to do.

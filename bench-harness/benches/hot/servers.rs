@@ -71,6 +71,13 @@ impl Server {
     }
 }
 
+/// The requests of a turn.
+#[derive(Default)]
+struct Requests {
+    bodies: Vec<u8>,
+    submissions: Vec<Submission>,
+}
+
 /// A leader and a follower.
 struct Servers {
     leader: Server,
@@ -91,13 +98,14 @@ impl Servers {
             session: SessionId(0),
             what: Submitted::Open { timeout_ms: 10_000 },
         };
-        servers.commit(Turn { submissions: (0..CLIENTS as u64).map(open).collect(), ..Turn::default() });
-        let mut turn = Turn::default();
+        servers
+            .commit(Requests { submissions: (0..CLIENTS as u64).map(open).collect(), ..Requests::default() });
+        let mut turn = Requests::default();
         servers.submit(&mut turn, 0, OpCode::Create, "/x");
         (0..CLIENTS).for_each(|client| servers.submit(&mut turn, client, OpCode::Create, &parent(client)));
         servers.commit(turn);
         for _ in 0..ZNODES_EACH {
-            let mut turn = Turn::default();
+            let mut turn = Requests::default();
             (0..CLIENTS).for_each(|client| servers.create(&mut turn, client));
             servers.commit(turn);
         }
@@ -106,7 +114,7 @@ impl Servers {
 
     /// Time that a batch takes on the leader and on the follower.
     fn run(&mut self, op: OpCode, writes: u64) -> [Duration; 2] {
-        let mut turn = Turn::default();
+        let mut turn = Requests::default();
         for _ in 0..writes {
             let client = self.random_below(CLIENTS);
             match op {
@@ -120,31 +128,31 @@ impl Servers {
         self.commit(turn)
     }
 
-    fn create(&mut self, turn: &mut Turn, client: usize) {
+    fn create(&mut self, turn: &mut Requests, client: usize) {
         let path = child(client, self.created[client]);
         self.created[client] += 1;
         self.submit(turn, client, OpCode::Create, &path);
     }
 
-    fn submit(&self, turn: &mut Turn, client: usize, op: OpCode, path: &str) {
+    fn submit(&self, turn: &mut Requests, client: usize, op: OpCode, path: &str) {
         let (path, data) = (Cow::Borrowed(path), Some(&DATA[..100]));
-        let start = turn.bytes.len();
+        let start = turn.bodies.len();
         if op == OpCode::Create {
             let open = [AclEntry { perms: Perms::ALL, scheme: "world".to_owned(), id: "anyone".to_owned() }];
-            CreateRequest { path, data, acl: Some((&open[..]).into()), flags: 0 }.encode(&mut turn.bytes);
+            CreateRequest { path, data, acl: Some((&open[..]).into()), flags: 0 }.encode(&mut turn.bodies);
         } else {
-            SetDataRequest { path, data, version: -1 }.encode(&mut turn.bytes);
+            SetDataRequest { path, data, version: -1 }.encode(&mut turn.bodies);
         }
         let (conn, session) = self.leader.attached[client];
-        let body = start..turn.bytes.len();
+        let body = start..turn.bodies.len();
         let what = Submitted::Write { xid: Xid(1), op, body, identities: Some([].into()), fence: false };
         turn.submissions.push(Submission { conn, session, what });
     }
 
-    fn commit(&mut self, turn: Turn) -> [Duration; 2] {
+    fn commit(&mut self, Requests { bodies, submissions }: Requests) -> [Duration; 2] {
         let Self { leader, follower, .. } = self;
         let start = Instant::now();
-        leader.core.turn(NOW, ShardId(0), turn);
+        leader.core.turn(NOW, ShardId(0), Turn { bytes: bodies.into(), submissions, ..Turn::default() });
         let batch = leader.core.next_batch(Checksum::NONE).expect("there were requests");
         let sealed = Instant::now();
         follower.core.append(batch.payload().expect("was just framed")).expect("was just encoded");

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use ringkeeper_wire::{Epoch, ErrorCode, OpCode, ServerId, SessionId, Xid};
 
 use super::*;
@@ -110,7 +111,7 @@ fn leading_alone(batch_bytes_max: usize) -> (Node, SessionId) {
 fn turn(session: SessionId, what: Submitted, bytes: &[u8]) -> Turn {
     Turn {
         submissions: vec![Submission { conn: ConnId(1), session, what }],
-        bytes: bytes.to_vec(),
+        bytes: Bytes::copy_from_slice(bytes),
         ..Turn::default()
     }
 }

@@ -24,6 +24,7 @@ use bytes::Bytes;
 use ringkeeper_frame::{Batch, Checksum};
 use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 
+use crate::codec::DecodeError;
 use crate::limits::{Refusal, Refusals};
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
@@ -33,7 +34,6 @@ use crate::state::State;
 use crate::txn::{self, ArchivedTxn, BatchError, TxnOp};
 
 pub use cleaner::CleanerSettings;
-pub use forward::ForwardError;
 use forward::Heard;
 use leading::Leadership;
 use pipeline::Pipeline;
@@ -278,12 +278,12 @@ impl Replica {
             // The shard has been told, and closes its connections when it handles that message.
             Role::Looking => {}
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
-                let bytes = forward::encode_turn(shard, turn);
+                let bytes = forward::encode_turn(shard, &turn);
                 self.effects.push(Effect::ToLeader(bytes.clone()));
                 self.effects.push(Effect::ToLeader(bytes));
             }
             Role::Following => {
-                let bytes = forward::encode_turn(shard, turn);
+                let bytes = forward::encode_turn(shard, &turn);
                 self.effects.push(Effect::ToLeader(bytes));
             }
             Role::Leading(_) => self.lead_turn(now, self.settings.server, shard, turn),
@@ -294,7 +294,7 @@ impl Replica {
     ///
     /// # Errors
     /// The bytes are not a message of this version: the peer has to be disconnected.
-    pub fn forwarded(&mut self, now: Now, from: ServerId, bytes: &[u8]) -> Result<(), ForwardError> {
+    pub fn forwarded(&mut self, now: Now, from: ServerId, bytes: &Bytes) -> Result<(), DecodeError> {
         match forward::decode(bytes)? {
             Heard::Turn(shard, turn) if matches!(self.role, Role::Leading(_)) => {
                 self.lead_turn(now, from, shard, turn);
@@ -323,7 +323,7 @@ impl Replica {
     ///
     /// # Errors
     /// The bytes are not a message of this version: the peer has to be disconnected.
-    pub fn directed(&mut self, bytes: &[u8]) -> Result<(), ForwardError> {
+    pub fn directed(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         self.held.push_back(forward::decode_directed(bytes)?);
         self.tell_what_is_due();
         Ok(())

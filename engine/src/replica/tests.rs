@@ -59,7 +59,7 @@ fn set(path: &str, data: &[u8]) -> (OpCode, Vec<u8>) {
 fn write(conn: u64, session: SessionId, xid: i32, (op, bytes): (OpCode, Vec<u8>), fence: bool) -> Turn {
     let identities: Option<Arc<[Identity]>> = Some(Arc::from([]));
     let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence };
-    Turn { bytes, ..ask(conn, session, what) }
+    Turn { bytes: bytes.into(), ..ask(conn, session, what) }
 }
 
 fn ask(conn: u64, session: SessionId, what: Submitted) -> Turn {
@@ -489,13 +489,15 @@ fn what_one_turn_asks_for_becomes_several_batches_if_it_is_too_much_for_one() {
     let (session, _) = open(&mut leader, 1);
     let mut turn = write(1, session, 1, create("/a", 0), false);
     let (op, bytes) = set("/a", &[7; 1 << 20]);
+    let mut bodies = turn.bytes.to_vec();
     for xid in 2..42 {
-        let start = turn.bytes.len();
-        turn.bytes.extend_from_slice(&bytes);
-        let body = start..turn.bytes.len();
+        let start = bodies.len();
+        bodies.extend_from_slice(&bytes);
+        let body = start..bodies.len();
         let what = Submitted::Write { xid: Xid(xid), op, body, identities: Some([].into()), fence: false };
         turn.submissions.push(Submission { conn: ConnId(1), session, what });
     }
+    turn.bytes = bodies.into();
     leader.turn(now(0), SHARD, turn);
     let (mut next, mut batches) = (leader.committed().last_zxid().0 + 1, 0);
     while let Some(batch) = next_batch(&mut leader) {
@@ -522,7 +524,7 @@ fn a_follower_names_the_identities_of_a_connection_once() {
     for (xid, (op, bytes)) in (1..).zip([(OpCode::Create, bytes), set("/mine", b"1"), set("/mine", b"2")]) {
         let identities = Some(Arc::clone(&identities));
         let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence: false };
-        follower.turn(now(0), SHARD, Turn { bytes, ..ask(9, session, what) });
+        follower.turn(now(0), SHARD, Turn { bytes: bytes.into(), ..ask(9, session, what) });
         let (forwarded_bytes, _) = pass_on(&mut leader, &mut follower);
         assert_eq!(forwarded_bytes > 40_000, xid == 1, "{forwarded_bytes} bytes for write {xid}");
     }

@@ -117,9 +117,9 @@ impl Shard {
         if op == OpCode::CloseSession {
             connection.phase = Phase::Ending;
         }
-        let start = self.turn.bytes.len();
-        self.turn.bytes.extend_from_slice(body);
-        let range = start..self.turn.bytes.len();
+        let start = self.bodies.len();
+        self.bodies.extend_from_slice(body);
+        let range = start..self.bodies.len();
         let fence = fenced_reads > 0;
         self.submit(conn, session, Submitted::Write { xid, op, body: range, identities, fence });
         self.enqueue(now_ms, slot, xid, What::Write(op), body);

@@ -1,43 +1,15 @@
-//! The byte encoding of messages between servers.
-//!
-//! Little-endian, without padding: one byte for the kind, then the fields in the order of the structs. The
-//! link frames messages, and a message ends with its frame, so a trailing payload needs no length. Decoding
-//! never panics, allocates in proportion to the input, and accepts only what encoding produces.
+//! The messages of the broadcast as bytes, by the rules of [`crate::codec`].
 
 use bytes::Bytes;
-use ringkeeper_frame::{Batch, BatchError, Checksum, LogPosition, aligned};
-use ringkeeper_wire::{Epoch, ServerId, Zxid};
+use ringkeeper_frame::{Batch, Checksum, LogPosition, aligned};
+use ringkeeper_wire::ServerId;
 
 use super::message::{
     Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
     Propose, Standing, Sync, SyncPlan, Vote,
 };
 use super::quorum::ServerSet;
-
-/// Why bytes cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// The frame ends inside a field.
-    #[error("message cut short: {missing} more bytes expected")]
-    CutShort {
-        /// Bytes lacking in the field.
-        missing: usize,
-    },
-    /// Bytes follow the last field.
-    #[error("{0} bytes after the end of the message")]
-    Trailing(usize),
-    /// A kind, flag or count outside of its range.
-    #[error("{field} cannot be {value}")]
-    Value {
-        /// What was read.
-        field: &'static str,
-        /// What it said.
-        value: u64,
-    },
-    /// The zxids of a proposal.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-}
+use crate::codec::{DecodeError, Reader, Writer};
 
 mod kind {
     pub(super) const NOTIFICATION: u8 = 1;
@@ -79,7 +51,7 @@ impl Message {
             Self::Sync(sync) => w.sync(sync),
             Self::Propose(propose) => {
                 let Propose { epoch, prev, commit, batch } = propose;
-                w.u8(kind::PROPOSE).epoch(*epoch).mark(*prev).zxid(*commit);
+                w.u8(kind::PROPOSE).epoch(*epoch).position(*prev).zxid(*commit);
                 w.zxid(batch.first()).zxid(batch.last()).u32(batch.end().checksum.0);
                 return Some(batch.bytes());
             }
@@ -157,42 +129,7 @@ impl Message {
     }
 }
 
-struct Writer<'a>(&'a mut Vec<u8>);
-
 impl Writer<'_> {
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn u8(&mut self, value: u8) -> &mut Self {
-        self.bytes(&[value])
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.bytes(&value.to_le_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.bytes(&value.to_le_bytes())
-    }
-
-    fn flag(&mut self, value: bool) -> &mut Self {
-        self.u8(u8::from(value))
-    }
-
-    fn epoch(&mut self, epoch: Epoch) -> &mut Self {
-        self.u32(epoch.0)
-    }
-
-    fn zxid(&mut self, zxid: Zxid) -> &mut Self {
-        self.u64(zxid.0)
-    }
-
-    fn mark(&mut self, mark: LogPosition) -> &mut Self {
-        self.zxid(mark.zxid).u32(mark.checksum.0)
-    }
-
     fn vote(&mut self, vote: Vote) -> &mut Self {
         self.epoch(vote.epoch).zxid(vote.zxid).u64(vote.leader.0)
     }
@@ -239,7 +176,7 @@ impl Writer<'_> {
         self.u64(ask.serial).flag(ask.snapshot).zxid(ask.log.floor);
         let newest = ask.log.ends.len().saturating_sub(LogOutline::ENDS_MAX);
         for end in ask.log.ends.iter().skip(newest) {
-            self.mark(*end);
+            self.position(*end);
         }
     }
 
@@ -249,53 +186,12 @@ impl Writer<'_> {
         match plan {
             SyncPlan::Diff => self.u8(0),
             SyncPlan::Truncate(after) => self.u8(1).zxid(after),
-            SyncPlan::Snapshot(last) => self.u8(2).mark(last),
+            SyncPlan::Snapshot(last) => self.u8(2).position(last),
         };
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
 impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let missing = N.saturating_sub(self.0.len());
-        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::CutShort { missing })?;
-        self.0 = rest;
-        Ok(*field)
-    }
-
-    fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.array::<1>().map(u8::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn flag(&mut self, field: &'static str) -> Result<bool, DecodeError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            other => Err(DecodeError::Value { field, value: u64::from(other) }),
-        }
-    }
-
-    fn epoch(&mut self) -> Result<Epoch, DecodeError> {
-        self.u32().map(Epoch)
-    }
-
-    fn zxid(&mut self) -> Result<Zxid, DecodeError> {
-        self.u64().map(Zxid)
-    }
-
-    fn mark(&mut self) -> Result<LogPosition, DecodeError> {
-        Ok(LogPosition { zxid: self.zxid()?, checksum: Checksum(self.u32()?) })
-    }
-
     fn vote(&mut self) -> Result<Vote, DecodeError> {
         Ok(Vote { epoch: self.epoch()?, zxid: self.zxid()?, leader: ServerId(self.u64()?) })
     }
@@ -374,7 +270,7 @@ impl Reader<'_> {
         let floor = self.zxid()?;
         let mut ends: Vec<LogPosition> = Vec::new();
         while !self.0.is_empty() {
-            let end = self.mark()?;
+            let end = self.position()?;
             if ends.len() == LogOutline::ENDS_MAX {
                 return Err(DecodeError::Value { field: "epochs", value: ends.len() as u64 + 1 });
             }
@@ -395,27 +291,24 @@ impl Reader<'_> {
         let plan = match self.u8()? {
             0 => SyncPlan::Diff,
             1 => SyncPlan::Truncate(self.zxid()?),
-            2 => SyncPlan::Snapshot(self.mark()?),
+            2 => SyncPlan::Snapshot(self.position()?),
             other => return Err(DecodeError::Value { field: "plan", value: u64::from(other) }),
         };
         Ok(Sync { epoch, serial, plan, history, ensemble })
     }
 
     fn propose(&mut self) -> Result<Propose, DecodeError> {
-        let (epoch, prev, commit) = (self.epoch()?, self.mark()?, self.zxid()?);
+        let (epoch, prev, commit) = (self.epoch()?, self.position()?, self.zxid()?);
         let (first, last, checksum) = (self.zxid()?, self.zxid()?, Checksum(self.u32()?));
         let batch = Batch::new(first, last, checksum, self.rest())?;
         Ok(Propose { epoch, prev, commit, batch })
-    }
-
-    const fn end(&self) -> Result<(), DecodeError> {
-        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(self.0.len())) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use ringkeeper_wire::{Epoch, Zxid};
 
     use super::*;
 

@@ -41,7 +41,7 @@ fn multi(conn: u64, session: SessionId, xid: i32, operations: usize) -> Turn {
 fn write(conn: u64, session: SessionId, xid: i32, op: OpCode, bytes: Vec<u8>) -> Turn {
     let identities: Option<Arc<[Identity]>> = Some([].into());
     let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence: false };
-    Turn { bytes, ..ask(conn, session, what) }
+    Turn { bytes: bytes.into(), ..ask(conn, session, what) }
 }
 
 /// Commits what was executed since the last call: the requests, by connection and xid.
