@@ -73,6 +73,9 @@ limits! {
     /// Notifications that wait for a client which does not read.
     UnreadNotificationBytes: "ringkeeper.unreadNotificationBytesMax",
         "unread_notification_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
+    /// The same of all clients together. The client with most is disconnected.
+    UnreadNotificationBytesTotal: "ringkeeper.unreadNotificationBytesTotalMax",
+        "unread_notification_bytes_total_limit_exceeded", 64 << 20, QuotaExceeded;
     /// Znodes below a path that are visited to count its use, when the znode that shows the use is created.
     QuotaZnodes: "ringkeeper.quotaZnodesMax", "quota_znodes_limit_exceeded", 500_000, QuotaExceeded;
     /// Sessions of the ensemble.

@@ -142,6 +142,8 @@ pub struct Shard {
     outstanding_bytes: usize,
     /// Output in bytes that sockets have not yet taken.
     output_bytes: usize,
+    /// Bytes of notifications that wait for their clients, in the output or behind long reads.
+    notification_bytes: usize,
     counters: Counters,
     /// A notification, encoded once for all its watchers.
     notification: Vec<u8>,
@@ -184,6 +186,7 @@ impl Shard {
             outstanding: 0,
             outstanding_bytes: 0,
             output_bytes: 0,
+            notification_bytes: 0,
             counters: Counters::default(),
             notification: Vec::new(),
             watchers: Vec::new(),
@@ -225,10 +228,11 @@ impl Shard {
     pub fn written(&mut self, now_ms: u64, conn: ConnId, bytes: usize) {
         let Some(slot) = self.connections.slot(conn) else { return };
         let outbox = &mut self.connection(slot).outbox;
-        let before = outbox.len();
+        let (before, unread_before) = (outbox.len(), outbox.unread_notification_bytes());
         outbox.written(bytes);
-        let taken = before - outbox.len();
+        let (taken, read) = (before - outbox.len(), unread_before - outbox.unread_notification_bytes());
         self.output_bytes -= taken;
+        self.notification_bytes -= read;
         self.drain(now_ms, slot);
         self.resume_stalled(now_ms);
     }
@@ -240,6 +244,7 @@ impl Shard {
         self.outstanding -= connection.backlog.len();
         self.outstanding_bytes -= connection.backlog.write_bytes();
         self.output_bytes -= connection.outbox.len();
+        self.notification_bytes -= connection.unread_notification_bytes();
         if connection.attached {
             if connection.touched {
                 // The next report would not contain this session any more, and another server may be the next
@@ -475,11 +480,13 @@ impl Shard {
     fn reset(&mut self, slot: Slot, reason: Option<CloseReason>) {
         let connection = self.connection(slot);
         let conn = connection.id;
-        let dropped = connection.outbox.len();
+        let (dropped, unread) = (connection.outbox.len(), connection.unread_notification_bytes());
         connection.phase = Phase::Closed;
         connection.input = Inbox::default();
         connection.outbox.abort();
+        connection.held_notifications = Vec::new();
         self.output_bytes -= dropped;
+        self.notification_bytes -= unread;
         self.drop_backlog(slot);
         self.mark_dirty(slot);
         if let Some(reason) = reason {

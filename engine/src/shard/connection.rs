@@ -125,6 +125,11 @@ impl Connection {
         }
     }
 
+    /// Bytes of notifications that wait for the client to read, or for the reply to a long read.
+    pub(super) fn unread_notification_bytes(&self) -> usize {
+        self.outbox.unread_notification_bytes() + self.held_notifications.len()
+    }
+
     /// Whether the socket is to be read.
     pub(super) fn wants_read(&self) -> bool {
         matches!(self.phase, Phase::Fresh | Phase::Attached) && !self.waits

@@ -109,7 +109,6 @@ impl Shard {
         }
         connection.reads_beside = false;
         connection.backlog.pop();
-        let held = std::mem::take(&mut connection.held_notifications);
         self.outstanding -= 1;
         let Some(frame) = frame else {
             return self.abort(slot, Some(CloseReason::ReplyTooLong));
@@ -121,6 +120,7 @@ impl Shard {
             self.note_limit(slot, limit);
         }
         self.count_reply(now_ms, slot, read.xid, read.op.to_wire(), read.received_ms);
+        let held = std::mem::take(&mut self.connection(slot).held_notifications);
         if !held.is_empty() {
             let before = self.connection(slot).outbox.bytes.len();
             self.connection(slot).outbox.push_notification(&held);

@@ -7,7 +7,7 @@ pub(super) struct Outbox {
     pub(super) bytes: Vec<u8>,
     /// Taken by the shell and not yet reported as written.
     in_flight_bytes: usize,
-    /// Bytes of notifications appended since the output was last empty.
+    /// Upper bound of the bytes of notifications that the socket has not yet taken; never more than `len`.
     notification_bytes: usize,
     /// Whether the connection ends, and how.
     end: End,
@@ -35,8 +35,8 @@ impl Outbox {
     }
 
     /// Upper bound of the bytes of notifications that wait for a client which does not read.
-    pub(super) fn unread_notification_bytes(&self) -> usize {
-        self.notification_bytes.min(self.len())
+    pub(super) const fn unread_notification_bytes(&self) -> usize {
+        self.notification_bytes
     }
 
     /// Appends a frame from a buffer of its own.
@@ -64,9 +64,7 @@ impl Outbox {
     /// The socket took this many bytes.
     pub(super) fn written(&mut self, bytes: usize) {
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
-        if self.is_empty() {
-            self.notification_bytes = 0;
-        }
+        self.notification_bytes = self.notification_bytes.min(self.len());
     }
 
     /// Ends the connection once the output is written.

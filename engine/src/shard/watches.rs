@@ -3,7 +3,7 @@
 
 use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequest, encode_notification};
 
-use super::connection::Phase;
+use super::connection::{Connection, Phase};
 use super::{CloseReason, Shard, Slot};
 use crate::acl::{Acl, Caller};
 use crate::limits::Limit;
@@ -98,7 +98,8 @@ impl Shard {
             return;
         };
         self.counters.notifications += 1;
-        let unread = connection.outbox.unread_notification_bytes() + connection.held_notifications.len();
+        let unread = connection.unread_notification_bytes() + frame.len();
+        self.notification_bytes += frame.len();
         if connection.reads_beside && !planted!(self.settings.rules, NotifyPastLongReads) {
             connection.held_notifications.extend_from_slice(frame);
         } else {
@@ -106,10 +107,23 @@ impl Shard {
             connection.outbox.push_notification(frame);
             self.wrote(slot, before);
         }
-        let unread = unread + frame.len();
         if !self.settings.rules.limits.allow(Limit::UnreadNotificationBytes, unread) {
             self.counters.limits.count(Limit::UnreadNotificationBytes);
             self.abort(slot, Some(CloseReason::SlowReader(unread)));
+        }
+        let total = Limit::UnreadNotificationBytesTotal;
+        while !self.settings.rules.limits.allow(total, self.notification_bytes) {
+            self.counters.limits.count(total);
+            self.abort_slowest();
+        }
+    }
+
+    /// Closes the connection with most unread notifications. Looks at all connections, which is seldom: at
+    /// least an average connection's share of the bound has to be filled again before the next time.
+    fn abort_slowest(&mut self) {
+        let unread = |(slot, connection): (Slot, &Connection)| (connection.unread_notification_bytes(), slot);
+        if let Some((unread, slot)) = self.connections.iter().map(unread).max() {
+            self.reset(slot, Some(CloseReason::SlowReader(unread)));
         }
     }
 

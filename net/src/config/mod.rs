@@ -17,6 +17,9 @@ use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
 
+/// The part of the memory, one in so many, that notifications for clients that do not read may take.
+const UNREAD_NOTIFICATIONS_SHARE: u64 = 8;
+
 /// All settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
@@ -256,6 +259,12 @@ impl Config {
             limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
         }
+    }
+
+    /// Notifications that wait for all clients of the server together, in bytes: at most a share of the memory.
+    pub(crate) fn unread_notification_bytes_total_max(&self) -> u64 {
+        let share = self.memory_limit.bytes().map_or(u64::MAX, |limit| limit / UNREAD_NOTIFICATIONS_SHARE);
+        self.limits.of(Limit::UnreadNotificationBytesTotal).min(share)
     }
 
     /// The longest transaction, in bytes; a request of `jute.maxbuffer` always fits.

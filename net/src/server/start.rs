@@ -11,6 +11,7 @@ use async_channel::{Receiver, Sender};
 use futures_lite::future::or;
 use glommio::ExecutorJoinHandle;
 use ringkeeper_engine::fourletter::Whitelist;
+use ringkeeper_engine::limits::Limit;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
@@ -568,6 +569,9 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
 
 fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartError> {
     let share = |total: u32| (total as usize / usize::from(shards.max(1))).max(1);
+    let mut rules = config.request_settings();
+    let unread = config.unread_notification_bytes_total_max() / u64::from(shards.max(1));
+    rules.limits = rules.limits.with(Limit::UnreadNotificationBytesTotal, unread);
     Ok(ShardSettings {
         session_timeout_min_ms: config.min_session_timeout(),
         session_timeout_max_ms: config.max_session_timeout(),
@@ -576,7 +580,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         outstanding_max_bytes: share(config.outstanding_bytes_max),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         enforced_auth_schemes: config.required_schemes(),
-        rules: config.request_settings(),
+        rules,
         hash_seed: u64::from_le_bytes(random()?),
         touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),
         ..ShardSettings::default()

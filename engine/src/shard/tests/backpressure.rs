@@ -177,6 +177,36 @@ fn notifications_for_a_client_that_does_not_read_end_its_connection() {
 }
 
 #[test]
+fn of_many_clients_that_do_not_read_the_one_with_most_notifications_is_disconnected() {
+    let limits = Limits::default().with(Limit::UnreadNotificationBytesTotal, 1_000);
+    let rules = crate::settings::Settings { limits, ..crate::settings::Settings::default() };
+    let mut world = world(Settings { rules, ..Settings::default() });
+    let mode = ringkeeper_wire::AddWatchMode::Persistent;
+    for conn in 3..=9 {
+        world.client(conn);
+        for path in ["/a", "/b"].into_iter().take(if conn == 7 { 2 } else { 1 }) {
+            let request = ringkeeper_wire::AddWatchRequest { path: path.into(), mode };
+            world.send(conn, 1, &Request::AddWatch(request));
+        }
+        world.frames(conn);
+    }
+    world.commit([creates("/b")]);
+    world.commit([sets("/b", b"x")]);
+    let closed =
+        |world: &World| (3..=9).filter(|conn| world.shard.is_aborted(ConnId(*conn))).collect::<Vec<_>>();
+    while closed(&world).is_empty() {
+        assert!(world.shard.notification_bytes <= 1_000);
+        world.commit([sets("/a", b"x")]);
+        world.frames(3);
+    }
+    assert_eq!(closed(&world), [7], "the others have less");
+    assert!(matches!(world.close_reasons()[..], [CloseReason::SlowReader(_)]));
+    assert_eq!(world.shard.report().counters.limits.of(Limit::UnreadNotificationBytesTotal), 1);
+    (3..=9).for_each(|conn| world.shard.disconnected(0, ConnId(conn)));
+    assert_eq!(world.shard.notification_bytes, 0);
+}
+
+#[test]
 fn the_bytes_of_writes_without_an_answer_are_bounded() {
     let mut world = world(Settings { outstanding_max_bytes: 1_000, ..Settings::default() });
     for xid in 1..=4 {

@@ -15,7 +15,7 @@ use super::Target;
 use super::attack::{Attack, multi, session};
 use ringkeeper_testkit::{
     Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
-    set_data_body,
+    set_data_body, watch_mode_body,
 };
 
 /// All of them, by name.
@@ -26,6 +26,7 @@ pub(super) const ATTACKS: &[(&str, Attack)] = &[
     ("multis of thousands at full rate", multis_of_thousands_at_full_rate),
     ("multis of ten thousand back to back", multis_of_ten_thousand_back_to_back),
     ("a storm of notifications", a_storm_of_notifications),
+    ("300 watchers that never read", watchers_that_never_read),
     ("a storm of syncs", a_storm_of_syncs),
     ("requests of all kinds, mixed at random", requests_mixed_at_random),
 ];
@@ -260,6 +261,30 @@ fn a_storm_of_notifications(target: &mut Target<'_>, _: u64) -> Result<()> {
     }
     drop(watchers);
     client.delete("/storm")
+}
+
+/// Long notifications, so that what the kernel takes for each connection is soon full.
+fn watchers_that_never_read(target: &mut Target<'_>, before: u64) -> Result<()> {
+    const WATCHERS: usize = 300;
+    const PATH_BYTES: usize = 1_000;
+    const CHANGES: usize = 900;
+    const MULTIS: usize = 15;
+    let path = format!("/{}", "w".repeat(PATH_BYTES));
+    let mut client = session(target.server)?;
+    client.create(&path, b"", 0)?;
+    let mut watchers = Vec::new();
+    for _ in 0..WATCHERS / target.options.divisor.max(1) {
+        let mut watcher = session(target.server)?;
+        watcher.request(OpCode::AddWatch, &watch_mode_body(&path, 0))?;
+        watchers.push(watcher);
+    }
+    let body = multi(OpCode::SetData, (0..CHANGES).map(|_| path.clone()), |path| set_data_body(path, b""));
+    for _ in 0..MULTIS {
+        client.request(OpCode::Multi, &body)?;
+        target.expect_memory_bounded(before)?;
+    }
+    drop(watchers);
+    client.delete(&path)
 }
 
 fn a_storm_of_syncs(target: &mut Target<'_>, _: u64) -> Result<()> {
