@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
+use ringkeeper_wire::{OpCode, jute};
 
 use super::Target;
+use super::volume::{delete_children, make_children};
 use ringkeeper_testkit::{
-    Client, Connection, Received, Session, connect_frame, create_body, delete_body, frame, parse_reply,
-    path_watch_body, request_frame,
+    Client, Connection, Received, Session, connect_frame, create_body, delete_body, frame, multi_body,
+    parse_reply, path_watch_body, request_frame, watch_mode_body,
 };
 
 /// An attack; the number is the server's resident memory before it, in bytes.
@@ -274,10 +275,7 @@ fn a_path_of_many_levels(target: &mut Target<'_>, _: u64) -> Result<()> {
     }
     client.request(OpCode::Create, &create_body(&endless, b"", 0)).context("create of an endless path")?;
     client.request(OpCode::Delete, &delete_body(&endless)).context("delete of an endless path")?;
-    let mut watch = Vec::new();
-    jute::put_ustring(&mut watch, "/");
-    jute::put_i32(&mut watch, 1);
-    client.request(OpCode::AddWatch, &watch)?;
+    client.request(OpCode::AddWatch, &watch_mode_body("/", 1))?;
     let levels = target.options.levels;
     // A server may keep every znode's whole path.
     target.allowance = u64::try_from(levels * levels * 2)?;
@@ -298,18 +296,12 @@ fn a_path_of_many_levels(target: &mut Target<'_>, _: u64) -> Result<()> {
 
 /// A reply of many megabytes, asked for many times, taken a little at a time.
 fn a_directory_listed_by_a_slow_client(target: &mut Target<'_>, _: u64) -> Result<()> {
-    const BATCH: usize = 1_000;
     const NODE_BYTES: u64 = 500;
     const LISTINGS: usize = 200;
     let children = target.options.children;
     let mut client = session(target.server)?;
     client.create("/million", b"", 0)?;
-    for batch in 0..children.div_ceil(BATCH) {
-        let paths = (0..BATCH).map(|index| format!("/million/{:07}", batch * BATCH + index));
-        let reply =
-            client.request(OpCode::Multi, &multi(OpCode::Create, paths, |path| create_body(path, b"", 0)))?;
-        ensure!(reply.err == 0, "error {} making children", reply.err);
-    }
+    make_children(&mut client, "/million", children, 0)?;
     target.allowance = u64::try_from(children)? * NODE_BYTES;
     let before = super::resident_bytes(&target.pids);
     let mut slow = session(target.server)?;
@@ -326,11 +318,7 @@ fn a_directory_listed_by_a_slow_client(target: &mut Target<'_>, _: u64) -> Resul
         target.expect_memory_bounded(before)?;
     }
     drop(slow);
-    for batch in 0..children.div_ceil(BATCH) {
-        let paths = (0..BATCH).map(|index| format!("/million/{:07}", batch * BATCH + index));
-        client.request(OpCode::Multi, &multi(OpCode::Delete, paths, delete_body))?;
-    }
-    client.delete("/million")
+    delete_children(&mut client, "/million", children)
 }
 
 pub(super) fn multi(
@@ -338,11 +326,5 @@ pub(super) fn multi(
     paths: impl Iterator<Item = String>,
     body: impl Fn(&str) -> Vec<u8>,
 ) -> Vec<u8> {
-    let mut out = Vec::new();
-    for path in paths {
-        MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut out);
-        out.extend_from_slice(&body(&path));
-    }
-    end_multi(&mut out);
-    out
+    multi_body(paths.map(|path| (op, body(&path))))
 }

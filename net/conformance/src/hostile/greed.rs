@@ -4,12 +4,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ringkeeper_wire::{ErrorCode, MultiHeader, OpCode, Record, end_multi, jute};
+use ringkeeper_wire::{ErrorCode, OpCode, jute};
 
 use super::Target;
 use super::attack::{Attack, multi, session};
+use super::volume::{delete_children, make_children};
 use ringkeeper_testkit::{
-    Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
+    Client, Received, acl, create_body, delete_body, exist_watches_body, multi_body, path_body,
+    path_watch_body, request_frame,
 };
 
 /// All of them, by name.
@@ -93,12 +95,7 @@ fn long_acls_checked_in_long_multis(target: &mut Target<'_>, _: u64) -> Result<(
 fn one_large_znode_read_1500_times_at_once(target: &mut Target<'_>, _: u64) -> Result<()> {
     let mut client = session(target.server)?;
     client.create("/large", &vec![b'x'; 1_000_000], 0)?;
-    let mut body = Vec::new();
-    for _ in 0..1_500 {
-        MultiHeader { op: OpCode::GetData.to_wire(), done: false, err: -1 }.encode(&mut body);
-        body.extend(path_watch_body("/large"));
-    }
-    end_multi(&mut body);
+    let body = multi_body((0..1_500).map(|_| (OpCode::GetData, path_watch_body("/large"))));
     for _ in 0..20 {
         let reply = client.request(OpCode::MultiRead, &body)?;
         ensure!(reply.err == ErrorCode::BadArguments.to_wire(), "answered {}", reply.err);
@@ -108,33 +105,17 @@ fn one_large_znode_read_1500_times_at_once(target: &mut Target<'_>, _: u64) -> R
 
 fn a_subtree_counted_again_and_again(target: &mut Target<'_>, _: u64) -> Result<()> {
     const ZNODES: usize = 60_000;
-    const BATCH: usize = 1_000;
     const STATS: &str = "/zookeeper/quota/counted/zookeeper_stats";
     let mut client = session(target.server)?;
     client.create("/counted", b"", 0)?;
     client.create("/zookeeper/quota/counted", b"", 0)?;
-    let batch = |first: usize| (first..first + BATCH).map(|number| format!("/counted/{number:06}"));
-    for first in (0..ZNODES).step_by(BATCH) {
-        let body = multi(OpCode::Create, batch(first), |path| create_body(path, b"", 0));
-        ensure!(client.request(OpCode::Multi, &body)?.err == 0, "the znodes are not made");
-    }
-    let mut body = Vec::new();
-    for _ in 0..770 {
-        for (op, operation) in
-            [(OpCode::Create, create_body(STATS, b"", 0)), (OpCode::Delete, delete_body(STATS))]
-        {
-            MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
-            body.extend(operation);
-        }
-    }
-    end_multi(&mut body);
+    make_children(&mut client, "/counted", ZNODES, 0)?;
+    let both = || [(OpCode::Create, create_body(STATS, b"", 0)), (OpCode::Delete, delete_body(STATS))];
+    let body = multi_body((0..770).flat_map(|_| both()));
     for _ in 0..20 {
         client.request(OpCode::Multi, &body)?;
     }
-    for first in (0..ZNODES).step_by(BATCH) {
-        client.request(OpCode::Multi, &multi(OpCode::Delete, batch(first), delete_body))?;
-    }
-    client.delete("/counted")
+    delete_children(&mut client, "/counted", ZNODES)
 }
 
 fn a_multi_of_as_many_operations_as_fit(target: &mut Target<'_>, _: u64) -> Result<()> {
@@ -205,15 +186,9 @@ fn expect_frame(client: &mut Client) -> Result<Vec<u8>> {
 }
 
 fn create_with(path: &str, entries: &[(i32, &str, String)]) -> Vec<u8> {
-    let mut body = Vec::new();
-    jute::put_ustring(&mut body, path);
+    let mut body = path_body(path);
     jute::put_buffer(&mut body, None);
-    jute::put_len(&mut body, entries.len());
-    for (perms, scheme, id) in entries {
-        jute::put_i32(&mut body, *perms);
-        jute::put_ustring(&mut body, scheme);
-        jute::put_ustring(&mut body, id);
-    }
+    body.extend(acl(entries));
     jute::put_i32(&mut body, 0);
     body
 }

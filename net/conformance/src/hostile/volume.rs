@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
+use ringkeeper_wire::OpCode;
 
 use super::Target;
 use super::attack::{Attack, multi, session};
 use ringkeeper_testkit::{
-    Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
-    set_data_body, watch_mode_body,
+    Client, Received, create_body, delete_body, exist_watches_body, multi_body, path_body, path_watch_body,
+    request_frame, set_data_body, watch_mode_body,
 };
 
 /// All of them, by name.
@@ -106,13 +106,8 @@ fn a_subtree_counted_and_listed_at_full_rate(target: &mut Target<'_>, _: u64) ->
     client.create("/listed", b"", 0)?;
     make_children(&mut client, "/listed", count, 0)?;
     target.allowance = (count * ZNODE_BYTES) as u64;
-    let mut both = Vec::new();
-    for _ in 0..2 {
-        MultiHeader { op: OpCode::GetChildren.to_wire(), done: false, err: -1 }.encode(&mut both);
-        both.extend(path_watch_body("/listed"));
-    }
-    end_multi(&mut both);
     let listed = path_watch_body("/listed");
+    let both = multi_body([(); 2].map(|()| (OpCode::GetChildren, listed.clone())));
     let mut frames = vec![
         request_frame(1, OpCode::GetChildren.to_wire(), &listed),
         request_frame(2, OpCode::GetChildren2.to_wire(), &listed),
@@ -131,10 +126,7 @@ fn sessions_that_own_very_many_ephemerals(target: &mut Target<'_>, _: u64) -> Re
     target.allowance = (OWNERS * count * ZNODE_BYTES) as u64;
     let mut witness = session(target.server)?;
     // A recursive watch looks at all ancestors of what is deleted.
-    let mut watch = Vec::new();
-    jute::put_ustring(&mut watch, "/none");
-    jute::put_i32(&mut watch, 1);
-    witness.request(OpCode::AddWatch, &watch)?;
+    witness.request(OpCode::AddWatch, &watch_mode_body("/none", 1))?;
     let parents: Vec<_> = (0..OWNERS).map(|number| format!("/owned-{number}")).collect();
     let mut owners = Vec::new();
     for parent in &parents {
@@ -144,8 +136,7 @@ fn sessions_that_own_very_many_ephemerals(target: &mut Target<'_>, _: u64) -> Re
         owners.iter_mut().try_for_each(|owner: &mut Client| owner.exists("/", false).map(drop))?;
         owners.push(owner);
     }
-    let mut none = Vec::new();
-    jute::put_ustring(&mut none, "/nobody");
+    let none = path_body("/nobody");
     let frames: Vec<_> =
         (1..200).map(|xid| request_frame(xid, OpCode::GetEphemerals.to_wire(), &none)).collect();
     for owner in &mut owners {
@@ -245,13 +236,10 @@ fn a_storm_of_notifications(target: &mut Target<'_>, _: u64) -> Result<()> {
     let count = drawn(target, 5_000);
     let mut client = session(target.server)?;
     client.create("/storm", b"", 0)?;
-    let mut watch = Vec::new();
-    jute::put_ustring(&mut watch, "/storm");
-    jute::put_i32(&mut watch, 0);
     let mut watchers = Vec::new();
     for _ in 0..50 {
         let mut watcher = session(target.server)?;
-        watcher.request(OpCode::AddWatch, &watch)?;
+        watcher.request(OpCode::AddWatch, &watch_mode_body("/storm", 0))?;
         watchers.push(watcher);
     }
     let paths = (0..count).map(|_| "/storm".to_owned());
@@ -288,8 +276,7 @@ fn watchers_that_never_read(target: &mut Target<'_>, before: u64) -> Result<()> 
 }
 
 fn a_storm_of_syncs(target: &mut Target<'_>, _: u64) -> Result<()> {
-    let mut path = Vec::new();
-    jute::put_ustring(&mut path, "/");
+    let path = path_body("/");
     let frames: Vec<_> = (0..500).map(|xid| request_frame(xid, OpCode::Sync.to_wire(), &path)).collect();
     at_full_rate(target.server, &frames)
 }
@@ -327,25 +314,12 @@ fn random_request(rng: &mut ChaCha8Rng, xid: i32, children: usize) -> Vec<u8> {
         }
         5 => (OpCode::SetData, set_data_body(path, &vec![b'x'; rng.random_range(0..500_000)])),
         6 => {
-            let mut body = Vec::new();
-            for path in paths(rng) {
-                MultiHeader { op: OpCode::GetData.to_wire(), done: false, err: -1 }.encode(&mut body);
-                body.extend(path_watch_body(&path));
-            }
-            end_multi(&mut body);
-            (OpCode::MultiRead, body)
+            let reads = paths(rng).into_iter().map(|path| (OpCode::GetData, path_watch_body(&path)));
+            (OpCode::MultiRead, multi_body(reads))
         }
-        7 => {
-            let mut body = Vec::new();
-            jute::put_ustring(&mut body, "/nobody");
-            (OpCode::GetEphemerals, body)
-        }
+        7 => (OpCode::GetEphemerals, path_body("/nobody")),
         8 => (OpCode::Exists, path_watch_body(&"/x".repeat(rng.random_range(1..100_000)))),
-        9 => {
-            let mut body = Vec::new();
-            jute::put_ustring(&mut body, path);
-            (OpCode::Sync, body)
-        }
+        9 => (OpCode::Sync, path_body(path)),
         10 => (OpCode::Create, create_body(&child, &vec![b'x'; rng.random_range(0..100_000)], 1)),
         _ => (OpCode::GetAcl, path_watch_body(path)),
     };

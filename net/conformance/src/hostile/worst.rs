@@ -4,15 +4,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringkeeper_wire::{MultiHeader, OpCode, Record, end_multi, jute};
+use ringkeeper_wire::OpCode;
 
 use super::attack::{multi, session};
 use super::bystander::Observed;
 use super::volume::{ask, delete_children, make_children};
 use super::{Target, observed};
 use ringkeeper_testkit::{
-    Client, Received, create_body, delete_body, exist_watches_body, path_watch_body, request_frame,
-    set_data_body,
+    Client, Received, acl, create_body, delete_body, exist_watches_body, multi_body, path_body,
+    path_watch_body, request_frame, set_data_body, watch_mode_body, watched_body,
 };
 
 /// Of each request, so that one that is slow by chance is not mistaken for its worst.
@@ -120,16 +120,21 @@ fn requests() -> Vec<Request> {
         request(OpCode::CreateContainer, "createContainer", "1 MB of data", create(4)),
         request(OpCode::CreateTtl, "createTTL", "1 MB of data", with_ttl),
         request(OpCode::Delete, "delete", "a path of 500,000 levels", delete_body(&long)),
-        request(OpCode::Exists, "exists", "a path of 500,000 levels, watched", watched(&long)),
-        request(OpCode::GetData, "getData", "1 MB of data", watched("/data")),
+        request(OpCode::Exists, "exists", "a path of 500,000 levels, watched", watched_body(&long)),
+        request(OpCode::GetData, "getData", "1 MB of data", watched_body("/data")),
         request(OpCode::SetData, "setData", "1 MB of data", set_data_body("/data", &vec![b'y'; 1_000_000])),
-        request(OpCode::GetAcl, "getACL", "an ACL of 1,000 entries", path("/acl")),
+        request(OpCode::GetAcl, "getACL", "an ACL of 1,000 entries", path_body("/acl")),
         request(OpCode::SetAcl, "setACL", "an ACL of 1,000 entries", set_acl("/acl")),
-        request(OpCode::GetChildren, "getChildren", "of the largest znode", watched("/big")),
-        request(OpCode::GetChildren2, "getChildren2", "of the largest znode", watched("/big")),
-        request(OpCode::GetAllChildrenNumber, "getAllChildrenNumber", "of the largest znode", path("/big")),
-        request(OpCode::GetEphemerals, "getEphemerals", "none of 20,000 matches", path("/nobody")),
-        request(OpCode::GetEphemerals, "getEphemerals", "all of 20,000 match", path("/own")),
+        request(OpCode::GetChildren, "getChildren", "of the largest znode", watched_body("/big")),
+        request(OpCode::GetChildren2, "getChildren2", "of the largest znode", watched_body("/big")),
+        request(
+            OpCode::GetAllChildrenNumber,
+            "getAllChildrenNumber",
+            "of the largest znode",
+            path_body("/big"),
+        ),
+        request(OpCode::GetEphemerals, "getEphemerals", "none of 20,000 matches", path_body("/nobody")),
+        request(OpCode::GetEphemerals, "getEphemerals", "all of 20,000 match", path_body("/own")),
         request(OpCode::Multi, "multi", "10,000 setData", sets),
         request(OpCode::Multi, "multi", "10,000 checks", checks),
         request(OpCode::MultiRead, "multiRead", "8 times 1 MB", reads("/data", OpCode::GetData, 8)),
@@ -139,7 +144,7 @@ fn requests() -> Vec<Request> {
             "the largest znode, 10,000 times",
             reads("/big", OpCode::GetChildren, 10_000),
         ),
-        request(OpCode::Sync, "sync", "a path of 500,000 levels", path(&long)),
+        request(OpCode::Sync, "sync", "a path of 500,000 levels", path_body(&long)),
         request(OpCode::SetWatches, "setWatches", "60,000 paths", set_watches(60_000)),
         request(
             OpCode::SetWatches2,
@@ -147,9 +152,19 @@ fn requests() -> Vec<Request> {
             "60,000 paths",
             [set_watches(60_000), vec![0; 8]].concat(),
         ),
-        request(OpCode::AddWatch, "addWatch", "recursive, a path of 500,000 levels", add_watch(&long)),
-        request(OpCode::CheckWatches, "checkWatches", "a path of 500,000 levels", add_watch(&long)),
-        request(OpCode::RemoveWatches, "removeWatches", "a path of 500,000 levels", add_watch(&long)),
+        request(
+            OpCode::AddWatch,
+            "addWatch",
+            "recursive, a path of 500,000 levels",
+            watch_mode_body(&long, 1),
+        ),
+        request(OpCode::CheckWatches, "checkWatches", "a path of 500,000 levels", watch_mode_body(&long, 1)),
+        request(
+            OpCode::RemoveWatches,
+            "removeWatches",
+            "a path of 500,000 levels",
+            watch_mode_body(&long, 1),
+        ),
         request(OpCode::WhoAmI, "whoAmI", "", Vec::new()),
         request(OpCode::Ping, "ping", "", Vec::new()),
     ]
@@ -166,52 +181,18 @@ fn await_reply(client: &mut Client) -> Result<()> {
     }
 }
 
-fn path(path: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    jute::put_ustring(&mut body, path);
-    body
-}
-
-fn watched(path: &str) -> Vec<u8> {
-    let mut body = path_watch_body(path);
-    if let Some(watch) = body.last_mut() {
-        *watch = 1;
-    }
-    body
-}
-
-fn add_watch(path: &str) -> Vec<u8> {
-    let mut body = self::path(path);
-    jute::put_i32(&mut body, 1);
-    body
-}
-
 fn set_watches(count: usize) -> Vec<u8> {
     let paths: Vec<_> = (0..count).map(|number| format!("/w/{number:07}")).collect();
     exist_watches_body(&paths)
 }
 
 fn set_acl(path: &str) -> Vec<u8> {
-    let mut body = self::path(path);
-    jute::put_len(&mut body, 1_000);
-    for number in 0..999 {
-        jute::put_i32(&mut body, 31);
-        jute::put_ustring(&mut body, "digest");
-        jute::put_ustring(&mut body, &format!("nobody{number}:hash"));
-    }
-    jute::put_i32(&mut body, 31);
-    jute::put_ustring(&mut body, "world");
-    jute::put_ustring(&mut body, "anyone");
-    jute::put_i32(&mut body, -1);
-    body
+    let mut entries: Vec<_> = (0..999).map(|number| (31, "digest", format!("nobody{number}:hash"))).collect();
+    entries.push((31, "world", "anyone".to_owned()));
+    let version = (-1_i32).to_be_bytes();
+    [&path_body(path)[..], &acl(&entries), &version].concat()
 }
 
 fn reads(path: &str, op: OpCode, count: usize) -> Vec<u8> {
-    let mut body = Vec::new();
-    for _ in 0..count {
-        MultiHeader { op: op.to_wire(), done: false, err: -1 }.encode(&mut body);
-        body.extend(path_watch_body(path));
-    }
-    end_multi(&mut body);
-    body
+    multi_body((0..count).map(|_| (op, path_watch_body(path))))
 }
