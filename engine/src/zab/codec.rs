@@ -28,10 +28,6 @@ mod kind {
     pub(super) const SNAPSHOT_RECEIVED: u8 = 14;
 }
 
-/// Longest encoding of everything before the payload of a message that has one: kind, epoch, position,
-/// commit, and the batch's zxids and checksum.
-pub const HEADER_BYTES_MAX: usize = 1 + 4 + 12 + 8 + 8 + 8 + 4;
-
 impl Message {
     /// Appends the message without its payload, and returns the payload, which has to be written next.
     ///
@@ -497,15 +493,5 @@ mod tests {
             }
             prop_assert_ne!(Message::decode(&bytes), Ok(message));
         }
-    }
-
-    #[test]
-    fn the_header_bound_is_that_of_the_longest_header() {
-        let batch = Batch::new(Zxid(1), Zxid(1), Checksum::NONE, Bytes::from_static(&[1, 2])).unwrap();
-        let propose = Propose { epoch: Epoch(0), prev: LogPosition::START, commit: Zxid::ZERO, batch };
-        let mut header = Vec::new();
-        let message = Message::Propose(propose);
-        assert_eq!(message.encode_header(&mut header).map(|payload| payload.len()), Some(2));
-        assert_eq!(header.len(), HEADER_BYTES_MAX);
     }
 }

@@ -172,17 +172,6 @@ impl Network {
         self.0.blocked.borrow().contains_key(&(from, to))
     }
 
-    /// Breaks all connections between two machines, which both ends hear at once.
-    pub(crate) fn break_between(&self, a: Place, b: Place) {
-        for connection in self.connections() {
-            let [first, second] = &mut connection.borrow_mut().ends;
-            if (first.place, second.place) == (a, b) || (first.place, second.place) == (b, a) {
-                first.break_off();
-                second.break_off();
-            }
-        }
-    }
-
     /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the
     /// earliest.
     pub(super) fn reset(&self, process: &Process, silence_us: u64) {
