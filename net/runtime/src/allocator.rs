@@ -1,7 +1,7 @@
-//! Settings of the allocator.
-#![expect(unsafe_code, reason = "the allocator has no other interface to its settings")]
+//! The allocator: how long it keeps freed memory.
+#![expect(unsafe_code, reason = "the allocator has no other interface to what is done here")]
 
-use libmimalloc_sys::{mi_option_set_default, mi_option_t};
+use libmimalloc_sys::{mi_collect, mi_option_set_default, mi_option_t};
 
 /// `mi_option_purge_delay` of `mimalloc.h`, which the crate does not name.
 const PURGE_DELAY: mi_option_t = 15;
@@ -15,6 +15,12 @@ const KEPT_MS: std::ffi::c_long = 10_000;
 pub fn keep_freed() {
     // SAFETY: sets a number in a table of the allocator; no other thread runs yet.
     unsafe { mi_option_set_default(PURGE_DELAY, KEPT_MS) }
+}
+
+/// Returns freed memory to the system now. Takes milliseconds for each GiB: not to be called where others wait.
+pub fn return_freed() {
+    // SAFETY: the allocator locks what its threads share; it may be called at any time.
+    unsafe { mi_collect(true) }
 }
 
 #[cfg(test)]

@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use ringkeeper_engine::shard::Memory;
+use ringkeeper_runtime::allocator;
 
 use super::system;
 use crate::config::MemoryLimit;
 
 /// How often the memory is measured.
 const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Intervals between two times that freed memory is returned to the system, while memory is short.
+const RETURN_INTERVALS: u32 = 10;
 
 /// New sessions are refused above this percentage of the limit, growth of the tree above 100.
 const SESSIONS_PERCENT: u64 = 105;
@@ -44,11 +48,21 @@ impl MemoryState {
 /// Keeps `state` up to date for as long as the server runs.
 pub(crate) async fn watch(limit: MemoryLimit, state: Arc<MemoryState>) {
     let Some(limit_bytes) = limit.bytes() else { return };
+    let mut intervals = RETURN_INTERVALS;
     loop {
         glommio::timer::sleep(INTERVAL).await;
-        let Some(taken_bytes) = system::own_memory_bytes() else { continue };
+        let Some(mut taken_bytes) = system::own_memory_bytes() else { continue };
         let before = state.get();
-        let now = judge(before, taken_bytes, limit_bytes);
+        let mut now = judge(before, taken_bytes, limit_bytes);
+        intervals = intervals.saturating_add(1);
+        if now != Memory::Ample && intervals >= RETURN_INTERVALS {
+            // The allocator keeps freed memory for a while. That is no reason to refuse anything.
+            glommio::executor().spawn_blocking(allocator::return_freed).await;
+            intervals = 0;
+            let Some(left_bytes) = system::own_memory_bytes() else { continue };
+            taken_bytes = left_bytes;
+            now = judge(before, taken_bytes, limit_bytes);
+        }
         if now == before {
             continue;
         }
