@@ -1,6 +1,6 @@
 //! `server.N` lines: who belongs to the ensemble (ZooKeeper's dynamic configuration format).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv6Addr;
 
 /// Whether a server votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(crate) struct ServerSpec {
     pub(crate) quorum_port: u16,
     pub(crate) election_port: u16,
     pub(crate) role: PeerRole,
-    /// Its client address and port, if the line names them.
-    pub(crate) client: Option<(Option<IpAddr>, u16)>,
+    /// Its clients' host and port, if the line names them.
+    pub(crate) client: Option<(Option<String>, u16)>,
 }
 
 impl ServerSpec {
@@ -58,12 +58,9 @@ impl ServerSpec {
             PeerRole::Participant => "participant",
             PeerRole::Observer => "observer",
         };
-        let host = match self.host.parse() {
-            Ok(address @ IpAddr::V6(_)) => bracketed(address),
-            _ => self.host.clone(),
-        };
-        let client = self.client.map_or_else(String::new, |(address, port)| {
-            format!(";{}:{port}", bracketed(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
+        let host = bracketed(&self.host);
+        let client = self.client.as_ref().map_or_else(String::new, |(host, port)| {
+            format!(";{}:{port}", bracketed(host.as_deref().unwrap_or("0.0.0.0")))
         });
         format!("{host}:{}:{}:{role}{client}", self.quorum_port, self.election_port)
     }
@@ -82,12 +79,10 @@ pub(crate) fn describe_all(servers: &[ServerSpec]) -> String {
     lines + "version=0"
 }
 
-/// An address as it is written before a colon and a port.
-fn bracketed(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("[{address}]"),
-    }
+/// A host as it is written before a colon and a port: only an IPv6 address has colons of its own.
+fn bracketed(host: &str) -> String {
+    let address = host.split('%').next().and_then(|address| address.parse::<Ipv6Addr>().ok());
+    if address.is_some() { format!("[{host}]") } else { host.to_owned() }
 }
 
 /// `[v6]:rest` or `host:rest`.
@@ -100,13 +95,16 @@ fn split_host(text: &str) -> Option<(&str, &str)> {
     (!host.is_empty()).then_some((host, rest))
 }
 
-fn parse_client(text: &str) -> Option<(Option<IpAddr>, u16)> {
+fn parse_client(text: &str) -> Option<(Option<String>, u16)> {
     let text = text.trim();
-    let (address, port) = match text.rsplit_once(':') {
-        Some((host, port)) => (Some(host.trim_matches(['[', ']']).parse().ok()?), port),
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port),
         None => (None, text),
     };
-    Some((address, port.trim().parse().ok().filter(|&port| port != 0)?))
+    if host.as_ref().is_some_and(String::is_empty) {
+        return None;
+    }
+    Some((host, port.trim().parse().ok().filter(|&port| port != 0)?))
 }
 
 #[cfg(test)]
@@ -120,7 +118,7 @@ mod tests {
         assert_eq!((plain.role, plain.client), (PeerRole::Participant, None));
         let full = ServerSpec::parse(2, "[fe80::1]:2888:3888:observer;[::1]:2181").expect("valid");
         assert_eq!((full.host.as_str(), full.role), ("fe80::1", PeerRole::Observer));
-        assert_eq!(full.client, Some((Some("::1".parse().expect("v6")), 2181)));
+        assert_eq!(full.client, Some((Some("::1".to_owned()), 2181)));
         let port_only = ServerSpec::parse(3, "a:1:2:participant;2181").expect("valid");
         assert_eq!(port_only.client, Some((None, 2181)));
         assert_eq!(port_only.describe(), "a:1:2:participant;0.0.0.0:2181");
@@ -128,7 +126,13 @@ mod tests {
 
     #[test]
     fn a_described_server_reads_as_the_same_server() {
-        for text in ["zoo1:2888:3888", "[fe80::1]:2888:3888:observer;[::1]:2181", "a:1:2;9.9.9.9:2181"] {
+        for text in [
+            "zoo1:2888:3888",
+            "[fe80::1]:2888:3888:observer;[::1]:2181",
+            "a:1:2;9.9.9.9:2181",
+            "[fe80::1%eth0]:1:2;[fe80::1%eth0]:2181",
+            "zoo1:1:2;zoo1:2181",
+        ] {
             let server = ServerSpec::parse(7, text).expect("valid");
             assert_eq!(ServerSpec::parse(7, &server.describe()), Ok(server), "{text}");
         }

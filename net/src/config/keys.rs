@@ -337,11 +337,13 @@ fn folder(value: &str) -> Result<std::path::PathBuf, String> {
     if value.is_empty() { Err("an empty folder name".to_owned()) } else { Ok(value.into()) }
 }
 
-/// An address, and the link that a link-local IPv6 address belongs to (0 for others).
-fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
+/// An address, and the link that a link-local IPv6 address belongs to (0 for others). `value` is a name or an
+/// address, an IPv6 address with or without brackets.
+pub(super) fn address(value: &str) -> Result<(std::net::IpAddr, u32), String> {
     use std::net::{SocketAddr, ToSocketAddrs};
+    let bare = value.strip_prefix('[').and_then(|value| value.strip_suffix(']')).unwrap_or(value);
     let mut resolved =
-        (value, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
+        (bare, 0).to_socket_addrs().map_err(|error| format!("{value:?} is no address here: {error}"))?;
     let scope_id = |socket: SocketAddr| match socket {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(socket) => socket.scope_id(),

@@ -453,15 +453,18 @@ impl Config {
                 format!("myid says {my_id}, but there is no server.{my_id} line, only {}", known.join(", "));
             return fail(&format!("server.{}", self.servers[0].id), reason);
         };
-        if let Some((address, port)) = own.client {
+        if let Some((host, port)) = own.client.clone() {
             if lines.has("clientPort") && self.client_port != port {
                 let reason =
                     format!("clientPort {} contradicts server.{my_id}, which says {port}", self.client_port);
                 return fail("clientPort", reason);
             }
             self.client_port = port;
-            if let Some(address) = address {
-                self.client_address = address;
+            if let Some(host) = host {
+                match keys::address(&host) {
+                    Ok(address) => (self.client_address, self.client_scope_id) = address,
+                    Err(reason) => return fail(&format!("server.{my_id}"), reason),
+                }
             }
         } else if !lines.has("clientPort") {
             return fail(
@@ -659,13 +662,16 @@ mod tests {
     #[test]
     fn values_that_zookeeper_takes_are_taken() {
         let text = "dataDir=$D\nclientPort=1\nznode.container.maxPerMinute=100000\njute.maxbuffer=100\n\
-                    clientPortAddress=fe80::1%1\nringkeeper.aclEntriesMax=7\n";
+                    clientPortAddress=[fe80::1%1]\nringkeeper.aclEntriesMax=7\n";
         let (config, notices) = read(text, None).expect("valid");
         assert_eq!(notices, Vec::<String>::new());
         assert_eq!((config.container_max_per_minute, config.jute_max_buffer), (100_000, 100));
         let scoped = SocketAddrV6::new("fe80::1".parse().expect("v6"), 1, 0, 1);
         assert_eq!(config.client_socket(), SocketAddr::from(scoped));
         assert_eq!(config.request_settings().limits.of(Limit::AclEntries), 7);
+        let text = "dataDir=$D\ninitLimit=5\nsyncLimit=5\nserver.1=a:2:3;[fe80::1%1]:1\nserver.2=b:2:3\n";
+        let (config, _) = read(text, Some("1")).expect("valid");
+        assert_eq!(config.client_socket(), SocketAddr::from(scoped));
     }
 
     #[test]
