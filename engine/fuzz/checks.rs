@@ -5,16 +5,19 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
 use ringkeeper_engine::replica::{Effect, Now, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{self, Settings as ShardSettings, Shard};
 use ringkeeper_engine::snapshot::{Decoder, Encoder};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn::decode_batch;
+use ringkeeper_engine::txn::{
+    Create, FailedMulti, Session, SetAcl, SetData, Txn, TxnOp, Update, decode_batch, encode_batch,
+};
 use ringkeeper_engine::zab::{Checksum, Message};
 use ringkeeper_wire::frame::{begin_frame, end_frame};
-use ringkeeper_wire::{ConnectRequest, Epoch, Record, ServerId, SessionId};
+use ringkeeper_wire::{ConnectRequest, Epoch, ErrorCode, Record, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
 const CLIENT: ConnId = ConnId(1);
@@ -37,6 +40,48 @@ pub(crate) fn batches(bytes: &[u8]) {
     for txn in &txns {
         let _ = state.apply(txn);
     }
+}
+
+/// A batch of every kind of transaction, in which some bytes are others: each three bytes of `damage` name a place
+/// and what stands there instead.
+pub(crate) fn damaged_batches(damage: &[u8]) {
+    let mut bytes = sound_batch();
+    for change in damage.as_chunks().0 {
+        let &[low, high, value] = change;
+        let place = usize::from(u16::from_le_bytes([low, high])) % bytes.len();
+        bytes[place] = value;
+    }
+    batches(&bytes);
+}
+
+/// Transactions of all kinds, as a leader encodes them.
+fn sound_batch() -> AlignedVec {
+    let path = || "/a".into();
+    let acl = Acl::read_only();
+    let create = |path: &str, raw_owner| {
+        let data = Some([1, 2].as_slice().into());
+        let (path, acl) = (path.into(), acl.clone());
+        Update::Create(Create { path, data, acl, raw_owner, parent_cversion: 1, reply_with_stat: true })
+    };
+    let set_data = || Update::SetData(SetData { path: path(), data: None, version: 1 });
+    let set_acl = Update::SetAcl(SetAcl { path: path(), acl: Acl::read_only(), aversion: 1 });
+    let ops = vec![
+        TxnOp::CreateSession(Session { timeout_ms: 4000, password: [7; 16] }),
+        TxnOp::Update(create("/a", 0)),
+        TxnOp::Update(create("/a/ephemeral", 5)),
+        TxnOp::Multi(vec![create("/a/b", 0), set_data(), set_acl, Update::Check(path())]),
+        TxnOp::FailedMulti(FailedMulti { ops: 3, failed: 1, code: ErrorCode::BadVersion }),
+        TxnOp::Error(ErrorCode::NoNode),
+        TxnOp::Update(Update::Delete("/a/b".into())),
+        TxnOp::Reconfig(set_data()),
+        TxnOp::CloseSessionListed(vec![path()]),
+        TxnOp::CloseSession,
+    ];
+    let txn = |(zxid, op)| Txn { zxid: Zxid(zxid), session: SessionId(5), xid: Xid(1), time_ms: 1, op };
+    let txns: Vec<_> = (1..).zip(ops).map(txn).collect();
+    let mut bytes = AlignedVec::new();
+    encode_batch(&txns, &mut bytes);
+    bytes
 }
 
 /// What a learner's replica says to the leader's, and what is said to a learner's.

@@ -29,9 +29,15 @@ proptest! {
     fn random_bytes_are_refused_and_stop_nobody(bytes in vec(any::<u8>(), 0..512)) {
         checks::peers(&bytes);
         checks::batches(&bytes);
+        checks::damaged_batches(&bytes);
         checks::replicas(&bytes);
         checks::snapshots(&bytes);
         checks::clients(&bytes);
+    }
+
+    #[test]
+    fn a_batch_in_which_few_bytes_are_others_is_refused_or_can_be_taken(damage in vec(any::<u8>(), 3..12)) {
+        checks::damaged_batches(&damage);
     }
 
     #[test]

@@ -143,6 +143,14 @@ fn a_batch_cannot_run_over_the_end_of_its_epoch() {
     assert!(matches!(decode_batch(&bytes), Err(BatchError::ZxidOverflow { len: 2, .. })));
 }
 
+/// Counting the zxids of a batch from a range without an end went one too far, and overflowed here. Found by
+/// fuzzing.
+#[test]
+fn a_batch_may_have_the_greatest_of_all_zxids() {
+    let batch = [Txn { zxid: Zxid(u64::MAX), ..txn(1, TxnOp::CloseSession) }];
+    assert_eq!(decode_batch(&encoded(&batch)).expect("well formed"), batch);
+}
+
 #[test]
 fn an_archive_is_read_in_place() {
     let batch = [txn(1, TxnOp::Error(ErrorCode::NoNode)), txn(2, TxnOp::Multi(vec![]))];

@@ -4,4 +4,7 @@
 #[expect(dead_code, reason = "each target runs one of the checks")]
 mod checks;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::batches(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    checks::batches(bytes);
+    checks::damaged_batches(bytes);
+});
