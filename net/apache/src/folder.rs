@@ -19,6 +19,9 @@ pub enum FolderError {
     /// There is no `version-2`.
     #[error("{}: not a data folder of Apache ZooKeeper, which has a folder {VERSION}", .0.display())]
     NotZooKeeper(PathBuf),
+    /// A file whose name is a zxid that no server can come to. Apache ZooKeeper passes over such files.
+    #[error("{}: its name is a zxid of 2^63 or more, which no ensemble comes to", .0.display())]
+    Zxid(PathBuf),
     /// It cannot be read.
     #[error("{}: {source}", folder.display())]
     Io {
@@ -101,7 +104,20 @@ fn version_folder(folder: &Path) -> Result<PathBuf, FolderError> {
 fn files(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
     let failed = |source| FolderError::Io { folder: folder.to_owned(), source };
     let entries = fs::read_dir(folder).map_err(failed)?;
-    entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed)).collect()
+    let files = entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed));
+    let files = files.collect::<Result<Vec<_>, _>>()?;
+    match files.iter().find(|file| has_sign_bit(file)) {
+        Some(file) => Err(FolderError::Zxid(file.clone())),
+        None => Ok(files),
+    }
+}
+
+/// Whether a snapshot or log is named by a zxid that does not fit.
+fn has_sign_bit(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let zxid = name.strip_prefix("snapshot.").or_else(|| name.strip_prefix("log."));
+    let digits = zxid.map_or("", |zxid| zxid.split('.').next().unwrap_or_default());
+    i64::try_from(u64::from_str_radix(digits, 16).unwrap_or_default()).is_err()
 }
 
 fn snapshot_file(file: PathBuf) -> Option<SnapshotFile> {
@@ -135,6 +151,18 @@ mod tests {
             assert_eq!(packing(other), None, "{other}");
         }
         assert_eq!(log_zxid(Path::new("log.ff")), Some(255));
+    }
+
+    /// They were passed over, and what they hold was missing in silence.
+    #[test]
+    fn a_file_named_by_a_zxid_beyond_reason_is_an_error() {
+        for name in ["snapshot.ffffffffffffffff", "snapshot.8000000000000001.gz", "log.8000000000000000"] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            fs::create_dir(folder.path().join(VERSION)).expect("made");
+            fs::write(folder.path().join(VERSION).join(name), "").expect("written");
+            let opened = Folder::open(folder.path(), None);
+            assert!(matches!(opened, Err(FolderError::Zxid(_))), "{name}: {opened:?}");
+        }
     }
 
     #[test]

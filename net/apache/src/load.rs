@@ -159,7 +159,7 @@ pub fn load(folder: &Folder) -> Result<Loaded, LoadError> {
         let mut log = TxnLog::open(file)?;
         while let Some(entry) = log.read()? {
             // Behind the first one after the snapshot everything counts, as in Apache's iterator.
-            if loaded.transactions > 0 || entry.header.zxid > snapshot_zxid {
+            if loaded.transactions > 0 || is_after(entry.header.zxid, snapshot_zxid) {
                 loaded.take(&entry, &mut digests);
             }
         }
@@ -173,6 +173,12 @@ pub fn load(folder: &Folder) -> Result<Loaded, LoadError> {
     }
     loaded.epochs = Epochs::read(folder.data(), loaded.zxid)?;
     Ok(loaded)
+}
+
+/// Whether one zxid comes after another one. A forged zxid with the sign bit set is the greatest, so it does not
+/// go unnoticed.
+fn is_after(zxid: i64, before: i64) -> bool {
+    Zxid::from_wire(zxid) > Zxid::from_wire(before)
 }
 
 fn begin(folder: &Folder) -> Result<(Loaded, Digests), LoadError> {
@@ -228,7 +234,9 @@ impl Loaded {
             self.notes.push(Note::Gap { after, next });
         }
         replay::apply(&mut self.tree, &mut self.sessions, header, &entry.txn);
-        self.zxid = self.zxid.max(header.zxid);
+        if is_after(header.zxid, self.zxid) {
+            self.zxid = header.zxid;
+        }
         self.time_ms = self.time_ms.max(header.time);
         self.transactions += 1;
         digests.compare(self, header.zxid, entry.digest.map(|digest| digest.digest));

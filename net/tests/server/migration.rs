@@ -182,6 +182,58 @@ fn what_cannot_be_imported_or_exported_leaves_the_target_alone() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Sets the zxid of a log's last transaction.
+fn set_last_zxid(log: &Path, zxid: u64) {
+    const FIRST_RECORD_AT: usize = 16;
+    const ZXID_AT: usize = 8 + 4;
+    let mut bytes = fs::read(log).expect("a log");
+    let (mut at, mut last) = (FIRST_RECORD_AT, None);
+    while let Some(len) = bytes.get(at + 8..at + 12) {
+        let len = usize::try_from(u32::from_be_bytes(len.try_into().expect("four"))).expect("short");
+        if len == 0 {
+            break;
+        }
+        last = Some((at, at + 12..at + 12 + len));
+        at += 12 + len + 1;
+    }
+    let (checksum_at, payload) = last.expect("a transaction");
+    let zxid_at = payload.start + ZXID_AT;
+    bytes[zxid_at..zxid_at + 8].copy_from_slice(&zxid.to_be_bytes());
+    let (mut a, mut b) = (1u32, 0u32);
+    for byte in &bytes[payload] {
+        a = (a + u32::from(*byte)) % 65_521;
+        b = (b + a) % 65_521;
+    }
+    bytes[checksum_at..checksum_at + 8].copy_from_slice(&u64::from(b << 16 | a).to_be_bytes());
+    fs::write(log, bytes).expect("written");
+}
+
+/// A server that begins with such a zxid can soon elect nobody.
+#[test]
+fn a_folder_with_a_zxid_beyond_reason_is_not_imported() {
+    let beyond = |words: &str, spoil: &dyn Fn(&Apache)| {
+        let apache = Apache::unpack();
+        spoil(&apache);
+        apache.refuses(&["import", "--from", "apache", "--to", "new"], words);
+        let left: Vec<_> = fs::read_dir(apache.path("new")).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{words}: {left:?}");
+    };
+    let last_log = |apache: &Apache| apache.files("log.").pop().expect("a log");
+    let rename = |apache: &Apache, name: &str| {
+        let newest = apache.files("snapshot.").pop().expect("a snapshot");
+        fs::rename(&newest, newest.with_file_name(name)).expect("renamed");
+    };
+    beyond("epoch 2147483647", &|apache| rename(apache, "snapshot.7fffffff00000001"));
+    beyond("2^63 or more", &|apache| rename(apache, "snapshot.8000000000000001"));
+    beyond("epoch 2147483647", &|apache| set_last_zxid(&last_log(apache), i64::MAX.cast_unsigned()));
+    beyond("epoch 2147483648", &|apache| set_last_zxid(&last_log(apache), 1 << 63 | 7));
+    for epoch in ["2147483647", "2147483640", "4294967295"] {
+        beyond(&format!("epoch {epoch}"), &|apache| {
+            fs::write(apache.path("apache/version-2/acceptedEpoch"), epoch).expect("written");
+        });
+    }
+}
+
 #[test]
 fn a_folder_imported_for_one_server_is_refused_by_another() {
     let apache = Apache::unpack();
