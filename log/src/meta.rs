@@ -8,18 +8,18 @@
 //!  0        4        8    10   12        16        20        21      24        32          40     48      56     64
 //!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
 //!  | "RKME" | CRC32C |ver |len | accepted| current | initial-| zeros | cluster | server id | salt | claim | fork |
-//!  |        |        |    |144 | epoch   | epoch   | ized    |       |         |           |      |       |      |
+//!  |        |        |    |184 | epoch   | epoch   | ized    |       |         |           |      |       |      |
 //!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
-//!                    |<-- covered by the CRC32C, up to the end of the leader
-//!  64                96                128         136       144
-//!  +-----------------+-----------------+-----------+---------+
-//!  | voters, one bit | members, one    | committed | leader  |
-//!  | each            | bit each        | zxid      | + 1     |
-//!  +-----------------+-----------------+-----------+---------+
+//!                    |<-- covered by the CRC32C, up to the end
+//!  64                96                128         136       144           148      152               184
+//!  +-----------------+-----------------+-----------+---------+-------------+--------+-----------------+
+//!  | voters, one bit | members, one    | committed | leader  | application | former | members of the  |
+//!  | each            | bit each        | zxid      | + 1     |             | epoch  | former epoch    |
+//!  +-----------------+-----------------+-----------+---------+-------------+--------+-----------------+
 //! ```
 //!
-//! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96. What they lack is read as not
-//! known.
+//! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96, version 3 at 144. What they lack
+//! is read as not known.
 
 use std::io;
 use std::rc::Rc;
@@ -38,9 +38,10 @@ const NEW_NAME: &str = "meta.new";
 /// The folder that Apache ZooKeeper makes in its `dataDir` and `dataLogDir`.
 const ZOOKEEPER_NAME: &str = "version-2";
 
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const LEN_OF_VERSION_1: usize = 64;
 const LEN_OF_VERSION_2: usize = 96;
+const LEN_OF_VERSION_3: usize = 144;
 const MAGIC: [u8; 4] = *b"RKME";
 const MAGIC_AT: usize = 0;
 const CHECKSUM_AT: usize = MAGIC_AT + 4;
@@ -58,8 +59,11 @@ const VOTERS_AT: usize = FORK_AT + 8;
 const MEMBERS_AT: usize = VOTERS_AT + VOTERS_LEN;
 const COMMITTED_AT: usize = MEMBERS_AT + VOTERS_LEN;
 const LEADER_AT: usize = COMMITTED_AT + 8;
-const LEN: usize = LEADER_AT + 8;
-const LEN_FIELD: u16 = 144;
+const APPLICATION_AT: usize = LEADER_AT + 8;
+const FORMER_AT: usize = APPLICATION_AT + 4;
+const FORMER_MEMBERS_AT: usize = FORMER_AT + 4;
+const LEN: usize = FORMER_MEMBERS_AT + VOTERS_LEN;
+const LEN_FIELD: u16 = 184;
 const COVERED_AT: usize = VERSION_AT;
 
 /// Voters are bits, the one of server 0 first, in words of 64.
@@ -94,6 +98,10 @@ pub struct PersistedEpochs {
     pub leader: Option<ServerId>,
     /// The voters that are known to have taken it over, one bit each.
     pub members: [u64; 4],
+    /// The epoch before it of which others are known to have taken it over.
+    pub former_epoch: Epoch,
+    /// Those voters, one bit each.
+    pub former_members: [u64; 4],
     /// Everything up to here was committed when this was written, and is in the log or a snapshot.
     pub committed: Zxid,
     /// Whether this folder has everything that the server ever promised.
@@ -109,6 +117,8 @@ pub struct Meta {
     pub server_id: ServerId,
     /// Secret of this folder, see [`Identity::salt`].
     pub salt: u64,
+    /// A number for the application whose data the folder has; 0 while not known.
+    pub application: u32,
     /// What the server has promised.
     pub promises: PersistedEpochs,
 }
@@ -143,6 +153,11 @@ impl Meta {
         put(&mut out, COMMITTED_AT, self.promises.committed.0.to_le_bytes());
         let leader = self.promises.leader.map_or(0, |leader| leader.0.saturating_add(1));
         put(&mut out, LEADER_AT, leader.to_le_bytes());
+        put(&mut out, APPLICATION_AT, self.application.to_le_bytes());
+        put(&mut out, FORMER_AT, self.promises.former_epoch.0.to_le_bytes());
+        for (word, at) in self.promises.former_members.iter().zip((FORMER_MEMBERS_AT..LEN).step_by(8)) {
+            put(&mut out, at, word.to_le_bytes());
+        }
         let checksum = crc32c::crc32c(&out[COVERED_AT..]);
         put(&mut out, CHECKSUM_AT, checksum.to_le_bytes());
         out
@@ -160,12 +175,13 @@ impl Meta {
         }
         // In a shorter version, the bytes behind its end are zeros.
         match (u16_at(bytes, VERSION_AT), len) {
-            (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (VERSION, LEN) => {}
+            (1, LEN_OF_VERSION_1) | (2, LEN_OF_VERSION_2) | (3, LEN_OF_VERSION_3) | (VERSION, LEN) => {}
             (version, _) => return Err(MetaError::Version(version)),
         }
         Ok(Self {
             server_id: ServerId(u64_at(bytes, SERVER_AT)),
             salt: u64_at(bytes, SALT_AT),
+            application: u32_at(bytes, APPLICATION_AT),
             promises: PersistedEpochs {
                 cluster: u64_at(bytes, CLUSTER_AT),
                 accepted_epoch: Epoch(u32_at(bytes, ACCEPTED_AT)),
@@ -175,6 +191,8 @@ impl Meta {
                 fork: u64_at(bytes, FORK_AT),
                 voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
                 members: std::array::from_fn(|word| u64_at(bytes, MEMBERS_AT + 8 * word)),
+                former_epoch: Epoch(u32_at(bytes, FORMER_AT)),
+                former_members: std::array::from_fn(|word| u64_at(bytes, FORMER_MEMBERS_AT + 8 * word)),
                 committed: Zxid(u64_at(bytes, COMMITTED_AT)),
                 leader: u64_at(bytes, LEADER_AT).checked_sub(1).map(ServerId),
             },
@@ -254,7 +272,7 @@ impl<S: Storage> MetaStore<S> {
         if let Some(log) = names.iter().find(|name| sequence_of(name).is_some()) {
             return Err(MetaError::Missing { log: log.clone() });
         }
-        let meta = Meta { server_id, salt, promises: PersistedEpochs::default() };
+        let meta = Meta { server_id, salt, application: 0, promises: PersistedEpochs::default() };
         write(&storage, &meta).await.map_err(failed("writing"))?;
         Ok(Self { storage, meta, failed: None })
     }
@@ -273,6 +291,15 @@ impl<S: Storage> MetaStore<S> {
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// Records whose folder it is: the application and the voters of its ensemble.
+    ///
+    /// # Errors
+    /// Like [`Self::promise`].
+    pub async fn claim(&mut self, application: u32, voters: [u64; 4]) -> Result<(), FatalError> {
+        let promises = PersistedEpochs { voters, ..self.meta.promises };
+        self.save(Meta { application, promises, ..self.meta }).await
     }
 
     /// Makes promises durable. The adoption of an epoch is one of them, so its history has to be durable

@@ -16,9 +16,35 @@ use ringkeeper_wire::{Epoch, ServerId};
 /// The id of a server alone whose folder has none yet.
 pub const ALONE: ServerId = ServerId(1);
 
+/// Whose data a folder has. The numbers are kept in folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// The server that speaks Apache ZooKeeper's protocol.
+    Server = 1,
+    /// A program with the broadcast library.
+    Library = 2,
+}
+
+impl Application {
+    const fn number(self) -> u32 {
+        self as u32
+    }
+}
+
+impl fmt::Display for Application {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "a ringkeeper server",
+            Self::Library => "a program with the broadcast library",
+        })
+    }
+}
+
 /// The role in which a server is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
+    /// What it is a server of.
+    pub application: Application,
     /// Its id; a server alone may leave that to its folder.
     pub id: Option<ServerId>,
     /// The voters of the ensemble; none for a server alone.
@@ -28,6 +54,12 @@ pub struct Wanted {
 /// Why a server is not started on a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
+    /// The data is another application's.
+    #[error("its data is not that of {wanted}")]
+    OtherApplication {
+        /// What is started.
+        wanted: Application,
+    },
     /// The server would answer for promises that another one made.
     #[error("it belongs to {owner}, and is started as server {wanted}")]
     OtherMember {
@@ -73,6 +105,9 @@ impl Wanted {
         let Some(meta) = meta else { return Ok(()) };
         let (id, wanted) = self.resolve(Some(meta));
         let owner = Owner::of(meta);
+        if meta.application != 0 && meta.application != self.application.number() {
+            return Err(Mismatch::OtherApplication { wanted: self.application });
+        }
         if id != owner.server {
             return Err(Mismatch::OtherMember { owner, wanted: id });
         }
@@ -91,18 +126,17 @@ impl Wanted {
         }
     }
 
-    /// Records id and voters in a folder that has none. Later changes are recorded when the server has served
+    /// Records application and voters in a folder that has none. Later changes are recorded when the server has served
     /// in its new role.
     ///
     /// # Errors
     /// The disk fails, or is full.
     pub async fn record<S: Storage>(&self, store: &mut MetaStore<S>) -> Result<(), FatalError> {
         let (_, voters) = self.resolve(Some(store.meta()));
-        let known = store.meta().promises.voters != [0; 4] && !is_new(&store.meta().promises);
-        if known {
-            return Ok(());
-        }
-        store.promise(PersistedEpochs { voters: voters.words(), ..store.meta().promises }).await
+        let kept = &store.meta().promises;
+        let known = kept.voters != [0; 4] && !is_new(kept);
+        let voters = if known { kept.voters } else { voters.words() };
+        store.claim(self.application.number(), voters).await
     }
 }
 
@@ -168,12 +202,25 @@ mod tests {
             cluster,
             ..PersistedEpochs::default()
         };
-        Meta { server_id: ServerId(server_id), salt: 0, promises }
+        Meta { server_id: ServerId(server_id), salt: 0, application: 0, promises }
+    }
+
+    fn wanted(id: Option<u64>, voters: &[u64]) -> Wanted {
+        let voters = voters.iter().copied().map(ServerId).collect();
+        Wanted { application: Application::Server, id: id.map(ServerId), voters }
     }
 
     fn check(id: Option<u64>, voters: &[u64], folder: &Meta) -> Result<(), String> {
-        let wanted = Wanted { id: id.map(ServerId), voters: voters.iter().copied().map(ServerId).collect() };
-        wanted.check(Some(folder)).map_err(|error| error.to_string())
+        wanted(id, voters).check(Some(folder)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_serves_one_application_alone() {
+        let of = |application| Meta { application, ..meta(2, &[1, 2, 3], 7) };
+        let [server, library] = [Application::Server, Application::Library].map(Application::number);
+        assert_eq!(check(Some(2), &[1, 2, 3], &of(server)), Ok(()));
+        let refused = check(Some(2), &[1, 2, 3], &of(library)).expect_err("the library's");
+        assert_eq!(refused, "its data is not that of a ringkeeper server");
     }
 
     #[test]

@@ -680,6 +680,8 @@ fn promises(epochs: &Epochs) -> PersistedEpochs {
         leader: epochs.leader,
         members: epochs.members.words(),
         committed: epochs.committed,
+        former_epoch: epochs.former,
+        former_members: epochs.former_members.words(),
     }
 }
 

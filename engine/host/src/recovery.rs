@@ -165,6 +165,8 @@ fn epochs(promises: &PersistedEpochs) -> Epochs {
         leader: promises.leader,
         members: ServerSet::from_words(promises.members),
         committed: promises.committed,
+        former: promises.former_epoch,
+        former_members: ServerSet::from_words(promises.former_members),
     }
 }
 

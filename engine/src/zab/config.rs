@@ -116,6 +116,11 @@ pub struct Epochs {
     /// The voters that are known to have adopted it: one that comes back without it has an old copy of its
     /// folder.
     pub members: ServerSet,
+    /// The last epoch before it that others are known to have adopted. They are remembered, since it takes a
+    /// moment until this server hears who has adopted the current one.
+    pub former: Epoch,
+    /// Those voters, and this server.
+    pub former_members: ServerSet,
     /// Everything up to here was committed and durable here when this was written. More may be by now.
     pub committed: Zxid,
     /// Identity of the ensemble, drawn at its first election; 0 while not known.

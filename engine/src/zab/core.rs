@@ -240,8 +240,8 @@ impl Core {
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
-        let none = Epochs { current: Epoch(0), leader: None, members: ServerSet::EMPTY, ..self.epochs };
-        self.epochs = Epochs { cluster, fork, initialized: false, ..none };
+        let Epochs { accepted, voters, claim, .. } = self.epochs;
+        self.epochs = Epochs { accepted, voters, claim, cluster, fork, ..Epochs::default() };
     }
 
     pub(super) fn append(&mut self, batch: Batch, out: &mut Effects) {
@@ -399,7 +399,9 @@ impl Core {
         }
         let adopted = Known { epoch: self.epochs.current, zxid: Zxid::ZERO };
         let adopted = Some(adopted).filter(|_| self.epochs.members.contains(peer));
-        let mut known = self.acknowledged.get(&peer).copied().into_iter().chain(adopted);
+        let former = Known { epoch: self.epochs.former, zxid: Zxid::ZERO };
+        let former = Some(former).filter(|_| self.epochs.former_members.contains(peer));
+        let mut known = self.acknowledged.get(&peer).copied().into_iter().chain(adopted).chain(former);
         known.find(|known| heard.lacks(*known))
     }
 
@@ -437,7 +439,10 @@ impl Core {
 
     /// Adopts an epoch.
     pub(super) fn adopt(&mut self, epoch: Epoch, leader: ServerId, ensemble: &EnsembleId) {
-        let members = [self.me()].into_iter().collect();
+        let members: ServerSet = [self.me()].into_iter().collect();
+        if !self.epochs.members.is_subset(&members) {
+            (self.epochs.former, self.epochs.former_members) = (self.epochs.current, self.epochs.members);
+        }
         let EnsembleId { cluster, fork, .. } = *ensemble;
         let adopted = Epochs { current: epoch, leader: Some(leader), members, cluster, fork, ..self.epochs };
         self.epochs = Epochs { initialized: true, claim: Zxid::ZERO, ..adopted };

@@ -69,7 +69,8 @@
 //! Others do:
 //!
 //! - A leader tells its learners which voters have adopted the epoch, and everyone keeps that with the epoch
-//!   ([`Epochs::members`]). One of them that comes back without the epoch has an old copy.
+//!   ([`Epochs::members`]), beside those of the epoch before. One of them that comes back without the epoch
+//!   has an old copy.
 //! - A leader remembers, as long as its process runs, how far each learner has acknowledged. One that comes
 //!   back in the same epoch with less has an old copy.
 //!

@@ -28,12 +28,27 @@ fn epochs_survive_a_crash() {
         leader: Some(ServerId(2)),
         members: [0b110, 0, 0, 9],
         committed: Zxid(0x4_0000_0007),
+        former_epoch: Epoch(3),
+        former_members: [0b1010, 0, 0, 5],
     };
     block_on(store.promise(accepted(5))).expect("a healthy disk");
     block_on(store.promise(promises)).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
     let store = open(&disk).expect("a folder of ours");
-    assert_eq!(*store.meta(), Meta { server_id: ServerId(SERVER), salt: 99, promises });
+    let meta = Meta { server_id: ServerId(SERVER), salt: 99, application: 0, promises };
+    assert_eq!(*store.meta(), meta);
+}
+
+#[test]
+fn whose_folder_it_is_survives_a_crash_beside_the_promises() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk).expect("an empty folder");
+    block_on(store.promise(accepted(5))).expect("a healthy disk");
+    block_on(store.claim(2, [0b1110, 0, 0, 0])).expect("a healthy disk");
+    disk.crash(CrashMode::LoseUnsynced);
+    let store = open(&disk).expect("a folder of ours");
+    let promises = PersistedEpochs { voters: [0b1110, 0, 0, 0], ..accepted(5) };
+    assert_eq!(*store.meta(), Meta { server_id: ServerId(SERVER), salt: 99, application: 2, promises });
 }
 
 #[test]
@@ -170,7 +185,10 @@ fn a_folder_of_version_1_is_read_and_written_as_one_of_today() {
         initialized: true,
         ..PersistedEpochs::default()
     };
-    assert_eq!(*store.meta(), Meta { server_id: ServerId(1), salt: 0x10bb_b2ac_4160_ea44, promises });
+    assert_eq!(
+        *store.meta(),
+        Meta { server_id: ServerId(1), salt: 0x10bb_b2ac_4160_ea44, application: 0, promises }
+    );
     let promises = PersistedEpochs { voters: [0b10, 0, 0, 0], ..promises };
     block_on(store.promise(promises)).expect("a healthy disk");
     let store = block_on(MetaStore::open(disk.storage(), ServerId(1), 0)).expect("a folder of ours");
@@ -182,7 +200,7 @@ fn a_folder_of_version_2_says_nothing_of_what_came_after_it() {
     let voters = [0b1110, 0, 0, 1];
     let promises =
         PersistedEpochs { voters, accepted_epoch: Epoch(4), initialized: true, ..PersistedEpochs::default() };
-    let meta = Meta { server_id: ServerId(3), salt: 7, promises };
+    let meta = Meta { server_id: ServerId(3), salt: 7, application: 0, promises };
     let mut bytes = [0; BLOCK_LEN];
     put(&mut bytes, 0, meta.encode());
     bytes[LEN_OF_VERSION_2..].fill(0);

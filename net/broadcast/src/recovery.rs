@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringkeeper_engine::zab::{Batch, Durable, LogPosition};
-use ringkeeper_host::identity::{Mismatch, Wanted};
+use ringkeeper_host::identity::{Application, Mismatch, Wanted};
 use ringkeeper_host::log_task::LogTask;
 use ringkeeper_host::recovery::{RecoveryError, recover};
 use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
@@ -170,7 +170,8 @@ impl Folder {
             MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
             source => FolderError::NotOurs { folder: folder(), source },
         };
-        let wanted = Wanted { id: Some(ServerId(config.id)), voters: config.voters() };
+        let (id, voters) = (Some(ServerId(config.id)), config.voters());
+        let wanted = Wanted { application: Application::Library, id, voters };
         let found = MetaStore::peek(&storage).await.map_err(unusable)?;
         let checked = wanted.check(found.as_ref());
         checked.map_err(|mismatch| FolderError::Identity { folder: folder(), mismatch })?;

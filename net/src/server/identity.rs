@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ringkeeper_host::identity::{EnsembleOf, Mismatch, Owner, Wanted};
+use ringkeeper_host::identity::{Application, EnsembleOf, Mismatch, Owner, Wanted};
 use ringkeeper_wire::ServerId;
 
 use crate::config::Config;
@@ -11,6 +11,10 @@ use crate::config::Config;
 /// Why a server cannot be started on a folder.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
+    #[error(
+        "{folder} has the data of a program with the broadcast library, not of a server: choose another folder"
+    )]
+    OtherApplication { folder: PathBuf },
     #[error(
         "{folder} belongs to {owner}, and is started as server {wanted} (myid says so): the server would answer for \
          promises that another one made; give server {wanted} a folder of its own, the ensemble fills an empty one"
@@ -34,6 +38,7 @@ impl IdentityError {
     /// `command` adapts the folder.
     pub(crate) fn new(mismatch: Mismatch, folder: PathBuf, command: String) -> Self {
         match mismatch {
+            Mismatch::OtherApplication { .. } => Self::OtherApplication { folder },
             Mismatch::OtherMember { owner, wanted } => Self::OtherMember { folder, owner, wanted },
             Mismatch::Alone { owner } => Self::Alone { folder, owner, command },
             Mismatch::OtherVoters { owner, wanted } => Self::OtherVoters { folder, owner, wanted },
@@ -44,6 +49,7 @@ impl IdentityError {
 /// The role of the server by its configuration.
 pub(crate) fn wanted(config: &Config) -> Wanted {
     Wanted {
+        application: Application::Server,
         id: config.my_id.map(ServerId),
         voters: config.voters().map(|server| ServerId(server.id)).collect(),
     }

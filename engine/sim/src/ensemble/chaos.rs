@@ -252,7 +252,9 @@ impl World {
         let then = promises_on(&copy);
         let tells = |promises: &PersistedEpochs| {
             let members = ServerSet::from_words(promises.members);
-            let knows = members.contains(id) && promises.current_epoch > then.current_epoch;
+            let former = ServerSet::from_words(promises.former_members);
+            let knows = (members.contains(id) && promises.current_epoch > then.current_epoch)
+                || (former.contains(id) && promises.former_epoch > then.current_epoch);
             let remembers =
                 promises.initialized && promises.claim == Zxid::ZERO && promises.cluster == now.cluster;
             let newer = promises.current_epoch > now.current_epoch;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use ringkeeper_engine::zab::ServerSet;
-use ringkeeper_host::identity::{Mismatch, Wanted};
+use ringkeeper_host::identity::{Application, Mismatch, Wanted};
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::PersistedEpochs;
 use ringkeeper_wire::ServerId;
@@ -63,11 +63,12 @@ impl World {
     /// The role in which a server is started next.
     pub(super) fn wanted(&self, index: usize) -> Wanted {
         let id = Some(self.servers[index].id);
-        match &self.servers[index].slip {
-            Some(Slip::Alone) => Wanted { id: None, voters: ServerSet::EMPTY },
-            Some(Slip::Voters(voters)) => Wanted { id, voters: *voters },
-            Some(Slip::Folder { .. }) | None => Wanted { id, voters: self.voters },
-        }
+        let (id, voters) = match &self.servers[index].slip {
+            Some(Slip::Alone) => (None, ServerSet::EMPTY),
+            Some(Slip::Voters(voters)) => (id, *voters),
+            Some(Slip::Folder { .. }) | None => (id, self.voters),
+        };
+        Wanted { application: Application::Server, id, voters }
     }
 
     /// Whether a server runs, or is about to, without connections to others.

@@ -113,6 +113,23 @@ fn members_of_an_epoch_are_kept_with_it_and_told_to_learners() {
     assert_eq!(members, Some([ServerId(1), ServerId(3)].into_iter().collect()));
 }
 
+/// Until it hears who has adopted the new epoch, it knows nothing of them by that epoch.
+#[test]
+fn members_of_the_former_epoch_are_remembered_with_the_new_one() {
+    let members = [ServerId(1), ServerId(2)].into_iter().collect();
+    let durable = remembers(1, &[(1, 4)]);
+    let epochs = Epochs { members, ..durable.epochs };
+    let mut server = Server::streaming(Durable { epochs, ..durable }, 2, zxid(1, 4));
+    server.input(Input::EpochsDurable);
+    assert_eq!(server.zab.core.epochs.current, Epoch(2));
+    let effects = server.hear(2, looking(Standing { accepted: Epoch(0), ..standing(Epoch(0), zxid(0, 0)) }));
+    assert_eq!(doubts(&effects), Some(Doubt::OldCopy(Known { epoch: Epoch(1), zxid: Zxid::ZERO })));
+    // An epoch that nobody else is known to have adopted does not take the place of one that others have.
+    server.zab.core.adopt(Epoch(3), ServerId(3), &EnsembleId::default());
+    let Epochs { former, former_members, .. } = server.zab.core.epochs;
+    assert_eq!((former, former_members), (Epoch(1), members));
+}
+
 #[test]
 fn a_process_that_returns_after_another_one_with_its_id_is_refused() {
     let mut server = Server::start(2, remembers(1, &[(1, 4)]));
