@@ -70,12 +70,15 @@ pub enum Mutation {
     /// A notification does not wait for the answer of a long read that was due before it.
     #[cfg(feature = "mutations")]
     NotifyPastLongReads,
+    /// The leader prepares multis however many operations are not committed yet.
+    #[cfg(feature = "mutations")]
+    PrepareAhead,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::ReorderReplies,
         Self::DropFences,
         Self::ForgetMissedEvents,
@@ -96,6 +99,7 @@ impl Mutation {
         Self::KeepCutState,
         Self::IgnoreLimits,
         Self::NotifyPastLongReads,
+        Self::PrepareAhead,
     ];
 }
 

@@ -15,6 +15,7 @@ use crate::limits::{Refusal, Refusals};
 use crate::message::{ShardId, ToShard, Turn};
 use crate::replica::{self, Now, Replica, ReplicaSettings};
 use crate::state::State;
+use crate::txn::Txn;
 use crate::zab::{self, Batch, Effects, Input, LogPosition, Status, Zab};
 
 /// Number of full batches that may wait for the leader's own log. Above it, the leader proposes no more.
@@ -207,6 +208,17 @@ impl Node {
     #[must_use]
     pub const fn undurable_bytes_max(&self) -> usize {
         FULL_BATCHES_MAX * self.replica.settings().batch_bytes_max
+    }
+
+    /// Transactions that are executed and not committed, in order.
+    pub fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
+        self.replica.uncommitted()
+    }
+
+    /// The bound on the operations of multis among a leader's [`Self::uncommitted`], the newest multi left out.
+    #[must_use]
+    pub const fn uncommitted_operations_max(&self) -> usize {
+        self.replica.settings().uncommitted_operations_max
     }
 
     /// Proposes the transactions since the last batch. To be called when no append is running.

@@ -81,6 +81,16 @@ impl TxnOp {
 }
 
 impl TxnOp {
+    /// Number of operations of a multi, whether it failed or not; 0 for all others.
+    #[must_use]
+    pub const fn multi_operations(&self) -> usize {
+        match self {
+            Self::Multi(updates) => updates.len(),
+            Self::FailedMulti(failed) => failed.ops as usize,
+            _ => 0,
+        }
+    }
+
     /// Approximate bytes in a batch.
     #[must_use]
     pub fn len_bytes(&self) -> usize {

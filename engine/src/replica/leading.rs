@@ -272,7 +272,9 @@ impl Replica {
             for (request, submission) in requests.into_iter().zip(submissions.by_ref()) {
                 let client = Client { server, origin: Origin { shard, conn: submission.conn } };
                 let Role::Leading(leadership) = &mut self.role else { return };
-                if leadership.waiting.admits(client, matches!(request, Some(Request::Multi(_)))) {
+                let is_multi = matches!(request, Some(Request::Multi(_)))
+                    && !planted!(self.settings.requests, PrepareAhead);
+                if leadership.waiting.admits(client, is_multi) {
                     self.lead_submission(now, client, submission, request);
                 } else {
                     let body = body(&submission, &turn.bytes).unwrap_or_default();

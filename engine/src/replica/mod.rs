@@ -31,7 +31,7 @@ use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
 use crate::settings::Settings;
 use crate::state::State;
-use crate::txn::{self, ArchivedTxn, BatchError, TxnOp};
+use crate::txn::{self, ArchivedTxn, BatchError, Txn, TxnOp};
 
 pub use cleaner::CleanerSettings;
 use forward::Heard;
@@ -381,6 +381,11 @@ impl Replica {
             self.commit(Now::default(), last);
         }
         Some(Batch::seal(first, last, previous, frame))
+    }
+
+    /// What is executed and not committed, in order.
+    pub(crate) fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
+        self.pipeline.uncommitted()
     }
 
     /// What the replica was told at its start.

@@ -95,6 +95,13 @@ impl Pipeline {
         self.open_bytes
     }
 
+    /// What is executed and not committed, in order.
+    pub(crate) fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
+        let sealed = self.sealed.iter().flat_map(|batch| &batch.steps);
+        let steps = sealed.chain(self.open.iter().map(|(step, _)| step));
+        steps.flat_map(|step| &step.txns).chain(&self.step).map(|committed| &committed.txn)
+    }
+
     /// Zxid of the last transaction executed.
     pub(crate) fn last_executed(&self) -> Zxid {
         self.head.last_zxid()

@@ -254,6 +254,7 @@ impl Process {
                 self.core.node.borrow_mut().turn(now, id, turn);
             }
         }
+        self.check_work(server)?;
         if self.log.is_idle() {
             self.node_mut().propose(now);
         }
@@ -382,6 +383,20 @@ impl Process {
         let max = self.node().undurable_bytes_max();
         Oracle::Backlog.check(bytes < max, || {
             format!("server {server} proposes while {bytes} bytes wait for its log, of {max} at most")
+        })
+    }
+
+    /// On a leader, the operations of its multis that are not committed must be within their bound, except for
+    /// the newest multi, which may have been prepared because others were few.
+    fn check_work(&self, server: ServerId) -> Result<(), Violation> {
+        let node = self.node();
+        let zab::Status::Leading { epoch } = node.status() else { return Ok(()) };
+        let own = node.uncommitted().filter(|txn| txn.zxid.epoch() == epoch);
+        let sizes: Vec<_> = own.map(|txn| txn.op.multi_operations()).filter(|size| *size > 0).collect();
+        let operations: usize = sizes.iter().take(sizes.len().saturating_sub(1)).sum();
+        let max = node.uncommitted_operations_max();
+        Oracle::Work.check(operations < max, || {
+            format!("server {server} prepares a multi while {operations} operations wait, of {max} at most")
         })
     }
 

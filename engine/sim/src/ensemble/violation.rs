@@ -62,6 +62,9 @@ pub enum Oracle {
     /// The batches that wait for a leader's own log are bounded, however fast the others' logs are.
     #[error("little waits in memory for the leader's log")]
     Backlog,
+    /// A leader's work for multis that are not committed is bounded, however many clients send them.
+    #[error("little work is ahead of the commits")]
+    Work,
     /// The log returns what was appended.
     #[error("the log works")]
     Log,
