@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
 use ringkeeper_wire::OpCode;
 
 use super::resident_bytes;
@@ -17,14 +18,26 @@ use ringkeeper_testkit::{Client, path_watch_body};
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// What they saw.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// The longest that a read took.
-    pub(super) read: Duration,
+    /// How long each read took, microseconds.
+    pub(super) reads_us: Histogram<u64>,
     /// The longest that a write took.
     pub(super) write: Duration,
     /// The most memory that was resident, of the server that had most, bytes.
     pub(super) peak_bytes: u64,
+}
+
+impl Observed {
+    /// The longest that a read took.
+    pub(super) fn read(&self) -> Duration {
+        Duration::from_micros(self.reads_us.max())
+    }
+}
+
+/// Times up to a minute, to two digits.
+pub(super) fn times_us() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000, 2).expect("bounds that the library takes")
 }
 
 /// The clients, until [`Bystanders::leave`].
@@ -62,12 +75,12 @@ impl Bystanders {
 }
 
 fn read(mut client: Client, done: &AtomicBool, pids: &[u32]) -> Result<Observed> {
-    let mut observed = Observed::default();
+    let mut observed = Observed { reads_us: times_us(), write: Duration::ZERO, peak_bytes: 0 };
     while !done.load(Ordering::Relaxed) {
         let began = Instant::now();
         let reply = client.request(OpCode::Exists, &path_watch_body("/"))?;
         ensure!(reply.err == 0, "a bystander is answered {}", reply.err);
-        observed.read = observed.read.max(began.elapsed());
+        observed.reads_us.saturating_record(u64::try_from(began.elapsed().as_micros())?);
         observed.peak_bytes = observed.peak_bytes.max(resident_bytes(pids));
         thread::sleep(INTERVAL);
     }

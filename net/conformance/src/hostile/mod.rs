@@ -14,9 +14,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use self::bystander::{Bystanders, Observed};
+use self::bystander::{Bystanders, Observed, times_us};
 use crate::server::{self, START_LIMIT, Settings};
 use ringkeeper_testkit::{Client, Program};
 
@@ -101,7 +102,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         None => (options.server.context("no server")?, options.pid.into_iter().collect()),
     };
-    let mut report = Report::default();
+    let mut report = Report { attacks: String::new(), worst: String::new(), reads_us: times_us() };
     let mut failed = Vec::new();
     let attacks = attack::ATTACKS.iter().chain(greed::ATTACKS).chain(volume::ATTACKS);
     for (name, attack) in attacks.filter(|(name, _)| name.contains(&options.only)) {
@@ -113,12 +114,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match result {
             Ok(observed) => {
                 let grown = mib(observed.peak_bytes.saturating_sub(before));
-                let Observed { read, write, .. } = observed;
+                let (read, write) = (observed.read(), observed.write);
                 println!(
                     "ok      {name} ({seconds:.1} s, bystanders waited at most {read:?} to read, {write:?} to \
                      write, +{grown} MiB)"
                 );
-                report.attack(name, seconds, observed, grown, mib(target.allowance));
+                report.attack(name, seconds, &observed, grown, mib(target.allowance));
             }
             Err(error) => {
                 println!("FAILED  {name} ({seconds:.1} s): {error:#}");
@@ -126,6 +127,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             }
         }
     }
+    println!("{}", report.reads());
     if options.worst {
         let target = Target { server, options, pids, allowance: 0 };
         worst::measure(&target)?.iter().for_each(|seen| report.worst(seen));
@@ -162,19 +164,22 @@ fn observed(
     let bystanders = Bystanders::arrive(target.server, target.pids.clone())?;
     let took = act();
     let observed = bystanders.leave()?;
-    Ok((took?, observed, observed.peak_bytes.saturating_sub(before)))
+    let grown = observed.peak_bytes.saturating_sub(before);
+    Ok((took?, observed, grown))
 }
 
 /// What was measured, as tables.
-#[derive(Default)]
 struct Report {
     attacks: String,
     worst: String,
+    /// All reads beside attacks.
+    reads_us: Histogram<u64>,
 }
 
 impl Report {
-    fn attack(&mut self, name: &str, seconds: f64, observed: Observed, grown_mib: u64, stored_mib: u64) {
-        let (read, write) = (milliseconds(observed.read), milliseconds(observed.write));
+    fn attack(&mut self, name: &str, seconds: f64, observed: &Observed, grown_mib: u64, stored_mib: u64) {
+        self.reads_us += &observed.reads_us;
+        let (read, write) = (milliseconds(observed.read()), milliseconds(observed.write));
         let row = format!("| {name} | {seconds:.1} | {read} | {write} | {grown_mib} | {stored_mib} |\n");
         self.attacks.push_str(&row);
     }
@@ -182,9 +187,18 @@ impl Report {
     fn worst(&mut self, seen: &worst::Seen) {
         let worst::Seen { name, what, answered, bystanders, grown_bytes } = seen;
         let answered = milliseconds(*answered);
-        let (read, write) = (milliseconds(bystanders.read), milliseconds(bystanders.write));
+        let (read, write) = (milliseconds(bystanders.read()), milliseconds(bystanders.write));
         let row = format!("| `{name}` | {what} | {answered} | {read} | {write} | {} |\n", mib(*grown_bytes));
         self.worst.push_str(&row);
+    }
+
+    fn reads(&self) -> String {
+        let within =
+            |quantile| milliseconds(Duration::from_micros(self.reads_us.value_at_quantile(quantile)));
+        let (p50, p99, p999) = (within(0.5), within(0.99), within(0.999));
+        format!(
+            "Beside the attacks, half of the bystanders' reads took {p50} ms, 99 % {p99} ms, 99.9 % {p999} ms at most."
+        )
     }
 
     fn text(&self, options: &Options) -> String {
@@ -196,6 +210,7 @@ impl Report {
             children / divisor,
             self.attacks
         );
+        text.push_str(&format!("\n{}\n", self.reads()));
         if !self.worst.is_empty() {
             text.push_str(
                 "\n| request | at its worst | answered within, ms | a bystander's read, ms | its write, ms | memory grew, MiB |\n\
