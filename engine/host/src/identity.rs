@@ -159,6 +159,12 @@ impl Owner {
     pub fn of(meta: &Meta) -> Self {
         Self { server: meta.server_id, voters: ServerSet::from_words(meta.promises.voters) }
     }
+
+    /// Whether it is a server without others.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.voters.iter().eq([self.server])
+    }
 }
 
 impl fmt::Display for Owner {
@@ -166,7 +172,7 @@ impl fmt::Display for Owner {
         let Self { server, voters } = self;
         if voters.is_empty() {
             write!(f, "server {server} (of which ensemble is not known)")
-        } else if voters.iter().eq([*server]) {
+        } else if self.is_alone() {
             write!(f, "server {server}, alone")
         } else {
             write!(f, "member {server} of {}", EnsembleOf(*voters))

@@ -32,7 +32,17 @@ pub(crate) enum IdentityError {
          or do it at once, with all servers stopped, by `ringkeeper folder adopt --config` with the file of each"
     )]
     OtherVoters { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
+    #[error(
+        "{folder} belongs to {owner}, and is started as a member of {wanted}: the others could decide without what is in \
+         it; {BEGIN_WITH_TWO}"
+    )]
+    NoLongerAlone { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
 }
+
+/// How a server that was alone becomes one of several.
+pub(crate) const BEGIN_WITH_TWO: &str = "stop all servers; choose one with an empty folder, and keep only the server.N \
+     lines of that one and this one in the configurations of both; start both; when both serve, stop them, add the line of \
+     one more server with an empty folder on all of them, and start all of them; and so on";
 
 impl IdentityError {
     /// `command` adapts the folder.
@@ -41,6 +51,9 @@ impl IdentityError {
             Mismatch::OtherApplication { .. } => Self::OtherApplication { folder },
             Mismatch::OtherMember { owner, wanted } => Self::OtherMember { folder, owner, wanted },
             Mismatch::Alone { owner } => Self::Alone { folder, owner, command },
+            Mismatch::OtherVoters { owner, wanted } if owner.is_alone() => {
+                Self::NoLongerAlone { folder, owner, wanted }
+            }
             Mismatch::OtherVoters { owner, wanted } => Self::OtherVoters { folder, owner, wanted },
         }
     }

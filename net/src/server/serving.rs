@@ -8,6 +8,7 @@ use ringkeeper_engine::zab::{Absence, Status};
 use ringkeeper_wire::ServerId;
 
 use super::core_host::CoreHost;
+use super::identity::BEGIN_WITH_TWO;
 use super::peers::PeerHost;
 use super::rate_limiter::RateLimiter;
 use crate::config::Config;
@@ -86,8 +87,7 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     match (empty, config.db_autocreate) {
         (false, _) if others_empty && voters > 2 => format!(
             "{need}; this server has data, and what empty servers may have lost is not known: start the servers whose \
-             folders have the rest; if this one was alone before, begin with a list of two servers, this one and an empty \
-             one, and add the next server when both serve"
+             folders have the rest; if this one was alone before: {BEGIN_WITH_TWO}"
         ),
         (false, _) => need,
         (true, true) => format!(

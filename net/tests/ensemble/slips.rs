@@ -87,6 +87,49 @@ fn a_folder_that_was_taken_out_of_its_ensemble_on_purpose_is_refused_by_the_othe
     assert!(ensemble.connect(1).exists("/before", false));
 }
 
+/// What the refusal, and the message of a server that waits, advise.
+#[test]
+fn a_server_that_was_alone_becomes_one_of_three_as_its_messages_advise() {
+    let advice = "lines of that one and this one in the configurations of both; start both; when both serve";
+    for adopts in [false, true] {
+        let ensemble = Ensemble::prepare(3, "");
+        let config = ensemble.config(0);
+        let config = config.to_str().expect("UTF-8");
+        let data = ensemble.data(0);
+        let alone = Server::start_with(&["server", "-d", data.to_str().expect("UTF-8")]);
+        let mut client = crate::support::Client::connect(alone.address(), SESSION_MS);
+        client.create("/of-one", b"", CreateMode::Persistent);
+        drop((client, alone));
+        let refused = run_to_end(&data, &ServerSpec::new().with(&["-c", config]));
+        assert!(!refused.status.success() && said(&refused).contains(advice), "{}", said(&refused));
+        if adopts {
+            let done = adopt(&["-c", config, "--yes"]);
+            assert!(done.status.success(), "{}", said(&done));
+            ensemble.servers().for_each(|server| ensemble.run(server));
+            wait_for("the advice", || (ensemble.count_in_log(0, advice) > 0).then_some(()));
+            ensemble.servers().for_each(|server| ensemble.stop(server));
+        }
+
+        let third = format!("server.3={}:", ensemble.seats()[2].ip);
+        for server in [0, 1] {
+            ensemble.reconfigure(server, &third, &format!("#{third}"));
+            ensemble.run(server);
+        }
+        ensemble.leader_among(&[0, 1]);
+        for server in [0, 1] {
+            ensemble.stop(server);
+            ensemble.reconfigure(server, &format!("#{third}"), &third);
+        }
+        ensemble.servers().for_each(|server| ensemble.run(server));
+        ensemble.leader();
+        for server in ensemble.servers() {
+            let mut client = ensemble.connect(server);
+            client.sync();
+            assert!(client.exists("/of-one", false), "server {}", server + 1);
+        }
+    }
+}
+
 #[test]
 fn two_of_three_new_servers_found_an_ensemble_and_the_third_joins_it() {
     let ensemble = Ensemble::prepare(3, "");
