@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ringkeeper_engine::acl::Acl;
+use ringkeeper_engine::application::{Application, Effect};
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
-use ringkeeper_engine::replica::{Effect, Now, Replica, ReplicaSettings};
+use ringkeeper_engine::replica::{Now, Output, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{self, Settings as ShardSettings, Shard};
 use ringkeeper_engine::snapshot::{Decoder, Encoder};
 use ringkeeper_engine::state::State;
@@ -89,7 +90,7 @@ pub(crate) fn replicas(bytes: &[u8]) {
     let mut leader = replica();
     // Refused or not: the leader goes on.
     let _ = leader.forwarded(Now::default(), ServerId(2), &Bytes::copy_from_slice(bytes));
-    while leader.next_batch(Checksum::NONE).is_some() {}
+    while leader.next_batch(Zxid::ZERO, Checksum::NONE).is_some() {}
     leader.commit(Now::default(), leader.last_executed());
     let mut learner = Replica::new(ReplicaSettings::new(ServerId(2), [7; 32]), State::new(1));
     learner.follow();
@@ -202,7 +203,7 @@ impl Server {
     }
 
     fn lead(&mut self) {
-        while self.leader.next_batch(Checksum::NONE).is_some() {}
+        while self.leader.next_batch(Zxid::ZERO, Checksum::NONE).is_some() {}
         self.leader.commit(Now::default(), self.leader.last_executed());
         loop {
             let effects: Vec<_> = self.leader.take_effects().collect();
@@ -211,8 +212,10 @@ impl Server {
             }
             for effect in effects {
                 match effect {
-                    Effect::Shard(_, message) | Effect::AllShards(message) => self.shard.deliver(0, message),
-                    Effect::ConfirmLeadership(round) => self.leader.leadership_confirmed(round),
+                    Effect::Output(Output::Shard(_, message) | Output::AllShards(message)) => {
+                        self.shard.deliver(0, message)
+                    }
+                    Effect::ConfirmLeadership(round) => self.leader.leadership_confirmed(round, Zxid::ZERO),
                     _ => {}
                 }
             }

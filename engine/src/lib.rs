@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod application;
 mod apply;
 pub mod codec;
 pub mod fourletter;

@@ -1,93 +1,67 @@
-//! One server of an ensemble: the broadcast (Zab) and the replica above it.
+//! One server of an ensemble: the broadcast (Zab) and the application above it.
 //!
 //! ```text
-//! shards --Turn--> Replica --sealed batch--> Zab --Append, Send--> shell (log, peers)
-//!        <-ToShard--       <--commit--------     <-Durable, Message--
+//! users --requests--> Application --next batch--> Zab --Append, Send--> host (log, peers)
+//!       <--outputs---             <--commit------     <-Durable, Message--
 //! ```
 //!
-//! The production shell and the simulator both drive a node.
+//! The pump of `engine/host` drives a node, in production and in the simulator.
 
-use std::sync::Arc;
+use ringkeeper_frame::{Batch, LogPosition};
+use ringkeeper_wire::{ServerId, Zxid};
 
-use ringkeeper_wire::Zxid;
-
-use crate::limits::{Refusal, Refusals};
-use crate::message::{ShardId, ToShard, Turn};
-use crate::replica::{self, Now, Replica, ReplicaSettings};
-use crate::state::State;
-use crate::txn::Txn;
-use crate::zab::{self, Batch, Effects, Input, LogPosition, Status, Zab};
+use crate::application::{self, Application};
+use crate::replica::Now;
+use crate::zab::{self, Effects, Input, Status, Zab};
 
 /// Number of full batches that may wait for the leader's own log. Above it, the leader proposes no more.
 const FULL_BATCHES_MAX: usize = 8;
 
-/// What the shell has to do, in order.
+/// What the host has to do, in order.
 #[derive(Clone, Debug)]
-pub enum Effect {
-    /// Give this to one shard.
-    Shard(ShardId, ToShard),
-    /// Give this to every shard.
-    AllShards(ToShard),
+pub enum Effect<O> {
+    /// For the application's users on this server.
+    Output(O),
     /// Carry this out; the answer comes back as the [`Input`] that it names.
     Zab(zab::Effect),
     /// After the truncation that precedes this, rebuild the state from the log and hand it to
-    /// [`Node::rebuilt`].
+    /// [`Node::restored`].
     Rebuild,
     /// A peer sent an invalid message: its connection is to be closed.
     InvalidPeerMessage {
         /// The peer.
-        peer: ringkeeper_wire::ServerId,
+        peer: ServerId,
         /// What was wrong.
         reason: String,
-    },
-    /// The learner's state digest differs from the leader's (this server's) after the same transaction.
-    DigestMismatch {
-        /// The learner.
-        peer: ringkeeper_wire::ServerId,
-        /// The transaction.
-        zxid: Zxid,
-    },
-    /// The leader refused a request or a new session, see [`replica::Effect::Refused`].
-    Refused {
-        /// The session that asked; 0 for a new one.
-        session: ringkeeper_wire::SessionId,
-        /// Why.
-        refusal: Refusal,
     },
     /// This server cannot go on: the contents of its log are not what it wrote.
     Broken(String),
 }
 
 /// A server of an ensemble, or one alone, which is an ensemble of one.
-pub struct Node {
-    replica: Replica,
+pub struct Node<A: Application> {
+    application: A,
     zab: Zab,
-    /// Clients are served in the current status.
-    serves: bool,
-    /// Number of [`Effect::Rebuild`]s not answered yet. Until the last answer the replica's state contains
-    /// truncated transactions: no batch is executed on it, and effects that concern the replica are deferred.
+    /// The status that the application was told last.
+    told: Status,
+    /// Number of [`Effect::Rebuild`]s not answered yet. Until the last answer the application's state contains
+    /// truncated transactions: no batch is executed on it, and effects that concern it are deferred.
     rebuilds: usize,
     /// The deferred effects, in order.
     deferred: Vec<zab::Effect>,
     zab_effects: Effects,
-    effects: Vec<Effect>,
+    effects: Vec<Effect<A::Output>>,
 }
 
-impl Node {
-    /// A node that has recovered `state` from the log that `durable` describes. It does nothing before
-    /// [`Input::Start`].
+impl<A: Application> Node<A> {
+    /// A node whose application has recovered its state from the log that `durable` describes. It does nothing
+    /// before [`Input::Start`].
     #[must_use]
-    pub fn new(
-        settings: ReplicaSettings,
-        state: State,
-        config: zab::Config,
-        durable: zab::Durable,
-        seed: u64,
-    ) -> Self {
+    pub fn new(application: A, config: zab::Config, durable: zab::Durable, seed: u64) -> Self {
         Self {
-            replica: Replica::new(settings, state),
+            application,
             zab: Zab::new(config, durable, seed),
-            serves: false,
+            told: Status::Looking,
             rebuilds: 0,
             deferred: Vec::new(),
             zab_effects: Effects::new(),
@@ -95,30 +69,16 @@ impl Node {
         }
     }
 
-    /// The state after everything committed.
+    /// The application, read-only.
     #[must_use]
-    pub fn committed(&self) -> &Arc<State> {
-        self.replica.committed()
+    pub const fn application(&self) -> &A {
+        &self.application
     }
 
-    /// The committed state and its log position, if a snapshot of it may be taken now. Right after a start
-    /// the state contains the whole log, whose end may not be committed yet.
+    /// A committed state and its log position, if a snapshot of it may be taken now.
     #[must_use]
-    pub fn snapshot(&self) -> Option<(Arc<State>, LogPosition)> {
-        let state = self.committed();
-        let mark = self.zab.snapshot_mark(state.last_zxid())?;
-        Some((Arc::clone(state), mark))
-    }
-
-    /// Digests of the committed states at every 128th zxid, see [`Replica::digests`].
-    pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
-        self.replica.digests()
-    }
-
-    /// The refusals by this server as a leader.
-    #[must_use]
-    pub const fn refusals(&self) -> &Refusals {
-        self.replica.refusals()
+    pub fn hold(&mut self) -> Option<(A::Image, LogPosition)> {
+        self.application.hold(&self.zab)
     }
 
     /// What the server is in its ensemble.
@@ -134,17 +94,15 @@ impl Node {
     }
 
     /// Takes what is to be done, in order.
-    pub fn take_effects(&mut self) -> Vec<Effect> {
+    pub fn take_effects(&mut self) -> Vec<Effect<A::Output>> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Prepares requests that waited until others were committed, so that the requests of a few clients do not
-    /// delay everybody else. To be called once in each pass of the core.
+    /// Prepares requests that waited until others were committed, so that the requests of a few users do not
+    /// delay everybody else. To be called once in each pass of the host.
     pub fn lead_waiting(&mut self, now: Now) {
         if self.has_due() {
-            self.replica.lead_waiting(now);
-            self.settle(now);
-            self.propose_full(now);
+            self.request(now, |application| application.lead_waiting(now));
         }
     }
 
@@ -152,19 +110,20 @@ impl Node {
     /// had their turn.
     #[must_use]
     pub fn has_due(&self) -> bool {
-        self.replica.has_due()
+        self.application.has_due()
     }
 
-    /// A shard's requests.
-    pub fn turn(&mut self, now: Now, shard: ShardId, turn: Turn) {
-        self.replica.turn(now, shard, turn);
+    /// Hands a request to the application.
+    pub fn request<T>(&mut self, now: Now, request: impl FnOnce(&mut A) -> T) -> T {
+        let answer = request(&mut self.application);
         self.settle(now);
         self.propose_full(now);
+        answer
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
-        self.replica.tick(now);
+        self.application.tick(now);
         self.broadcast(now, Input::Tick);
     }
 
@@ -176,88 +135,81 @@ impl Node {
     }
 
     /// The answer to [`Effect::Rebuild`]: the state restored from the log as it was after the truncation and
-    /// before any later append.
-    pub fn rebuilt(&mut self, now: Now, state: State) {
+    /// before any later append. Or the state of a snapshot that has replaced log and state.
+    pub fn restored(&mut self, now: Now, state: A::State) {
         self.rebuilds = self.rebuilds.saturating_sub(1);
         if self.rebuilds > 0 {
             // A later truncation has asked for another rebuild.
             return;
         }
-        self.replica.rebuilt(state);
+        self.application.restored(state);
         for effect in std::mem::take(&mut self.deferred) {
             match effect {
-                zab::Effect::Append(batch) => self.execute(&batch),
+                zab::Effect::Append(batch) => {
+                    self.execute(&batch);
+                }
                 effect => self.on_zab_effect(now, effect),
             }
         }
-        if !self.serves {
-            self.on_status(now, self.zab.status());
+        if self.told == Status::Looking {
+            self.tell_status(now, self.zab.status());
         }
         self.settle(now);
     }
 
-    /// Proposes a full batch even while an append is running, so that peers receive it meanwhile. Bounded,
+    /// Proposes full batches even while an append is running, so that peers receive them meanwhile. Bounded,
     /// since batches wait in memory for this server's own log, while a quorum of others commits without it.
     fn propose_full(&mut self, now: Now) {
-        if self.replica.has_full_batch() && self.zab.undurable_bytes() < self.undurable_bytes_max() {
-            self.propose(now);
-        }
+        while self.application.has_full_batch()
+            && self.zab.undurable_bytes() < self.undurable_bytes_max()
+            && self.propose(now)
+        {}
     }
 
     /// Bytes of proposed batches that wait for a leader's own log, at which it proposes no more.
     #[must_use]
-    pub const fn undurable_bytes_max(&self) -> usize {
-        FULL_BATCHES_MAX * self.replica.settings().batch_bytes_max
+    pub fn undurable_bytes_max(&self) -> usize {
+        FULL_BATCHES_MAX * self.application.batch_bytes_max()
     }
 
-    /// Transactions that are executed and not committed, in order.
-    pub fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
-        self.replica.uncommitted()
-    }
-
-    /// The bound on the operations of multis among a leader's [`Self::uncommitted`], the newest multi left out.
-    #[must_use]
-    pub const fn uncommitted_operations_max(&self) -> usize {
-        self.replica.settings().uncommitted_operations_max
-    }
-
-    /// Proposes the transactions since the last batch. To be called when no append is running.
-    pub fn propose(&mut self, now: Now) {
-        if !self.replica.has_unsealed() || self.zab.next_zxid().is_none() {
-            return;
+    /// Proposes the requests since the last batch; whether there were any. To be called when no append is
+    /// running.
+    pub fn propose(&mut self, now: Now) -> bool {
+        if !self.application.has_unsealed() {
+            return false;
         }
-        let Some(batch) = self.replica.next_batch(self.zab.last().checksum) else { return };
-        debug_assert_eq!(
-            self.zab.next_zxid(),
-            Some(batch.first()),
-            "replica and broadcast agree on the next zxid"
-        );
+        let Some(first) = self.zab.next_zxid() else { return false };
+        let Some(batch) = self.application.next_batch(first, self.zab.last().checksum) else { return false };
+        debug_assert_eq!(batch.first(), first, "application and broadcast agree on the next zxid");
         self.broadcast(now, Input::Propose(batch));
+        true
     }
 
-    /// The shell has handled all its events: sends the commits that no proposal has carried.
+    /// The host has handled all its events: sends what was gathered for the leader, and the commits that no
+    /// proposal has carried.
     pub fn flush(&mut self, now: Now) {
+        self.application.flush();
         self.broadcast(now, Input::Flush);
     }
 
     fn broadcast(&mut self, now: Now, input: Input) {
         if let Input::PeerDisconnected(peer) = input {
-            self.replica.server_left(now, peer);
+            self.application.server_left(now, peer);
         }
         self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);
         self.settle(now);
     }
 
-    /// Passes effects between broadcast and replica until none is left between them.
+    /// Passes effects between broadcast and application until none is left between them.
     fn settle(&mut self, now: Now) {
         loop {
             let from_zab: Vec<_> = self.zab_effects.drain().collect();
-            let from_replica: Vec<_> = self.replica.take_effects().collect();
-            if from_zab.is_empty() && from_replica.is_empty() {
+            let from_application: Vec<_> = self.application.take_effects().collect();
+            if from_zab.is_empty() && from_application.is_empty() {
                 return;
             }
-            for effect in from_replica {
-                self.on_replica_effect(now, effect);
+            for effect in from_application {
+                self.on_application_effect(now, effect);
             }
             for effect in from_zab {
                 self.on_zab_effect(now, effect);
@@ -265,33 +217,25 @@ impl Node {
         }
     }
 
-    fn on_replica_effect(&mut self, now: Now, effect: replica::Effect) {
+    fn on_application_effect(&mut self, now: Now, effect: application::Effect<A::Output>) {
         let input = match effect {
-            replica::Effect::Shard(shard, message) => {
-                return self.effects.push(Effect::Shard(shard, message));
-            }
-            replica::Effect::AllShards(message) => return self.effects.push(Effect::AllShards(message)),
-            replica::Effect::DigestMismatch { peer, zxid } => {
-                return self.effects.push(Effect::DigestMismatch { peer, zxid });
-            }
-            replica::Effect::Refused { session, refusal } => {
-                return self.effects.push(Effect::Refused { session, refusal });
-            }
-            replica::Effect::ToLeader(bytes) => Input::Forward(bytes),
-            replica::Effect::ToLearner(to, bytes) => {
+            application::Effect::Output(output) => return self.effects.push(Effect::Output(output)),
+            application::Effect::Broken(reason) => return self.effects.push(Effect::Broken(reason)),
+            application::Effect::ToLeader(bytes) => Input::Forward(bytes),
+            application::Effect::ToLearner(to, bytes) => {
                 // The message may depend on commits that the learner has not received yet: they are sent
                 // first.
                 self.zab.handle(now.monotonic_ms, Input::Flush, &mut self.zab_effects);
                 Input::ToLearner { to, bytes }
             }
-            replica::Effect::ConfirmLeadership(token) => Input::ConfirmLeadership { token },
+            application::Effect::ConfirmLeadership(token) => Input::ConfirmLeadership { token },
         };
         self.zab.handle(now.monotonic_ms, input, &mut self.zab_effects);
     }
 
     fn on_zab_effect(&mut self, now: Now, effect: zab::Effect) {
         match effect {
-            zab::Effect::Truncate { after } => self.truncate(after),
+            zab::Effect::Truncate { after } => self.truncate(now, after),
             zab::Effect::Append(batch) if self.rebuilds > 0 => {
                 self.deferred.push(zab::Effect::Append(batch.clone()));
                 self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
@@ -306,22 +250,25 @@ impl Node {
                 self.deferred.push(effect);
             }
             zab::Effect::Append(batch) => {
-                self.execute(&batch);
-                self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
+                if self.execute(&batch) {
+                    self.effects.push(Effect::Zab(zab::Effect::Append(batch)));
+                }
             }
-            zab::Effect::Commit { upto } => self.replica.commit(now, upto),
+            zab::Effect::Commit { upto } => self.application.commit(now, upto),
             zab::Effect::Status(status) => {
-                self.on_status(now, status);
+                self.tell_status(now, status);
                 self.effects.push(Effect::Zab(zab::Effect::Status(status)));
             }
-            zab::Effect::LeadershipConfirmed { token, .. } => self.replica.leadership_confirmed(token),
+            zab::Effect::LeadershipConfirmed { token, commit } => {
+                self.application.leadership_confirmed(token, commit);
+            }
             zab::Effect::Forwarded { from, bytes } => {
-                if let Err(error) = self.replica.forwarded(now, from, &bytes) {
+                if let Err(error) = self.application.forwarded(now, from, &bytes) {
                     self.effects.push(Effect::InvalidPeerMessage { peer: from, reason: error.to_string() });
                 }
             }
             zab::Effect::FromLeader { bytes } => {
-                if let Err(error) = self.replica.directed(&bytes)
+                if let Err(error) = self.application.directed(&bytes)
                     && let Status::Following { leader, .. } = self.zab.status()
                 {
                     self.effects.push(Effect::InvalidPeerMessage { peer: leader, reason: error.to_string() });
@@ -331,55 +278,35 @@ impl Node {
         }
     }
 
-    /// Executes an appended batch, unless this server leads and executed it when it was prepared.
-    fn execute(&mut self, batch: &Batch) {
-        if batch.last() > self.replica.last_executed() {
-            let executed = batch
-                .payload()
-                .map_err(|error| error.to_string())
-                .and_then(|payload| self.replica.append(payload).map_err(|error| error.to_string()));
-            if let Err(reason) = executed {
-                self.effects.push(Effect::Broken(format!("{batch:?}: {reason}")));
-            }
-        }
+    /// Whether the application takes the batch; otherwise the server is broken, and must not log it.
+    fn execute(&mut self, batch: &Batch) -> bool {
+        let executed = self.application.append(batch);
+        let sound = executed.is_ok();
+        self.effects.extend(executed.err().map(|reason| Effect::Broken(format!("{batch:?}: {reason}"))));
+        sound
     }
 
-    fn truncate(&mut self, after: Zxid) {
+    fn truncate(&mut self, now: Now, after: Zxid) {
         let cut = |effect: &zab::Effect| matches!(effect, zab::Effect::Append(batch) if batch.last() > after);
         self.deferred.retain(|effect| !cut(effect));
-        let kept = self.replica.truncate(after) && self.rebuilds == 0;
+        let kept = self.application.truncate(after) && self.rebuilds == 0;
         self.effects.push(Effect::Zab(zab::Effect::Truncate { after }));
         if !kept {
-            if std::mem::take(&mut self.serves) {
-                self.replica.look();
-            }
+            self.tell_status(now, Status::Looking);
             self.rebuilds += 1;
             self.effects.push(Effect::Rebuild);
         }
     }
 
-    fn on_status(&mut self, now: Now, status: Status) {
-        if self.serves {
-            // Also at a change from one epoch directly to the next: transactions that the old epoch had not
-            // proposed are dropped, and their clients have to be told.
-            self.replica.look();
+    fn tell_status(&mut self, now: Now, status: Status) {
+        if self.told != status {
+            self.told = status;
+            self.application.status(now, status);
         }
-        self.serves = status != Status::Looking;
-        match status {
-            Status::Looking => {}
-            Status::Following { .. } => self.replica.follow(),
-            Status::Leading { epoch } => self.replica.lead(now, epoch),
-        }
-    }
-
-    /// Zxid of the last transaction executed, committed or not.
-    #[must_use]
-    pub fn last_executed(&self) -> Zxid {
-        self.replica.last_executed()
     }
 }
 
-impl std::fmt::Debug for Node {
+impl<A: Application> std::fmt::Debug for Node<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node")
             .field("status", &self.zab.status())

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
+use ringkeeper_engine::application::{Application, Effect};
 use ringkeeper_engine::message::{ConnId, Published, ShardId, Submission, Submitted, ToShard, Turn};
-use ringkeeper_engine::replica::{Effect, Now, Replica, ReplicaSettings};
+use ringkeeper_engine::replica::{Now, Output, Replica, ReplicaSettings};
 use ringkeeper_engine::state::State;
 use ringkeeper_log::frame::Checksum;
 use ringkeeper_wire::{
-    AclEntry, CreateRequest, Epoch, OpCode, Perms, Record, ServerId, SessionId, SetDataRequest, Xid,
+    AclEntry, CreateRequest, Epoch, OpCode, Perms, Record, ServerId, SessionId, SetDataRequest, Xid, Zxid,
 };
 
 use crate::DATA;
@@ -61,8 +62,10 @@ impl Server {
         for effect in self.core.take_effects() {
             match effect {
                 // What was published before is let go of here.
-                Effect::AllShards(ToShard::Published(published)) => self.published = Some(published),
-                Effect::Shard(_, ToShard::Attached { conn, session, .. }) => {
+                Effect::Output(Output::AllShards(ToShard::Published(published))) => {
+                    self.published = Some(published)
+                }
+                Effect::Output(Output::Shard(_, ToShard::Attached { conn, session, .. })) => {
                     self.attached.push((conn, session));
                 }
                 _ => {}
@@ -153,9 +156,9 @@ impl Servers {
         let Self { leader, follower, .. } = self;
         let start = Instant::now();
         leader.core.turn(NOW, ShardId(0), Turn { bytes: bodies.into(), submissions, ..Turn::default() });
-        let batch = leader.core.next_batch(Checksum::NONE).expect("there were requests");
+        let batch = leader.core.next_batch(Zxid::ZERO, Checksum::NONE).expect("there were requests");
         let sealed = Instant::now();
-        follower.core.append(batch.payload().expect("was just framed")).expect("was just encoded");
+        follower.core.append(&batch).expect("was just encoded");
         let last = batch.last();
         let appended = Instant::now();
         leader.core.commit(NOW, last);

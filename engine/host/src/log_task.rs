@@ -54,12 +54,6 @@ pub enum LogFailure {
     Restore(#[from] RestoreError),
 }
 
-/// Notified when the log task has answers to collect.
-pub trait LogHost: 'static {
-    /// There is an answer, or the log is idle.
-    fn wake(&self);
-}
-
 /// A command for the log task.
 #[derive(Debug)]
 pub enum Command {
@@ -179,6 +173,8 @@ pub struct LogQueue<T> {
     /// Appends wait for space on the disk.
     full: Cell<bool>,
     work: WakeFlag,
+    /// There are answers, or the log is idle.
+    news: WakeFlag,
     force_warning: Duration,
     forced: Cell<Forced>,
     /// Durations of appends, microseconds.
@@ -216,6 +212,7 @@ impl<T> LogQueue<T> {
             stop: Cell::new(false),
             full: Cell::new(false),
             work: WakeFlag::default(),
+            news: WakeFlag::default(),
             force_warning,
             forced: Cell::default(),
             forced_us: RefCell::new(
@@ -234,6 +231,11 @@ impl<T> LogQueue<T> {
     #[must_use]
     pub fn next_answer(&self) -> Option<Answer<T>> {
         self.answers.borrow_mut().pop_front()
+    }
+
+    /// Ready when there is an answer, the log is idle, or the disk has run full or has room again.
+    pub fn poll_news(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.news.poll_lower(cx)
     }
 
     /// Whether an append would start at once.
@@ -332,23 +334,19 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     ///
     /// # Errors
     /// The medium failed. Nothing more can be acknowledged; the process has to end.
-    pub async fn run(
-        mut self,
-        queue: Rc<LogQueue<F::State>>,
-        core: Rc<impl LogHost>,
-    ) -> Result<(), LogFailure> {
+    pub async fn run(mut self, queue: Rc<LogQueue<F::State>>) -> Result<(), LogFailure> {
         let mut sealed = true;
         loop {
             let group = queue.next_group();
             if !group.is_empty() {
                 queue.busy.set(true);
-                if !self.append(&group, &queue, &core).await? {
+                if !self.append(&group, &queue).await? {
                     return Ok(());
                 }
                 sealed = false;
             } else if let Some(command) = queue.next_command() {
                 queue.busy.set(true);
-                self.carry_out(command, &queue, &core).await?;
+                self.carry_out(command, &queue).await?;
             } else if queue.stop.get() {
                 return self.seal().await;
             } else {
@@ -359,7 +357,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 continue;
             }
             queue.busy.set(false);
-            core.wake();
+            queue.news.raise();
             // The core was waiting for an idle log: it may propose its next batch first.
             self.env.yield_now().await;
         }
@@ -375,12 +373,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
 
     /// Appends a group, waiting for room if necessary. False if the server stops before there is room: the
     /// group was not reported as durable.
-    async fn append(
-        &mut self,
-        group: &[Batch],
-        queue: &Rc<LogQueue<F::State>>,
-        core: &Rc<impl LogHost>,
-    ) -> Result<bool, LogFailure> {
+    async fn append(&mut self, group: &[Batch], queue: &Rc<LogQueue<F::State>>) -> Result<bool, LogFailure> {
         let Some(last) = group.last() else { return Ok(true) };
         let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
         let mut started = self.env.elapsed();
@@ -388,7 +381,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             match self.wal.append(&frames).await {
                 Ok(_) => break,
                 Err(AppendError::NoSpace { needed_bytes }) => {
-                    if !self.wait_for_room(needed_bytes, queue, core).await? {
+                    if !self.wait_for_room(needed_bytes, queue).await? {
                         return Ok(false);
                     }
                     started = self.env.elapsed();
@@ -416,7 +409,6 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         &mut self,
         needed_bytes: u64,
         queue: &Rc<LogQueue<F::State>>,
-        core: &Rc<impl LogHost>,
     ) -> Result<bool, LogFailure> {
         if self.let_go_of_salvaged().await {
             return Ok(true);
@@ -424,13 +416,13 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         if !queue.full.replace(true) {
             tracing::error!(needed_bytes, "the disk is full: writes are refused until there is room");
             self.reserve.release().await;
-            core.wake();
+            queue.news.raise();
         }
         let mut look = pin!(self.env.sleep(LOOK_FOR_ROOM_EVERY));
         loop {
             while let Some(command) = queue.next_beside_append() {
-                self.carry_out_beside(command, queue, core).await?;
-                core.wake();
+                self.carry_out_beside(command, queue).await?;
+                queue.news.raise();
             }
             if queue.stop.get() {
                 return Ok(false);
@@ -473,11 +465,10 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         &mut self,
         command: Command,
         queue: &Rc<LogQueue<F::State>>,
-        core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         let answer = match command {
             Command::Append(_) => unreachable!("appends are taken in groups"),
-            Command::Truncate { after } => match self.truncate(after, queue, core).await? {
+            Command::Truncate { after } => match self.truncate(after, queue).await? {
                 Some(last) => Answer::Input(Input::Truncated { last }),
                 None => return Ok(()),
             },
@@ -493,9 +484,9 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 Answer::Input(Input::LogPurged { base })
             }
             Command::Promise(_) | Command::Read { .. } | Command::Verify(_) => {
-                return self.carry_out_beside(command, queue, core).await;
+                return self.carry_out_beside(command, queue).await;
             }
-            Command::Leave { file, end } => return self.leave(&file, &end, queue, core).await,
+            Command::Leave { file, end } => return self.leave(&file, &end, queue).await,
         };
         queue.answer(answer);
         Ok(())
@@ -507,7 +498,6 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         file: &str,
         end: &Cell<Option<Zxid>>,
         queue: &Rc<LogQueue<F::State>>,
-        core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         loop {
             match self.wal.leave(file).await {
@@ -517,7 +507,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                     return Ok(());
                 }
                 Err(SegmentError::NoSpace { size_bytes }) => {
-                    if !self.wait_for_room(size_bytes, queue, core).await? {
+                    if !self.wait_for_room(size_bytes, queue).await? {
                         return Ok(());
                     }
                 }
@@ -531,11 +521,10 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         &mut self,
         command: Command,
         queue: &Rc<LogQueue<F::State>>,
-        core: &Rc<impl LogHost>,
     ) -> Result<(), LogFailure> {
         match command {
             Command::Promise(epochs) => {
-                if self.promise(&epochs, queue, core).await? {
+                if self.promise(&epochs, queue).await? {
                     queue.answer(Answer::Input(Input::EpochsDurable));
                 }
             }
@@ -545,11 +534,11 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                     return Ok(());
                 };
                 // The read runs beside later appends.
-                let (queue, core) = (Rc::clone(queue), Rc::clone(core));
+                let queue = Rc::clone(queue);
                 let read = async move {
                     let batches = read_batches(reader, bytes_max).await;
                     queue.answer(Answer::Input(Input::LogRead { peer, after, batches }));
-                    core.wake();
+                    queue.news.raise();
                 };
                 self.env.spawn(Class::Requests, read).detach();
             }
@@ -566,12 +555,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     /// Writes promises, waiting for room if necessary; false if the server stops before. Unwritten promises
     /// are not sent to anyone, so meanwhile the server only takes no part in elections. What is no
     /// promise, and is only kept with them, waits for the next one: no append is held up for that.
-    async fn promise(
-        &mut self,
-        epochs: &Epochs,
-        queue: &LogQueue<F::State>,
-        core: &Rc<impl LogHost>,
-    ) -> Result<bool, LogFailure> {
+    async fn promise(&mut self, epochs: &Epochs, queue: &LogQueue<F::State>) -> Result<bool, LogFailure> {
         let append_waits = queue.full.get();
         let mut waits = false;
         let (wanted, kept) = (promises(epochs), self.meta.meta().promises);
@@ -594,7 +578,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             }
             // A leader has to resign: nothing is appended either while this waits.
             if !queue.full.replace(true) {
-                core.wake();
+                queue.news.raise();
             }
             self.env.sleep(LOOK_FOR_ROOM_EVERY).await;
         }
@@ -610,7 +594,6 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         &mut self,
         after: Zxid,
         queue: &Rc<LogQueue<F::State>>,
-        core: &Rc<impl LogHost>,
     ) -> Result<Option<LogPosition>, LogFailure> {
         loop {
             match self.wal.truncate_after(after).await {
@@ -619,7 +602,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                     return Ok(Some(last));
                 }
                 Err(TruncateError::Segment(SegmentError::NoSpace { size_bytes })) => {
-                    if !self.wait_for_room(size_bytes, queue, core).await? {
+                    if !self.wait_for_room(size_bytes, queue).await? {
                         return Ok(None);
                     }
                 }

@@ -16,8 +16,8 @@ use ringkeeper_log::snapshot::{SnapshotError, Snapshots, file_name};
 use ringkeeper_wire::Zxid;
 
 use crate::env::Env;
-use crate::log_task::{Command, LogQueue, Verification};
-use crate::snapshots::SnapshotHost;
+use crate::log_task::{Command, Verification};
+use crate::pump::{Frontend, Pump};
 
 /// How often the scrub checks for the snapshot that it has asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -89,19 +89,13 @@ pub struct Pace {
 }
 
 /// The background scrub of one server.
-pub struct Scrubber<E: Env, T, H> {
-    /// The environment.
-    pub env: E,
-    /// How fast it reads.
-    pub pace: Pace,
-    /// The snapshots that it reads.
-    pub snapshots: Snapshots<E::Storage>,
-    /// The queue of the log that it reads.
-    pub log: Rc<LogQueue<T>>,
-    /// Where a snapshot is asked for that replaces what is damaged.
-    pub core: Rc<H>,
+pub(crate) struct Scrubber<E: Env, F: Frontend> {
+    /// Where the log is, and where a snapshot is asked for that replaces what is damaged.
+    pub(crate) pump: Rc<Pump<E, F>>,
+    pub(crate) pace: Pace,
+    pub(crate) snapshots: Snapshots<E::Storage>,
     /// What it reports damage to.
-    pub integrity: Rc<Integrity>,
+    pub(crate) integrity: Rc<Integrity>,
 }
 
 /// Why a pass ended early.
@@ -113,11 +107,11 @@ enum PassError {
     Snapshot(#[from] SnapshotError),
 }
 
-impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
+impl<E: Env, F: Frontend> Scrubber<E, F> {
     /// Runs one pass after another, for as long as the server runs. To be spawned in the background.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         loop {
-            self.env.sleep(self.pace.rest).await;
+            self.pump.env().sleep(self.pace.rest).await;
             loop {
                 match self.pass().await {
                     Ok(true) => break,
@@ -125,7 +119,7 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
                     Ok(false) => {}
                     Err(error) => {
                         tracing::error!(%error, "the scrub could not go on");
-                        self.env.sleep(AGAIN_AFTER).await;
+                        self.pump.env().sleep(AGAIN_AFTER).await;
                     }
                 }
             }
@@ -134,11 +128,11 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
 
     /// Reads all files, or up to the first damage, which it repairs. Returns whether there was none.
     async fn pass(&self) -> Result<bool, PassError> {
-        let started = self.env.elapsed();
+        let started = self.pump.env().elapsed();
         let before = self.integrity.scrubbed_bytes.get();
         let verification =
             Verification::new(self.pace.bytes_per_second, Rc::clone(&self.integrity.scrubbed_bytes));
-        self.log.push(Command::Verify(Rc::clone(&verification)));
+        self.pump.log().push(Command::Verify(Rc::clone(&verification)));
         match poll_fn(|cx| verification.poll_done(cx)).await {
             Ok(()) => {}
             Err(ReadError::Corrupt(damage)) => {
@@ -162,9 +156,9 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
             }
         }
         self.integrity.passes.set(self.integrity.passes.get() + 1);
-        self.integrity.last_pass_ms.set(Some(self.env.now().monotonic_ms));
+        self.integrity.last_pass_ms.set(Some(self.pump.env().now().monotonic_ms));
         let bytes = self.integrity.scrubbed_bytes.get() - before;
-        let took_ms = self.env.elapsed().saturating_sub(started).as_millis();
+        let took_ms = self.pump.env().elapsed().saturating_sub(started).as_millis();
         tracing::debug!(bytes, took_ms, "log and snapshots are sound");
         Ok(true)
     }
@@ -172,11 +166,11 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
     async fn read_snapshot(&self, zxid: Zxid) -> Result<(), SnapshotError> {
         let mut reader = self.snapshots.open(zxid).await?;
         loop {
-            let began = self.env.elapsed();
+            let began = self.pump.env().elapsed();
             let Some(bytes) = reader.next().await?.map(|block| block.len() as u64) else { return Ok(()) };
             self.integrity.scrubbed_bytes.set(self.integrity.scrubbed_bytes.get() + bytes);
             let due = Duration::from_nanos(bytes * 1_000_000_000 / self.pace.bytes_per_second.max(1));
-            self.env.sleep(due.saturating_sub(self.env.elapsed().saturating_sub(began))).await;
+            self.pump.env().sleep(due.saturating_sub(self.pump.env().elapsed().saturating_sub(began))).await;
         }
     }
 
@@ -193,16 +187,16 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
             "the log is damaged: a snapshot of the state in memory replaces it"
         );
         let left = Rc::new(Cell::new(None));
-        self.log.push(Command::Leave { file: file.clone(), end: Rc::clone(&left) });
+        self.pump.log().push(Command::Leave { file: file.clone(), end: Rc::clone(&left) });
         let end = loop {
             if let Some(end) = left.get() {
                 break end;
             }
-            self.env.sleep(LOOK_EVERY).await;
+            self.pump.env().sleep(LOOK_EVERY).await;
         };
         let snapshot = self.wait_for_snapshot(end).await?;
         // Older snapshots cannot be used without the purged log; newer ones will displace them.
-        self.log.push(Command::Purge { upto: snapshot });
+        self.pump.log().push(Command::Purge { upto: snapshot });
         tracing::info!(file, snapshot = %snapshot, "the damaged part of the log is repaired");
         self.integrity.repaired();
         Ok(())
@@ -224,9 +218,9 @@ impl<E: Env, T, H: SnapshotHost> Scrubber<E, T, H> {
         loop {
             match self.snapshots.list().await?.first() {
                 Some(newest) if *newest >= zxid => return Ok(*newest),
-                _ => self.core.trigger().demand(),
+                _ => self.pump.trigger().demand(),
             }
-            self.env.sleep(LOOK_EVERY).await;
+            self.pump.env().sleep(LOOK_EVERY).await;
         }
     }
 }

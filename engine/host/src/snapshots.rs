@@ -15,14 +15,12 @@ use std::cell::Cell;
 use std::future::poll_fn;
 
 use ringkeeper_engine::snapshot::Encoder;
-use ringkeeper_engine::zab::{Input, LogPosition, Message};
 use ringkeeper_log::frame::AlignedBuf;
 use ringkeeper_log::snapshot::Contents;
-use ringkeeper_wire::{ServerId, Zxid};
+use ringkeeper_wire::Zxid;
 
-pub use take::take_snapshots;
+pub(crate) use take::take_snapshots;
 
-use crate::transfer::{Receiving, Sending};
 use crate::wake::WakeFlag;
 
 /// A held state, encoded block by block into a snapshot.
@@ -43,55 +41,6 @@ impl Image for Encoder {
     fn next(&mut self, out: &mut AlignedBuf) -> bool {
         Self::next(self, out)
     }
-}
-
-/// What taking and sending snapshots needs from the server.
-pub trait SnapshotHost: 'static {
-    /// A held state.
-    type Image: Image;
-
-    /// The committed state and its log position, if a snapshot may be taken now. It may not until the
-    /// position is durable here, so that the log continues behind it.
-    fn hold(&self) -> Option<(Self::Image, LogPosition)>;
-
-    /// The trigger of this server's snapshots.
-    fn trigger(&self) -> &Trigger;
-
-    /// The transfers to peers.
-    fn sending(&self) -> &Sending;
-
-    /// The transfer from the leader.
-    fn receiving(&self) -> &Receiving;
-
-    /// Everything up to here is committed.
-    fn committed(&self) -> Zxid;
-
-    /// The ensemble, 0 while not known.
-    fn cluster(&self) -> u64;
-
-    /// Version of the application's state in snapshots. A received snapshot of another application or version
-    /// is not installed.
-    fn state_version(&self) -> u32;
-
-    /// Passes on an input of the broadcast.
-    fn input(&self, input: Input);
-
-    /// Passes on an input, and carries out all its effects before returning.
-    fn input_now(&self, input: Input);
-
-    /// Sends a message if the peer is connected.
-    fn send(&self, to: ServerId, message: &Message);
-
-    /// Closes the connection to a peer.
-    fn disconnect(&self, peer: ServerId);
-
-    /// What a peer has sent is not the snapshot that it has announced. It is asked for again.
-    fn mangled(&self, reason: String) {
-        drop(reason);
-    }
-
-    /// Ends the server with a reason.
-    fn fail(&self, reason: String);
 }
 
 /// When snapshots are taken and how many are kept.

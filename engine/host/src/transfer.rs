@@ -15,8 +15,8 @@ mod send;
 
 use ringkeeper_log::storage::BLOCK_LEN;
 
-pub use receive::{Receiving, receive_snapshots};
-pub use send::{Sending, send_snapshots};
+pub(crate) use receive::{Receiving, receive_snapshots};
+pub(crate) use send::{Sending, send_snapshots};
 
 /// How fast a snapshot is sent, and how much of it at once.
 #[derive(Clone, Copy, Debug)]

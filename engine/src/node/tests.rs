@@ -3,6 +3,9 @@ use ringkeeper_wire::{Epoch, ErrorCode, OpCode, ServerId, SessionId, Xid};
 
 use super::*;
 use crate::message::{ConnId, Serving, Submission, Submitted};
+use crate::message::{ShardId, ToShard, Turn};
+use crate::replica::{Output, Replica, ReplicaSettings};
+use crate::state::State;
 use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
 
 fn zxid(epoch: u32, counter: u32) -> Zxid {
@@ -31,19 +34,19 @@ fn state(log: &[Batch]) -> State {
     state
 }
 
-fn node(log: &[Batch]) -> Node {
+fn node(log: &[Batch]) -> Node<Replica> {
     member(log, [1, 2, 3].into_iter().map(ServerId).collect(), 1 << 20)
 }
 
-fn member(log: &[Batch], voters: zab::ServerSet, batch_bytes_max: usize) -> Node {
+fn member(log: &[Batch], voters: zab::ServerSet, batch_bytes_max: usize) -> Node<Replica> {
     let settings = ReplicaSettings { batch_bytes_max, ..ReplicaSettings::new(ServerId(1), [0; 32]) };
     let config = zab::Config::new(ServerId(1), voters, zab::ServerSet::EMPTY);
-    Node::new(settings, state(log), config, zab::Durable::default(), 1)
+    Node::new(Replica::new(settings, state(log)), config, zab::Durable::default(), 1)
 }
 
-fn serves(node: &mut Node) -> Option<Serving> {
+fn serves(node: &mut Node<Replica>) -> Option<Serving> {
     node.take_effects().into_iter().rev().find_map(|effect| match effect {
-        Effect::AllShards(ToShard::Serving(serving)) => Some(serving),
+        Effect::Output(Output::AllShards(ToShard::Serving(serving))) => Some(serving),
         _ => None,
     })
 }
@@ -62,8 +65,8 @@ fn what_comes_while_the_state_is_rebuilt_is_executed_on_the_rebuilt_state() {
     let status = Status::Following { leader: ServerId(2), epoch: Epoch(2) };
     node.on_zab_effect(now, zab::Effect::Status(status));
     assert_eq!(serves(&mut node), None, "there is nothing to serve from");
-    node.rebuilt(now, state(std::slice::from_ref(&kept)));
-    assert_eq!(node.committed().last_zxid(), next.last());
+    node.restored(now, state(std::slice::from_ref(&kept)));
+    assert_eq!(node.application().committed().last_zxid(), next.last());
     assert_eq!(serves(&mut node), Some(Serving::Yes));
 }
 
@@ -77,13 +80,13 @@ fn a_log_cut_twice_is_rebuilt_twice_and_the_second_state_counts() {
     node.on_zab_effect(now, zab::Effect::Truncate { after: log[0].last() });
     let rebuilds = node.take_effects().iter().filter(|effect| matches!(effect, Effect::Rebuild)).count();
     assert_eq!(rebuilds, 2);
-    node.rebuilt(now, state(&log[..2]));
-    node.rebuilt(now, state(&log[..1]));
-    assert_eq!(node.last_executed(), log[0].last());
+    node.restored(now, state(&log[..2]));
+    node.restored(now, state(&log[..1]));
+    assert_eq!(node.application().last_executed(), log[0].last());
 }
 
 /// A server alone that leads, whose log is idle, and a session of it.
-fn leading_alone(batch_bytes_max: usize) -> (Node, SessionId) {
+fn leading_alone(batch_bytes_max: usize) -> (Node<Replica>, SessionId) {
     let mut node = member(&[], [ServerId(1)].into_iter().collect(), batch_bytes_max);
     let now = Now::default();
     node.input(now, Input::Start);
@@ -98,14 +101,21 @@ fn leading_alone(batch_bytes_max: usize) -> (Node, SessionId) {
                 }
                 Effect::Zab(zab::Effect::Status(Status::Leading { .. })) => {
                     let open = Submitted::Open { timeout_ms: 4000 };
-                    node.turn(now, ShardId(0), turn(SessionId(0), open, &[]));
+                    submit(&mut node, turn(SessionId(0), open, &[]));
                     node.propose(now);
                 }
-                Effect::Shard(_, ToShard::Attached { session, .. }) => return (node, session),
+                Effect::Output(Output::Shard(_, ToShard::Attached { session, .. })) => {
+                    return (node, session);
+                }
                 _ => {}
             }
         }
     }
+}
+
+fn submit(node: &mut Node<Replica>, turn: Turn) {
+    let now = Now::default();
+    node.request(now, |replica| replica.turn(now, ShardId(0), turn));
 }
 
 fn turn(session: SessionId, what: Submitted, bytes: &[u8]) -> Turn {
@@ -125,7 +135,7 @@ fn write(session: SessionId) -> Turn {
     turn(session, what, &body)
 }
 
-fn appended(node: &mut Node) -> Vec<Batch> {
+fn appended(node: &mut Node<Replica>) -> Vec<Batch> {
     let effects = node.take_effects().into_iter();
     let batch =
         |effect| if let Effect::Zab(zab::Effect::Append(batch)) = effect { Some(batch) } else { None };
@@ -137,7 +147,7 @@ fn what_fills_a_batch_is_proposed_while_the_log_is_busy_and_less_waits_for_the_l
     for (batch_bytes_max, proposed_at_once) in [(20, 1), (21, 0)] {
         let (mut node, session) = leading_alone(batch_bytes_max);
         let now = Now::default();
-        node.turn(now, ShardId(0), write(session));
+        submit(&mut node, write(session));
         assert_eq!(appended(&mut node).len(), proposed_at_once, "of {batch_bytes_max} bytes");
         node.propose(now);
         assert_eq!(appended(&mut node).len(), 1 - proposed_at_once, "of {batch_bytes_max} bytes");
@@ -148,7 +158,7 @@ fn what_fills_a_batch_is_proposed_while_the_log_is_busy_and_less_waits_for_the_l
 fn a_leader_does_not_propose_without_end_what_its_own_log_has_not_taken() {
     let (mut node, session) = leading_alone(20);
     let now = Now::default();
-    (0..100).for_each(|_| node.turn(now, ShardId(0), write(session)));
+    (0..100).for_each(|_| submit(&mut node, write(session)));
     let waiting = appended(&mut node);
     let (newest, older) = waiting.split_last().expect("full batches are proposed while the log is busy");
     let bytes = |batches: &[Batch]| batches.iter().map(|batch| batch.bytes().len()).sum::<usize>();
@@ -156,4 +166,29 @@ fn a_leader_does_not_propose_without_end_what_its_own_log_has_not_taken() {
     node.input(now, Input::Durable { upto: newest.last() });
     let [rest] = &appended(&mut node)[..] else { panic!("what has waited is one batch") };
     assert_eq!(rest.last().counter(), 101, "the session and its hundred writes");
+}
+
+/// A leader that had lost its office went on sending snapshots: the effect that says so was dropped here.
+#[test]
+fn the_host_hears_that_leadership_is_lost_and_of_every_piece_of_a_snapshot() {
+    let mut node = node(&[]);
+    let from = ServerId(2);
+    for effect in [
+        zab::Effect::Reset,
+        zab::Effect::SnapshotChunk { from, bytes: vec![7; 3].into() },
+        zab::Effect::AbortSnapshot,
+    ] {
+        node.on_zab_effect(Now::default(), effect.clone());
+        let effects = node.take_effects();
+        assert!(matches!(&effects[..], [Effect::Zab(passed)] if *passed == effect), "{effects:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_the_application_does_not_know_stops_the_server_and_is_not_logged() {
+    let mut node = node(&[]);
+    let first = zxid(1, 1);
+    let foreign = Batch::of(first, first, zab::Checksum::NONE, b"of something else");
+    node.on_zab_effect(Now::default(), zab::Effect::Append(foreign));
+    assert!(matches!(&node.take_effects()[..], [Effect::Broken(_)]));
 }

@@ -12,7 +12,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, Identity, Request, ServerId, SessionId, 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::fair_queue::{FairQueue, Waiting};
-use super::{Effect, Now, Replica, ReplicaSettings, Role, forward};
+use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::limits::{Limit, Refusal};
 use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
@@ -131,6 +131,11 @@ const fn first_round(epoch: Epoch) -> u64 {
 const CLOSING_STEPS_MAX: usize = 10_000;
 
 impl Leadership {
+    /// Whether [`Replica::lead_due`] would prepare a request.
+    pub(super) fn has_due(&self) -> bool {
+        self.waiting.is_due()
+    }
+
     pub(super) fn new(settings: &ReplicaSettings, now: Now, epoch: Epoch, head: &State) -> Self {
         let mut expiry = Expiry::new(settings.tick_ms, settings.touch_interval_ms);
         for (session, known) in head.sessions() {
@@ -203,7 +208,7 @@ impl Leadership {
 
 impl Replica {
     /// Time has passed: sessions expire, containers and TTL znodes are cleaned up.
-    pub fn tick(&mut self, now: Now) {
+    pub(super) fn tick_leading(&mut self, now: Now) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let gap = now.monotonic_ms.saturating_sub(leadership.last_tick_ms);
         let countable = leadership.meter.countable().saturating_add(gap * COUNTED_PER_SECOND / 1000);
@@ -235,7 +240,7 @@ impl Replica {
 
     /// A quorum has confirmed, in answer to [`Effect::ConfirmLeadership`] with this number, that this server
     /// leads.
-    pub fn leadership_confirmed(&mut self, round: u64) {
+    pub(super) fn confirm_round(&mut self, round: u64) {
         let Role::Leading(leadership) = &mut self.role else { return };
         leadership.round_confirmed = leadership.round_confirmed.max(round);
         if leadership.unconfirmed.back().is_some_and(|last| last.round > leadership.round_asked) {
@@ -247,7 +252,7 @@ impl Replica {
 
     /// A server has left, before it reported which sessions it had heard from since its last report. Their
     /// clients get their whole timeout again, since they may rely on it from their last reply on.
-    pub fn server_left(&mut self, now: Now, server: ServerId) {
+    pub(super) fn touch_sessions_of(&mut self, now: Now, server: ServerId) {
         let Role::Leading(leadership) = &mut self.role else { return };
         let sessions = leadership.owners.iter().filter(|(_, owner)| owner.client.server == server);
         for (session, _) in sessions {
@@ -285,19 +290,13 @@ impl Replica {
     }
 
     /// Prepares requests that waited for their turn, as many as are due.
-    pub fn lead_waiting(&mut self, now: Now) {
+    pub(super) fn lead_due(&mut self, now: Now) {
         loop {
             let Role::Leading(leadership) = &mut self.role else { return };
             let Some((client, Waiting { submission, body })) = leadership.waiting.pop() else { return };
             let request = decode(&submission, &body);
             self.lead_submission(now, client, submission, request);
         }
-    }
-
-    /// Whether [`Self::lead_waiting`] would prepare a request.
-    #[must_use]
-    pub fn has_due(&self) -> bool {
-        matches!(&self.role, Role::Leading(leadership) if leadership.waiting.is_due())
     }
 
     /// `request` is the decoded body of a write.
@@ -369,7 +368,7 @@ impl Replica {
 
     fn note_refusal(&mut self, session: SessionId, refusal: Refusal) {
         self.refusals.count(refusal);
-        self.effects.push(Effect::Refused { session, refusal });
+        self.output(Output::Refused { session, refusal });
     }
 
     /// Orders a transaction of the server's own.
@@ -517,6 +516,7 @@ mod tests {
     use ringkeeper_frame::Checksum;
 
     use super::*;
+    use crate::application::Application;
 
     fn leader(ensemble: &str) -> Replica {
         let alone = ReplicaSettings::new(ServerId(1), [0; 32]);
@@ -530,7 +530,7 @@ mod tests {
     fn a_new_leader_writes_down_the_ensemble_where_it_reads_differently() {
         let text = "server.1=a:1:2:participant\nversion=0";
         let mut replica = leader(text);
-        let last = replica.next_batch(Checksum::NONE).expect("a transaction").last();
+        let last = replica.next_batch(Zxid::ZERO, Checksum::NONE).expect("a transaction").last();
         replica.commit(Now::default(), last);
         let znode = replica.committed().znode(path::CONFIG).expect("built in");
         assert_eq!((znode.data(), znode.stat().version), (Some(text.as_bytes()), -1));

@@ -21,17 +21,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ringkeeper_frame::{Batch, Checksum};
+use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 
+use crate::application::{Application, Effect};
 use crate::codec::DecodeError;
 use crate::limits::{Refusal, Refusals};
 use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
 use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
 use crate::settings::Settings;
+use crate::snapshot::{Encoder, STATE_VERSION};
 use crate::state::State;
 use crate::txn::{self, ArchivedTxn, BatchError, Txn, TxnOp};
+use crate::zab::{Status, Zab};
 
 pub use cleaner::CleanerSettings;
 use forward::Heard;
@@ -102,20 +105,13 @@ impl ReplicaSettings {
     }
 }
 
-/// What the replica wants done.
+/// What the replica tells the shards of this server, and the operator.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum Output {
     /// Give this to one shard.
     Shard(ShardId, ToShard),
     /// Give this to every shard.
     AllShards(ToShard),
-    /// Send this to the leader, in order with everything else sent to it ([`Replica::forwarded`] there).
-    ToLeader(Bytes),
-    /// Send this to a learner, after all commits so far ([`Replica::directed`] there).
-    ToLearner(ServerId, Bytes),
-    /// Ask a quorum whether this server still leads, and call [`Replica::leadership_confirmed`] with this
-    /// number.
-    ConfirmLeadership(u64),
     /// The leader refused a request or a new session; to be logged at a limited rate.
     Refused {
         /// The session that asked; 0 for a new one.
@@ -181,7 +177,7 @@ pub struct Replica {
     /// Zxid of the newest digest that was sent to the leader.
     digest_told: Zxid,
     refusals: Refusals,
-    effects: Vec<Effect>,
+    effects: Vec<Effect<Output>>,
 }
 
 impl Replica {
@@ -225,24 +221,19 @@ impl Replica {
         self.pipeline.last_executed()
     }
 
-    /// Takes what is to be done, in order.
-    pub fn take_effects(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.effects.drain(..)
-    }
-
     /// Begins to lead `epoch`. Everything executed so far is committed, or will be before any new
     /// transaction.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
-        self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
+        self.output(Output::AllShards(ToShard::Serving(Serving::Yes)));
         self.announce_ensemble(now);
     }
 
     /// This server follows a leader and has caught up with it.
     pub fn follow(&mut self) {
         self.role = Role::Following;
-        self.effects.push(Effect::AllShards(ToShard::Serving(Serving::Yes)));
+        self.output(Output::AllShards(ToShard::Serving(Serving::Yes)));
     }
 
     /// Stops leading or following: clients are disconnected. Proposed transactions that are not committed
@@ -252,20 +243,7 @@ impl Replica {
         self.attached.clear();
         self.held.clear();
         self.pipeline.abandon_unsealed();
-        self.effects.push(Effect::AllShards(ToShard::Serving(Serving::No)));
-    }
-
-    /// The log is truncated after `after`. False if the state contains truncated transactions, and has to be
-    /// rebuilt from the log ([`Self::rebuilt`]).
-    #[must_use]
-    pub fn truncate(&mut self, after: Zxid) -> bool {
-        self.pipeline.truncate(after) || planted!(self.settings.requests, KeepCutState)
-    }
-
-    /// Replaces the state by one that was rebuilt from the log, or received from the leader as a snapshot.
-    pub fn rebuilt(&mut self, state: State) {
-        self.pipeline = Pipeline::new(state);
-        self.effects.push(Effect::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
+        self.output(Output::AllShards(ToShard::Serving(Serving::No)));
     }
 
     /// A shard's requests.
@@ -290,25 +268,6 @@ impl Replica {
         }
     }
 
-    /// A learner's [`Effect::ToLeader`].
-    ///
-    /// # Errors
-    /// The bytes are not a message of this version: the peer has to be disconnected.
-    pub fn forwarded(&mut self, now: Now, from: ServerId, bytes: &Bytes) -> Result<(), DecodeError> {
-        match forward::decode(bytes)? {
-            Heard::Turn(shard, turn) if matches!(self.role, Role::Leading(_)) => {
-                self.lead_turn(now, from, shard, turn);
-            }
-            Heard::Turn(..) => {}
-            Heard::Digest(zxid, digest) => {
-                if self.digests().any(|(known, own)| known == zxid && own != digest) {
-                    self.effects.push(Effect::DigestMismatch { peer: from, zxid });
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Sends the newest digest of a committed state to the leader, each digest once.
     fn tell_digest(&mut self) {
         if let Some((zxid, digest)) =
@@ -319,22 +278,8 @@ impl Replica {
         }
     }
 
-    /// The leader's [`Effect::ToLearner`].
-    ///
-    /// # Errors
-    /// The bytes are not a message of this version: the peer has to be disconnected.
-    pub fn directed(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
-        self.held.push_back(forward::decode_directed(bytes)?);
-        self.tell_what_is_due();
-        Ok(())
-    }
-
-    /// Executes a leader's proposed batch, or one that the log holds beyond the recovered state. Not
-    /// committed yet.
-    ///
-    /// # Errors
-    /// The payload is no batch, which its checksum should have shown.
-    pub fn append(&mut self, payload: &[u8]) -> Result<(), BatchError> {
+    /// Executes a leader's proposed batch.
+    fn execute(&mut self, payload: &[u8]) -> Result<(), BatchError> {
         let mut txns = txn::decode_batch(payload)?.into_iter();
         while let Some(next) = txns.as_slice().chunks(PREFETCHED_WRITES).next() {
             self.pipeline.head().prefetch_txns(next, true);
@@ -351,58 +296,19 @@ impl Replica {
         Ok(())
     }
 
-    /// Publishes everything up to `upto`, which is committed, and releases the answers that waited for it.
-    pub fn commit(&mut self, now: Now, upto: Zxid) {
-        let Some(published) = self.pipeline.commit(upto) else { return };
-        let published = Arc::new(published);
-        self.effects.push(Effect::AllShards(ToShard::Published(Arc::clone(&published))));
-        for committed in published.steps.iter().flat_map(|step| &step.txns) {
-            match &committed.txn.op {
-                TxnOp::CreateSession(_) => self.session_created(now, committed),
-                TxnOp::CloseSession | TxnOp::CloseSessionListed(_) => self.session_closed(committed),
-                _ => {}
-            }
-        }
-        if matches!(self.role, Role::Following) {
-            self.tell_digest();
-        }
-        self.release_confirmed();
-        self.tell_what_is_due();
-    }
-
-    /// The transactions executed since the last batch as a batch that continues the frame with checksum
-    /// `previous`, when there are any and this server leads.
-    pub fn next_batch(&mut self, previous: Checksum) -> Option<Batch> {
-        let (txns, bytes) = self.pipeline.seal(SEALED_BYTES_MAX)?;
-        let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
-        let mut frame = ringkeeper_frame::begin(txns.len() * size_of::<ArchivedTxn>() + bytes);
-        txn::encode_batch(txns, &mut frame);
-        if planted!(self.settings.requests, ReplyBeforeCommit) {
-            self.commit(Now::default(), last);
-        }
-        Some(Batch::seal(first, last, previous, frame))
-    }
-
     /// What is executed and not committed, in order.
-    pub(crate) fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
+    pub fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
         self.pipeline.uncommitted()
     }
 
     /// What the replica was told at its start.
-    pub(crate) const fn settings(&self) -> &ReplicaSettings {
+    #[must_use]
+    pub const fn settings(&self) -> &ReplicaSettings {
         &self.settings
     }
 
-    /// Whether open transactions of at least [`ReplicaSettings::batch_bytes_max`] wait for a batch.
-    #[must_use]
-    pub fn has_full_batch(&self) -> bool {
-        self.pipeline.open_bytes() >= self.settings.batch_bytes_max
-    }
-
-    /// Whether [`Self::next_batch`] would give a batch.
-    #[must_use]
-    pub fn has_unsealed(&self) -> bool {
-        !self.pipeline.is_open_empty()
+    fn output(&mut self, output: Output) {
+        self.effects.push(Effect::Output(output));
     }
 
     /// Records which connection a session's forwarded write came from.
@@ -459,7 +365,7 @@ impl Replica {
             }
             _ => {}
         }
-        self.effects.push(Effect::Shard(shard, message));
+        self.output(Output::Shard(shard, message));
     }
 
     /// A session has ended: its connection is closed, unless that connection asked for the end.
@@ -472,8 +378,141 @@ impl Replica {
             && committed.origin != Some(attachment.origin)
         {
             let Origin { shard, conn } = attachment.origin;
-            self.effects.push(Effect::Shard(shard, ToShard::Evict { conn }));
+            self.output(Output::Shard(shard, ToShard::Evict { conn }));
         }
+    }
+}
+
+impl Application for Replica {
+    type State = State;
+    type Image = Encoder;
+    type Output = Output;
+    type MessageError = DecodeError;
+
+    const STATE_VERSION: u32 = STATE_VERSION;
+
+    fn take_effects(&mut self) -> std::vec::Drain<'_, Effect<Output>> {
+        self.effects.drain(..)
+    }
+
+    fn status(&mut self, now: Now, status: Status) {
+        // Also at a change from one epoch directly to the next: transactions that the old epoch had not
+        // proposed are dropped, and their clients have to be told.
+        if !matches!(self.role, Role::Looking) {
+            self.look();
+        }
+        match status {
+            Status::Looking => {}
+            Status::Following { .. } => self.follow(),
+            Status::Leading { epoch } => self.lead(now, epoch),
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.tick_leading(now);
+    }
+
+    fn lead_waiting(&mut self, now: Now) {
+        self.lead_due(now);
+    }
+
+    fn has_due(&self) -> bool {
+        matches!(&self.role, Role::Leading(leadership) if leadership.has_due())
+    }
+
+    fn server_left(&mut self, now: Now, server: ServerId) {
+        self.touch_sessions_of(now, server);
+    }
+
+    fn has_unsealed(&self) -> bool {
+        !self.pipeline.is_open_empty()
+    }
+
+    fn has_full_batch(&self) -> bool {
+        self.pipeline.open_bytes() >= self.settings.batch_bytes_max
+    }
+
+    fn batch_bytes_max(&self) -> usize {
+        self.settings.batch_bytes_max
+    }
+
+    fn next_batch(&mut self, _first: Zxid, previous: Checksum) -> Option<Batch> {
+        let (txns, bytes) = self.pipeline.seal(SEALED_BYTES_MAX)?;
+        let (first, last) = (txns[0].zxid, txns[txns.len() - 1].zxid);
+        let mut frame = ringkeeper_frame::begin(txns.len() * size_of::<ArchivedTxn>() + bytes);
+        txn::encode_batch(txns, &mut frame);
+        if planted!(self.settings.requests, ReplyBeforeCommit) {
+            self.commit(Now::default(), last);
+        }
+        Some(Batch::seal(first, last, previous, frame))
+    }
+
+    fn append(&mut self, batch: &Batch) -> Result<(), String> {
+        // A leader has executed the requests of its own batch when it prepared them.
+        if batch.last() <= self.last_executed() {
+            return Ok(());
+        }
+        let payload = batch.payload().map_err(|error| error.to_string())?;
+        self.execute(payload).map_err(|error| error.to_string())
+    }
+
+    fn commit(&mut self, now: Now, upto: Zxid) {
+        let Some(published) = self.pipeline.commit(upto) else { return };
+        let published = Arc::new(published);
+        self.output(Output::AllShards(ToShard::Published(Arc::clone(&published))));
+        for committed in published.steps.iter().flat_map(|step| &step.txns) {
+            match &committed.txn.op {
+                TxnOp::CreateSession(_) => self.session_created(now, committed),
+                TxnOp::CloseSession | TxnOp::CloseSessionListed(_) => self.session_closed(committed),
+                _ => {}
+            }
+        }
+        if matches!(self.role, Role::Following) {
+            self.tell_digest();
+        }
+        self.release_confirmed();
+        self.tell_what_is_due();
+    }
+
+    fn truncate(&mut self, after: Zxid) -> bool {
+        self.pipeline.truncate(after) || planted!(self.settings.requests, KeepCutState)
+    }
+
+    fn restored(&mut self, state: State) {
+        self.pipeline = Pipeline::new(state);
+        self.output(Output::AllShards(ToShard::View(Arc::clone(self.pipeline.committed()))));
+    }
+
+    fn leadership_confirmed(&mut self, number: u64, _commit: Zxid) {
+        self.confirm_round(number);
+    }
+
+    fn forwarded(&mut self, now: Now, from: ServerId, bytes: &Bytes) -> Result<(), DecodeError> {
+        match forward::decode(bytes)? {
+            Heard::Turn(shard, turn) if matches!(self.role, Role::Leading(_)) => {
+                self.lead_turn(now, from, shard, turn);
+            }
+            Heard::Turn(..) => {}
+            Heard::Digest(zxid, digest) => {
+                if self.digests().any(|(known, own)| known == zxid && own != digest) {
+                    self.output(Output::DigestMismatch { peer: from, zxid });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directed(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        self.held.push_back(forward::decode_directed(bytes)?);
+        self.tell_what_is_due();
+        Ok(())
+    }
+
+    fn hold(&mut self, zab: &Zab) -> Option<(Encoder, LogPosition)> {
+        // Right after a start the state contains the whole log, whose end may not be committed yet.
+        let state = self.committed();
+        let position = zab.snapshot_mark(state.last_zxid())?;
+        Some((Encoder::new(Arc::clone(state)), position))
     }
 }
 

@@ -24,7 +24,7 @@ fn sealed(leader: &mut Replica) -> (Vec<u8>, Zxid) {
 }
 
 fn next_batch(leader: &mut Replica) -> Option<Batch> {
-    leader.next_batch(Checksum::NONE)
+    leader.next_batch(Zxid::ZERO, Checksum::NONE)
 }
 
 fn payload(batch: &Batch) -> &[u8] {
@@ -92,10 +92,12 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
         }
         for effect in effects {
             match effect {
-                Effect::ConfirmLeadership(round) => replica.leadership_confirmed(round),
-                Effect::Shard(_, message) | Effect::AllShards(message) => messages.push(message),
-                Effect::ToLeader(_) | Effect::ToLearner(..) => {}
-                Effect::DigestMismatch { .. } | Effect::Refused { .. } => {}
+                Effect::ConfirmLeadership(round) => replica.confirm_round(round),
+                Effect::Output(Output::Shard(_, message) | Output::AllShards(message)) => {
+                    messages.push(message)
+                }
+                Effect::ToLeader(_) | Effect::ToLearner(..) | Effect::Broken(_) => {}
+                Effect::Output(Output::DigestMismatch { .. } | Output::Refused { .. }) => {}
             }
         }
     }
@@ -105,7 +107,7 @@ fn told(replica: &mut Replica) -> Vec<ToShard> {
     let effects = replica.take_effects();
     effects
         .filter_map(|effect| match effect {
-            Effect::Shard(_, message) | Effect::AllShards(message) => Some(message),
+            Effect::Output(Output::Shard(_, message) | Output::AllShards(message)) => Some(message),
             _ => None,
         })
         .collect()
@@ -217,12 +219,15 @@ fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
     assert!(
         matches!(
             effects[..],
-            [Effect::Shard(_, ToShard::Evict { conn: ConnId(1) }), Effect::ConfirmLeadership(_)]
+            [
+                Effect::Output(Output::Shard(_, ToShard::Evict { conn: ConnId(1) })),
+                Effect::ConfirmLeadership(_)
+            ]
         ),
         "nobody is answered: {effects:?}"
     );
     let Effect::ConfirmLeadership(round) = effects[1] else { unreachable!() };
-    replica.leadership_confirmed(round);
+    replica.confirm_round(round);
     assert!(matches!(
         confirm(&mut replica)[..],
         [ToShard::Attached { conn: ConnId(2), .. }, ToShard::Rejected { conn: ConnId(3) }]
@@ -238,7 +243,7 @@ fn a_session_that_ends_while_it_moves_is_rejected_once_its_end_is_committed() {
     for ms in (0..=8000).step_by(250) {
         replica.tick(now(ms));
     }
-    replica.leadership_confirmed(rounds[0]);
+    replica.confirm_round(rounds[0]);
     assert!(told(&mut replica).is_empty(), "its end is not committed yet");
     let messages = settle(&mut replica);
     assert!(matches!(messages.last(), Some(ToShard::Rejected { conn: ConnId(2) })), "{messages:?}");
@@ -317,7 +322,7 @@ fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
     let rounds: Vec<_> = replica.take_effects().collect();
     let [Effect::ConfirmLeadership(first)] = rounds[..] else { panic!("{rounds:?}") };
     replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
-    replica.leadership_confirmed(first);
+    replica.confirm_round(first);
     let effects: Vec<_> = replica.take_effects().collect();
     let [Effect::ConfirmLeadership(second)] = effects[..] else {
         panic!("the write is not committed: {effects:?}")
@@ -327,7 +332,7 @@ fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
         matches!(messages[..], [ToShard::Published(_), ToShard::Synced { .. }]),
         "the first one only: {messages:?}"
     );
-    replica.leadership_confirmed(second);
+    replica.confirm_round(second);
     assert!(matches!(told(&mut replica)[..], [ToShard::Synced { .. }]));
 }
 
@@ -345,7 +350,7 @@ fn what_an_earlier_leadership_asked_confirms_no_sync() {
     let reattach = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
     replica.turn(now(0), SHARD, ask(2, session, reattach));
     assert_eq!(rounds(&mut replica).len(), 1, "it asks anew");
-    replica.leadership_confirmed(asked[0]);
+    replica.confirm_round(asked[0]);
     assert!(told(&mut replica).is_empty(), "and is not answered");
 }
 
@@ -366,7 +371,7 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
         let [Effect::ToLeader(bytes)] = &forwarded[..] else { panic!("{forwarded:?}") };
         leader.forwarded(now(0), ServerId(2), bytes).expect("a turn");
         let (payload, last) = sealed(&mut leader);
-        follower.append(&payload).expect("a batch");
+        follower.execute(&payload).expect("a batch");
         follower.commit(now(0), last);
         leader.commit(now(0), last);
         for effect in leader.take_effects().collect::<Vec<_>>() {
@@ -414,7 +419,7 @@ fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on()
     let bytes = answer_of(&mut leader);
     follower.directed(&bytes).expect("an answer");
     assert!(told(&mut follower).is_empty(), "the session does not exist here yet");
-    follower.append(&payload).expect("a batch");
+    follower.execute(&payload).expect("a batch");
     follower.commit(now(0), last);
     let messages = told(&mut follower);
     assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
@@ -457,7 +462,7 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
     let mut both = |leader: &mut Replica, turn: Turn| {
         leader.turn(now(0), SHARD, turn);
         let (payload, last) = sealed(leader);
-        follower.append(&payload).expect("a batch");
+        follower.execute(&payload).expect("a batch");
         leader.commit(now(0), last);
         follower.commit(now(0), last);
         told_digests.extend(follower.take_effects().filter_map(|effect| match effect {
@@ -480,7 +485,9 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
     let wrong = forward::encode_digest(zxid, digest ^ 1);
     leader.forwarded(now(0), ServerId(3), &wrong).expect("a digest");
     let effects: Vec<_> = leader.take_effects().collect();
-    assert!(matches!(effects[..], [Effect::DigestMismatch { peer: ServerId(3), zxid: at }] if at == zxid));
+    assert!(
+        matches!(effects[..], [Effect::Output(Output::DigestMismatch { peer: ServerId(3), zxid: at })] if at == zxid)
+    );
 }
 
 #[test]
@@ -540,7 +547,7 @@ fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Option<Sessi
     };
     leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
     let (payload, last) = sealed(leader);
-    follower.append(&payload).expect("a batch");
+    follower.execute(&payload).expect("a batch");
     follower.commit(now(0), last);
     leader.commit(now(0), last);
     for effect in leader.take_effects().collect::<Vec<_>>() {
@@ -571,7 +578,7 @@ fn what_a_leader_refuses_is_counted_and_named() {
     leader.turn(now(0), SHARD, short);
     let effects: Vec<_> = leader.take_effects().collect();
     let refused = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Refused { session, refusal } => Some((session, refusal)),
+        Effect::Output(Output::Refused { session, refusal }) => Some((session, refusal)),
         _ => None,
     });
     let expected = [

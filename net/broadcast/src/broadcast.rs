@@ -10,28 +10,31 @@ use std::time::Duration;
 use async_channel::Receiver;
 use futures_lite::future::or;
 use glommio::{ExecutorJoinHandle, Placement};
-use ringkeeper_engine::zab::Zab;
+use ringkeeper_engine::node::Node;
 use ringkeeper_host::env::Env;
-use ringkeeper_host::snapshots::{Trigger, take_snapshots};
-use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
+use ringkeeper_host::log_task::LogQueue;
+use ringkeeper_host::pump::Pump;
+use ringkeeper_host::scrub::Integrity;
+use ringkeeper_host::snapshots::Trigger;
+use ringkeeper_host::tasks::{self, Settings, Tasks};
+use ringkeeper_host::transfer::Limits;
+use ringkeeper_runtime::clock::Clock;
+use ringkeeper_runtime::env::GlommioEnv;
+use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::peers::Peers;
+use ringkeeper_runtime::{preflight, socket};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
 use crate::config::{Config, ConfigError, Member};
-use crate::core::Core;
 use crate::handle::{Handle, Request, Shared};
-use crate::host::Host;
+use crate::handles::Handles;
 use crate::machine::{StateError, StateMachine};
 use crate::recovery::{Folder, FolderError};
+use crate::replica::Replica;
 use crate::waiters::Release;
-use ringkeeper_host::log_task::{LogFailure, LogQueue};
-use ringkeeper_runtime::clock::Clock;
-use ringkeeper_runtime::env::GlommioEnv;
-use ringkeeper_runtime::executor::{executor, keep_awake};
-use ringkeeper_runtime::peers::{PeerHost, Peers};
-use ringkeeper_runtime::{preflight, socket};
 
-/// How often the core is told the time.
+/// How often the node is told the time.
 const TICK: Duration = Duration::from_millis(20);
 
 /// An append to the log that takes longer than this is logged.
@@ -86,6 +89,16 @@ pub enum Failure {
     /// The state machine panicked.
     #[error("the server's thread panicked")]
     Panicked,
+}
+
+impl From<tasks::Failure> for Failure {
+    fn from(failure: tasks::Failure) -> Self {
+        match failure {
+            tasks::Failure::Log(failure) => Self::Log(failure.to_string()),
+            tasks::Failure::Broken(reason) => Self::Broken(reason),
+            tasks::Failure::Panicked => Self::Panicked,
+        }
+    }
 }
 
 /// A running server. It ends when it is dropped, when [`Self::join`] follows a [`Handle::shutdown`], or when
@@ -189,7 +202,7 @@ impl Server {
     /// Runs the thread's executor: recovery, then all tasks, until the end.
     async fn run<M: StateMachine>(
         self,
-        mut machine: M,
+        machine: M,
         started: mpsc::SyncSender<Result<(), StartError>>,
     ) -> Result<(), Failure> {
         keep_awake();
@@ -200,71 +213,47 @@ impl Server {
             // `start` waits for this result.
             let _ = started.send(result);
         };
-        let opened = async {
-            let opened = folder.open(env.clone(), &config, random()?).await?;
-            if let Some(state) = &opened.state {
-                let zxid = opened.recovered.snapshot.zxid;
-                machine.set_state(zxid, state).map_err(StartError::State)?;
-            }
-            let zab = Zab::new(config.zab(&members), opened.durable.clone(), random()?);
-            Ok((opened, zab, random()?))
+        let recovered = async {
+            let recovered = folder.open(env.clone(), &config, random()?).await?;
+            let replica = Replica::new(random()?, machine, recovered.state).map_err(StartError::State)?;
+            let node = Node::new(replica, config.zab(&members), recovered.durable, random()?);
+            let trigger =
+                Trigger::new(config.snapshot_policy(), recovered.txns, recovered.bytes, env.random());
+            Ok((node, trigger, recovered.log, Integrity::new(recovered.damage)))
         };
-        let (opened, zab, origin) = match opened.await {
-            Ok(opened) => opened,
+        let (node, trigger, log_task, integrity) = match recovered.await {
+            Ok(recovered) => recovered,
             Err(error) => {
                 say(Err(error));
                 return Ok(());
             }
         };
-        let core = Core::new(origin, zab, machine, opened.recovered);
-        let log = LogQueue::new(FORCE_WARNING);
         let ensemble = members.into_iter().map(|member| member.address);
         let peers = Peers::new(ServerId(config.id), ensemble, &config.secret);
         let waiters = Rc::default();
         let release = Release { waiters: Rc::clone(&waiters), requests };
-        let snapshots = opened.snapshots;
-        let (txns, bytes) = opened.since_snapshot;
-        let trigger = Trigger::new(config.snapshot_policy(), txns, bytes, env.random());
-        let host = Host::new(core, Rc::clone(&log), peers, clock, shared, trigger, waiters);
-
-        let upkeep = opened.log.wal.upkeep();
-        let log_task = glommio::spawn_local(opened.log.run(Rc::clone(&log), Rc::clone(&host)));
-        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
-        let core_task = glommio::spawn_local(Rc::clone(&host).pump());
-        let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&host), Rc::clone(&log));
-        let receiving = glommio::spawn_local(receiving);
-        let limits = Limits::with_rate(config.snapshot_policy().bytes_per_second);
-        let sending = send_snapshots(env.clone(), snapshots.clone(), limits, Rc::clone(&host));
-        let sending = glommio::spawn_local(sending);
-        let taking = take_snapshots(env, snapshots, Rc::clone(&host), Rc::clone(&log));
-        let taking = glommio::spawn_local(taking);
-        let ticking = Rc::clone(&host);
-        let ticking = glommio::spawn_local(async move {
-            loop {
-                glommio::timer::sleep(TICK).await;
-                ticking.tick();
-            }
-        });
-        Peers::start(&host, port, clock);
+        let handles = Handles::new(peers, shared, waiters);
+        let log = LogQueue::new(FORCE_WARNING);
+        let pump = Pump::new(env, handles, node, Rc::clone(&log), trigger);
+        let settings = Settings {
+            tick: TICK,
+            transfer: Limits::with_rate(config.snapshot_policy().bytes_per_second),
+            scrub: None,
+        };
+        let tasks = Tasks::start(&pump, log_task, integrity, settings);
+        Peers::start(&pump, port, clock);
         say(Ok(()));
 
         let stop = async {
-            host.requests(&release.requests).await;
+            Handles::receive(&pump, &release.requests).await;
             log.stop();
             std::future::pending().await
         };
-        // The log task ends when it was stopped and everything is durable, or when the medium has failed.
-        let log_ends =
-            async { or(log_task, upkeep_task).await.map_err(|error| Failure::Log(error.to_string())) };
-        let core_ends = async { Err(Failure::Broken(core_task.await)) };
-        let ended = or(stop, or(log_ends, core_ends)).await;
-        host.peers().stop().await;
-        receiving.cancel().await;
-        sending.cancel().await;
-        taking.cancel().await;
-        ticking.cancel().await;
-        tracing::info!(zxid = %host.delivered(), "ended");
-        ended
+        let ended = or(stop, tasks.ended()).await;
+        pump.links().stop().await;
+        tasks.cancel().await;
+        tracing::info!(zxid = %pump.node().application().delivered(), "ended");
+        ended.map_err(Failure::from)
     }
 }
 

@@ -10,7 +10,7 @@ use futures_channel::oneshot;
 use ringkeeper_engine::zab::Status;
 use ringkeeper_wire::Zxid;
 
-use crate::core::Answer;
+use crate::replica::Answer;
 
 /// Why a proposal or sync has no known success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -57,17 +57,18 @@
 //! enough.
 //!
 //! # Inside
-//! `core` decides, without I/O; `host` carries out, on an executor of its own.
+//! `replica` decides, without I/O; the host that the server has as well (`ringkeeper_host`) carries out, on an
+//! executor of its own.
 
 mod broadcast;
 mod config;
-mod core;
 mod entry;
 mod handle;
-mod host;
+mod handles;
 mod machine;
 mod message;
 mod recovery;
+mod replica;
 mod snapshots;
 mod waiters;
 

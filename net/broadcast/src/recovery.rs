@@ -3,10 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringkeeper_engine::zab::{Batch, Durable, LogPosition};
+use ringkeeper_engine::zab::{Batch, LogPosition};
 use ringkeeper_host::identity::{Application, Mismatch, Wanted};
-use ringkeeper_host::log_task::LogTask;
-use ringkeeper_host::recovery::{RecoveryError, recover};
+use ringkeeper_host::recovery::{self, RecoveryError, recover};
 use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
 use ringkeeper_log::error::{OpenError, ReplayError};
 use ringkeeper_log::folder::{FolderLock, LockError};
@@ -20,7 +19,6 @@ use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::config::Config;
-use crate::core::Recovered;
 use crate::entry;
 use crate::snapshots::STATE_VERSION;
 use ringkeeper_runtime::env::GlommioEnv;
@@ -121,17 +119,7 @@ pub(crate) struct Folder {
 }
 
 /// The contents of a folder.
-pub(crate) struct Opened {
-    pub(crate) log: LogTask<GlommioEnv, MachineFormat>,
-    pub(crate) snapshots: Snapshots<DmaStorage>,
-    /// What the broadcast has to know.
-    pub(crate) durable: Durable,
-    /// The state of the newest snapshot, if there is one.
-    pub(crate) state: Option<Vec<u8>>,
-    pub(crate) recovered: Recovered,
-    /// Transactions of the log after the snapshot, and the bytes of their batches.
-    pub(crate) since_snapshot: (u64, u64),
-}
+pub(crate) type Recovered = recovery::Recovered<GlommioEnv, MachineFormat>;
 
 impl Folder {
     /// Creates the folder if it is missing, and locks it.
@@ -158,7 +146,7 @@ impl Folder {
         env: GlommioEnv,
         config: &Config,
         salt: u64,
-    ) -> Result<Opened, FolderError> {
+    ) -> Result<Recovered, FolderError> {
         let folder = || self.path.clone();
         let storage = DmaStorage::open(&self.path)
             .await
@@ -187,9 +175,8 @@ impl Folder {
         };
         let snapshots = Snapshots::new(storage.clone());
         let has_peers = config.has_voting_peers();
-        let recovered =
-            recover(env, MachineFormat, storage, snapshots.clone(), meta, &options, has_peers).await;
-        let recovered = recovered.map_err(|error| match error {
+        let recovered = recover(env, MachineFormat, storage, snapshots, meta, &options, has_peers).await;
+        recovered.map_err(|error| match error {
             RecoveryError::LogGone => FolderError::LogGone { folder: folder() },
             RecoveryError::NothingBack => FolderError::NothingBack { folder: folder() },
             RecoveryError::Log(source) | RecoveryError::Damaged(source) => {
@@ -198,12 +185,7 @@ impl Folder {
             RecoveryError::Repair(source) => FolderError::Repair { folder: folder(), source },
             RecoveryError::State(source) => FolderError::State { folder: folder(), source },
             failed => FolderError::Unusable { folder: folder(), source: io::Error::other(failed) },
-        })?;
-        let MachineState { snapshot, bytes, batches } = recovered.state;
-        let (log, durable) = (recovered.log, recovered.durable);
-        let since_snapshot = (recovered.txns, recovered.bytes);
-        let recovered = Recovered { snapshot, batches };
-        Ok(Opened { log, snapshots, durable, state: bytes, recovered, since_snapshot })
+        })
     }
 }
 
@@ -211,11 +193,11 @@ impl Folder {
 #[derive(Debug, Default)]
 pub(crate) struct MachineState {
     /// The position of the snapshot.
-    snapshot: LogPosition,
+    pub(crate) snapshot: LogPosition,
     /// What the machine is to be set to; `None` if there is no snapshot.
     pub(crate) bytes: Option<Vec<u8>>,
     /// The log behind it, to be delivered once it is known to be committed.
-    batches: Vec<Batch>,
+    pub(crate) batches: Vec<Batch>,
 }
 
 /// States of a user's machine.

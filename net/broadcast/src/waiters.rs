@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use async_channel::Receiver;
 
-use crate::core::Answer;
 use crate::handle::{Request, Waiter};
+use crate::replica::Answer;
 
 /// Waiting callers by the number of their request.
 #[derive(Default)]

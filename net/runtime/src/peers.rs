@@ -34,7 +34,9 @@ use futures_lite::future::or;
 use glommio::Task;
 use glommio::net::TcpStream;
 use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_host::env::Env;
 pub use ringkeeper_host::env::PeerAddress;
+use ringkeeper_host::pump::{Frontend, Links, Pump};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
 
@@ -51,15 +53,6 @@ const REDIAL_LAST: Duration = Duration::from_secs(1);
 
 /// How often the names of the ensemble's servers are resolved.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
-
-/// The server to which the links belong, and which handles their inputs.
-pub trait PeerHost: 'static {
-    /// The links.
-    fn peers(&self) -> &Peers;
-
-    /// Handles an input from a link.
-    fn peer_input(&self, input: Input);
-}
 
 /// The links to all other servers.
 pub struct Peers {
@@ -90,20 +83,6 @@ impl Peers {
         }
     }
 
-    /// Sends a message if the peer is connected.
-    pub fn send(&self, to: ServerId, message: &Message) {
-        if let Some(link) = self.links.get(&to) {
-            link.send(message);
-        }
-    }
-
-    /// Closes the connection to a peer.
-    pub fn disconnect(&self, peer: ServerId) {
-        if let Some(link) = self.links.get(&peer) {
-            link.hang_up("given up");
-        }
-    }
-
     /// Why the last dial of a peer failed; empty if it succeeded, or if the peer is the one that dials.
     #[must_use]
     pub fn trouble(&self, peer: ServerId) -> String {
@@ -117,16 +96,20 @@ impl Peers {
     }
 
     /// Starts to dial, and to listen on the socket.
-    pub fn start(core: &Rc<impl PeerHost>, socket: Option<Socket>, clock: Clock) {
-        let peers = core.peers();
+    pub fn start<E: Env>(
+        pump: &Rc<Pump<E, impl Frontend<Links = Self>>>,
+        socket: Option<Socket>,
+        clock: Clock,
+    ) {
+        let peers = pump.links();
         for link in peers.links.values().filter(|link| link.peer() < peers.own) {
-            let task = glommio::spawn_local(dial(Rc::clone(core), Rc::clone(link)));
+            let task = glommio::spawn_local(dial(Rc::clone(pump), Rc::clone(link)));
             peers.tasks.borrow_mut().push(task);
         }
         if let Some(socket) = socket {
             peers.tasks.borrow_mut().extend([
-                glommio::spawn_local(accept(Rc::clone(core), socket, clock)),
-                glommio::spawn_local(resolve(Rc::clone(core))),
+                glommio::spawn_local(accept(Rc::clone(pump), socket, clock)),
+                glommio::spawn_local(resolve(Rc::clone(pump))),
             ]);
         }
     }
@@ -155,16 +138,30 @@ impl Peers {
     }
 }
 
+impl Links for Peers {
+    fn send(&self, to: ServerId, message: &Message) {
+        if let Some(link) = self.links.get(&to) {
+            link.send(message);
+        }
+    }
+
+    fn disconnect(&self, peer: ServerId) {
+        if let Some(link) = self.links.get(&peer) {
+            link.hang_up("given up");
+        }
+    }
+}
+
 /// Accepts connections of peers with greater ids.
-async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
+async fn accept<E: Env>(pump: Rc<Pump<E, impl Frontend<Links = Peers>>>, socket: Socket, clock: Clock) {
     let listener = socket::adopt(socket);
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                glommio::spawn_local(welcome(Rc::clone(&core), stream, clock)).detach();
+                glommio::spawn_local(welcome(Rc::clone(&pump), stream, clock)).detach();
             }
             Err(error) => {
-                if core.peers().refusals.admit(clock.monotonic_ms()) {
+                if pump.links().refusals.admit(clock.monotonic_ms()) {
                     tracing::warn!(%error, "a peer's connection could not be accepted");
                 }
                 glommio::timer::sleep(REDIAL_FIRST).await;
@@ -173,8 +170,12 @@ async fn accept(core: Rc<impl PeerHost>, socket: Socket, clock: Clock) {
     }
 }
 
-async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
-    let peers = core.peers();
+async fn welcome<E: Env>(
+    pump: Rc<Pump<E, impl Frontend<Links = Peers>>>,
+    mut stream: TcpStream,
+    clock: Clock,
+) {
+    let peers = pump.links();
     let Ok(address) = stream.peer_addr() else { return };
     let Some(stranger) = peers.strangers.admit(address.ip().to_canonical()) else {
         return peers.note_refusal(clock, address, "all that are heard are from servers' addresses");
@@ -191,14 +192,14 @@ async fn welcome(core: Rc<impl PeerHost>, mut stream: TcpStream, clock: Clock) {
         link.ok_or_else(|| io::Error::other(format!("server {peer} is not one that dials this server")))
     });
     match known {
-        Ok(link) => link.serve(stream, &|input: Input| core.peer_input(input)).await,
+        Ok(link) => link.serve(stream, &|input: Input| pump.input(input)).await,
         Err(error) => peers.note_refusal(clock, address, &error.to_string()),
     }
 }
 
 /// Keeps the members' addresses up to date; an unresolved name has none meanwhile.
-async fn resolve(core: Rc<impl PeerHost>) {
-    let hosts: Vec<_> = core.peers().links.values().map(|link| link.host_and_port()).collect();
+async fn resolve<E: Env>(pump: Rc<Pump<E, impl Frontend<Links = Peers>>>) {
+    let hosts: Vec<_> = pump.links().links.values().map(|link| link.host_and_port()).collect();
     loop {
         let hosts = hosts.clone();
         let addresses = glommio::executor().spawn_blocking(move || {
@@ -206,20 +207,20 @@ async fn resolve(core: Rc<impl PeerHost>) {
                 hosts.iter().filter_map(|(host, port)| (host.as_str(), *port).to_socket_addrs().ok());
             resolved.flatten().map(|address| address.ip().to_canonical()).collect()
         });
-        core.peers().strangers.set_servers(addresses.await);
+        pump.links().strangers.set_servers(addresses.await);
         glommio::timer::sleep(RESOLVE_INTERVAL).await;
     }
 }
 
 /// Keeps a connection to a peer with a smaller id, for as long as the server runs.
-async fn dial(core: Rc<impl PeerHost>, link: Rc<Link>) {
+async fn dial<E: Env>(pump: Rc<Pump<E, impl Frontend<Links = Peers>>>, link: Rc<Link>) {
     let mut pause = REDIAL_FIRST;
     loop {
         let dialed = Instant::now();
-        match connect(&core.peers().handshake(), &link).await {
+        match connect(&pump.links().handshake(), &link).await {
             Ok(stream) => {
                 link.set_trouble(String::new());
-                link.serve(stream, &|input: Input| core.peer_input(input)).await;
+                link.serve(stream, &|input: Input| pump.input(input)).await;
             }
             Err(error) => {
                 // A peer that is down for days is logged once, not at each dial.

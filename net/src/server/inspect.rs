@@ -10,7 +10,7 @@ use ringkeeper_engine::fourletter::{Command, Word, format};
 use ringkeeper_engine::shard::{Shard, ShardReport};
 use ringkeeper_wire::SessionId;
 
-use super::core_host::CoreHost;
+use super::core_host::{self, CoreHost};
 use super::helper::Helper;
 use super::report::{CoreReport, Facts};
 use super::{serving, system};
@@ -78,11 +78,11 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
     while let Ok(inspection) = inspections.recv().await {
         match inspection {
             CoreInspection::Report(answer) => {
-                let report = core.report(serving::missing(&core, &config));
+                let report = core_host::report(&core, serving::missing(&core, &config));
                 // The asking task may have ended.
                 let _ = answer.try_send((report, trace_mask));
             }
-            CoreInspection::ResetProposals => core.counters().reset_proposals(),
+            CoreInspection::ResetProposals => core.frontend().counters().reset_proposals(),
             CoreInspection::SetTraceMask(mask) => trace_mask = mask,
         }
     }

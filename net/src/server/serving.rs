@@ -7,9 +7,8 @@ use std::time::Duration;
 use ringkeeper_engine::zab::{Absence, Status};
 use ringkeeper_wire::ServerId;
 
-use super::core_host::CoreHost;
+use super::core_host::{self, CoreHost};
 use super::identity::BEGIN_WITH_TWO;
-use super::peers::PeerHost;
 use super::rate_limiter::RateLimiter;
 use crate::config::Config;
 
@@ -61,7 +60,7 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
 }
 
 fn is_serving(core: &CoreHost) -> bool {
-    core.with_node(|node| node.status() != Status::Looking)
+    core.node().status() != Status::Looking
 }
 
 /// Why the server does not serve, in one sentence; empty while it serves.
@@ -69,20 +68,20 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
     if is_serving(core) {
         return String::new();
     }
-    let absences = core.with_node(|node| node.zab().absences());
+    let absences = core.node().zab().absences();
     if absences.is_empty() {
         return "the voters are there, an election or a synchronization is under way".to_owned();
     }
     let voters = config.voters().count();
     let described: Vec<_> = absences.iter().map(|absence| describe(core, *absence)).collect();
-    let twice = if core.runs_twice(ServerId(config.server_id())) {
+    let twice = if core_host::runs_twice(core, ServerId(config.server_id())) {
         "two processes run with this server's id; "
     } else {
         ""
     };
     let need =
         format!("{twice}{} of {voters} voters have to agree; {}", voters / 2 + 1, described.join("; "));
-    let empty = core.with_node(|node| !node.zab().durable_epochs().initialized);
+    let empty = !core.node().zab().durable_epochs().initialized;
     let others_empty = absences.iter().any(|(_, absence)| *absence == Absence::Empty);
     match (empty, config.db_autocreate) {
         (false, _) if others_empty && voters > 2 => format!(
@@ -103,7 +102,7 @@ pub(crate) fn missing(core: &CoreHost, config: &Config) -> String {
 }
 
 fn describe(core: &CoreHost, (peer, absence): (ServerId, Absence)) -> String {
-    let trouble = core.peers().trouble(peer);
+    let trouble = core.links().trouble(peer);
     if absence == Absence::NotConnected && !trouble.is_empty() {
         return format!("server {peer} is not reached ({trouble})");
     }

@@ -14,11 +14,12 @@ use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_engine::message::{ShardId, ToShard, Turn};
 use ringkeeper_engine::node::Node;
-use ringkeeper_engine::replica::{CleanerSettings, ReplicaSettings};
+use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Founding};
-use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
+use ringkeeper_host::tasks::{self, Failure, Tasks};
+use ringkeeper_host::transfer::Limits;
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -28,7 +29,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::admission::{Admission, Admitted};
 use super::block_readers;
 use super::clock::Clock;
-use super::core_host::CoreHost;
+use super::core_host::{CoreHost, Shards};
 use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::helper::Helper;
@@ -39,16 +40,14 @@ use super::memory_limit::MemoryState;
 use super::peers::{PeerAddress, Peers};
 use super::rate_limiter::RateLimiter;
 use super::report::Facts;
-use super::scrub::{Integrity, Pace, Scrubber};
+use super::ring::{Consumer, Producer, ring};
+use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
 use super::shard_host::ShardHost;
-use super::snapshots::{Policy, SnapshotHost, Trigger, take_snapshots};
+use super::snapshots::{Policy, Trigger};
 use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
-use ringkeeper_host::env::{Class, Env, Task};
-
-use super::ring::{Consumer, Producer, ring};
 use crate::signals::{Request, Requests};
 
 /// Why a server did not start, or ended by itself: one sentence, with the remedy.
@@ -69,9 +68,11 @@ pub(crate) enum StartError {
     #[error("the executor cannot start: {0}")]
     Executor(String),
     #[error("the log failed, nothing more can be acknowledged: {0}")]
-    Log(#[from] LogFailure),
+    Log(LogFailure),
     #[error("the log holds what this server cannot have written, nothing more can be acknowledged: {0}")]
     Broken(String),
+    #[error("a task of the server panicked: this is a bug, its message is above")]
+    Panicked,
     #[error("the quorum port cannot be opened: {0}")]
     Quorum(String),
     #[error(
@@ -80,6 +81,16 @@ pub(crate) enum StartError {
          (ringkeeper.trustedNetwork=yes)"
     )]
     Untrusted(SocketAddr),
+}
+
+impl From<Failure> for StartError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Log(failure) => Self::Log(failure),
+            Failure::Broken(reason) => Self::Broken(reason),
+            Failure::Panicked => Self::Panicked,
+        }
+    }
 }
 
 /// Capacity of a ring between a shard and the core, in messages, each way.
@@ -209,8 +220,7 @@ impl Server {
         config.my_id = Some(recovered.log.meta.meta().server_id.0);
         let view = Arc::new(recovered.state.clone());
         let node = Node::new(
-            replica_settings(&config)?,
-            recovered.state,
+            Replica::new(replica_settings(&config)?, recovered.state),
             zab_config(&config),
             recovered.durable,
             u64::from_le_bytes(random()?),
@@ -238,15 +248,13 @@ impl Server {
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
-        let mut inboxes = Vec::new();
-        let mut to_shards = Vec::new();
+        let mut rings = Vec::new();
         let mut seeds = Vec::new();
         let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);
         for ((id, accepted), inspections) in seeded {
             let (to_core, from_shard) = ring(RING_CAPACITY);
             let (to_shard, inbox) = ring(RING_CAPACITY);
-            inboxes.push(from_shard);
-            to_shards.push(to_shard);
+            rings.push((from_shard, to_shard));
             seeds.push(ShardSeed {
                 id: ShardId(id),
                 settings: shard_settings(&config, count)?,
@@ -263,42 +271,19 @@ impl Server {
             });
         }
 
-        let (txns, bytes) = (recovered.txns, recovered.bytes);
         let policy = snapshot_policy(&config);
-        let trigger = Trigger::new(policy, txns, bytes, u64::from_le_bytes(random()?));
-        let peers = peers(&config);
+        let trigger = Trigger::new(policy, recovered.txns, recovered.bytes, u64::from_le_bytes(random()?));
         let integrity = Integrity::new(recovered.damage);
-        let core =
-            CoreHost::new(node, to_shards, Rc::clone(&log), peers, trigger, Rc::clone(&integrity), clock);
-        let upkeep = recovered.log.wal.upkeep();
-        let snapshots = recovered.log.snapshots.clone();
-        let log_task = glommio::spawn_local(recovered.log.run(Rc::clone(&log), Rc::clone(&core)));
-        let upkeep_task = glommio::spawn_local(async move { upkeep.run().await.map_err(LogFailure::from) });
+        let shards = Shards::new(rings, peers(&config), Rc::clone(&integrity), clock);
+        let core = CoreHost::new(env, shards, node, Rc::clone(&log), trigger);
         let _threads = start_shards(&placement, seeds)?;
-        let core_task = glommio::spawn_local(Rc::clone(&core).pump(inboxes));
-        glommio::spawn_local(tick(Rc::clone(&core))).detach();
-        if config.scrub_interval_s > 0 {
-            let pace = Pace {
-                bytes_per_second: config.scrub_bytes_per_second,
-                rest: Duration::from_secs(config.scrub_interval_s),
-            };
-            let (env, snapshots) = (env.clone(), snapshots.clone());
-            let (log, core) = (Rc::clone(&log), Rc::clone(&core));
-            let scrubber = Scrubber { env: env.clone(), pace, snapshots, log, core, integrity };
-            env.spawn(Class::Background, scrubber.run()).detach();
-        }
+        let settings = tasks::Settings {
+            tick: TICK,
+            transfer: Limits::with_rate(policy.bytes_per_second),
+            scrub: scrub_pace(&config),
+        };
+        let tasks = Tasks::start(&core, recovered.log, integrity, settings);
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
-        let sending = send_snapshots(
-            env.clone(),
-            snapshots.clone(),
-            Limits::with_rate(policy.bytes_per_second),
-            Rc::clone(&core),
-        );
-        let receiving = receive_snapshots(env.clone(), snapshots.clone(), Rc::clone(&core), Rc::clone(&log));
-        let taking = take_snapshots(env.clone(), snapshots, Rc::clone(&core), Rc::clone(&log));
-        glommio::spawn_local(taking).detach();
-        glommio::spawn_local(sending).detach();
-        glommio::spawn_local(receiving).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         Peers::start(&core, quorum_socket, clock);
 
@@ -318,13 +303,10 @@ impl Server {
             log.stop();
             std::future::pending().await
         };
-        // The log task ends when it was stopped and everything is durable, or when the medium has failed.
-        let log_ends = async { or(log_task, upkeep_task).await.map_err(StartError::from) };
-        let core_ends = async { Err(StartError::Broken(core_task.await)) };
-        let ended = or(stop, or(log_ends, core_ends)).await;
+        let ended = or(stop, tasks.ended()).await;
         ports.iter().for_each(listener::stop_listening);
         ended?;
-        tracing::info!(zxid = %core.with_node(|node| node.committed().last_zxid()), "stopped");
+        tracing::info!(zxid = %core.node().application().committed().last_zxid(), "stopped");
         Ok(())
     }
 }
@@ -338,6 +320,12 @@ fn snapshot_policy(config: &Config) -> Policy {
         bytes_per_second: config.snapshot_bytes_per_second,
         compressed: config.snapshot_compressed,
     }
+}
+
+/// The scrub's interval and rate, if there is one.
+fn scrub_pace(config: &Config) -> Option<Pace> {
+    let rest = Duration::from_secs(config.scrub_interval_s);
+    (!rest.is_zero()).then_some(Pace { bytes_per_second: config.scrub_bytes_per_second, rest })
 }
 
 /// Takes a snapshot whenever the operator asks for one.
@@ -412,13 +400,6 @@ fn connections_max(open_files: u64, shards: u16, servers: usize) -> u32 {
     let peers = u64::try_from(servers).unwrap_or(u64::MAX).saturating_mul(PER_PEER);
     let kept = FILES + PER_EXECUTOR * (u64::from(shards) + 1) + peers;
     u32::try_from(open_files.saturating_sub(kept).max(1)).unwrap_or(u32::MAX)
-}
-
-async fn tick(core: Rc<CoreHost>) {
-    loop {
-        glommio::timer::sleep(TICK).await;
-        core.tick();
-    }
 }
 
 /// Accepts clients and hands each to the shard with the fewest connections.

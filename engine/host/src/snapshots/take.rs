@@ -8,9 +8,10 @@ use ringkeeper_log::frame::AlignedBuf;
 use ringkeeper_log::snapshot::{Head, SnapshotError, SnapshotWriter, Snapshots};
 use ringkeeper_log::storage::Storage;
 
-use super::{Image, SnapshotHost};
+use super::Image;
 use crate::env::Env;
-use crate::log_task::{Command, LogQueue};
+use crate::log_task::Command;
+use crate::pump::{Frontend, Pump};
 
 /// Pause before a failed snapshot is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -19,13 +20,11 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const SETTLED_EVERY: Duration = Duration::from_millis(20);
 
 /// Takes a snapshot whenever one is due, for as long as the server runs.
-pub async fn take_snapshots<E: Env, T>(
-    env: E,
+pub(crate) async fn take_snapshots<E: Env, F: Frontend>(
+    pump: Rc<Pump<E, F>>,
     snapshots: Snapshots<E::Storage>,
-    core: Rc<impl SnapshotHost>,
-    log: Rc<LogQueue<T>>,
 ) {
-    let trigger = core.trigger();
+    let (env, trigger) = (pump.env(), pump.trigger());
     loop {
         trigger.wait().await;
         // If the length cannot be read, taking the snapshot meets the same error and reports it.
@@ -33,9 +32,9 @@ pub async fn take_snapshots<E: Env, T>(
             continue;
         }
         trigger.begin(env.random());
-        while let Err(error) = take(&env, &snapshots, &*core, &log).await {
+        while let Err(error) = take(&pump, &snapshots).await {
             if error.is_fatal() {
-                return core.fail(error.to_string());
+                return pump.fail(error.to_string());
             }
             tracing::error!(%error, "no snapshot was taken; the log keeps everything until one is");
             env.sleep(AGAIN_AFTER).await;
@@ -44,20 +43,18 @@ pub async fn take_snapshots<E: Env, T>(
 }
 
 /// Takes a snapshot of the committed state, then removes old snapshots and purges the log.
-async fn take<E: Env, T>(
-    env: &E,
+async fn take<E: Env, F: Frontend>(
+    pump: &Pump<E, F>,
     snapshots: &Snapshots<E::Storage>,
-    core: &impl SnapshotHost,
-    log: &LogQueue<T>,
 ) -> Result<(), SnapshotError> {
-    let trigger = core.trigger();
+    let (env, trigger) = (pump.env(), pump.trigger());
     let policy = trigger.policy();
     let commanded = trigger.take_command();
     let (cluster, image, position) = loop {
         // A new learner may apply transactions before its ensemble's number is durable. A snapshot without
         // that number would be taken for a foreign one by the next start.
-        let cluster = core.cluster();
-        match core.hold().filter(|_| cluster != 0) {
+        let cluster = pump.cluster();
+        match pump.hold().filter(|_| cluster != 0) {
             Some((image, position)) => break (cluster, image, position),
             None => env.sleep(SETTLED_EVERY).await,
         }
@@ -68,7 +65,7 @@ async fn take<E: Env, T>(
         return Ok(());
     }
     let started = env.elapsed();
-    let head = Head { zxid, chain: position.checksum, cluster, state_version: core.state_version() };
+    let head = Head { zxid, chain: position.checksum, cluster, state_version: Pump::<E, F>::STATE_VERSION };
     let contents = image.contents();
     let mut writer = match policy.compressed {
         true => snapshots.begin_compressed(head).await?,
@@ -83,10 +80,10 @@ async fn take<E: Env, T>(
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     trigger.note(zxid, bytes, took_ms);
     tracing::info!(%zxid, bytes, items = contents.items, took_ms, "snapshot taken");
-    core.input(Input::SnapshotTaken { zxid });
+    pump.input(Input::SnapshotTaken { zxid });
     if let Some(oldest) = snapshots.retain(policy.kept).await? {
-        let sent = core.sending().oldest().unwrap_or(oldest);
-        log.push(Command::Purge { upto: oldest.min(sent) });
+        let sent = pump.sending().oldest().unwrap_or(oldest);
+        pump.log().push(Command::Purge { upto: oldest.min(sent) });
     }
     Ok(())
 }

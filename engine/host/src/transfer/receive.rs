@@ -20,8 +20,8 @@ use ringkeeper_wire::ServerId;
 use super::WINDOW_BYTES;
 use super::piece;
 use crate::env::Env;
-use crate::log_task::{Command, LogQueue};
-use crate::snapshots::SnapshotHost;
+use crate::log_task::Command;
+use crate::pump::{Frontend, Links, Pump};
 use crate::wake::WakeFlag;
 
 /// Received bytes that may wait to be written; the leader's window is smaller.
@@ -39,7 +39,7 @@ enum Wanted {
 
 /// The requests of the broadcast, in order.
 #[derive(Default)]
-pub struct Receiving {
+pub(crate) struct Receiving {
     wanted: RefCell<VecDeque<Wanted>>,
     waiting_bytes: Cell<u64>,
     work: WakeFlag,
@@ -47,13 +47,13 @@ pub struct Receiving {
 
 impl Receiving {
     /// Begins to receive the snapshot that ends at `last`.
-    pub fn begin(&self, from: ServerId, last: LogPosition) {
+    pub(crate) fn begin(&self, from: ServerId, last: LogPosition) {
         self.push(Wanted::Begin { from, last });
     }
 
     /// Queues a piece. False if too many bytes wait already: the sender has exceeded its window.
     #[must_use]
-    pub fn piece(&self, bytes: Bytes) -> bool {
+    pub(crate) fn piece(&self, bytes: Bytes) -> bool {
         let waiting = self.waiting_bytes.get() + bytes.len() as u64;
         if waiting > WAITING_BYTES_MAX {
             return false;
@@ -64,7 +64,7 @@ impl Receiving {
     }
 
     /// Gives up the snapshot.
-    pub fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.push(Wanted::Abort);
     }
 
@@ -115,22 +115,20 @@ impl ReceiveError {
 }
 
 /// Receives snapshots, for as long as the server runs.
-pub async fn receive_snapshots<E: Env, T>(
-    env: E,
+pub(crate) async fn receive_snapshots<E: Env, F: Frontend>(
+    pump: Rc<Pump<E, F>>,
     snapshots: Snapshots<E::Storage>,
-    core: Rc<impl SnapshotHost>,
-    log: Rc<LogQueue<T>>,
 ) {
     let mut current: Option<Current<E::Storage>> = None;
     let mut broken_off: Option<Current<E::Storage>> = None;
     loop {
-        let result = match core.receiving().next().await {
+        let result = match pump.receiving().next().await {
             Wanted::Begin { from, last } => {
                 let begun = begin(&snapshots, from, last, broken_off.take()).await;
-                begun.inspect(|current| current.tell(&*core)).map(Some)
+                begun.inspect(|current| current.tell(&pump)).map(Some)
             }
             Wanted::Piece(bytes) => match current.take() {
-                Some(current) => current.piece(&bytes, &*core, &log).await,
+                Some(current) => current.piece(&bytes, &pump).await,
                 // A piece of a transfer that was given up.
                 None => Ok(None),
             },
@@ -138,21 +136,21 @@ pub async fn receive_snapshots<E: Env, T>(
             Wanted::Abort => {
                 if let Some(current) = current.take() {
                     broken_off = Some(current);
-                    core.input(Input::SnapshotAborted);
+                    pump.input(Input::SnapshotAborted);
                 }
                 Ok(None)
             }
         };
         current = match result {
             Ok(current) => current,
-            Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return core.fail(error.to_string()),
+            Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return pump.fail(error.to_string()),
             Err(error) => {
                 tracing::error!(%error, "a snapshot was not received");
                 if error.is_mangled() {
-                    core.mangled(error.to_string());
+                    pump.frontend().mangled(error.to_string());
                 }
-                env.sleep(AGAIN_AFTER).await;
-                core.input(Input::SnapshotAborted);
+                pump.env().sleep(AGAIN_AFTER).await;
+                pump.input(Input::SnapshotAborted);
                 None
             }
         };
@@ -184,17 +182,16 @@ async fn begin<S: Storage>(
 
 impl<S: Storage> Current<S> {
     /// Reports to the leader how many bytes are written.
-    fn tell(&self, core: &impl SnapshotHost) {
+    fn tell<E: Env, F: Frontend>(&self, pump: &Pump<E, F>) {
         let (zxid, upto) = (self.last.zxid, self.file.len());
-        core.send(self.from, &Message::SnapshotReceived { zxid, upto });
+        pump.links().send(self.from, &Message::SnapshotReceived { zxid, upto });
     }
 
     /// Writes a piece; `None` after the last one.
-    async fn piece<T>(
+    async fn piece<E: Env, F: Frontend>(
         mut self,
         message: &[u8],
-        core: &impl SnapshotHost,
-        log: &LogQueue<T>,
+        pump: &Pump<E, F>,
     ) -> Result<Option<Self>, ReceiveError> {
         let written = match piece::decode(message).filter(|piece| piece.zxid == self.last.zxid) {
             Some(piece) => {
@@ -210,12 +207,12 @@ impl<S: Storage> Current<S> {
                 return Err(error);
             }
         };
-        self.tell(core);
+        self.tell(pump);
         if self.file.len() < total {
             return Ok(Some(self));
         }
         let zxid = self.last.zxid;
-        let (cluster, version) = (core.cluster(), core.state_version());
+        let (cluster, version) = (pump.cluster(), Pump::<E, F>::STATE_VERSION);
         let checksum = self.last.checksum;
         let accept = |head: &Head| {
             head.chain == checksum
@@ -224,7 +221,7 @@ impl<S: Storage> Current<S> {
         };
         self.file.finish(zxid, accept).await?;
         tracing::info!(%zxid, bytes = total, "snapshot received");
-        log.push(Command::Install { last: self.last });
+        pump.log().push(Command::Install { last: self.last });
         Ok(None)
     }
 }

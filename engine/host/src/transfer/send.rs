@@ -20,7 +20,7 @@ use ringkeeper_wire::{ServerId, Zxid};
 use super::Limits;
 use super::piece::{self, Piece};
 use crate::env::{Class, Env, Task};
-use crate::snapshots::SnapshotHost;
+use crate::pump::{Frontend, Links, Pump};
 use crate::wake::WakeFlag;
 
 /// A transfer ends when the peer writes nothing for this long.
@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The transfers to peers.
 #[derive(Default)]
-pub struct Sending {
+pub(crate) struct Sending {
     flows: RefCell<BTreeMap<ServerId, Rc<Flow>>>,
     asked: RefCell<VecDeque<(ServerId, Rc<Flow>)>>,
     work: WakeFlag,
@@ -55,7 +55,7 @@ struct Flow {
 
 impl Sending {
     /// A peer needs a snapshot. Ends the peer's current transfer, if any.
-    pub fn ask(&self, to: ServerId) {
+    pub(crate) fn ask(&self, to: ServerId) {
         self.cancel(to);
         let flow = Rc::new(Flow::default());
         self.flows.borrow_mut().insert(to, Rc::clone(&flow));
@@ -64,7 +64,7 @@ impl Sending {
     }
 
     /// Records that a peer has written this many bytes.
-    pub fn received(&self, from: ServerId, zxid: Zxid, upto: u64) {
+    pub(crate) fn received(&self, from: ServerId, zxid: Zxid, upto: u64) {
         if let Some(flow) = self.flows.borrow().get(&from).filter(|flow| flow.zxid.get() == zxid) {
             flow.received.set(flow.received.get().max(Some(upto)));
             flow.news.raise();
@@ -72,7 +72,7 @@ impl Sending {
     }
 
     /// The peer is disconnected: its transfer ends.
-    pub fn cancel(&self, peer: ServerId) {
+    pub(crate) fn cancel(&self, peer: ServerId) {
         if let Some(flow) = self.flows.borrow_mut().remove(&peer) {
             flow.cancelled.set(true);
             flow.news.raise();
@@ -80,7 +80,7 @@ impl Sending {
     }
 
     /// Leadership has ended, and all transfers with it.
-    pub fn cancel_all(&self) {
+    pub(crate) fn cancel_all(&self) {
         let peers: Vec<_> = self.flows.borrow().keys().copied().collect();
         peers.into_iter().for_each(|peer| self.cancel(peer));
     }
@@ -88,7 +88,7 @@ impl Sending {
     /// The oldest snapshot that is being sent. The log must reach back to it, or the peer cannot continue
     /// from it.
     #[must_use]
-    pub fn oldest(&self) -> Option<Zxid> {
+    pub(crate) fn oldest(&self) -> Option<Zxid> {
         self.flows.borrow().values().map(|flow| flow.zxid.get()).filter(|zxid| *zxid > Zxid::ZERO).min()
     }
 
@@ -108,26 +108,25 @@ impl Sending {
 }
 
 /// Sends snapshots to whom needs one, for as long as the server runs.
-pub async fn send_snapshots<E: Env>(
-    env: E,
+pub(crate) async fn send_snapshots<E: Env, F: Frontend>(
+    pump: Rc<Pump<E, F>>,
     snapshots: Snapshots<E::Storage>,
     limits: Limits,
-    core: Rc<impl SnapshotHost>,
 ) {
     loop {
-        let (to, flow) = core.sending().next().await;
-        let (own, snapshots, core) = (env.clone(), snapshots.clone(), Rc::clone(&core));
+        let (to, flow) = pump.sending().next().await;
+        let (own, snapshots) = (Rc::clone(&pump), snapshots.clone());
         let send = async move {
-            let (env, snapshots, flow) = (&own, &snapshots, &flow);
-            let transfer = Transfer { env, snapshots, limits, core: &*core, to, flow };
+            let (pump, snapshots, flow) = (&*own, &snapshots, &flow);
+            let transfer = Transfer { pump, snapshots, limits, to, flow };
             if let Err(error) = transfer.run().await {
                 tracing::warn!(peer = %to, %error, "a snapshot was not sent");
                 // The peer asks again when it has reconnected.
-                core.disconnect(to);
+                pump.links().disconnect(to);
             }
-            core.sending().finished(to, flow);
+            pump.sending().finished(to, flow);
         };
-        env.spawn(Class::Requests, send).detach();
+        pump.env().spawn(Class::Requests, send).detach();
     }
 }
 
@@ -140,22 +139,21 @@ enum TransferError {
     Stalled,
 }
 
-struct Transfer<'a, E: Env, H> {
-    env: &'a E,
+struct Transfer<'a, E: Env, F: Frontend> {
+    pump: &'a Pump<E, F>,
     snapshots: &'a Snapshots<E::Storage>,
     limits: Limits,
-    core: &'a H,
     to: ServerId,
     flow: &'a Rc<Flow>,
 }
 
-impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
+impl<E: Env, F: Frontend> Transfer<'_, E, F> {
     async fn run(&self) -> Result<(), TransferError> {
         let Some(last) = self.choose().await? else { return Ok(()) };
         let ended = self.send(last).await;
         let begun = self.flow.received.get().is_some_and(|upto| upto > 0);
         let broken_off = begun && (self.flow.cancelled.get() || ended.is_err());
-        let sending = self.core.sending();
+        let sending = self.pump.sending();
         if broken_off {
             // The transfer broke off for another reason than the snapshot, which may be sent again.
             sending.sent.borrow_mut().remove(&self.to);
@@ -175,9 +173,9 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
             return Ok(());
         }
         tracing::info!(peer = %to, %zxid, bytes = total, "sending a snapshot");
-        let started = self.env.elapsed();
-        self.core.sending().sent.borrow_mut().insert(to, zxid);
-        self.core.input_now(Input::SnapshotReady { peer: to, last });
+        let started = self.pump.env().elapsed();
+        self.pump.sending().sent.borrow_mut().insert(to, zxid);
+        self.pump.input_now(Input::SnapshotReady { peer: to, last });
         let stalled = || if flow.cancelled.get() { Ok(()) } else { Err(TransferError::Stalled) };
         while flow.received.get().is_none() {
             if !self.wait().await {
@@ -192,22 +190,25 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
         while received() < total {
             let offset = outgoing.offset();
             if offset < total && offset < received() + self.limits.window_bytes {
-                let began = self.env.elapsed();
+                let began = self.pump.env().elapsed();
                 let Some(bytes) = outgoing.next(self.limits.piece_bytes).await? else { break };
                 let message = piece::encode(&Piece { zxid, offset, total, bytes: &bytes });
                 if flow.cancelled.get() {
                     return Ok(());
                 }
-                self.core.send(to, &Message::SnapshotChunk(message));
+                self.pump.links().send(to, &Message::SnapshotChunk(message));
                 let due = Duration::from_nanos(
                     bytes.len() as u64 * 1_000_000_000 / self.limits.bytes_per_second.max(1),
                 );
-                self.env.sleep(due.saturating_sub(self.env.elapsed().saturating_sub(began))).await;
+                self.pump
+                    .env()
+                    .sleep(due.saturating_sub(self.pump.env().elapsed().saturating_sub(began)))
+                    .await;
             } else if !self.wait().await {
                 return stalled();
             }
         }
-        tracing::info!(peer = %to, %zxid, took_ms = self.env.elapsed().saturating_sub(started).as_millis(), "snapshot sent");
+        tracing::info!(peer = %to, %zxid, took_ms = self.pump.env().elapsed().saturating_sub(started).as_millis(), "snapshot sent");
         Ok(())
     }
 
@@ -215,10 +216,10 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
     /// transfer is cancelled.
     async fn choose(&self) -> Result<Option<LogPosition>, SnapshotError> {
         while !self.flow.cancelled.get() {
-            let committed = self.core.committed();
-            let had = self.core.sending().sent.borrow().get(&self.to).copied();
+            let committed = self.pump.node().zab().committed();
+            let had = self.pump.sending().sent.borrow().get(&self.to).copied();
             let zxids = self.snapshots.list().await?;
-            let broken_off = self.core.sending().broken_off.borrow().get(&self.to).copied();
+            let broken_off = self.pump.sending().broken_off.borrow().get(&self.to).copied();
             // The log reaches back to each snapshot in the folder.
             let begun = broken_off.filter(|zxid| zxids.contains(zxid));
             let newest = zxids.first().copied();
@@ -236,8 +237,8 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
                     Err(error) => return Err(error),
                 },
                 None => {
-                    self.core.trigger().demand();
-                    self.env.sleep(LOOK_EVERY).await;
+                    self.pump.trigger().demand();
+                    self.pump.env().sleep(LOOK_EVERY).await;
                 }
             }
         }
@@ -251,7 +252,7 @@ impl<E: Env, H: SnapshotHost> Transfer<'_, E, H> {
             !self.flow.cancelled.get()
         };
         or(news, async {
-            self.env.sleep(STALL_MAX).await;
+            self.pump.env().sleep(STALL_MAX).await;
             false
         })
         .await

@@ -70,7 +70,7 @@ impl World {
         if self.random.chance(self.faults.snapshot)
             && let Some(process) = &self.servers[server].process
         {
-            process.core.trigger.demand();
+            process.pump.trigger().demand();
         }
         if self.faults.old_copy > 0 && self.random.chance(50) && self.servers[server].slip.is_none() {
             self.servers[server].copy = Some(durable_copy(&self.servers[server].disk));
@@ -196,7 +196,7 @@ impl World {
         server.starting = false;
         let Some(process) = server.process.take() else { return self.machines.end(index, 0) };
         server.remembers = remembers;
-        self.report.snapshots += process.core.trigger.taken().count;
+        self.report.snapshots += process.pump.trigger().taken().count;
         self.report.installs += process.installs;
         drop(process);
         self.machines.end(index, 0);
@@ -522,7 +522,7 @@ impl World {
             server.process.as_ref().is_some_and(|process| {
                 process.is_serving()
                     && process.view().last_zxid().to_wire() == newest
-                    && process.node().last_executed().to_wire() == newest
+                    && process.node().application().last_executed().to_wire() == newest
             })
         });
         Ok(everywhere && self.judge.tree().sessions.iter().eq(staying.iter()))
@@ -531,7 +531,7 @@ impl World {
     pub(super) fn finish(mut self) -> Result<super::report::Report, Violation> {
         for server in &self.servers {
             if let Some(process) = &server.process {
-                self.report.snapshots += process.core.trigger.taken().count;
+                self.report.snapshots += process.pump.trigger().taken().count;
                 self.report.installs += process.installs;
                 self.judge.compare_all(server.id, process.view())?;
             }

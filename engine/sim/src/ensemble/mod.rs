@@ -13,9 +13,9 @@
 mod ask;
 mod chaos;
 mod client;
-mod core;
 mod faults;
 mod founding;
+mod frontend;
 mod judge;
 mod links;
 mod medium;

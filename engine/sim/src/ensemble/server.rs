@@ -1,38 +1,40 @@
 //! One server: the node, its shards and its log, in a shell without threads and sockets.
 //!
-//! The host's tasks run on the server's machine. The rest follows `net/src/server/core_host.rs` and
-//! `shard_host.rs`: the same rings, the same order of calls, the same rule for proposing a batch. In place of
-//! an executor's turn, the world calls a pump here.
+//! The host's tasks run on the server's machine. The shards follow `net/src/server/shard_host.rs`: the same
+//! rings, the same order of calls. In place of an executor's turn, the world calls a pump here.
 
-use std::cell::{Ref, RefMut};
+use std::cell::Ref;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard, Turn};
+use ringkeeper_engine::message::{ConnId, Serving, ToShard};
 use ringkeeper_engine::node::{Effect, Node};
-use ringkeeper_engine::replica::Now;
+use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::shard::{self, AfterWrite, LongRead, Shard};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{self, Batch, Input, Message};
+use ringkeeper_engine::zab::{self, Batch, LogPosition, Message};
 use ringkeeper_host::env::{Class, Env};
-use ringkeeper_host::log_task::{Answer, Command, LogQueue, LogTask};
-use ringkeeper_host::snapshots::take_snapshots;
-use ringkeeper_host::transfer::{Limits, receive_snapshots, send_snapshots};
+use ringkeeper_host::log_task::{LogQueue, LogTask};
+use ringkeeper_host::pump::Pump;
+use ringkeeper_host::scrub::Integrity;
+use ringkeeper_host::snapshots::Trigger;
+use ringkeeper_host::tasks::{Settings, Tasks};
+use ringkeeper_host::transfer::Limits;
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::PersistedEpochs;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
-use super::core::{Core, Told};
+use super::frontend::{Frontend, Sender, Told};
 use super::judge::Judge;
 use super::medium::Medium;
 use super::recovery::TreeFormat;
 use super::slips::Slip;
 use super::violation::{Oracle, Violation};
+use super::world::TICK_US;
 use crate::env::{Machine, SimEnv};
 
 /// Messages of the core handled before sockets have their turn again, as in the shell.
@@ -69,8 +71,7 @@ pub(crate) struct Server {
 /// A running server.
 pub(crate) struct Process {
     pub(crate) shards: Vec<ShardHost>,
-    pub(crate) core: Rc<Core>,
-    log: Rc<LogQueue<State>>,
+    pub(crate) pump: Rc<Pump<SimEnv, Frontend>>,
     /// The log as the server sees it, durable or not.
     pub(crate) batches: Vec<Batch>,
     /// How many of `batches` are known to be durable.
@@ -83,16 +84,12 @@ pub(crate) struct Process {
     /// How many transactions of the committed order that view holds.
     position: usize,
     serving: bool,
-    /// The shards were told that the disk has room.
-    room: bool,
-    pub(crate) pump_due: bool,
 }
 
 /// A shard with its sockets and rings.
 pub(crate) struct ShardHost {
     pub(crate) shard: Shard,
     pub(crate) inbox: VecDeque<ToShard>,
-    to_core: VecDeque<Turn>,
     next_conn: u64,
     links: BTreeMap<ConnId, Socket>,
     /// A long read, executed before the shard's next turn.
@@ -109,11 +106,6 @@ struct Socket {
 
 /// An action of the world for a server.
 pub(crate) enum Outward {
-    Send {
-        to: ServerId,
-        message: Message,
-    },
-    Disconnect(ServerId),
     /// Bytes for a client; then the end of the connection, if it ends.
     Write {
         link: u64,
@@ -121,7 +113,6 @@ pub(crate) enum Outward {
         close: bool,
     },
     WakeShard(usize),
-    WakeCore,
 }
 
 impl Server {
@@ -141,47 +132,37 @@ impl Server {
     }
 }
 
-/// Starts what the host does beside the core.
-fn start_tasks(core: &Rc<Core>, log: LogTask<SimEnv, TreeFormat>) -> Rc<LogQueue<State>> {
-    let (env, queue) = (log.env.clone(), LogQueue::new(Duration::MAX));
-    let (snapshots, upkeep) = (log.snapshots.clone(), log.wal.upkeep());
-    let sending = send_snapshots(env.clone(), snapshots.clone(), TRANSFER, Rc::clone(core));
-    let taking = take_snapshots(env.clone(), snapshots.clone(), Rc::clone(core), Rc::clone(&queue));
-    let receiving = receive_snapshots(env.clone(), snapshots, Rc::clone(core), Rc::clone(&queue));
-    let (running, host) = (log.run(Rc::clone(&queue), Rc::clone(core)), Rc::clone(core));
-    let log_ends = async move {
-        if let Err(error) = running.await {
-            host.tell(Told::Failed(error.to_string()));
-        }
-    };
-    let host = Rc::clone(core);
-    let upkeep_ends = async move {
-        if let Err(error) = upkeep.run().await {
-            host.tell(Told::Failed(error.to_string()));
-        }
-    };
-    env.spawn(Class::Requests, log_ends).detach();
-    env.spawn(Class::Requests, upkeep_ends).detach();
-    env.spawn(Class::Requests, sending).detach();
-    env.spawn(Class::Requests, taking).detach();
-    env.spawn(Class::Requests, receiving).detach();
-    queue
+/// What a process is made of.
+pub(crate) struct Parts {
+    /// Each shard, and the number of its first connection.
+    pub(crate) shards: Vec<(Shard, u64)>,
+    pub(crate) node: Node<Replica>,
+    pub(crate) trigger: Trigger,
+    pub(crate) log: LogTask<SimEnv, TreeFormat>,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) medium: Medium,
+    pub(crate) damage: u64,
 }
 
 impl Process {
-    pub(crate) fn new(
-        shards: Vec<(Shard, u64)>,
-        core: Rc<Core>,
-        log: LogTask<SimEnv, TreeFormat>,
-        batches: Vec<Batch>,
-        medium: Medium,
-    ) -> Self {
-        let log = start_tasks(&core, log);
-        let view = Arc::clone(core.node.borrow().committed());
+    /// Starts the tasks of the host.
+    pub(crate) fn start(parts: Parts, world: Sender) -> Self {
+        let Parts { shards, node, trigger, log, batches, medium, damage } = parts;
+        let env = log.env.clone();
+        let view = Arc::clone(node.application().committed());
+        let frontend = Frontend::new(world.clone(), shards.len());
+        let pump = Pump::new(env.clone(), frontend, node, LogQueue::new(Duration::MAX), trigger);
+        let settings = Settings { tick: Duration::from_micros(TICK_US), transfer: TRANSFER, scrub: None };
+        let tasks = Tasks::start(&pump, log, Integrity::new(damage), settings);
+        let ended = async move {
+            if let Err(failure) = tasks.ended().await {
+                world.tell(Told::Failed(failure.to_string()));
+            }
+        };
+        env.spawn(Class::Requests, ended).detach();
         let hosts = shards.into_iter().map(|(shard, first_conn)| ShardHost {
             shard,
             inbox: VecDeque::new(),
-            to_core: VecDeque::new(),
             next_conn: first_conn,
             links: BTreeMap::new(),
             long_read: None,
@@ -190,25 +171,18 @@ impl Process {
         Self {
             view,
             shards: hosts.collect(),
-            core,
-            log,
+            pump,
             durable: 0,
             medium,
             installs: 0,
             batches,
             position: 0,
             serving: false,
-            room: true,
-            pump_due: false,
         }
     }
 
-    pub(crate) fn node(&self) -> Ref<'_, Node> {
-        self.core.node.borrow()
-    }
-
-    pub(crate) fn node_mut(&self) -> RefMut<'_, Node> {
-        self.core.node.borrow_mut()
+    pub(crate) fn node(&self) -> Ref<'_, Node<Replica>> {
+        self.pump.node()
     }
 
     pub(crate) const fn is_serving(&self) -> bool {
@@ -219,86 +193,27 @@ impl Process {
         &self.view
     }
 
-    /// One turn of the core.
-    pub(crate) fn pump(
+    /// A snapshot has replaced the log.
+    pub(crate) fn installed(
         &mut self,
         server: ServerId,
-        life: u64,
-        now: Now,
+        last: LogPosition,
         judge: &mut Judge,
-        out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
-        self.node_mut().lead_waiting(now);
-        while let Some(answer) = self.log.next_answer() {
-            match answer {
-                Answer::Input(input) => {
-                    // A file of a batch may be gone, behind a snapshot, when the server next says something.
-                    if matches!(input, Input::Durable { .. }) {
-                        self.look_for_durable(server, judge);
-                    }
-                    self.node_mut().input(now, input);
-                }
-                Answer::Rebuilt(state) => self.node_mut().rebuilt(now, *state),
-                Answer::Installed(state, last) => {
-                    judge.replaced(server, &self.batches, last)?;
-                    self.batches.clear();
-                    self.durable = 0;
-                    self.installs += 1;
-                    self.node_mut().rebuilt(now, *state);
-                    self.node_mut().input(now, Input::SnapshotInstalled { last });
-                }
-            }
-        }
-        for (id, host) in (0..).map(ShardId).zip(&mut self.shards) {
-            while let Some(turn) = host.to_core.pop_front() {
-                self.core.node.borrow_mut().turn(now, id, turn);
-            }
-        }
-        self.check_work(server)?;
-        if self.log.is_idle() {
-            self.node_mut().propose(now);
-        }
-        self.node_mut().flush(now);
-        if self.node_mut().has_due() {
-            self.core.tell(Told::Wake);
-        }
-        let room = !self.log.disk_is_full();
-        if std::mem::replace(&mut self.room, room) != room {
-            self.node_mut().input(now, Input::Room(room));
-            (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(room), out));
-        }
-        self.carry_out_all(server, life, judge, out)
-    }
-
-    fn carry_out_all(
-        &mut self,
-        server: ServerId,
-        life: u64,
-        judge: &mut Judge,
-        out: &mut Vec<Outward>,
-    ) -> Result<(), Violation> {
-        let effects = self.node_mut().take_effects();
-        for effect in effects {
-            self.carry_out(server, life, effect, judge, out)?;
-        }
+        judge.replaced(server, &self.batches, last)?;
+        self.batches.clear();
+        self.durable = 0;
+        self.installs += 1;
         Ok(())
     }
 
-    /// Handles an input, and carries out all its effects.
-    pub(crate) fn input_now(
-        &mut self,
-        (server, life): (ServerId, u64),
-        now: Now,
-        input: Input,
-        judge: &mut Judge,
-        out: &mut Vec<Outward>,
-    ) -> Result<(), Violation> {
-        self.node_mut().input(now, input);
-        self.carry_out_all(server, life, judge, out)
+    /// The disk has run full, or has room again.
+    pub(crate) fn disk_full(&mut self, full: bool, out: &mut Vec<Outward>) {
+        (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(!full), out));
     }
 
     /// Finds the batches that have become durable.
-    fn look_for_durable(&mut self, server: ServerId, judge: &mut Judge) {
+    pub(super) fn look_for_durable(&mut self, server: ServerId, judge: &mut Judge) {
         while let Some(batch) = self.batches.get(self.durable).filter(|batch| self.medium.has(batch.end())) {
             judge.durable(server, batch.end());
             self.durable += 1;
@@ -340,32 +255,54 @@ impl Process {
         })
     }
 
-    fn carry_out(
+    /// Judges what the node has decided, and gives shards what is for them.
+    pub(crate) fn decided(
         &mut self,
-        server: ServerId,
-        life: u64,
-        effect: Effect,
+        (server, life): (ServerId, u64),
+        effect: Effect<Output>,
+        (leading, executed): (bool, Zxid),
         judge: &mut Judge,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
         match effect {
-            Effect::Shard(shard, message) => self.tell(usize::from(shard.0), message, out),
-            Effect::AllShards(message) => {
+            Effect::Output(Output::Shard(shard, message)) => self.tell(usize::from(shard.0), message, out),
+            Effect::Output(Output::AllShards(message)) => {
                 self.judge_message(server, &message, judge)?;
                 (0..self.shards.len()).for_each(|shard| self.tell(shard, message.clone(), out));
             }
-            Effect::Zab(effect) => self.carry_out_zab(server, life, effect, judge, out)?,
-            Effect::Rebuild => self.log.push(Command::Rebuild),
+            Effect::Output(Output::DigestMismatch { peer, zxid }) => {
+                return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
+            }
             Effect::InvalidPeerMessage { peer, reason } => {
                 return Err(Oracle::Sound.broken(format!("server {server} distrusts {peer}: {reason}")));
             }
-            Effect::DigestMismatch { peer, zxid } => {
-                return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
-            }
-            Effect::Refused { .. } => {}
             Effect::Broken(reason) => {
                 return Err(Oracle::Sound.broken(format!("server {server} cannot go on: {reason}")));
             }
+            Effect::Zab(zab::Effect::Append(batch)) => {
+                if leading {
+                    self.check_backlog(server, judge)?;
+                }
+                self.batches.push(batch);
+            }
+            Effect::Zab(zab::Effect::Truncate { after }) => {
+                let kept = self.batches.partition_point(|batch| batch.last() <= after);
+                let cut = self.batches.split_off(kept);
+                self.durable = self.durable.min(kept);
+                judge.cut(server, &cut)?;
+            }
+            Effect::Zab(zab::Effect::Status(zab::Status::Leading { epoch })) => {
+                judge.leads(server, life, epoch, executed, &self.batches)?;
+            }
+            // A majority of new servers may found an ensemble without the others; the judge knows what must
+            // not be lost.
+            Effect::Zab(zab::Effect::Alarm(zab::Alarm::Founded { .. })) => {}
+            Effect::Zab(zab::Effect::Alarm(zab::Alarm::OldCopy { .. })) if judge.has_losses => {}
+            Effect::Zab(zab::Effect::Alarm(zab::Alarm::OtherVoters { .. })) if judge.lists_differ => {}
+            Effect::Zab(zab::Effect::Alarm(alarm)) => {
+                return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
+            }
+            Effect::Output(Output::Refused { .. }) | Effect::Rebuild | Effect::Zab(_) => {}
         }
         Ok(())
     }
@@ -373,9 +310,6 @@ impl Process {
     /// A leader is about to append: the bytes that wait must be within their bound, except for the newest
     /// batch, which may have been proposed because nothing else waited.
     fn check_backlog(&mut self, server: ServerId, judge: &mut Judge) -> Result<(), Violation> {
-        if !matches!(self.node().status(), zab::Status::Leading { .. }) {
-            return Ok(());
-        }
         self.look_for_durable(server, judge);
         let waiting = &self.batches[self.durable..];
         let older = &waiting[..waiting.len().saturating_sub(1)];
@@ -388,71 +322,16 @@ impl Process {
 
     /// On a leader, the operations of its multis that are not committed must be within their bound, except for
     /// the newest multi, which may have been prepared because others were few.
-    fn check_work(&self, server: ServerId) -> Result<(), Violation> {
+    pub(super) fn check_work(&self, server: ServerId) -> Result<(), Violation> {
         let node = self.node();
         let zab::Status::Leading { epoch } = node.status() else { return Ok(()) };
-        let own = node.uncommitted().filter(|txn| txn.zxid.epoch() == epoch);
+        let own = node.application().uncommitted().filter(|txn| txn.zxid.epoch() == epoch);
         let sizes: Vec<_> = own.map(|txn| txn.op.multi_operations()).filter(|size| *size > 0).collect();
         let operations: usize = sizes.iter().take(sizes.len().saturating_sub(1)).sum();
-        let max = node.uncommitted_operations_max();
+        let max = node.application().settings().uncommitted_operations_max;
         Oracle::Work.check(operations < max, || {
             format!("server {server} prepares a multi while {operations} operations wait, of {max} at most")
         })
-    }
-
-    fn carry_out_zab(
-        &mut self,
-        server: ServerId,
-        life: u64,
-        effect: zab::Effect,
-        judge: &mut Judge,
-        out: &mut Vec<Outward>,
-    ) -> Result<(), Violation> {
-        match effect {
-            zab::Effect::Send { to, message } => out.push(Outward::Send { to, message }),
-            zab::Effect::Append(batch) => {
-                self.check_backlog(server, judge)?;
-                self.core.trigger.appended(batch.txns(), batch.bytes().len() as u64);
-                self.batches.push(batch.clone());
-                self.log.push(Command::Append(batch));
-            }
-            zab::Effect::Truncate { after } => {
-                let kept = self.batches.partition_point(|batch| batch.last() <= after);
-                let cut = self.batches.split_off(kept);
-                self.durable = self.durable.min(kept);
-                judge.cut(server, &cut)?;
-                self.log.push(Command::Truncate { after });
-            }
-            zab::Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),
-            zab::Effect::ReadLog { peer, after, bytes_max } => {
-                self.log.push(Command::Read { peer, after, bytes_max });
-            }
-            zab::Effect::Disconnect { peer } => out.push(Outward::Disconnect(peer)),
-            zab::Effect::Status(zab::Status::Leading { epoch }) => {
-                judge.leads(server, life, epoch, self.node().last_executed(), &self.batches)?;
-            }
-            zab::Effect::Reset => self.core.sending.cancel_all(),
-            zab::Effect::SendSnapshot { to } => self.core.sending.ask(to),
-            zab::Effect::InstallSnapshot { from, last } => self.core.receiving.begin(from, last),
-            zab::Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes, out),
-            zab::Effect::AbortSnapshot => self.core.receiving.abort(),
-            // A majority of new servers may found an ensemble without the others; the judge knows what must
-            // not be lost.
-            zab::Effect::Alarm(zab::Alarm::Founded { .. }) => {}
-            zab::Effect::Alarm(zab::Alarm::OldCopy { .. }) if judge.has_losses => {}
-            zab::Effect::Alarm(zab::Alarm::OtherVoters { .. }) if judge.lists_differ => {}
-            zab::Effect::Alarm(alarm) => {
-                return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn receive_piece(&self, from: ServerId, bytes: Bytes, out: &mut Vec<Outward>) {
-        if !self.core.receiving.piece(bytes) {
-            out.push(Outward::Disconnect(from));
-        }
     }
 
     fn judge_message(
@@ -525,8 +404,8 @@ impl Process {
         }
         let turn = host.shard.take_turn();
         if !turn.is_empty() {
-            host.to_core.push_back(turn);
-            out.push(Outward::WakeCore);
+            self.pump.frontend().push(index, turn);
+            self.pump.wake();
         }
         while let Some(conn) = host.shard.next_readable() {
             if let Some(socket) = host.links.get_mut(&conn) {

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::message::{ConnId, ShardId};
-use ringkeeper_engine::node::Node;
-use ringkeeper_engine::replica::ReplicaSettings;
+use ringkeeper_engine::node::{Effect, Node};
+use ringkeeper_engine::replica::{Output, Replica, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
-use ringkeeper_engine::zab::{Config, Input, Message, ServerSet};
+use ringkeeper_engine::zab::{self, Config, Input, Message, ServerSet};
 use ringkeeper_host::env::{Class, Env};
 use ringkeeper_host::snapshots::{Policy, Trigger};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_wire::ServerId;
 
 use super::client::Client;
-use super::core::{Core, Mail, Told};
 use super::faults::FaultMix;
 use super::founding::Founding;
+use super::frontend::{Mail, Sender, Told};
 use super::judge::Judge;
 use super::links::Link;
 use super::medium::Medium;
@@ -29,7 +29,7 @@ use super::network::Network;
 use super::planted::Planted;
 use super::recovery::{How, Recovered, Stopped, recover};
 use super::report::Report;
-use super::server::{Outward, Process, Server};
+use super::server::{Outward, Parts, Process, Server};
 use super::violation::{Oracle, Violation};
 use super::workers::{self, Examiner, Stage, Worker};
 use crate::env::{Executor, Hardware, Machine, Machines, Quality};
@@ -85,9 +85,6 @@ pub fn trace_recipes(seed: u64, mutation: ClientMutation) -> Result<Report, Viol
 #[derive(Debug)]
 pub(super) enum Event {
     Tick {
-        server: usize,
-    },
-    Pump {
         server: usize,
     },
     PumpShard {
@@ -156,7 +153,6 @@ impl Event {
     const fn server(&self) -> Option<usize> {
         match self {
             Self::Tick { server }
-            | Self::Pump { server }
             | Self::PumpShard { server, .. }
             | Self::ToServer { server, .. }
             | Self::PeerBroken { server, .. } => Some(*server),
@@ -400,16 +396,27 @@ impl World {
                 }
                 continue;
             }
-            let Some((id, now, process)) = server.running().filter(|_| current) else { continue };
+            let Some((id, _, process)) = server.running().filter(|_| current) else { continue };
             let mut out = Vec::new();
             match told {
-                Told::Wake | Told::Recovered(_) => self.wake(index),
-                Told::Input(input) => self.peer_input(index, input),
-                Told::InputNow(input) => {
-                    process.input_now((id, life), now, input, &mut self.judge, &mut out)?;
+                Told::Recovered(_) => {}
+                Told::Decided { effect, leading, executed } => {
+                    self.note(index, &effect);
+                    let Some((_, _, process)) = self.servers[index].running() else { continue };
+                    process.decided((id, life), effect, (leading, executed), &mut self.judge, &mut out)?;
                 }
-                Told::Send(to, message) => out.push(Outward::Send { to, message }),
-                Told::Disconnect(peer) => out.push(Outward::Disconnect(peer)),
+                Told::Turn => {
+                    // A file of a batch may be gone, behind a snapshot, when the server next says something.
+                    process.look_for_durable(id, &mut self.judge);
+                    process.check_work(id)?;
+                }
+                Told::Installed(last) => process.installed(id, last, &mut self.judge)?,
+                Told::DiskFull(full) => process.disk_full(full, &mut out),
+                Told::Send(to, message) => {
+                    process.says((id, life), to, &message, &mut self.judge)?;
+                    self.send(index, index_of(to), message);
+                }
+                Told::Disconnect(peer) => self.break_peers(index, index_of(peer)),
                 // A file that rots at its sender is sent as it is, and a new disk may have another one in its place.
                 Told::Mangled(_) if self.faults.rot > 0 || self.faults.wipe > 0 => {}
                 Told::Mangled(reason) => {
@@ -417,7 +424,7 @@ impl World {
                 }
                 Told::Failed(reason) => self.disk_failed(index, &reason)?,
             }
-            self.carry_out(index, out)?;
+            self.carry_out(index, out);
         }
     }
 
@@ -437,7 +444,11 @@ impl World {
             .iter()
             .map(|server| {
                 server.process.as_ref().map(|process| {
-                    (process.node().status(), process.view().last_zxid(), process.node().last_executed())
+                    (
+                        process.node().status(),
+                        process.view().last_zxid(),
+                        process.node().application().last_executed(),
+                    )
                 })
             })
             .collect();
@@ -469,16 +480,12 @@ impl World {
             return Ok(());
         }
         if self.tracing
-            && !matches!(
-                next.event,
-                Event::Turn { .. } | Event::Tick { .. } | Event::Pump { .. } | Event::PumpShard { .. }
-            )
+            && !matches!(next.event, Event::Turn { .. } | Event::Tick { .. } | Event::PumpShard { .. })
         {
             self.say(&format!("{:?}", next.event));
         }
         match next.event {
-            Event::Tick { server } => self.tick(server)?,
-            Event::Pump { server } => self.pump(server)?,
+            Event::Tick { server } => self.tick(server),
             Event::PumpShard { server, shard } => self.pump_shard(server, shard)?,
             Event::Peer { from, to, connection, message } => {
                 if self.network.direction(from, to).connection == Some(connection) {
@@ -584,17 +591,17 @@ impl World {
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();
-        let node = Node::new(settings, host.state, self.config(index), host.durable, seed);
+        let node = Node::new(Replica::new(settings, host.state), self.config(index), host.durable, seed);
         let shards = (0..SHARDS).map(|shard| {
             let shard = Shard::new(ShardId(shard), self.shard_settings(), Arc::clone(&view));
             (shard, self.random.next() >> 1)
         });
         let shards: Vec<(Shard, u64)> = shards.collect();
         let trigger = Trigger::new(self.snapshot_policy(), host.txns, host.bytes, self.random.next());
-        let core = Core::new(&self.mail, index, self.servers[index].life, node, trigger);
-        let process = Process::new(shards, core, host.log, batches, Medium::new(&disk));
-        self.servers[index].process = Some(process);
-        self.peer_input(index, Input::Start);
+        let (log, damage, medium) = (host.log, host.damage, Medium::new(&disk));
+        let parts = Parts { shards, node, trigger, log, batches, medium, damage };
+        let world = Sender::new(&self.mail, index, self.servers[index].life);
+        self.servers[index].process = Some(Process::start(parts, world));
         self.at(TICK_US, Event::Tick { server: index });
         for peer in 0..self.servers.len() {
             if peer != index {
@@ -659,37 +666,28 @@ impl World {
         config
     }
 
-    fn tick(&mut self, index: usize) -> Result<(), Violation> {
+    fn tick(&mut self, index: usize) {
         self.at(TICK_US, Event::Tick { server: index });
-        let Some((_, now, process)) = self.servers[index].running() else { return Ok(()) };
-        process.node_mut().tick(now);
+        let Some((_, now, process)) = self.servers[index].running() else { return };
         process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
         let shards = process.shards.len();
-        self.wake(index);
         (0..shards).for_each(|shard| self.wake_shard(index, shard));
-        Ok(())
     }
 
-    pub(super) fn peer_input(&mut self, index: usize, input: Input) {
-        if let Some((_, now, process)) = self.servers[index].running() {
-            match &input {
-                Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
-                    process.core.sending.received(*from, *zxid, *upto);
-                }
-                Input::PeerDisconnected(peer) => process.core.sending.cancel(*peer),
-                _ => {}
-            }
-            process.node_mut().input(now, input);
-            self.wake(index);
+    pub(super) fn peer_input(&self, index: usize, input: Input) {
+        if let Some(process) = &self.servers[index].process {
+            process.pump.input(input);
         }
     }
 
-    fn wake(&mut self, index: usize) {
-        let delay = self.random.below(self.faults.ring_us);
-        if let Some(process) = &mut self.servers[index].process
-            && !std::mem::replace(&mut process.pump_due, true)
-        {
-            self.at(delay, Event::Pump { server: index });
+    /// Notes what a server has decided, in the report and the trace.
+    fn note(&mut self, index: usize, effect: &Effect<Output>) {
+        match effect {
+            Effect::Zab(zab::Effect::Truncate { .. }) => self.report.truncations += 1,
+            Effect::Zab(zab::Effect::Status(status)) => {
+                self.say(&format!("server {} is {status:?}", index + 1));
+            }
+            _ => {}
         }
     }
 
@@ -702,47 +700,22 @@ impl World {
         }
     }
 
-    fn pump(&mut self, index: usize) -> Result<(), Violation> {
-        let life = self.servers[index].life;
-        let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
-        process.pump_due = false;
-        let mut out = Vec::new();
-        let before = process.batches.len();
-        let status = process.node().status();
-        process.pump(id, life, now, &mut self.judge, &mut out)?;
-        self.report.truncations += u64::from(process.batches.len() < before);
-        let became = process.node().status();
-        if self.tracing && became != status {
-            self.say(&format!("server {id} is {became:?}"));
-        }
-        self.carry_out(index, out)
-    }
-
     fn pump_shard(&mut self, index: usize, shard: usize) -> Result<(), Violation> {
         let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
         process.shards[shard].pump_due = false;
         let mut out = Vec::new();
         process.pump_shard(id, now.monotonic_ms, shard, &mut out)?;
-        self.carry_out(index, out)
+        self.carry_out(index, out);
+        Ok(())
     }
 
-    fn carry_out(&mut self, index: usize, out: Vec<Outward>) -> Result<(), Violation> {
+    fn carry_out(&mut self, index: usize, out: Vec<Outward>) {
         for outward in out {
             match outward {
-                Outward::Send { to, message } => {
-                    let server = &mut self.servers[index];
-                    if let Some(process) = &mut server.process {
-                        process.says((server.id, server.life), to, &message, &mut self.judge)?;
-                    }
-                    self.send(index, index_of(to), message);
-                }
-                Outward::Disconnect(peer) => self.break_peers(index, index_of(peer)),
                 Outward::Write { link, bytes, close } => self.write_to_client(link, bytes, close),
                 Outward::WakeShard(shard) => self.wake_shard(index, shard),
-                Outward::WakeCore => self.wake(index),
             }
         }
-        Ok(())
     }
 
     pub(super) fn connection_of(&mut self, server: usize, shard: usize, link: u64) -> Option<ConnId> {

@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use ringkeeper_frame::Checksum;
 use ringkeeper_wire::{
-    CheckRequest, Epoch, Identity, MultiOp, MultiRequest, OpCode, Record, ServerId, SessionId, Xid,
+    CheckRequest, Epoch, Identity, MultiOp, MultiRequest, OpCode, Record, ServerId, SessionId, Xid, Zxid,
 };
 
+use crate::application::{Application, Effect};
 use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
-use crate::replica::{Effect, Now, Replica, ReplicaSettings};
+use crate::replica::{Now, Output, Replica, ReplicaSettings};
 use crate::state::State;
 
 const SHARD: ShardId = ShardId(0);
@@ -46,10 +47,10 @@ fn write(conn: u64, session: SessionId, xid: i32, op: OpCode, bytes: Vec<u8>) ->
 
 /// Commits what was executed since the last call: the requests, by connection and xid.
 fn executed(replica: &mut Replica) -> Vec<(u64, i32)> {
-    while replica.next_batch(Checksum::NONE).is_some() {}
+    while replica.next_batch(Zxid::ZERO, Checksum::NONE).is_some() {}
     replica.commit(Now::default(), replica.last_executed());
     let published = replica.take_effects().filter_map(|effect| match effect {
-        Effect::AllShards(ToShard::Published(published)) => Some(published),
+        Effect::Output(Output::AllShards(ToShard::Published(published))) => Some(published),
         _ => None,
     });
     let mut requests = Vec::new();
