@@ -33,16 +33,16 @@ pub(crate) enum IdentityError {
     )]
     OtherVoters { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
     #[error(
-        "{folder} belongs to {owner}, and is started as a member of {wanted}: the others could decide without what is in \
-         it; {BEGIN_WITH_TWO}"
+        "{folder} belongs to {owner}, and is started as a member of {wanted}: the others could decide without \
+         what is in it; {BEGIN_WITH_TWO}"
     )]
     NoLongerAlone { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
 }
 
 /// How a server that was alone becomes one of several.
-pub(crate) const BEGIN_WITH_TWO: &str = "stop all servers; choose one with an empty folder, and keep only the server.N \
-     lines of that one and this one in the configurations of both; start both; when both serve, stop them, add the line of \
-     one more server with an empty folder on all of them, and start all of them; and so on";
+pub(crate) const BEGIN_WITH_TWO: &str = "stop all servers; choose one with an empty folder, and keep only the \
+     server.N lines of that one and this one in the configurations of both; start both; when both serve, stop \
+     them, add the line of one more server with an empty folder on all of them, and start all of them; and so on";
 
 impl IdentityError {
     /// `command` adapts the folder.

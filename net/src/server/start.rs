@@ -465,9 +465,16 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 last = format!(
-                    "another server listens there; end it, or choose another first port in the line \
-                     server.{}, which is the same on all servers",
-                    own.id
+                    "another server listens there; if this is not server {id}, correct myid; else end that one, or \
+                     choose another first port in the line server.{id}, which is the same on all servers",
+                    id = own.id
+                );
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                last = format!(
+                    "not an address of this machine; if this is not server {id}, correct myid; else correct the \
+                     line server.{id} on all servers, or listen on all addresses (quorumListenOnAllIPs=yes)",
+                    id = own.id
                 );
             }
             Err(error) => last = error.to_string(),

@@ -284,6 +284,20 @@ fn what_is_stored_is_for_nobody_else_on_the_machine() {
 }
 
 #[test]
+fn a_server_with_the_id_of_another_machine_is_told_of_its_myid() {
+    let ensemble = Ensemble::prepare(3, "ringkeeper.trustedNetwork=yes");
+    let config = ensemble.config(0);
+    let spec = ServerSpec::new().with(&["-c", config.to_str().expect("UTF-8")]);
+    let own = format!("server.1={}:", ensemble.seats()[0].ip);
+    // An address that is reserved for documentation.
+    ensemble.reconfigure(0, &own, "server.1=192.0.2.1:");
+    let refused = run_to_end(&ensemble.data(0), &spec);
+    assert!(!refused.status.success());
+    let words = "not an address of this machine; if this is not server 1, correct myid";
+    assert!(said(&refused).contains(words), "{}", said(&refused));
+}
+
+#[test]
 fn peers_that_prove_nothing_are_not_taken_from_a_network_that_nobody_has_called_trusted() {
     let ensemble = Ensemble::prepare(3, "quorumListenOnAllIPs=yes");
     let config = ensemble.config(0);
