@@ -198,6 +198,7 @@ impl World {
         server.remembers = remembers;
         self.report.snapshots += process.pump.trigger().taken().count;
         self.report.installs += process.installs;
+        self.report.scrubs += process.scrub().passes;
         drop(process);
         self.machines.end(index, 0);
         for peer in 0..self.servers.len() {
@@ -533,6 +534,7 @@ impl World {
             if let Some(process) = &server.process {
                 self.report.snapshots += process.pump.trigger().taken().count;
                 self.report.installs += process.installs;
+                self.report.scrubs += process.scrub().passes;
                 self.judge.compare_all(server.id, process.view())?;
             }
         }

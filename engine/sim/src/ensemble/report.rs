@@ -39,6 +39,8 @@ pub struct Report {
     pub sync_errors: u64,
     pub crashes_in_recovery: u64,
     pub installs: u64,
+    /// Passes of the scrub over a whole log and all snapshots.
+    pub scrubs: u64,
     pub snapshots: u64,
     pub workers: u64,
     pub worker_pauses: u64,
@@ -85,6 +87,7 @@ impl Report {
         self.sync_errors += other.sync_errors;
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.installs += other.installs;
+        self.scrubs += other.scrubs;
         self.snapshots += other.snapshots;
         self.workers += other.workers;
         self.worker_pauses += other.worker_pauses;
@@ -109,6 +112,7 @@ impl fmt::Display for Report {
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;
+        writeln!(f, "scrub                 {} passes", self.scrubs)?;
         if self.workers > 0 {
             writeln!(f, "workers               {}, {} rounds of recipes", self.workers, self.rounds)?;
             writeln!(f, "facts checked         {}", self.facts)?;

@@ -19,7 +19,7 @@ use ringkeeper_engine::zab::{self, Batch, LogPosition, Message};
 use ringkeeper_host::env::{Class, Env};
 use ringkeeper_host::log_task::{LogQueue, LogTask};
 use ringkeeper_host::pump::Pump;
-use ringkeeper_host::scrub::Integrity;
+use ringkeeper_host::scrub::{Findings, Integrity, Pace};
 use ringkeeper_host::snapshots::Trigger;
 use ringkeeper_host::tasks::{Settings, Tasks};
 use ringkeeper_host::transfer::Limits;
@@ -43,6 +43,9 @@ const MESSAGES_PER_TURN: usize = 64;
 /// Small, so that a transfer has several pieces and breaks off between them.
 const TRANSFER: Limits =
     Limits { bytes_per_second: u64::MAX, window_bytes: 2 * BLOCK, piece_bytes: BLOCK_LEN };
+
+/// So often that passes meet truncations, purges and full disks.
+const SCRUB: Pace = Pace { bytes_per_second: u64::MAX, rest: Duration::from_millis(100) };
 
 /// A machine, which outlives the processes on it.
 pub(crate) struct Server {
@@ -77,6 +80,7 @@ pub(crate) struct Process {
     /// How many of `batches` are known to be durable.
     durable: usize,
     medium: Medium,
+    integrity: Rc<Integrity>,
     /// Snapshots that were received and put in the place of everything.
     pub(crate) installs: u64,
     /// The state that its shards serve once all messages to them have arrived.
@@ -152,8 +156,10 @@ impl Process {
         let view = Arc::clone(node.application().committed());
         let frontend = Frontend::new(world.clone(), shards.len());
         let pump = Pump::new(env.clone(), frontend, node, LogQueue::new(Duration::MAX), trigger);
-        let settings = Settings { tick: Duration::from_micros(TICK_US), transfer: TRANSFER, scrub: None };
-        let tasks = Tasks::start(&pump, log, Integrity::new(damage), settings);
+        let settings =
+            Settings { tick: Duration::from_micros(TICK_US), transfer: TRANSFER, scrub: Some(SCRUB) };
+        let integrity = Integrity::new(damage);
+        let tasks = Tasks::start(&pump, log, Rc::clone(&integrity), settings);
         let ended = async move {
             if let Err(failure) = tasks.ended().await {
                 world.tell(Told::Failed(failure.to_string()));
@@ -172,6 +178,7 @@ impl Process {
             view,
             shards: hosts.collect(),
             pump,
+            integrity,
             durable: 0,
             medium,
             installs: 0,
@@ -183,6 +190,11 @@ impl Process {
 
     pub(crate) fn node(&self) -> Ref<'_, Node<Replica>> {
         self.pump.node()
+    }
+
+    /// What the scrub has done and found.
+    pub(crate) fn scrub(&self) -> Findings {
+        self.integrity.findings()
     }
 
     pub(crate) const fn is_serving(&self) -> bool {

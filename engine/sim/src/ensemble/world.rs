@@ -485,7 +485,7 @@ impl World {
             self.say(&format!("{:?}", next.event));
         }
         match next.event {
-            Event::Tick { server } => self.tick(server),
+            Event::Tick { server } => self.tick(server)?,
             Event::PumpShard { server, shard } => self.pump_shard(server, shard)?,
             Event::Peer { from, to, connection, message } => {
                 if self.network.direction(from, to).connection == Some(connection) {
@@ -666,12 +666,17 @@ impl World {
         config
     }
 
-    fn tick(&mut self, index: usize) {
+    fn tick(&mut self, index: usize) -> Result<(), Violation> {
         self.at(TICK_US, Event::Tick { server: index });
-        let Some((_, now, process)) = self.servers[index].running() else { return };
+        let sound = self.faults.rot == 0;
+        let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
+        Oracle::Log.check(!sound || process.scrub().pending == 0, || {
+            format!("the scrub of server {id} finds damage on a sound disk")
+        })?;
         process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
         let shards = process.shards.len();
         (0..shards).for_each(|shard| self.wake_shard(index, shard));
+        Ok(())
     }
 
     pub(super) fn peer_input(&self, index: usize, input: Input) {
