@@ -111,7 +111,7 @@ impl pump::Frontend for Frontend {
         Poll::Pending
     }
 
-    /// The world has it from [`Self::observe`], in order with everything else.
+    /// The world has it from `observe`, in order with everything else.
     fn output(&self, _: Output) {}
 
     fn disk_full(&self, full: bool) {
