@@ -6,7 +6,7 @@
 //!
 //! Other servers report at intervals which sessions they heard from, so a deadline is extended by one
 //! interval: a client may rely on its whole timeout. A server reports at once when a connection ends. When a
-//! server is gone, its clients get their whole timeout again ([`super::Replica::server_left`]).
+//! server is gone, its clients get their whole timeout again (`server_left` of the replica).
 
 use std::collections::{BTreeMap, BTreeSet};
 
