@@ -189,11 +189,11 @@ impl Server {
                 self.shard.written(0, conn, output.len());
             }
             while self.shard.next_readable().is_some() {}
-            let turn = self.shard.take_turn();
-            if turn.is_empty() && !more && !self.shard.has_work() {
+            let batch = self.shard.take_requests();
+            if batch.is_empty() && !more && !self.shard.has_work() {
                 return;
             }
-            self.leader.turn(Now::default(), ShardId(0), turn);
+            self.leader.requests(Now::default(), ShardId(0), batch);
             self.lead();
             while self.leader.has_due() {
                 self.leader.lead_waiting(Now::default());

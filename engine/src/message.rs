@@ -1,6 +1,6 @@
 //! Messages between the shards and the leader core of one server.
 //!
-//! They share no mutable memory. A shard sends one [`Turn`] with all requests that its connections made in
+//! They share no mutable memory. A shard sends one [`RequestBatch`] with all requests that its connections made in
 //! one pass over the sockets. The core answers with [`ToShard`] messages in the order of the log: a state and
 //! the transactions that led to it arrive together.
 
@@ -32,7 +32,7 @@ pub struct Origin {
 
 /// The batch of requests that one shard sends to the core after one pass over its sockets.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct RequestBatch {
     /// Bodies of the writes, one after the other; [`Submitted::Write::body`] points into it. So a batch costs
     /// one allocation, not one for each request.
     pub bytes: Bytes,
@@ -45,7 +45,7 @@ pub struct Turn {
     pub short_of_memory: Option<bool>,
 }
 
-impl Turn {
+impl RequestBatch {
     /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -73,15 +73,15 @@ pub enum Submitted {
         xid: Xid,
         /// Which write.
         op: OpCode,
-        /// Its body, in [`Turn::bytes`]; already decoded once by the shard without error.
+        /// Its body, in [`RequestBatch::bytes`]; already decoded once by the shard without error.
         body: Range<usize>,
         /// Identities of the client when the request came in. `None` means those of the connection's last
         /// write that had some: a follower sends a list only when it changes, since it may be long and is the
         /// same for most writes.
         identities: Option<Arc<[Identity]>>,
         /// A read barrier: reads of this connection wait between its previous write and this one, and must
-        /// not see this write. So the core ends a published group ([`Step`]) between the two.
-        fence: bool,
+        /// not see this write. So the core ends a published group ([`PublishedGroup`]) between the two.
+        read_barrier: bool,
     },
     /// sync: answered by [`ToShard::Synced`] after everything committed before it was published.
     Sync,
@@ -138,9 +138,8 @@ pub enum ToShard {
         /// The connection.
         conn: ConnId,
     },
-    /// Whether this server's disk has room for writes. Without room, each write is answered with "read-only";
-    /// reads go on.
-    Room(bool),
+    /// Whether this server's disk is full. Then each write is answered with "read-only"; reads go on.
+    DiskFull(bool),
     /// Whether clients are served from now on; when not, every connection is closed.
     Serving(Serving),
 }
@@ -159,13 +158,13 @@ pub enum Serving {
 /// What was committed, in order, and the state after it.
 #[derive(Debug)]
 pub struct Published {
-    /// At least one. Reads run at the end of a step, never inside of it.
-    pub steps: Vec<Step>,
+    /// At least one. Reads run at the end of a group, never inside of it.
+    pub groups: Vec<PublishedGroup>,
 }
 
 /// Transactions and the state after the last of them.
 #[derive(Debug)]
-pub struct Step {
+pub struct PublishedGroup {
     /// In zxid order.
     pub txns: Vec<Committed>,
     /// The state after them.

@@ -15,7 +15,7 @@ pub enum Mutation {
     ReorderReplies,
     /// A write does not wait for the reads of its session that were sent before it.
     #[cfg(feature = "mutations")]
-    DropFences,
+    DropReadBarriers,
     /// setWatches2 registers watches and reports none of the missed events.
     #[cfg(feature = "mutations")]
     ForgetMissedEvents,
@@ -80,7 +80,7 @@ impl Mutation {
     /// Every fault there is.
     pub const ALL: [Self; 21] = [
         Self::ReorderReplies,
-        Self::DropFences,
+        Self::DropReadBarriers,
         Self::ForgetMissedEvents,
         Self::EventAfterReply,
         Self::ForgetExistWatches,

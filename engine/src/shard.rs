@@ -54,7 +54,7 @@ use self::inbox::Inbox;
 use self::long_read::LongReads;
 use crate::fourletter::Command;
 use crate::limits::Limit;
-use crate::message::{ConnId, Serving, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::message::{ConnId, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
 use crate::state::State;
 use crate::watch::WatchTable;
 
@@ -97,8 +97,8 @@ pub struct Shard {
     id: ShardId,
     settings: Settings,
     serving: Serving,
-    /// The disk has room for the log: writes are accepted.
-    room: bool,
+    /// The disk has no room for the log: writes are refused.
+    disk_full: bool,
     memory: Memory,
     /// The state after the last step delivered.
     view: Arc<State>,
@@ -106,7 +106,7 @@ pub struct Shard {
     zxid: Zxid,
     connections: Connections,
     watches: WatchTable,
-    turn: Turn,
+    turn: RequestBatch,
     /// Its bytes.
     bodies: Vec<u8>,
     /// Sessions heard from since the last tick that reported them.
@@ -159,7 +159,7 @@ impl Shard {
         Self {
             id,
             serving: Serving::No,
-            room: true,
+            disk_full: false,
             memory: Memory::Ample,
             zxid: view.last_zxid(),
             view,
@@ -167,7 +167,7 @@ impl Shard {
             watches: WatchTable::new(settings.hash_seed),
             visits_left: settings.read_visits_max,
             settings,
-            turn: Turn::default(),
+            turn: RequestBatch::default(),
             bodies: Vec::new(),
             touched: Vec::new(),
             touches_reported_ms: 0,
@@ -274,7 +274,7 @@ impl Shard {
             }
             ToShard::Synced { conn } => self.synced(now_ms, conn),
             ToShard::Serving(serving) => self.set_serving(serving),
-            ToShard::Room(room) => self.room = room,
+            ToShard::DiskFull(full) => self.disk_full = full,
         }
         self.resume_stalled(now_ms);
     }
@@ -300,9 +300,9 @@ impl Shard {
     }
 
     /// Everything for the core since the last call; empty if nothing.
-    pub fn take_turn(&mut self) -> Turn {
+    pub fn take_requests(&mut self) -> RequestBatch {
         let bytes = std::mem::take(&mut self.bodies).into();
-        Turn { bytes, ..std::mem::take(&mut self.turn) }
+        RequestBatch { bytes, ..std::mem::take(&mut self.turn) }
     }
 
     /// The next thing for the shell to do.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use ringkeeper_engine::application::{Application, Effect};
-use ringkeeper_engine::message::{ConnId, Published, ShardId, Submission, Submitted, ToShard, Turn};
+use ringkeeper_engine::message::{ConnId, Published, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use ringkeeper_engine::replica::{Now, Output, Replica, ReplicaSettings};
 use ringkeeper_engine::state::State;
 use ringkeeper_log::frame::Checksum;
@@ -74,7 +74,7 @@ impl Server {
     }
 }
 
-/// The requests of a turn.
+/// The requests of a batch.
 #[derive(Default)]
 struct Requests {
     bodies: Vec<u8>,
@@ -103,59 +103,64 @@ impl Servers {
         };
         servers
             .commit(Requests { submissions: (0..CLIENTS as u64).map(open).collect(), ..Requests::default() });
-        let mut turn = Requests::default();
-        servers.submit(&mut turn, 0, OpCode::Create, "/x");
-        (0..CLIENTS).for_each(|client| servers.submit(&mut turn, client, OpCode::Create, &parent(client)));
-        servers.commit(turn);
+        let mut batch = Requests::default();
+        servers.submit(&mut batch, 0, OpCode::Create, "/x");
+        (0..CLIENTS).for_each(|client| servers.submit(&mut batch, client, OpCode::Create, &parent(client)));
+        servers.commit(batch);
         for _ in 0..ZNODES_EACH {
-            let mut turn = Requests::default();
-            (0..CLIENTS).for_each(|client| servers.create(&mut turn, client));
-            servers.commit(turn);
+            let mut batch = Requests::default();
+            (0..CLIENTS).for_each(|client| servers.create(&mut batch, client));
+            servers.commit(batch);
         }
         servers
     }
 
     /// Time that a batch takes on the leader and on the follower.
     fn run(&mut self, op: OpCode, writes: u64) -> [Duration; 2] {
-        let mut turn = Requests::default();
+        let mut batch = Requests::default();
         for _ in 0..writes {
             let client = self.random_below(CLIENTS);
             match op {
-                OpCode::Create => self.create(&mut turn, client),
+                OpCode::Create => self.create(&mut batch, client),
                 _ => {
                     let number = self.random_below(self.created[client]);
-                    self.submit(&mut turn, client, op, &child(client, number));
+                    self.submit(&mut batch, client, op, &child(client, number));
                 }
             }
         }
-        self.commit(turn)
+        self.commit(batch)
     }
 
-    fn create(&mut self, turn: &mut Requests, client: usize) {
+    fn create(&mut self, batch: &mut Requests, client: usize) {
         let path = child(client, self.created[client]);
         self.created[client] += 1;
-        self.submit(turn, client, OpCode::Create, &path);
+        self.submit(batch, client, OpCode::Create, &path);
     }
 
-    fn submit(&self, turn: &mut Requests, client: usize, op: OpCode, path: &str) {
+    fn submit(&self, batch: &mut Requests, client: usize, op: OpCode, path: &str) {
         let (path, data) = (Cow::Borrowed(path), Some(&DATA[..100]));
-        let start = turn.bodies.len();
+        let start = batch.bodies.len();
         if op == OpCode::Create {
             let open = [AclEntry { perms: Perms::ALL, scheme: "world".to_owned(), id: "anyone".to_owned() }];
-            CreateRequest { path, data, acl: Some((&open[..]).into()), flags: 0 }.encode(&mut turn.bodies);
+            CreateRequest { path, data, acl: Some((&open[..]).into()), flags: 0 }.encode(&mut batch.bodies);
         } else {
-            SetDataRequest { path, data, version: -1 }.encode(&mut turn.bodies);
+            SetDataRequest { path, data, version: -1 }.encode(&mut batch.bodies);
         }
         let (conn, session) = self.leader.attached[client];
-        let body = start..turn.bodies.len();
-        let what = Submitted::Write { xid: Xid(1), op, body, identities: Some([].into()), fence: false };
-        turn.submissions.push(Submission { conn, session, what });
+        let body = start..batch.bodies.len();
+        let what =
+            Submitted::Write { xid: Xid(1), op, body, identities: Some([].into()), read_barrier: false };
+        batch.submissions.push(Submission { conn, session, what });
     }
 
     fn commit(&mut self, Requests { bodies, submissions }: Requests) -> [Duration; 2] {
         let Self { leader, follower, .. } = self;
         let start = Instant::now();
-        leader.core.turn(NOW, ShardId(0), Turn { bytes: bodies.into(), submissions, ..Turn::default() });
+        leader.core.requests(
+            NOW,
+            ShardId(0),
+            RequestBatch { bytes: bodies.into(), submissions, ..RequestBatch::default() },
+        );
         let batch = leader.core.next_batch(Zxid::ZERO, Checksum::NONE).expect("there were requests");
         let sealed = Instant::now();
         follower.core.append(&batch).expect("was just encoded");

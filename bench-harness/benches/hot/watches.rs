@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use ringkeeper_engine::message::{Committed, ConnId, Published, Serving, ShardId, Step, ToShard};
+use ringkeeper_engine::message::{Committed, ConnId, Published, PublishedGroup, Serving, ShardId, ToShard};
 use ringkeeper_engine::shard::{AfterWrite, Settings, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_wire::frame::{begin_frame, end_frame};
@@ -73,7 +73,7 @@ impl Watched {
         });
         self.shard.connected(NOW_MS, conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
         self.shard.received(NOW_MS, conn, &connect);
-        self.shard.take_turn();
+        self.shard.take_requests();
         let session = SessionId(conn.0.cast_signed());
         let attached = ToShard::Attached { conn, session, password: [0; PASSWORD_LEN], timeout_ms: 10_000 };
         self.shard.deliver(NOW_MS, attached);
@@ -90,8 +90,8 @@ impl Watched {
         }
         let (txn, outcome) = self.leader.commit(&set_data(&path(0)));
         let committed = Committed { txn, outcome, origin: None };
-        let step = Step { txns: vec![committed], view: view(&self.leader.state) };
-        let published = ToShard::Published(Arc::new(Published { steps: vec![step] }));
+        let group = PublishedGroup { txns: vec![committed], view: view(&self.leader.state) };
+        let published = ToShard::Published(Arc::new(Published { groups: vec![group] }));
         let start = Instant::now();
         self.shard.deliver(NOW_MS, published);
         let mut told = 0;

@@ -18,20 +18,20 @@ pub const ALONE: ServerId = ServerId(1);
 
 /// Whose data a folder has. The numbers are kept in folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Application {
+pub enum FolderOf {
     /// The server that speaks Apache ZooKeeper's protocol.
     Server = 1,
     /// A program with the broadcast library.
     Library = 2,
 }
 
-impl Application {
+impl FolderOf {
     const fn number(self) -> u32 {
         self as u32
     }
 }
 
-impl fmt::Display for Application {
+impl fmt::Display for FolderOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server => "a ringkeeper server",
@@ -44,7 +44,7 @@ impl fmt::Display for Application {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// What it is a server of.
-    pub application: Application,
+    pub application: FolderOf,
     /// Its id; a server alone may leave that to its folder.
     pub id: Option<ServerId>,
     /// The voters of the ensemble; none for a server alone.
@@ -58,7 +58,7 @@ pub enum Mismatch {
     #[error("its data is not that of {wanted}")]
     OtherApplication {
         /// What is started.
-        wanted: Application,
+        wanted: FolderOf,
     },
     /// The server would answer for promises that another one made.
     #[error("it belongs to {owner}, and is started as server {wanted}")]
@@ -213,7 +213,7 @@ mod tests {
 
     fn wanted(id: Option<u64>, voters: &[u64]) -> Wanted {
         let voters = voters.iter().copied().map(ServerId).collect();
-        Wanted { application: Application::Server, id: id.map(ServerId), voters }
+        Wanted { application: FolderOf::Server, id: id.map(ServerId), voters }
     }
 
     fn check(id: Option<u64>, voters: &[u64], folder: &Meta) -> Result<(), String> {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_folder_serves_one_application_alone() {
         let of = |application| Meta { application, ..meta(2, &[1, 2, 3], 7) };
-        let [server, library] = [Application::Server, Application::Library].map(Application::number);
+        let [server, library] = [FolderOf::Server, FolderOf::Library].map(FolderOf::number);
         assert_eq!(check(Some(2), &[1, 2, 3], &of(server)), Ok(()));
         let refused = check(Some(2), &[1, 2, 3], &of(library)).expect_err("the library's");
         assert_eq!(refused, "its data is not that of a ringkeeper server");

@@ -303,7 +303,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     fn tell_disk_full(&self) {
         let full = self.log.disk_is_full();
         if self.disk_full.replace(full) != full {
-            self.node.borrow_mut().input(self.env.now(), Input::Room(!full));
+            self.node.borrow_mut().input(self.env.now(), Input::DiskFull(full));
             self.frontend.disk_full(full);
         }
     }

@@ -3,7 +3,7 @@ use ringkeeper_wire::{Epoch, ErrorCode, OpCode, ServerId, SessionId, Xid};
 
 use super::*;
 use crate::message::{ConnId, Serving, Submission, Submitted};
-use crate::message::{ShardId, ToShard, Turn};
+use crate::message::{RequestBatch, ShardId, ToShard};
 use crate::replica::{Output, Replica, ReplicaSettings};
 use crate::state::State;
 use crate::txn::{Txn, TxnOp, decode_batch, encode_batch};
@@ -101,7 +101,7 @@ fn leading_alone(batch_bytes_max: usize) -> (Node<Replica>, SessionId) {
                 }
                 Effect::Zab(zab::Effect::Status(Status::Leading { .. })) => {
                     let open = Submitted::Open { timeout_ms: 4000 };
-                    submit(&mut node, turn(SessionId(0), open, &[]));
+                    submit(&mut node, requests(SessionId(0), open, &[]));
                     node.propose(now);
                 }
                 Effect::Output(Output::Shard(_, ToShard::Attached { session, .. })) => {
@@ -113,26 +113,31 @@ fn leading_alone(batch_bytes_max: usize) -> (Node<Replica>, SessionId) {
     }
 }
 
-fn submit(node: &mut Node<Replica>, turn: Turn) {
+fn submit(node: &mut Node<Replica>, batch: RequestBatch) {
     let now = Now::default();
-    node.request(now, |replica| replica.turn(now, ShardId(0), turn));
+    node.request(now, |replica| replica.requests(now, ShardId(0), batch));
 }
 
-fn turn(session: SessionId, what: Submitted, bytes: &[u8]) -> Turn {
-    Turn {
+fn requests(session: SessionId, what: Submitted, bytes: &[u8]) -> RequestBatch {
+    RequestBatch {
         submissions: vec![Submission { conn: ConnId(1), session, what }],
         bytes: Bytes::copy_from_slice(bytes),
-        ..Turn::default()
+        ..RequestBatch::default()
     }
 }
 
 /// A turn with one write of 20 bytes.
-fn write(session: SessionId) -> Turn {
+fn write(session: SessionId) -> RequestBatch {
     let body = [0; 20];
     let op = OpCode::Delete;
-    let what =
-        Submitted::Write { xid: Xid(1), op, body: 0..body.len(), identities: Some([].into()), fence: false };
-    turn(session, what, &body)
+    let what = Submitted::Write {
+        xid: Xid(1),
+        op,
+        body: 0..body.len(),
+        identities: Some([].into()),
+        read_barrier: false,
+    };
+    requests(session, what, &body)
 }
 
 fn appended(node: &mut Node<Replica>) -> Vec<Batch> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ringkeeper_wire::{Identity, OpCode, SessionId, Xid, Zxid};
 
 use crate::codec::{DecodeError, Reader, Writer};
-use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::message::{ConnId, RequestBatch, ShardId, Submission, Submitted, ToShard};
 
 /// Bytes of a submission without variable parts: at least, and as reserved for one.
 const SUBMISSION_BYTES_MIN: usize = 8 + 8 + 1;
@@ -17,7 +17,7 @@ const SUBMISSION_BYTES_USUAL: usize = 40;
 const IDENTITY_BYTES_MIN: usize = 4 + 4;
 
 mod kind {
-    pub(super) const TURN: u8 = 1;
+    pub(super) const REQUESTS: u8 = 1;
     pub(super) const DIGEST: u8 = 2;
 
     pub(super) const WRITE: u8 = 1;
@@ -32,14 +32,14 @@ mod kind {
     pub(super) const SYNCED: u8 = 4;
 }
 
-/// A turn of a learner's shard, for the leader. The bodies of the requests come last: they lie one after the
+/// A batch of a learner's shard, for the leader. The bodies of the requests come last: they lie one after the
 /// other, so the length of each says where it is.
-pub(super) fn encode_turn(shard: ShardId, turn: &Turn) -> Bytes {
-    let Turn { bytes, submissions, touched, short_of_memory: _ } = turn;
+pub(super) fn encode_requests(shard: ShardId, batch: &RequestBatch) -> Bytes {
+    let RequestBatch { bytes, submissions, touched, short_of_memory: _ } = batch;
     let sizes = submissions.len() * SUBMISSION_BYTES_USUAL + touched.len() * size_of::<SessionId>();
     let mut out = Vec::with_capacity(16 + sizes + bytes.len());
     let mut w = Writer(&mut out);
-    w.u8(kind::TURN).u16(shard.0).count(touched.len());
+    w.u8(kind::REQUESTS).u16(shard.0).count(touched.len());
     touched.iter().for_each(|session| _ = w.session(*session));
     w.count(submissions.len());
     let mut at = 0;
@@ -64,21 +64,21 @@ pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Bytes {
 /// A decoded message of a learner's replica.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Turn(ShardId, Turn),
+    Requests(ShardId, RequestBatch),
     Digest(Zxid, u64),
 }
 
 pub(super) fn decode(message: &Bytes) -> Result<Heard, DecodeError> {
     let mut r = Reader(message);
     match r.u8()? {
-        kind::TURN => {
+        kind::REQUESTS => {
             let shard = ShardId(r.u16()?);
             let touched = r.list(size_of::<SessionId>(), Reader::session)?;
             let mut at = 0;
             let submissions = r.list(SUBMISSION_BYTES_MIN, |r| r.submission(&mut at))?;
             let bytes = message.slice_ref(r.bytes(at)?);
             r.end()?;
-            Ok(Heard::Turn(shard, Turn { bytes, submissions, touched, short_of_memory: None }))
+            Ok(Heard::Requests(shard, RequestBatch { bytes, submissions, touched, short_of_memory: None }))
         }
         kind::DIGEST => {
             let digest = Heard::Digest(r.zxid()?, r.u64()?);
@@ -99,7 +99,7 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
         ToShard::Rejected { conn } => (conn, kind::REJECTED),
         ToShard::Evict { conn } => (conn, kind::EVICT),
         ToShard::Synced { conn } => (conn, kind::SYNCED),
-        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) | ToShard::Room(_) => {
+        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) | ToShard::DiskFull(_) => {
             unreachable!("every server tells its own shards")
         }
     };
@@ -133,9 +133,9 @@ impl Writer<'_> {
     fn submission(&mut self, Submission { conn, session, what }: &Submission) {
         self.u64(conn.0).session(*session);
         match what {
-            Submitted::Write { xid, op, body, identities, fence } => {
+            Submitted::Write { xid, op, body, identities, read_barrier } => {
                 self.u8(kind::WRITE).bytes(&xid.0.to_le_bytes()).bytes(&op.to_wire().to_le_bytes());
-                self.count(body.len()).flag(*fence).flag(identities.is_some());
+                self.count(body.len()).flag(*read_barrier).flag(identities.is_some());
                 if let Some(identities) = identities {
                     self.count(identities.len());
                     identities.iter().for_each(|who| _ = self.text(&who.scheme).text(&who.id));
@@ -173,7 +173,7 @@ impl Reader<'_> {
         let op = OpCode::from_wire(op.cast_signed()).ok_or(named)?;
         let body = *at..at.saturating_add(self.u32()? as usize);
         *at = body.end;
-        let fence = self.flag("read barrier")?;
+        let read_barrier = self.flag("read barrier")?;
         let identities = if self.flag("identities")? {
             let identity = |r: &mut Self| {
                 let (scheme, id) = (r.text("scheme")?.to_owned(), r.text("identity")?.to_owned());
@@ -183,7 +183,7 @@ impl Reader<'_> {
         } else {
             None
         };
-        Ok(Submitted::Write { xid, op, body, identities, fence })
+        Ok(Submitted::Write { xid, op, body, identities, read_barrier })
     }
 }
 
@@ -192,20 +192,21 @@ mod tests {
     use super::*;
 
     fn write(body: std::ops::Range<usize>, identities: Option<Arc<[Identity]>>) -> Submission {
-        let what = Submitted::Write { xid: Xid(7), op: OpCode::SetData, body, identities, fence: true };
+        let what =
+            Submitted::Write { xid: Xid(7), op: OpCode::SetData, body, identities, read_barrier: true };
         Submission { conn: ConnId(1), session: SessionId(2), what }
     }
 
-    fn turn(submissions: Vec<Submission>) -> Turn {
+    fn batch(submissions: Vec<Submission>) -> RequestBatch {
         let bytes = Bytes::from_static(b"abc");
-        Turn { bytes, submissions, touched: vec![SessionId(2)], short_of_memory: None }
+        RequestBatch { bytes, submissions, touched: vec![SessionId(2)], short_of_memory: None }
     }
 
     #[test]
     fn a_turn_survives_the_way_to_the_leader() {
         let identities = vec![Identity { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }];
         let other = |what| Submission { conn: ConnId(3), session: SessionId(-1), what };
-        let turn = turn(vec![
+        let batch = batch(vec![
             write(0..2, Some(identities.into())),
             other(Submitted::Open { timeout_ms: 4000 }),
             other(Submitted::Reattach { password: [9; 16], timeout_ms: 1 }),
@@ -213,9 +214,9 @@ mod tests {
             write(2..3, None),
             other(Submitted::Detach),
         ]);
-        let encoded = encode_turn(ShardId(5), &turn);
-        let Ok(Heard::Turn(shard, decoded)) = decode(&encoded) else { panic!("not a turn") };
-        assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), format!("{turn:?}")));
+        let encoded = encode_requests(ShardId(5), &batch);
+        let Ok(Heard::Requests(shard, decoded)) = decode(&encoded) else { panic!("not requests") };
+        assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), format!("{batch:?}")));
         for len in 0..encoded.len() {
             assert!(decode(&encoded.slice(..len)).is_err(), "{len} bytes of it");
         }
@@ -229,7 +230,7 @@ mod tests {
             (0..2, DecodeError::Trailing(1)),
             (0..u32::MAX as usize, DecodeError::CutShort { missing: u32::MAX as usize - 3 }),
         ] {
-            let decoded = decode(&encode_turn(ShardId(0), &turn(vec![write(body, None)])));
+            let decoded = decode(&encode_requests(ShardId(0), &batch(vec![write(body, None)])));
             assert_eq!(decoded.map(|_| ()), Err(error));
         }
     }

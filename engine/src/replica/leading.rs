@@ -14,7 +14,7 @@ use super::expiry::Expiry;
 use super::fair_queue::{FairQueue, Waiting};
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::limits::{Limit, Refusal};
-use crate::message::{Committed, Origin, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::message::{Committed, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::path;
 use crate::prefetch::PREFETCHED_WRITES;
@@ -108,7 +108,7 @@ pub(super) struct Leadership {
     random: ChaCha12Rng,
 }
 
-/// The body of a submitted write, from the bytes of its turn.
+/// The body of a submitted write, from the bytes of its batch.
 fn body<'b>(submission: &Submission, bytes: &'b [u8]) -> Option<&'b [u8]> {
     let Submitted::Write { body, .. } = &submission.what else { return None };
     bytes.get(body.clone())
@@ -260,19 +260,19 @@ impl Replica {
         }
     }
 
-    pub(super) fn lead_turn(&mut self, now: Now, server: ServerId, shard: ShardId, turn: Turn) {
+    pub(super) fn lead_requests(&mut self, now: Now, server: ServerId, shard: ShardId, batch: RequestBatch) {
         let deaf = planted!(self.settings.requests, IgnoreTouches) && server != self.settings.server;
         if let Role::Leading(leadership) = &mut self.role
             && !deaf
         {
-            for session in &turn.touched {
+            for session in &batch.touched {
                 leadership.expiry.touch(now.monotonic_ms, *session);
             }
         }
-        let mut submissions = turn.submissions.into_iter();
+        let mut submissions = batch.submissions.into_iter();
         while let Some(next) = submissions.as_slice().chunks(PREFETCHED_WRITES).next() {
             let requests: ArrayVec<_, PREFETCHED_WRITES> =
-                next.iter().map(|submission| decode(submission, body(submission, &turn.bytes)?)).collect();
+                next.iter().map(|submission| decode(submission, body(submission, &batch.bytes)?)).collect();
             self.pipeline.head().prefetch_requests(requests.iter().flatten());
             for (request, submission) in requests.into_iter().zip(submissions.by_ref()) {
                 let client = Client { server, origin: Origin { shard, conn: submission.conn } };
@@ -282,7 +282,7 @@ impl Replica {
                 if leadership.waiting.admits(client, is_multi) {
                     self.lead_submission(now, client, submission, request);
                 } else {
-                    let body = body(&submission, &turn.bytes).unwrap_or_default();
+                    let body = body(&submission, &batch.bytes).unwrap_or_default();
                     leadership.waiting.push(client, submission, body);
                 }
             }
@@ -318,9 +318,9 @@ impl Replica {
                 self.direct(client, ToShard::Evict { conn: client.origin.conn })
             }
             Submitted::Sync => self.sync(client),
-            Submitted::Write { xid, op: _, body, identities, fence } => {
-                if fence && !planted!(self.settings.requests, DropFences) {
-                    self.pipeline.fence(session);
+            Submitted::Write { xid, op: _, body, identities, read_barrier } => {
+                if read_barrier && !planted!(self.settings.requests, DropReadBarriers) {
+                    self.pipeline.read_barrier(session);
                 }
                 let Some(request) = request else {
                     return self.order(now, session, xid, TxnOp::Error(ErrorCode::MarshallingError));

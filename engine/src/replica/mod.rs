@@ -1,6 +1,6 @@
 //! One server's leader core: it combines sessions and transactions, on a leader and on a follower.
 //!
-//! It runs on every server. Shards send it [`Turn`]s; it answers with [`ToShard`] messages in the order of
+//! It runs on every server. Shards send it [`RequestBatch`]s; it answers with [`ToShard`] messages in the order of
 //! the log. On the leader a request is prepared against the newest speculative state, becomes a transaction,
 //! and is published when it is committed. A follower forwards its shards' requests to the leader and
 //! publishes the transactions of the log.
@@ -27,7 +27,7 @@ use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 use crate::application::{Application, Effect};
 use crate::codec::DecodeError;
 use crate::limits::{Refusal, Refusals};
-use crate::message::{Committed, Origin, Serving, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::message::{Committed, Origin, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
 use crate::settings::Settings;
@@ -247,24 +247,24 @@ impl Replica {
     }
 
     /// A shard's requests.
-    pub fn turn(&mut self, now: Now, shard: ShardId, mut turn: Turn) {
-        self.short_of_memory = turn.short_of_memory.unwrap_or(self.short_of_memory);
-        for submission in &mut turn.submissions {
+    pub fn requests(&mut self, now: Now, shard: ShardId, mut batch: RequestBatch) {
+        self.short_of_memory = batch.short_of_memory.unwrap_or(self.short_of_memory);
+        for submission in &mut batch.submissions {
             self.note_local(shard, submission);
         }
         match &mut self.role {
             // The shard has been told, and closes its connections when it handles that message.
             Role::Looking => {}
             Role::Following if planted!(self.settings.requests, ForwardTwice) => {
-                let bytes = forward::encode_turn(shard, &turn);
+                let bytes = forward::encode_requests(shard, &batch);
                 self.effects.push(Effect::ToLeader(bytes.clone()));
                 self.effects.push(Effect::ToLeader(bytes));
             }
             Role::Following => {
-                let bytes = forward::encode_turn(shard, &turn);
+                let bytes = forward::encode_requests(shard, &batch);
                 self.effects.push(Effect::ToLeader(bytes));
             }
-            Role::Leading(_) => self.lead_turn(now, self.settings.server, shard, turn),
+            Role::Leading(_) => self.lead_requests(now, self.settings.server, shard, batch),
         }
     }
 
@@ -315,11 +315,13 @@ impl Replica {
     fn note_local(&mut self, shard: ShardId, submission: &mut Submission) {
         let origin = Origin { shard, conn: submission.conn };
         match &mut submission.what {
-            Submitted::Write { xid, fence, identities, .. } if matches!(self.role, Role::Following) => {
+            Submitted::Write { xid, read_barrier, identities, .. }
+                if matches!(self.role, Role::Following) =>
+            {
                 if let Some(attachment) =
                     self.attached.get_mut(&submission.session).filter(|a| a.origin == origin)
                 {
-                    attachment.forwarded.push_back((*xid, *fence));
+                    attachment.forwarded.push_back((*xid, *read_barrier));
                     attachment.name_once(identities);
                 }
             }
@@ -338,9 +340,9 @@ impl Replica {
     /// The connection of this server that waits for the reply to this transaction of the leader.
     fn origin_of(&mut self, session: SessionId, xid: Xid) -> Option<Origin> {
         let attachment = self.attached.get_mut(&session)?;
-        let (_, fence) = attachment.forwarded.pop_front_if(|(waiting, _)| *waiting == xid)?;
-        if fence {
-            self.pipeline.fence(session);
+        let (_, read_barrier) = attachment.forwarded.pop_front_if(|(waiting, _)| *waiting == xid)?;
+        if read_barrier {
+            self.pipeline.read_barrier(session);
         }
         Some(attachment.origin)
     }
@@ -460,7 +462,7 @@ impl Application for Replica {
         let Some(published) = self.pipeline.commit(upto) else { return };
         let published = Arc::new(published);
         self.output(Output::AllShards(ToShard::Published(Arc::clone(&published))));
-        for committed in published.steps.iter().flat_map(|step| &step.txns) {
+        for committed in published.groups.iter().flat_map(|group| &group.txns) {
             match &committed.txn.op {
                 TxnOp::CreateSession(_) => self.session_created(now, committed),
                 TxnOp::CloseSession | TxnOp::CloseSessionListed(_) => self.session_closed(committed),
@@ -489,10 +491,10 @@ impl Application for Replica {
 
     fn forwarded(&mut self, now: Now, from: ServerId, bytes: &Bytes) -> Result<(), DecodeError> {
         match forward::decode(bytes)? {
-            Heard::Turn(shard, turn) if matches!(self.role, Role::Leading(_)) => {
-                self.lead_turn(now, from, shard, turn);
+            Heard::Requests(shard, batch) if matches!(self.role, Role::Leading(_)) => {
+                self.lead_requests(now, from, shard, batch);
             }
-            Heard::Turn(..) => {}
+            Heard::Requests(..) => {}
             Heard::Digest(zxid, digest) => {
                 if self.digests().any(|(known, own)| known == zxid && own != digest) {
                     self.output(Output::DigestMismatch { peer: from, zxid });

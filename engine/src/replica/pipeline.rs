@@ -17,25 +17,25 @@ use std::sync::Arc;
 use ringkeeper_wire::{SessionId, Zxid};
 
 use super::digests::DigestHistory;
-use crate::message::{Committed, Origin, Published, Step};
+use crate::message::{Committed, Origin, Published, PublishedGroup};
 use crate::state::State;
 use crate::txn::{Outcome, Txn};
 
-/// Bytes at which a step ends, since a batch ends only where a step does.
-const STEP_BYTES_MAX: usize = 1 << 20;
+/// Bytes at which a group ends, since a batch ends only where a group does.
+const GROUP_BYTES_MAX: usize = 1 << 20;
 
 /// The uncommitted part of the log, as states.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     head: State,
     committed: Arc<State>,
-    /// Each step with the approximate size of its transactions in bytes.
-    open: VecDeque<(Step, usize)>,
-    /// Transactions after the last step of `open`.
-    step: Vec<Committed>,
+    /// Each group with the approximate size of its transactions in bytes.
+    open: VecDeque<(PublishedGroup, usize)>,
+    /// Transactions after the last group of `open`.
+    group: Vec<Committed>,
     /// Their size.
-    step_bytes: usize,
-    /// The local sessions that wrote in `step`: a read barrier of one of them ends the step.
+    group_bytes: usize,
+    /// The local sessions that wrote in `group`: a read barrier of one of them ends the group.
     writers: BTreeSet<SessionId>,
     /// Encoded size of the open batch's transactions, roughly, in bytes.
     open_bytes: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Pipeline {
 #[derive(Debug)]
 struct Sealed {
     last: Zxid,
-    steps: Vec<Step>,
+    groups: Vec<PublishedGroup>,
 }
 
 impl Pipeline {
@@ -56,8 +56,8 @@ impl Pipeline {
             committed: Arc::new(state.clone()),
             head: state,
             open: VecDeque::new(),
-            step: Vec::new(),
-            step_bytes: 0,
+            group: Vec::new(),
+            group_bytes: 0,
             writers: BTreeSet::new(),
             open_bytes: 0,
             sealed: VecDeque::new(),
@@ -87,7 +87,7 @@ impl Pipeline {
 
     /// Whether nothing waits to be sealed.
     pub(crate) fn is_open_empty(&self) -> bool {
-        self.step.is_empty() && self.open.is_empty()
+        self.group.is_empty() && self.open.is_empty()
     }
 
     /// Bytes of payload waiting to be sealed, roughly.
@@ -97,9 +97,9 @@ impl Pipeline {
 
     /// What is executed and not committed, in order.
     pub(crate) fn uncommitted(&self) -> impl Iterator<Item = &Txn> {
-        let sealed = self.sealed.iter().flat_map(|batch| &batch.steps);
-        let steps = sealed.chain(self.open.iter().map(|(step, _)| step));
-        steps.flat_map(|step| &step.txns).chain(&self.step).map(|committed| &committed.txn)
+        let sealed = self.sealed.iter().flat_map(|batch| &batch.groups);
+        let groups = sealed.chain(self.open.iter().map(|(group, _)| group));
+        groups.flat_map(|group| &group.txns).chain(&self.group).map(|committed| &committed.txn)
     }
 
     /// Zxid of the last transaction executed.
@@ -107,9 +107,9 @@ impl Pipeline {
         self.head.last_zxid()
     }
 
-    /// A read barrier: reads of `session` wait behind its previous write, so the step that has that write
+    /// A read barrier: reads of `session` wait behind its previous write, so the group that has that write
     /// ends here.
-    pub(crate) fn fence(&mut self, session: SessionId) {
+    pub(crate) fn read_barrier(&mut self, session: SessionId) {
         if self.writers.contains(&session) {
             self.end_step();
         }
@@ -132,10 +132,10 @@ impl Pipeline {
             self.writers.insert(txn.session);
         }
         self.open_bytes += size;
-        self.step_bytes += size;
+        self.group_bytes += size;
         self.digests.note(txn.zxid, self.head.digest());
-        self.step.push(Committed { txn, outcome, origin });
-        if self.step_bytes >= STEP_BYTES_MAX {
+        self.group.push(Committed { txn, outcome, origin });
+        if self.group_bytes >= GROUP_BYTES_MAX {
             self.end_step();
         }
     }
@@ -145,41 +145,41 @@ impl Pipeline {
     pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<(Vec<&Txn>, usize)> {
         self.end_step();
         let (first, mut bytes) = self.open.pop_front()?;
-        let mut steps = vec![first];
-        while let Some((step, size)) = self.open.pop_front_if(|(_, size)| bytes + *size <= bytes_max) {
+        let mut groups = vec![first];
+        while let Some((group, size)) = self.open.pop_front_if(|(_, size)| bytes + *size <= bytes_max) {
             bytes += size;
-            steps.push(step);
+            groups.push(group);
         }
         self.open_bytes -= bytes;
-        let last = steps.last()?.txns.last()?.zxid();
-        self.sealed.push_back(Sealed { last, steps });
+        let last = groups.last()?.txns.last()?.zxid();
+        self.sealed.push_back(Sealed { last, groups });
         let sealed = &self.sealed[self.sealed.len() - 1];
-        let txns = sealed.steps.iter().flat_map(|step| step.txns.iter().map(|committed| &committed.txn));
+        let txns = sealed.groups.iter().flat_map(|group| group.txns.iter().map(|committed| &committed.txn));
         Some((txns.collect(), bytes))
     }
 
     /// Takes the batches that end at `upto` or before: they are committed, and to be published.
     pub(crate) fn commit(&mut self, upto: Zxid) -> Option<Published> {
-        let mut steps = Vec::new();
+        let mut groups = Vec::new();
         while let Some(batch) = self.sealed.pop_front_if(|batch| batch.last <= upto) {
-            steps.extend(batch.steps);
+            groups.extend(batch.groups);
         }
-        self.committed = Arc::clone(&steps.last()?.view);
-        Some(Published { steps })
+        self.committed = Arc::clone(&groups.last()?.view);
+        Some(Published { groups })
     }
 
     /// Drops the transactions that were executed and never proposed.
     pub(crate) fn abandon_unsealed(&mut self) {
         self.open.clear();
-        self.step.clear();
-        self.step_bytes = 0;
+        self.group.clear();
+        self.group_bytes = 0;
         self.writers.clear();
         self.open_bytes = 0;
         let last = self
             .sealed
             .back()
-            .and_then(|batch| batch.steps.last())
-            .map_or(&self.committed, |step| &step.view);
+            .and_then(|batch| batch.groups.last())
+            .map_or(&self.committed, |group| &group.view);
         self.head = State::clone(last);
         self.digests.forget_after(self.head.last_zxid());
     }
@@ -196,10 +196,10 @@ impl Pipeline {
 
     fn end_step(&mut self) {
         self.writers.clear();
-        if !self.step.is_empty() {
-            let txns = std::mem::take(&mut self.step);
-            let step = Step { txns, view: Arc::new(self.head.clone()) };
-            self.open.push_back((step, std::mem::take(&mut self.step_bytes)));
+        if !self.group.is_empty() {
+            let txns = std::mem::take(&mut self.group);
+            let group = PublishedGroup { txns, view: Arc::new(self.head.clone()) };
+            self.open.push_back((group, std::mem::take(&mut self.group_bytes)));
         }
     }
 }

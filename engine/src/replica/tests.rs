@@ -56,14 +56,23 @@ fn set(path: &str, data: &[u8]) -> (OpCode, Vec<u8>) {
     (OpCode::SetData, bytes)
 }
 
-fn write(conn: u64, session: SessionId, xid: i32, (op, bytes): (OpCode, Vec<u8>), fence: bool) -> Turn {
+fn write(
+    conn: u64,
+    session: SessionId,
+    xid: i32,
+    (op, bytes): (OpCode, Vec<u8>),
+    read_barrier: bool,
+) -> RequestBatch {
     let identities: Option<Arc<[Identity]>> = Some(Arc::from([]));
-    let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence };
-    Turn { bytes: bytes.into(), ..ask(conn, session, what) }
+    let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, read_barrier };
+    RequestBatch { bytes: bytes.into(), ..ask(conn, session, what) }
 }
 
-fn ask(conn: u64, session: SessionId, what: Submitted) -> Turn {
-    Turn { submissions: vec![Submission { conn: ConnId(conn), session, what }], ..Turn::default() }
+fn ask(conn: u64, session: SessionId, what: Submitted) -> RequestBatch {
+    RequestBatch {
+        submissions: vec![Submission { conn: ConnId(conn), session, what }],
+        ..RequestBatch::default()
+    }
 }
 
 /// Seals and commits everything, and gives what shards are told.
@@ -122,7 +131,7 @@ fn published(messages: &[ToShard]) -> Vec<Arc<Published>> {
 }
 
 fn open(replica: &mut Replica, conn: u64) -> (SessionId, [u8; 16]) {
-    replica.turn(now(0), SHARD, ask(conn, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    replica.requests(now(0), SHARD, ask(conn, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
     let messages = settle(replica);
     let attached = messages.iter().find_map(|message| match message {
         ToShard::Attached { session, password, .. } => Some((*session, *password)),
@@ -134,7 +143,7 @@ fn open(replica: &mut Replica, conn: u64) -> (SessionId, [u8; 16]) {
 #[test]
 fn a_session_is_attached_after_its_transaction_is_published() {
     let mut replica = leader();
-    replica.turn(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    replica.requests(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
     assert!(told(&mut replica).is_empty(), "nothing is committed yet");
     let messages = settle(&mut replica);
     assert!(matches!(messages[..], [ToShard::Published(_), ToShard::Attached { .. }]), "{messages:?}");
@@ -144,7 +153,7 @@ fn a_session_is_attached_after_its_transaction_is_published() {
 fn nothing_is_published_before_it_is_committed() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
     assert!(next_batch(&mut replica).is_some());
     assert!(told(&mut replica).is_empty());
     assert!(replica.committed().znode("/a").is_none());
@@ -156,13 +165,13 @@ fn nothing_is_published_before_it_is_committed() {
 fn reads_between_two_writes_of_a_session_get_a_state_without_the_second() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
-    replica.turn(now(0), SHARD, write(1, session, 2, set("/a", b"second"), true));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 2, set("/a", b"second"), true));
     let published = published(&settle(&mut replica));
-    let steps = &published[0].steps;
-    assert_eq!(steps.len(), 2);
-    assert_eq!(steps[0].view.znode("/a").and_then(|znode| znode.data()), Some(&b"x"[..]));
-    assert_eq!(steps[1].view.znode("/a").and_then(|znode| znode.data()), Some(&b"second"[..]));
+    let groups = &published[0].groups;
+    assert_eq!(groups.len(), 2);
+    assert_eq!(groups[0].view.znode("/a").and_then(|znode| znode.data()), Some(&b"x"[..]));
+    assert_eq!(groups[1].view.znode("/a").and_then(|znode| znode.data()), Some(&b"second"[..]));
 }
 
 #[test]
@@ -170,9 +179,9 @@ fn writes_without_reads_between_them_share_a_step() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
     for xid in 1..=5 {
-        replica.turn(now(0), SHARD, write(1, session, xid, create(&format!("/a{xid}"), 0), false));
+        replica.requests(now(0), SHARD, write(1, session, xid, create(&format!("/a{xid}"), 0), false));
     }
-    assert_eq!(published(&settle(&mut replica))[0].steps.len(), 1);
+    assert_eq!(published(&settle(&mut replica))[0].groups.len(), 1);
 }
 
 #[test]
@@ -180,9 +189,9 @@ fn a_failed_write_takes_its_place_in_the_order() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
     let before = replica.last_executed();
-    replica.turn(now(0), SHARD, write(1, session, 1, set("/missing", b""), false));
+    replica.requests(now(0), SHARD, write(1, session, 1, set("/missing", b""), false));
     let published = published(&settle(&mut replica));
-    let committed = &published[0].steps[0].txns[0];
+    let committed = &published[0].groups[0].txns[0];
     assert_eq!(Some(committed.zxid()), before.next());
     assert_eq!(committed.outcome, Outcome::Failed(ringkeeper_wire::ErrorCode::NoNode));
     assert_eq!(committed.origin, Some(Origin { shard: SHARD, conn: ConnId(1) }));
@@ -192,7 +201,11 @@ fn a_failed_write_takes_its_place_in_the_order() {
 fn a_session_that_comes_back_elsewhere_leaves_its_old_connection() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }));
+    replica.requests(
+        now(0),
+        SHARD,
+        ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }),
+    );
     let messages = confirm(&mut replica);
     assert!(
         matches!(
@@ -201,7 +214,7 @@ fn a_session_that_comes_back_elsewhere_leaves_its_old_connection() {
         ),
         "{messages:?}"
     );
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/late", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/late", 0), false));
     assert!(matches!(told(&mut replica)[..], [ToShard::Evict { conn: ConnId(1) }]));
     assert!(!replica.has_unsealed(), "a write on the old connection is not executed");
 }
@@ -213,8 +226,12 @@ fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
     let wrong = Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS };
-    replica.turn(now(0), SHARD, ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }));
-    replica.turn(now(0), SHARD, ask(3, session, wrong));
+    replica.requests(
+        now(0),
+        SHARD,
+        ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }),
+    );
+    replica.requests(now(0), SHARD, ask(3, session, wrong));
     let effects: Vec<_> = replica.take_effects().collect();
     assert!(
         matches!(
@@ -238,7 +255,11 @@ fn a_session_moves_only_when_a_quorum_has_confirmed_the_leader() {
 fn a_session_that_ends_while_it_moves_is_rejected_once_its_end_is_committed() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }));
+    replica.requests(
+        now(0),
+        SHARD,
+        ask(2, session, Submitted::Reattach { password, timeout_ms: TIMEOUT_MS }),
+    );
     let rounds: Vec<_> = rounds(&mut replica);
     for ms in (0..=8000).step_by(250) {
         replica.tick(now(ms));
@@ -255,7 +276,7 @@ fn of_two_connections_that_ask_for_a_session_the_later_one_gets_it() {
     let (session, password) = open(&mut replica, 1);
     for conn in [2, 3] {
         let what = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
-        replica.turn(now(0), SHARD, ask(conn, session, what));
+        replica.requests(now(0), SHARD, ask(conn, session, what));
     }
     let messages = confirm(&mut replica);
     assert!(
@@ -276,9 +297,9 @@ fn a_wrong_password_is_rejected_and_the_session_stays_where_it_is() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
     let what = Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS };
-    replica.turn(now(0), SHARD, ask(2, session, what));
+    replica.requests(now(0), SHARD, ask(2, session, what));
     assert!(matches!(confirm(&mut replica)[..], [ToShard::Rejected { conn: ConnId(2) }]));
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
     assert!(replica.has_unsealed());
 }
 
@@ -287,11 +308,11 @@ fn a_silent_session_expires_with_its_ephemerals_and_a_touched_one_does_not() {
     let mut replica = leader();
     let (silent, _) = open(&mut replica, 1);
     let (touched, _) = open(&mut replica, 2);
-    replica.turn(now(0), SHARD, write(1, silent, 1, create("/silent", 1), false));
-    replica.turn(now(0), SHARD, write(2, touched, 1, create("/touched", 1), false));
+    replica.requests(now(0), SHARD, write(1, silent, 1, create("/silent", 1), false));
+    replica.requests(now(0), SHARD, write(2, touched, 1, create("/touched", 1), false));
     settle(&mut replica);
     for ms in (0..=8000).step_by(250) {
-        replica.turn(now(ms), SHARD, Turn { touched: vec![touched], ..Turn::default() });
+        replica.requests(now(ms), SHARD, RequestBatch { touched: vec![touched], ..RequestBatch::default() });
         replica.tick(now(ms));
     }
     let messages = settle(&mut replica);
@@ -317,11 +338,11 @@ fn time_that_the_process_lost_expires_nobody() {
 fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
-    replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/a", 0), false));
+    replica.requests(now(0), SHARD, ask(1, session, Submitted::Sync));
     let rounds: Vec<_> = replica.take_effects().collect();
     let [Effect::ConfirmLeadership(first)] = rounds[..] else { panic!("{rounds:?}") };
-    replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
+    replica.requests(now(0), SHARD, ask(1, session, Submitted::Sync));
     replica.confirm_round(first);
     let effects: Vec<_> = replica.take_effects().collect();
     let [Effect::ConfirmLeadership(second)] = effects[..] else {
@@ -343,12 +364,12 @@ fn a_sync_waits_for_earlier_writes_and_for_a_quorum_asked_after_it() {
 fn what_an_earlier_leadership_asked_confirms_no_sync() {
     let mut replica = leader();
     let (session, password) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, ask(1, session, Submitted::Sync));
+    replica.requests(now(0), SHARD, ask(1, session, Submitted::Sync));
     let asked = rounds(&mut replica);
     replica.look();
     replica.lead(now(0), Epoch(2));
     let reattach = Submitted::Reattach { password, timeout_ms: TIMEOUT_MS };
-    replica.turn(now(0), SHARD, ask(2, session, reattach));
+    replica.requests(now(0), SHARD, ask(2, session, reattach));
     assert_eq!(rounds(&mut replica).len(), 1, "it asks anew");
     replica.confirm_round(asked[0]);
     assert!(told(&mut replica).is_empty(), "and is not answered");
@@ -361,15 +382,15 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
     follower.follow();
     follower.take_effects();
     let mut session = None;
-    let requests: [&dyn Fn(SessionId) -> Turn; 2] =
+    let requests: [&dyn Fn(SessionId) -> RequestBatch; 2] =
         [&|_| ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }), &|session| {
             write(9, session, 1, create("/from-follower", 0), false)
         }];
     for request in requests {
-        follower.turn(now(0), SHARD, request(session.unwrap_or(SessionId(0))));
+        follower.requests(now(0), SHARD, request(session.unwrap_or(SessionId(0))));
         let forwarded: Vec<_> = follower.take_effects().collect();
         let [Effect::ToLeader(bytes)] = &forwarded[..] else { panic!("{forwarded:?}") };
-        leader.forwarded(now(0), ServerId(2), bytes).expect("a turn");
+        leader.forwarded(now(0), ServerId(2), bytes).expect("a batch of requests");
         let (payload, last) = sealed(&mut leader);
         follower.execute(&payload).expect("a batch");
         follower.commit(now(0), last);
@@ -388,7 +409,7 @@ fn a_followers_write_is_answered_where_it_came_from_when_the_log_brings_it() {
             })
         });
         if let [ToShard::Published(published)] = &messages[..] {
-            let origin = published.steps[0].txns[0].origin;
+            let origin = published.groups[0].txns[0].origin;
             assert_eq!(origin, Some(Origin { shard: SHARD, conn: ConnId(9) }));
         }
     }
@@ -409,11 +430,11 @@ fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on()
         });
         told.expect("an answer to the learner")
     };
-    follower.turn(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    follower.requests(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
     let Some(Effect::ToLeader(bytes)) = follower.take_effects().next_back() else {
-        panic!("a turn to pass on")
+        panic!("a batch to pass on")
     };
-    leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
+    leader.forwarded(now(0), ServerId(2), &bytes).expect("a batch of requests");
     let (payload, last) = sealed(&mut leader);
     leader.commit(now(0), last);
     let bytes = answer_of(&mut leader);
@@ -429,9 +450,9 @@ fn what_the_leader_says_waits_until_the_learner_has_published_what_it_rests_on()
 fn losing_leadership_drops_what_was_never_proposed_and_keeps_what_was() {
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/proposed", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/proposed", 0), false));
     let proposed = next_batch(&mut replica).expect("a batch").last();
-    replica.turn(now(0), SHARD, write(1, session, 2, create("/never", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 2, create("/never", 0), false));
     replica.look();
     assert_eq!(replica.last_executed(), proposed);
     replica.commit(now(0), proposed);
@@ -445,7 +466,7 @@ fn a_truncated_batch_is_forgotten_and_one_that_recovery_took_for_committed_asks_
     let mut replica = leader();
     let (session, _) = open(&mut replica, 1);
     let kept = replica.last_executed();
-    replica.turn(now(0), SHARD, write(1, session, 1, create("/cut", 0), false));
+    replica.requests(now(0), SHARD, write(1, session, 1, create("/cut", 0), false));
     next_batch(&mut replica);
     replica.look();
     assert!(replica.truncate(kept), "the committed state is still good");
@@ -459,8 +480,8 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
     let mut follower = Replica::new(settings(2), State::new(2));
     follower.follow();
     let mut told_digests = Vec::new();
-    let mut both = |leader: &mut Replica, turn: Turn| {
-        leader.turn(now(0), SHARD, turn);
+    let mut both = |leader: &mut Replica, batch: RequestBatch| {
+        leader.requests(now(0), SHARD, batch);
         let (payload, last) = sealed(leader);
         follower.execute(&payload).expect("a batch");
         leader.commit(now(0), last);
@@ -494,18 +515,19 @@ fn a_learner_tells_its_digests_and_the_leader_names_the_learner_that_differs() {
 fn what_one_turn_asks_for_becomes_several_batches_if_it_is_too_much_for_one() {
     let mut leader = leader();
     let (session, _) = open(&mut leader, 1);
-    let mut turn = write(1, session, 1, create("/a", 0), false);
+    let mut batch = write(1, session, 1, create("/a", 0), false);
     let (op, bytes) = set("/a", &[7; 1 << 20]);
-    let mut bodies = turn.bytes.to_vec();
+    let mut bodies = batch.bytes.to_vec();
     for xid in 2..42 {
         let start = bodies.len();
         bodies.extend_from_slice(&bytes);
         let body = start..bodies.len();
-        let what = Submitted::Write { xid: Xid(xid), op, body, identities: Some([].into()), fence: false };
-        turn.submissions.push(Submission { conn: ConnId(1), session, what });
+        let what =
+            Submitted::Write { xid: Xid(xid), op, body, identities: Some([].into()), read_barrier: false };
+        batch.submissions.push(Submission { conn: ConnId(1), session, what });
     }
-    turn.bytes = bodies.into();
-    leader.turn(now(0), SHARD, turn);
+    batch.bytes = bodies.into();
+    leader.requests(now(0), SHARD, batch);
     let (mut next, mut batches) = (leader.committed().last_zxid().0 + 1, 0);
     while let Some(batch) = next_batch(&mut leader) {
         assert_eq!(batch.first().0, next);
@@ -526,12 +548,13 @@ fn a_follower_names_the_identities_of_a_connection_once() {
     let mut bytes = Vec::new();
     let acl = Some(AclList::from(&acl[..]));
     CreateRequest { path: "/mine".into(), data: None, acl, flags: 0 }.encode(&mut bytes);
-    follower.turn(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    follower.requests(now(0), SHARD, ask(9, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
     let session = pass_on(&mut leader, &mut follower).1.expect("attached");
     for (xid, (op, bytes)) in (1..).zip([(OpCode::Create, bytes), set("/mine", b"1"), set("/mine", b"2")]) {
         let identities = Some(Arc::clone(&identities));
-        let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence: false };
-        follower.turn(now(0), SHARD, Turn { bytes: bytes.into(), ..ask(9, session, what) });
+        let what =
+            Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, read_barrier: false };
+        follower.requests(now(0), SHARD, RequestBatch { bytes: bytes.into(), ..ask(9, session, what) });
         let (forwarded_bytes, _) = pass_on(&mut leader, &mut follower);
         assert_eq!(forwarded_bytes > 40_000, xid == 1, "{forwarded_bytes} bytes for write {xid}");
     }
@@ -543,9 +566,9 @@ fn a_follower_names_the_identities_of_a_connection_once() {
 fn pass_on(leader: &mut Replica, follower: &mut Replica) -> (usize, Option<SessionId>) {
     let Some(Effect::ToLeader(bytes)) = follower.take_effects().find(|it| matches!(it, Effect::ToLeader(_)))
     else {
-        panic!("a turn to pass on")
+        panic!("a batch to pass on")
     };
-    leader.forwarded(now(0), ServerId(2), &bytes).expect("a turn");
+    leader.forwarded(now(0), ServerId(2), &bytes).expect("a batch of requests");
     let (payload, last) = sealed(leader);
     follower.execute(&payload).expect("a batch");
     follower.commit(now(0), last);
@@ -568,14 +591,14 @@ fn what_a_leader_refuses_is_counted_and_named() {
     let requests = Settings { limits, ..Settings::default() };
     let mut leader = Replica::new(ReplicaSettings { requests, ..settings(1) }, State::new(1));
     leader.lead(now(0), Epoch(1));
-    leader.turn(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    leader.requests(now(0), SHARD, ask(1, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
     settle(&mut leader);
     let session = leader.committed().sessions().next().expect("just opened").0;
-    leader.turn(now(0), SHARD, ask(2, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
-    leader.turn(now(0), SHARD, write(1, session, 1, create("/a", 1), false));
-    leader.turn(now(0), SHARD, write(1, session, 2, create("/b", 1), false));
-    let short = Turn { short_of_memory: Some(true), ..write(1, session, 3, create("/c", 0), false) };
-    leader.turn(now(0), SHARD, short);
+    leader.requests(now(0), SHARD, ask(2, SessionId(0), Submitted::Open { timeout_ms: TIMEOUT_MS }));
+    leader.requests(now(0), SHARD, write(1, session, 1, create("/a", 1), false));
+    leader.requests(now(0), SHARD, write(1, session, 2, create("/b", 1), false));
+    let short = RequestBatch { short_of_memory: Some(true), ..write(1, session, 3, create("/c", 0), false) };
+    leader.requests(now(0), SHARD, short);
     let effects: Vec<_> = leader.take_effects().collect();
     let refused = effects.into_iter().filter_map(|effect| match effect {
         Effect::Output(Output::Refused { session, refusal }) => Some((session, refusal)),

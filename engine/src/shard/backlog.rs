@@ -193,7 +193,7 @@ const fn may_be_long(op: OpCode) -> bool {
     )
 }
 
-/// Whether a read depends on the tree, so that it must not run inside a step.
+/// Whether a read depends on the tree, so that it must not run inside a group.
 pub(super) fn reads_state(op: OpCode) -> bool {
     !matches!(
         op,

@@ -9,21 +9,21 @@ use super::backlog::What;
 use super::connection::Phase;
 use super::read::encode_reply;
 use super::{CloseReason, Shard, Slot};
-use crate::message::{Committed, ConnId, Published, Step};
+use crate::message::{Committed, ConnId, Published, PublishedGroup};
 use crate::mutation::planted;
 use crate::txn::{Create, Effect, Outcome, SetData, TxnOp, Update};
 
 impl Shard {
     pub(super) fn publish(&mut self, now_ms: u64, published: &Published) {
-        for step in &published.steps {
-            self.publish_step(now_ms, step);
+        for group in &published.groups {
+            self.publish_group(now_ms, group);
         }
     }
 
     /// Publishes in the order that all guarantees rest on: the events of each transaction, then its reply;
     /// after the last transaction, the reads that waited for the state.
-    fn publish_step(&mut self, now_ms: u64, step: &Step) {
-        for committed in &step.txns {
+    fn publish_group(&mut self, now_ms: u64, group: &PublishedGroup) {
+        for committed in &group.txns {
             self.zxid = committed.zxid();
             let late = planted!(self.settings.rules, EventAfterReply);
             if !late {
@@ -38,7 +38,7 @@ impl Shard {
                 self.fire(committed);
             }
         }
-        self.view = step.view.clone();
+        self.view = group.view.clone();
         self.zxid = self.view.last_zxid();
         let mut waiting = std::mem::take(&mut self.to_drain);
         for slot in waiting.drain(..) {

@@ -14,7 +14,7 @@ use crate::mutation::planted;
 
 /// Number of reads that may wait between two writes of a connection. They all run at once, on the state
 /// between the two, even if the client is not reading their replies.
-const FENCED_READS_MAX: usize = 1024;
+const WAITING_READS_MAX: usize = 1024;
 
 /// Zxid of the reply to an opcode that no client may send.
 const UNPROCESSED_ZXID: i64 = -1;
@@ -95,7 +95,7 @@ impl Shard {
     /// on. So is a write behind a read that may be long: its answer comes first, and is of a
     /// state without the write.
     fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
-        let code = if self.serving == Serving::ReadOnly || !self.room {
+        let code = if self.serving == Serving::ReadOnly || self.disk_full {
             Some(ErrorCode::NotReadOnly)
         } else {
             self.refusal(slot, op, body)
@@ -106,10 +106,10 @@ impl Shard {
         }
         let high_water = self.settings.output_high_water_bytes;
         let connection = self.connection(slot);
-        let fenced_reads = connection.backlog.reads_since_write();
-        let fenced_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, FENCED_READS_MAX);
+        let waiting_reads = connection.backlog.reads_since_write();
+        let waiting_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, WAITING_READS_MAX);
         let backlog = &connection.backlog;
-        if backlog.awaits_sync() || backlog.awaits_long_read() || fenced_reads > fenced_reads_max {
+        if backlog.awaits_sync() || backlog.awaits_long_read() || waiting_reads > waiting_reads_max {
             return false;
         }
         let (conn, session) = (connection.id, connection.session);
@@ -120,8 +120,8 @@ impl Shard {
         let start = self.bodies.len();
         self.bodies.extend_from_slice(body);
         let range = start..self.bodies.len();
-        let fence = fenced_reads > 0;
-        self.submit(conn, session, Submitted::Write { xid, op, body: range, identities, fence });
+        let read_barrier = waiting_reads > 0;
+        self.submit(conn, session, Submitted::Write { xid, op, body: range, identities, read_barrier });
         self.enqueue(now_ms, slot, xid, What::Write(op), body);
         true
     }

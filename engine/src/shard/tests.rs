@@ -19,7 +19,7 @@ use ringkeeper_wire::{
 use super::{AfterWrite, CloseReason, Effect, Memory, Settings, Shard};
 use crate::acl::Acl;
 use crate::message::{
-    Committed, ConnId, Origin, Published, Serving, ShardId, Step, Submission, Submitted, ToShard,
+    Committed, ConnId, Origin, Published, PublishedGroup, Serving, ShardId, Submission, Submitted, ToShard,
 };
 use crate::state::State;
 use crate::txn::{Create, SetData, Txn, TxnOp, Update};
@@ -85,7 +85,7 @@ impl World {
         let conn = ConnId(number);
         self.shard.connected(self.now_ms, conn, peer(number));
         self.receive(number, &connect_request(0, 10_000, 0, Some(false)));
-        self.shard.take_turn();
+        self.shard.take_requests();
         self.attach(number);
         self.bytes(number);
         conn
@@ -106,21 +106,21 @@ impl World {
         self.receive(number, &request_bytes(xid, request));
     }
 
-    /// Commits one step of transactions whose writers are not on this shard.
+    /// Commits one group of transactions whose writers are not on this shard.
     fn commit<const N: usize>(&mut self, ops: [TxnOp; N]) {
-        let step = self.step(ops.map(|op| (None, op)).to_vec());
-        self.publish(vec![step]);
+        let group = self.group(ops.map(|op| (None, op)).to_vec());
+        self.publish(vec![group]);
     }
 
-    /// Commits one step with the write `xid` of client `number`.
+    /// Commits one group with the write `xid` of client `number`.
     fn commit_of(&mut self, number: u64, xid: i32, op: TxnOp) {
-        let step = self.step(vec![(Some((number, xid)), op)]);
-        self.publish(vec![step]);
+        let group = self.group(vec![(Some((number, xid)), op)]);
+        self.publish(vec![group]);
     }
 
-    fn step(&mut self, ops: Vec<(Option<(u64, i32)>, TxnOp)>) -> Step {
+    fn group(&mut self, ops: Vec<(Option<(u64, i32)>, TxnOp)>) -> PublishedGroup {
         let txns = ops.into_iter().map(|(origin, op)| self.apply(origin, op)).collect();
-        Step { txns, view: Arc::new(self.state.clone()) }
+        PublishedGroup { txns, view: Arc::new(self.state.clone()) }
     }
 
     fn apply(&mut self, origin: Option<(u64, i32)>, op: TxnOp) -> Committed {
@@ -137,8 +137,8 @@ impl World {
         Committed { txn, outcome, origin }
     }
 
-    fn publish(&mut self, steps: Vec<Step>) {
-        self.shard.deliver(self.now_ms, ToShard::Published(Arc::new(Published { steps })));
+    fn publish(&mut self, groups: Vec<PublishedGroup>) {
+        self.shard.deliver(self.now_ms, ToShard::Published(Arc::new(Published { groups })));
     }
 
     /// Everything written to the client since the last call, and whether the connection is then closed.
@@ -162,7 +162,7 @@ impl World {
     }
 
     fn submissions(&mut self) -> Vec<Submission> {
-        self.shard.take_turn().submissions
+        self.shard.take_requests().submissions
     }
 
     fn close_reasons(&mut self) -> Vec<CloseReason> {

@@ -260,8 +260,8 @@ impl Core {
     }
 
     /// The disk has run full, or has room again.
-    pub(super) fn set_room(&mut self, room: bool) {
-        self.full_since_ms = if room { None } else { self.full_since_ms.or(Some(self.now_ms)) };
+    pub(super) fn set_disk_full(&mut self, full: bool) {
+        self.full_since_ms = if full { self.full_since_ms.or(Some(self.now_ms)) } else { None };
     }
 
     /// Whether a part of the log, or the server's epochs, wait for room on the disk. Until they are durable, this

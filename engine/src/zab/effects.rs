@@ -76,8 +76,8 @@ pub enum Input {
         /// What it holds.
         zxid: Zxid,
     },
-    /// The disk has run full, so that appends wait (`false`), or has room again (`true`).
-    Room(bool),
+    /// The disk has run full, so that appends or epochs wait (`true`), or has room again (`false`).
+    DiskFull(bool),
     /// The oldest log segments are gone; the log begins after this.
     LogPurged {
         /// The new base.

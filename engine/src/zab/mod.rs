@@ -293,7 +293,7 @@ impl Zab {
                 }
             }
             Input::EpochsDurable => self.core.epochs_durable(),
-            Input::Room(room) => self.core.set_room(room),
+            Input::DiskFull(full) => self.core.set_disk_full(full),
             Input::Durable { .. }
             | Input::Truncated { .. }
             | Input::SnapshotInstalled { .. }

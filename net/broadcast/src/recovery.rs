@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringkeeper_engine::zab::{Batch, LogPosition};
-use ringkeeper_host::identity::{Application, Mismatch, Wanted};
+use ringkeeper_host::identity::{FolderOf, Mismatch, Wanted};
 use ringkeeper_host::recovery::{self, RecoveryError, recover};
 use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
 use ringkeeper_log::error::{OpenError, ReplayError};
@@ -159,7 +159,7 @@ impl Folder {
             source => FolderError::NotOurs { folder: folder(), source },
         };
         let (id, voters) = (Some(ServerId(config.id)), config.voters());
-        let wanted = Wanted { application: Application::Library, id, voters };
+        let wanted = Wanted { application: FolderOf::Library, id, voters };
         let found = MetaStore::peek(&storage).await.map_err(unusable)?;
         let checked = wanted.check(found.as_ref());
         checked.map_err(|mismatch| FolderError::Identity { folder: folder(), mismatch })?;

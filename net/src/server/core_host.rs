@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringkeeper_engine::message::{ShardId, ToShard, Turn};
+use ringkeeper_engine::message::{RequestBatch, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::zab;
@@ -40,7 +40,7 @@ pub(crate) struct Shards {
 
 /// The channels from and to one shard.
 struct ShardLink {
-    inbox: Consumer<Turn>,
+    inbox: Consumer<RequestBatch>,
     ring: Producer<ToShard>,
     /// Messages for which the ring had no room; bounded by the outstanding requests of the shards.
     waiting: RefCell<VecDeque<ToShard>>,
@@ -48,7 +48,7 @@ struct ShardLink {
 
 impl Shards {
     pub(crate) fn new(
-        rings: Vec<(Consumer<Turn>, Producer<ToShard>)>,
+        rings: Vec<(Consumer<RequestBatch>, Producer<ToShard>)>,
         peers: Peers,
         integrity: Rc<Integrity>,
         clock: Clock,
@@ -100,7 +100,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         peers_connected: shards.peers.connected(),
         forced: core.log().forced(),
         snapshots: core.trigger().taken(),
-        has_room: !core.log().disk_is_full(),
+        disk_full: core.log().disk_is_full(),
         findings: shards.integrity.findings(),
         digest_mismatches: shards.digest_mismatches.get(),
         lacks_log: node.zab().durable_epochs().claim > Zxid::ZERO,
@@ -124,7 +124,7 @@ impl Frontend for Shards {
     fn hand_over(&self, now: Now, node: &mut Node) {
         for (id, shard) in (0..).map(ShardId).zip(&self.shards) {
             while let Some(turn) = shard.inbox.pop() {
-                node.request(now, |replica| replica.turn(now, id, turn));
+                node.request(now, |replica| replica.requests(now, id, turn));
             }
         }
     }
@@ -165,7 +165,7 @@ impl Frontend for Shards {
     }
 
     fn disk_full(&self, full: bool) {
-        self.tell_all(&ToShard::Room(!full));
+        self.tell_all(&ToShard::DiskFull(full));
     }
 
     fn observe(&self, _: &Node, effect: &Effect<Output>) {

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ringkeeper_host::identity::{Application, EnsembleOf, Mismatch, Owner, Wanted};
+use ringkeeper_host::identity::{EnsembleOf, FolderOf, Mismatch, Owner, Wanted};
 use ringkeeper_wire::ServerId;
 
 use crate::config::Config;
@@ -62,7 +62,7 @@ impl IdentityError {
 /// The role of the server by its configuration.
 pub(crate) fn wanted(config: &Config) -> Wanted {
     Wanted {
-        application: Application::Server,
+        application: FolderOf::Server,
         id: config.my_id.map(ServerId),
         voters: config.voters().map(|server| ServerId(server.id)).collect(),
     }

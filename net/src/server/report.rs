@@ -48,8 +48,8 @@ pub(crate) struct CoreReport {
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
     pub(crate) forced: Forced,
-    /// Whether the disk has room for writes.
-    pub(crate) has_room: bool,
+    /// Whether writes wait for room on the disk.
+    pub(crate) disk_full: bool,
     /// Whether a server with another history was met recently.
     pub(crate) history_conflict: bool,
     /// Whether two processes with one id were met recently.
@@ -200,7 +200,7 @@ impl Facts {
             ("shards", f64::from(self.shards)),
             ("memory_limit_bytes", self.config.memory_limit.bytes().unwrap_or(0) as f64),
             ("memory_limit_exceeded", core.refusals.memory as f64),
-            ("disk_full", f64::from(u8::from(!core.has_room))),
+            ("disk_full", f64::from(u8::from(core.disk_full))),
         ];
         let names = ["p50_fsynctime", "p95_fsynctime", "p99_fsynctime", "p999_fsynctime"];
         metrics.extend(names.into_iter().zip(percentiles_us.map(|us| us as f64 / 1000.0)));

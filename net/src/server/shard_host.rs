@@ -1,7 +1,7 @@
 //! One shard on its executor: its sockets, and the rings to and from the leader core.
 //!
 //! Each connection has a task that reads. The task decodes what it reads, and answers reads at once. The
-//! shard's pump runs after all ready connections: it hands their requests to the core in one [`Turn`], and
+//! shard's pump runs after all ready connections: it hands their requests to the core in one [`RequestBatch`], and
 //! writes the output of each connection once.
 //! connection once.
 
@@ -17,7 +17,7 @@ use async_channel::Receiver;
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
-use ringkeeper_engine::message::{ConnId, ToShard, Turn};
+use ringkeeper_engine::message::{ConnId, RequestBatch, ToShard};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
@@ -48,9 +48,9 @@ pub(crate) struct ShardHost {
     /// The pump has something to do.
     work: WakeFlag,
     read_buffer: RefCell<Box<[u8]>>,
-    to_core: Producer<Turn>,
+    to_core: Producer<RequestBatch>,
     /// A request batch for which the ring had no room.
-    unsent: RefCell<Option<Turn>>,
+    unsent: RefCell<Option<RequestBatch>>,
     inspectors: Inspectors,
     memory: Arc<MemoryState>,
     helper: Helper,
@@ -92,7 +92,7 @@ impl ShardHost {
         shard: Shard,
         first_conn: u64,
         clock: Clock,
-        to_core: Producer<Turn>,
+        to_core: Producer<RequestBatch>,
         inspectors: Inspectors,
         memory: Arc<MemoryState>,
         helper: Helper,
@@ -285,7 +285,7 @@ impl ShardHost {
     fn send_turn(&self) {
         let mut unsent = self.unsent.borrow_mut();
         if unsent.is_none() {
-            *unsent = Some(self.shard.borrow_mut().take_turn()).filter(|turn| !turn.is_empty());
+            *unsent = Some(self.shard.borrow_mut().take_requests()).filter(|turn| !turn.is_empty());
         }
         if let Some(turn) = unsent.take() {
             *unsent = self.to_core.push(turn).err();

@@ -12,7 +12,7 @@ use futures_lite::future::or;
 use glommio::ExecutorJoinHandle;
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::limits::Limit;
-use ringkeeper_engine::message::{ShardId, ToShard, Turn};
+use ringkeeper_engine::message::{RequestBatch, ShardId, ToShard};
 use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
@@ -187,7 +187,7 @@ struct ShardSeed {
     first_conn: u64,
     view: Arc<State>,
     clock: Clock,
-    to_core: Producer<Turn>,
+    to_core: Producer<RequestBatch>,
     inbox: Consumer<ToShard>,
     accepted: Receiver<Accepted>,
     inspections: Receiver<Inspection>,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use ringkeeper_engine::message::{ShardId, Turn};
+use ringkeeper_engine::message::{RequestBatch, ShardId};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::zab::{LogPosition, Message, Status};
@@ -75,7 +75,7 @@ impl Links for Sender {
 pub(crate) struct Frontend {
     world: Sender,
     /// What each shard has sent to the core.
-    rings: Vec<RefCell<VecDeque<Turn>>>,
+    rings: Vec<RefCell<VecDeque<RequestBatch>>>,
 }
 
 impl Frontend {
@@ -84,8 +84,8 @@ impl Frontend {
     }
 
     /// A shard's requests, for the pump's next turn.
-    pub(crate) fn push(&self, shard: usize, turn: Turn) {
-        self.rings[shard].borrow_mut().push_back(turn);
+    pub(crate) fn push(&self, shard: usize, requests: RequestBatch) {
+        self.rings[shard].borrow_mut().push_back(requests);
     }
 }
 
@@ -100,8 +100,8 @@ impl pump::Frontend for Frontend {
     fn hand_over(&self, now: Now, node: &mut Node) {
         self.world.tell(Told::Turn);
         for (shard, ring) in (0..).map(ShardId).zip(&self.rings) {
-            for turn in ring.take() {
-                node.request(now, |replica| replica.turn(now, shard, turn));
+            for requests in ring.take() {
+                node.request(now, |replica| replica.requests(now, shard, requests));
             }
         }
     }

@@ -314,7 +314,7 @@ impl Judge {
         log: &[Batch],
     ) -> Result<usize, Violation> {
         let mut position = position;
-        for step in &published.steps {
+        for step in &published.groups {
             for committed in &step.txns {
                 match self.history.get(position) {
                     Some(entry) => Oracle::Prefix.check(entry.txn == committed.txn, || {

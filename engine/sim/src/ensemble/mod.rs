@@ -1,7 +1,7 @@
 //! Whole servers and their clients, from one seed, in one thread.
 //!
 //! ```text
-//! client --bytes--> link --> shard --Turn--> core --Append--> log --> disk in memory
+//! client --bytes--> link --> shard --RequestBatch--> core --Append--> log --> disk in memory
 //!        <--bytes--              <--ToShard--    <--Message--> network <--> other servers
 //!                     judge: committed order, model, digests     client: replies, reads, events
 //! ```

@@ -221,7 +221,7 @@ impl Process {
 
     /// The disk has run full, or has room again.
     pub(crate) fn disk_full(&mut self, full: bool, out: &mut Vec<Outward>) {
-        (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::Room(!full), out));
+        (0..self.shards.len()).for_each(|shard| self.tell(shard, ToShard::DiskFull(full), out));
     }
 
     /// Finds the batches that have become durable.
@@ -364,7 +364,7 @@ impl Process {
                 if self.serving {
                     self.position = judge.published(server, self.position, published, &self.batches)?;
                 }
-                if let Some(step) = published.steps.last() {
+                if let Some(step) = published.groups.last() {
                     self.view = Arc::clone(&step.view);
                 }
             }
@@ -414,9 +414,9 @@ impl Process {
         if host.long_read.is_some() {
             out.push(Outward::WakeShard(index));
         }
-        let turn = host.shard.take_turn();
-        if !turn.is_empty() {
-            self.pump.frontend().push(index, turn);
+        let requests = host.shard.take_requests();
+        if !requests.is_empty() {
+            self.pump.frontend().push(index, requests);
             self.pump.wake();
         }
         while let Some(conn) = host.shard.next_readable() {

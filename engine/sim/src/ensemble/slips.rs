@@ -4,7 +4,7 @@
 use std::fmt;
 
 use ringkeeper_engine::zab::ServerSet;
-use ringkeeper_host::identity::{Application, Mismatch, Wanted};
+use ringkeeper_host::identity::{FolderOf, Mismatch, Wanted};
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::PersistedEpochs;
 use ringkeeper_wire::ServerId;
@@ -68,7 +68,7 @@ impl World {
             Some(Slip::Voters(voters)) => (id, *voters),
             Some(Slip::Folder { .. }) | None => (id, self.voters),
         };
-        Wanted { application: Application::Server, id, voters }
+        Wanted { application: FolderOf::Server, id, voters }
     }
 
     /// Whether a server runs, or is about to, without connections to others.

@@ -6,7 +6,7 @@ use ringkeeper_wire::{
 };
 
 use crate::application::{Application, Effect};
-use crate::message::{ConnId, ShardId, Submission, Submitted, ToShard, Turn};
+use crate::message::{ConnId, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::replica::{Now, Output, Replica, ReplicaSettings};
 use crate::state::State;
 
@@ -19,19 +19,26 @@ fn leader() -> (Replica, [SessionId; 3]) {
     let mut replica = Replica::new(settings, State::new(1));
     replica.lead(Now::default(), Epoch(1));
     for conn in 1..=3 {
-        replica.turn(Now::default(), SHARD, ask(conn, SessionId(0), Submitted::Open { timeout_ms: 4000 }));
+        replica.requests(
+            Now::default(),
+            SHARD,
+            ask(conn, SessionId(0), Submitted::Open { timeout_ms: 4000 }),
+        );
     }
     executed(&mut replica);
     let sessions: Vec<_> = replica.committed().sessions().map(|(session, _)| session).collect();
     (replica, sessions.try_into().expect("one for each connection"))
 }
 
-fn ask(conn: u64, session: SessionId, what: Submitted) -> Turn {
-    Turn { submissions: vec![Submission { conn: ConnId(conn), session, what }], ..Turn::default() }
+fn ask(conn: u64, session: SessionId, what: Submitted) -> RequestBatch {
+    RequestBatch {
+        submissions: vec![Submission { conn: ConnId(conn), session, what }],
+        ..RequestBatch::default()
+    }
 }
 
 /// Request `xid` of the connection: a multi of so many checks.
-fn multi(conn: u64, session: SessionId, xid: i32, operations: usize) -> Turn {
+fn multi(conn: u64, session: SessionId, xid: i32, operations: usize) -> RequestBatch {
     let check = MultiOp::Check(CheckRequest { path: "/".into(), version: -1 });
     let operations = vec![check; operations];
     let mut bytes = Vec::new();
@@ -39,10 +46,10 @@ fn multi(conn: u64, session: SessionId, xid: i32, operations: usize) -> Turn {
     write(conn, session, xid, OpCode::Multi, bytes)
 }
 
-fn write(conn: u64, session: SessionId, xid: i32, op: OpCode, bytes: Vec<u8>) -> Turn {
+fn write(conn: u64, session: SessionId, xid: i32, op: OpCode, bytes: Vec<u8>) -> RequestBatch {
     let identities: Option<Arc<[Identity]>> = Some([].into());
-    let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, fence: false };
-    Turn { bytes: bytes.into(), ..ask(conn, session, what) }
+    let what = Submitted::Write { xid: Xid(xid), op, body: 0..bytes.len(), identities, read_barrier: false };
+    RequestBatch { bytes: bytes.into(), ..ask(conn, session, what) }
 }
 
 /// Commits what was executed since the last call: the requests, by connection and xid.
@@ -55,7 +62,7 @@ fn executed(replica: &mut Replica) -> Vec<(u64, i32)> {
     });
     let mut requests = Vec::new();
     for published in published {
-        let txns = published.steps.iter().flat_map(|step| &step.txns);
+        let txns = published.groups.iter().flat_map(|group| &group.txns);
         requests.extend(txns.filter_map(|committed| Some((committed.origin?.conn.0, committed.txn.xid.0))));
     }
     requests
@@ -74,9 +81,9 @@ fn executed_in_turn(replica: &mut Replica) -> Vec<Vec<(u64, i32)>> {
 #[test]
 fn multis_beyond_the_bound_wait_for_a_commit_and_other_requests_do_not() {
     let (mut leader, [one, two, three]) = leader();
-    leader.turn(Now::default(), SHARD, multi(1, one, 1, 1000));
-    leader.turn(Now::default(), SHARD, multi(2, two, 1, 1));
-    leader.turn(Now::default(), SHARD, write(3, three, 1, OpCode::CloseSession, Vec::new()));
+    leader.requests(Now::default(), SHARD, multi(1, one, 1, 1000));
+    leader.requests(Now::default(), SHARD, multi(2, two, 1, 1));
+    leader.requests(Now::default(), SHARD, write(3, three, 1, OpCode::CloseSession, Vec::new()));
     assert!(!leader.has_due(), "the first is not committed");
     assert_eq!(executed_in_turn(&mut leader), [[(1, 1), (3, 1)].to_vec(), [(2, 1)].to_vec()]);
 }
@@ -85,10 +92,10 @@ fn multis_beyond_the_bound_wait_for_a_commit_and_other_requests_do_not() {
 fn clients_with_many_large_multis_take_turns_with_one_that_has_few() {
     let (mut leader, [one, two, three]) = leader();
     for xid in 1..=3 {
-        leader.turn(Now::default(), SHARD, multi(1, one, xid, 100));
-        leader.turn(Now::default(), SHARD, multi(2, two, xid, 100));
+        leader.requests(Now::default(), SHARD, multi(1, one, xid, 100));
+        leader.requests(Now::default(), SHARD, multi(2, two, xid, 100));
     }
-    leader.turn(Now::default(), SHARD, multi(3, three, 1, 100));
+    leader.requests(Now::default(), SHARD, multi(3, three, 1, 100));
     let commits = executed_in_turn(&mut leader);
     assert!(commits.iter().all(|commit| commit.len() == 1), "one large multi at a time: {commits:?}");
     assert_eq!(commits.concat(), [(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (1, 3), (2, 3)]);
@@ -98,11 +105,11 @@ fn clients_with_many_large_multis_take_turns_with_one_that_has_few() {
 fn requests_of_one_client_stay_in_order() {
     let (mut leader, [one, ..]) = leader();
     for xid in 1..=3 {
-        leader.turn(Now::default(), SHARD, multi(1, one, xid, 100));
+        leader.requests(Now::default(), SHARD, multi(1, one, xid, 100));
     }
     let missing = b"\0\0\0\x02/a\xff\xff\xff\xff".to_vec();
-    leader.turn(Now::default(), SHARD, write(1, one, 4, OpCode::Delete, missing));
-    leader.turn(Now::default(), SHARD, write(1, one, 5, OpCode::CloseSession, Vec::new()));
+    leader.requests(Now::default(), SHARD, write(1, one, 4, OpCode::Delete, missing));
+    leader.requests(Now::default(), SHARD, write(1, one, 5, OpCode::CloseSession, Vec::new()));
     assert_eq!(executed_in_turn(&mut leader).concat(), [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]);
 }
 
@@ -110,7 +117,7 @@ fn requests_of_one_client_stay_in_order() {
 fn small_multis_share_a_commit() {
     let (mut leader, [one, ..]) = leader();
     for xid in 1..=12 {
-        leader.turn(Now::default(), SHARD, multi(1, one, xid, 2));
+        leader.requests(Now::default(), SHARD, multi(1, one, xid, 2));
     }
     let commits: Vec<_> = executed_in_turn(&mut leader).iter().map(Vec::len).collect();
     assert_eq!(commits, [5, 5, 2]);

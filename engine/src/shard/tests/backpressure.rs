@@ -50,7 +50,7 @@ fn waiting_reads_of_a_client_that_does_not_read_wait_on() {
     for xid in 2..=4 {
         world.send(1, xid, &get_data("/a", false));
     }
-    let write = world.step(vec![(Some((1, 1)), sets("/a", &[9; 200]))]);
+    let write = world.group(vec![(Some((1, 1)), sets("/a", &[9; 200]))]);
     world.publish(vec![write]);
     assert_eq!(outline(&world.frames(1)), ["reply 1 at 3: Ok", "reply 2 at 3: Ok"]);
     assert_eq!(outline(&world.frames(1)), ["reply 3 at 3: Ok"]);
@@ -62,8 +62,8 @@ fn reads_before_a_submitted_write_run_on_its_predecessors_state_in_any_case() {
     world.send(1, 1, &set_data("/a", b""));
     world.send(1, 2, &get_data("/a", false));
     world.send(1, 3, &set_data("/a", b""));
-    let first = world.step(vec![(Some((1, 1)), sets("/a", &[9; 200]))]);
-    let second = world.step(vec![(Some((1, 3)), sets("/a", b"short"))]);
+    let first = world.group(vec![(Some((1, 1)), sets("/a", &[9; 200]))]);
+    let second = world.group(vec![(Some((1, 3)), sets("/a", b"short"))]);
     world.publish(vec![first, second]);
     let expected = ["reply 1 at 3: Ok", "reply 2 at 3: Ok", "reply 3 at 4: Ok"];
     assert_eq!(outline(&world.frames(1)), expected);

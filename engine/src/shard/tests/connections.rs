@@ -203,16 +203,16 @@ fn a_connection_without_a_session_is_closed_after_ten_seconds() {
 fn sessions_heard_from_are_reported_once_an_interval() {
     let mut world = World::with_znodes(&["/a"]);
     world.shard.tick(600);
-    world.shard.take_turn();
+    world.shard.take_requests();
     world.send(1, -2, &Request::Ping);
     world.send(1, 1, &get_data("/a", false));
-    assert!(world.shard.take_turn().is_empty());
+    assert!(world.shard.take_requests().is_empty());
     world.shard.tick(700);
-    assert!(world.shard.take_turn().is_empty());
+    assert!(world.shard.take_requests().is_empty());
     world.shard.tick(1_100);
-    assert_eq!(world.shard.take_turn().touched, [session(1)]);
+    assert_eq!(world.shard.take_requests().touched, [session(1)]);
     world.shard.tick(1_700);
-    assert!(world.shard.take_turn().is_empty());
+    assert!(world.shard.take_requests().is_empty());
 }
 
 #[test]
@@ -267,14 +267,14 @@ fn without_room_for_writes_they_are_refused_in_their_place_and_reads_go_on() {
     world.client(1);
     world.send(1, 1, &set_data("/", b"x"));
     world.submissions();
-    world.shard.deliver(0, ToShard::Room(false));
+    world.shard.deliver(0, ToShard::DiskFull(true));
     world.send(1, 2, &set_data("/", b"y"));
     world.send(1, 3, &exists("/", false));
     assert_eq!(outline(&world.frames(1)), [""; 0], "the first one is on its way");
     world.commit_of(1, 1, sets("/", b"x"));
     let expected = ["reply 1 at 1: Ok", "reply 2 at 1: NotReadOnly", "reply 3 at 1: Ok"];
     assert_eq!(outline(&world.frames(1)), expected);
-    world.shard.deliver(0, ToShard::Room(true));
+    world.shard.deliver(0, ToShard::DiskFull(false));
     world.send(1, 4, &set_data("/", b"z"));
     assert_eq!(world.submissions().len(), 1);
 }
@@ -324,7 +324,7 @@ fn words_are_only_recognised_before_the_handshake() {
 fn a_server_short_of_memory_says_so_to_the_leader_core_and_then_takes_no_new_sessions() {
     let mut world = World::with_znodes(&[]);
     world.shard.set_memory(Memory::Short);
-    assert_eq!(world.shard.take_turn().short_of_memory, Some(true));
+    assert_eq!(world.shard.take_requests().short_of_memory, Some(true));
     connecting(&mut world, 3, &connect_request(0, 10_000, 0, Some(false)));
     assert_eq!(world.submissions().len(), 1);
     world.shard.set_memory(Memory::Scarce);
@@ -332,8 +332,8 @@ fn a_server_short_of_memory_says_so_to_the_leader_core_and_then_takes_no_new_ses
     assert!(world.is_closed(4));
     assert_eq!(world.close_reasons(), [CloseReason::NoMemory]);
     connecting(&mut world, 5, &connect_request(0, 10_000, 77, Some(false)));
-    let turn = world.shard.take_turn();
+    let turn = world.shard.take_requests();
     assert_eq!((turn.submissions.len(), turn.short_of_memory), (1, None));
     world.shard.set_memory(Memory::Ample);
-    assert_eq!(world.shard.take_turn().short_of_memory, Some(false));
+    assert_eq!(world.shard.take_requests().short_of_memory, Some(false));
 }

@@ -45,17 +45,17 @@ fn a_read_between_two_writes_sees_the_first_and_not_the_second() {
     world.send(1, 2, &get_data("/a", false));
     world.send(1, 3, &set_data("/a", b"two"));
     world.send(1, 4, &get_data("/a", false));
-    let fences: Vec<bool> = world
+    let barriers: Vec<bool> = world
         .submissions()
         .iter()
         .map(|submission| match submission.what {
-            Submitted::Write { fence, .. } => fence,
+            Submitted::Write { read_barrier, .. } => read_barrier,
             _ => panic!("{submission:?}"),
         })
         .collect();
-    assert_eq!(fences, [false, true]);
-    let first = world.step(vec![(Some((1, 1)), sets("/a", b"one"))]);
-    let second = world.step(vec![(Some((1, 3)), sets("/a", b"two"))]);
+    assert_eq!(barriers, [false, true]);
+    let first = world.group(vec![(Some((1, 1)), sets("/a", b"one"))]);
+    let second = world.group(vec![(Some((1, 3)), sets("/a", b"two"))]);
     world.publish(vec![first, second]);
     let frames = world.frames(1);
     let expected = ["reply 1 at 2: Ok", "reply 2 at 2: Ok", "reply 3 at 3: Ok", "reply 4 at 3: Ok"];
@@ -70,10 +70,11 @@ fn writes_without_a_read_between_them_share_a_step() {
     world.send(1, 1, &set_data("/a", b"one"));
     world.send(1, -2, &Request::Ping);
     world.send(1, 2, &set_data("/a", b"two"));
-    let fence = |submission: &Submission| matches!(submission.what, Submitted::Write { fence: true, .. });
-    assert!(!world.submissions().iter().any(fence));
-    let step = world.step(vec![(Some((1, 1)), sets("/a", b"one")), (Some((1, 2)), sets("/a", b"two"))]);
-    world.publish(vec![step]);
+    let read_barrier =
+        |submission: &Submission| matches!(submission.what, Submitted::Write { read_barrier: true, .. });
+    assert!(!world.submissions().iter().any(read_barrier));
+    let group = world.group(vec![(Some((1, 1)), sets("/a", b"one")), (Some((1, 2)), sets("/a", b"two"))]);
+    world.publish(vec![group]);
     assert_eq!(outline(&world.frames(1)), ["reply 1 at 2: Ok", "reply -2 at 2: Ok", "reply 2 at 3: Ok"]);
 }
 
@@ -83,8 +84,8 @@ fn a_write_that_overtakes_a_waiting_read_closes_the_connection() {
     world.send(1, 1, &set_data("/a", b"one"));
     world.send(1, 2, &get_data("/a", false));
     world.send(1, 3, &set_data("/a", b"two"));
-    let step = world.step(vec![(Some((1, 1)), sets("/a", b"one")), (Some((1, 3)), sets("/a", b"two"))]);
-    world.publish(vec![step]);
+    let group = world.group(vec![(Some((1, 1)), sets("/a", b"one")), (Some((1, 3)), sets("/a", b"two"))]);
+    world.publish(vec![group]);
     assert!(world.is_closed(1));
     assert_eq!(world.close_reasons(), [CloseReason::OutOfOrder]);
 }
@@ -106,8 +107,8 @@ fn events_of_a_step_precede_the_reads_that_see_it() {
     world.frames(1);
     world.send(1, 2, &set_data("/a", b"new"));
     world.send(1, 3, &get_data("/b", false));
-    let step = world.step(vec![(Some((1, 2)), sets("/a", b"new")), (None, sets("/b", b"theirs"))]);
-    world.publish(vec![step]);
+    let group = world.group(vec![(Some((1, 2)), sets("/a", b"new")), (None, sets("/b", b"theirs"))]);
+    world.publish(vec![group]);
     let frames = world.frames(1);
     assert_eq!(outline(&frames), ["reply 2 at 3: Ok", "NodeDataChanged /b at 4", "reply 3 at 4: Ok"]);
     assert_eq!(data_of(&frames[2]), b"theirs");
@@ -119,8 +120,8 @@ fn a_reply_names_no_transaction_whose_events_are_still_to_come() {
     world.send(1, 1, &get_data("/b", true));
     world.send(1, 2, &set_data("/a", b"new"));
     world.frames(1);
-    let step = world.step(vec![(Some((1, 2)), sets("/a", b"new")), (None, sets("/b", b"theirs"))]);
-    world.publish(vec![step]);
+    let group = world.group(vec![(Some((1, 2)), sets("/a", b"new")), (None, sets("/b", b"theirs"))]);
+    world.publish(vec![group]);
     assert_eq!(outline(&world.frames(1)), ["reply 2 at 3: Ok", "NodeDataChanged /b at 4"]);
 }
 

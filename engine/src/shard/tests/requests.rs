@@ -247,12 +247,12 @@ fn a_failed_multi_is_a_success_full_of_failures() {
 fn a_write_is_submitted_with_its_body_and_its_senders_identities() {
     let mut world = World::with_znodes(&["/a"]);
     world.send(1, 7, &set_data("/a", b"new"));
-    let turn = world.shard.take_turn();
-    let Submitted::Write { xid, op, body, identities, fence } = &turn.submissions[0].what else {
-        panic!("{turn:?}");
+    let requests = world.shard.take_requests();
+    let Submitted::Write { xid, op, body, identities, read_barrier } = &requests.submissions[0].what else {
+        panic!("{requests:?}");
     };
-    assert_eq!((*xid, *op, *fence), (Xid(7), OpCode::SetData, false));
-    assert_eq!(Request::decode(*op, &turn.bytes[body.clone()]), Ok(set_data("/a", b"new")));
+    assert_eq!((*xid, *op, *read_barrier), (Xid(7), OpCode::SetData, false));
+    assert_eq!(Request::decode(*op, &requests.bytes[body.clone()]), Ok(set_data("/a", b"new")));
     assert_eq!(identities.as_ref().expect("named")[0].scheme, "ip");
 }
 

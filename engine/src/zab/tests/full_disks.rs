@@ -10,7 +10,7 @@ fn leader_without_room() -> (Server, Epoch) {
     server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(zxid(1, 4)), 6)));
     server.hear(2, ack(epoch, zxid(1, 4), true));
     server.input(Input::Propose(batch(epoch.0, 1)));
-    server.input(Input::Room(false));
+    server.input(Input::DiskFull(true));
     (server, epoch)
 }
 
@@ -46,7 +46,7 @@ fn a_leader_whose_disk_has_no_room_for_its_epochs_resigns_when_a_quorum_of_other
         let (mut server, epoch) = Server::leader_elect(remembers(1, &[(1, 4)]));
         server.hear(2, Message::FollowerInfo(standing(Epoch(1), last)));
         server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log_to(last), 6)));
-        server.input(Input::Room(false));
+        server.input(Input::DiskFull(true));
         for now_ms in (0..=4).map(|quarter| quarter * 300) {
             server.tick_at(now_ms);
             for peer in [1, 2] {
@@ -69,8 +69,8 @@ fn a_leader_that_had_room_in_between_stays() {
         server.zab.status()
     };
     assert_eq!(until(&mut server, timeout_ms * 3 / 4), Status::Leading { epoch });
-    server.input(Input::Room(true));
-    server.input(Input::Room(false));
+    server.input(Input::DiskFull(false));
+    server.input(Input::DiskFull(true));
     assert_eq!(until(&mut server, timeout_ms * 3 / 2), Status::Leading { epoch }, "the time counts anew");
     assert_eq!(until(&mut server, timeout_ms * 2), Status::Looking, "and runs out");
 }
