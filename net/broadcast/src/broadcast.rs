@@ -238,7 +238,7 @@ impl Server {
         let settings = Settings {
             tick: TICK,
             transfer: Limits::with_rate(config.snapshot_policy().bytes_per_second),
-            scrub: None,
+            scrub: (!config.scrub.rest.is_zero()).then_some(config.scrub),
         };
         let tasks = Tasks::start(&pump, log_task, integrity, settings);
         Peers::start(&pump, port, clock);

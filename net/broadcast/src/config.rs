@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringkeeper_engine::zab::{self, ServerSet};
+use ringkeeper_host::scrub::Pace;
 use ringkeeper_host::snapshots::Policy;
 use ringkeeper_wire::ServerId;
 
@@ -24,6 +25,9 @@ const SNAPSHOT_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Length of the log, as a share of a long snapshot's length, before the next one is taken: bounds the bytes
 /// written for snapshots by those of the log.
 const SNAPSHOT_LOG_PERCENT: u64 = 50;
+
+/// Lower bound of the setting for the scrub's rate.
+const SCRUB_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
 /// A member of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,7 @@ pub struct Config {
     pub(crate) snapshot_after_txns: u64,
     pub(crate) snapshot_after_bytes: u64,
     pub(crate) segment_size_bytes: u64,
+    pub(crate) scrub: Pace,
 }
 
 /// Why a configuration cannot be used, and what to do.
@@ -139,6 +144,7 @@ impl Config {
             snapshot_after_txns: 100_000,
             snapshot_after_bytes: 64 << 20,
             segment_size_bytes: 16 << 20,
+            scrub: Pace { bytes_per_second: 8 << 20, rest: Duration::from_secs(3600) },
         }
     }
 
@@ -233,6 +239,15 @@ impl Config {
         self
     }
 
+    /// All files are read and verified again and again, so that damage is found and repaired while the state
+    /// in memory is complete: with pauses of `rest` (an hour by default; without one, nothing is verified),
+    /// reading at most so many bytes a second (8 MiB by default).
+    #[must_use]
+    pub const fn scrub(mut self, rest: Duration, bytes_per_second: u64) -> Self {
+        self.scrub = Pace { bytes_per_second, rest };
+        self
+    }
+
     /// Length of a file of the log in bytes, the unit in which it is removed: a multiple of 4096 from 64 KiB
     /// to 1 GiB, 16 MiB by default.
     #[must_use]
@@ -298,6 +313,10 @@ impl Config {
         }
         if self.snapshot_after_txns == 0 || self.snapshot_after_bytes == 0 {
             return refuse("snapshot_after", 0, "both limits have to be above 0");
+        }
+        let scrubbed = self.scrub.bytes_per_second;
+        if scrubbed < SCRUB_BYTES_PER_SECOND_MIN {
+            return refuse("scrub (bytes a second)", scrubbed, "less than 65536 takes days for one pass");
         }
         let timeout = millis(self.peer_timeout);
         if timeout < 20 {
@@ -383,6 +402,7 @@ mod tests {
         assert!(wrong(&three().proposal_bytes_max(1 << 30)).contains("proposal_bytes_max"));
         assert!(wrong(&three().outstanding_bytes_max(1)).contains("outstanding_bytes_max"));
         assert!(wrong(&three().snapshot_after(0, 1)).contains("above 0"));
+        assert!(wrong(&three().scrub(Duration::ZERO, 1)).contains("65536"));
         assert!(wrong(&three().peer_timeout(Duration::from_millis(1))).contains("20 ms"));
     }
 }

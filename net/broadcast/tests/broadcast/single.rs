@@ -1,5 +1,9 @@
 //! The single-server variant: the same interface, nobody else.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
 use ringkeeper_broadcast::{
     Broadcast, Config, Failure, ProposeError, StartError, StateError, StateMachine, Status, Zxid,
 };
@@ -69,6 +73,30 @@ fn snapshots_take_the_place_of_the_log_and_bring_the_state_back() {
     server.sync();
     assert_eq!(server.delivered(), expected);
     assert_eq!(server.told(|told| told.states_set.clone()), [before]);
+}
+
+#[test]
+fn damage_to_the_files_of_a_running_server_is_found_and_repaired() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = || Config::single(folder.path()).scrub(Duration::from_millis(50), 1 << 30);
+    let server = Server::start(config());
+    for number in 0..200 {
+        server.propose(&text(number));
+    }
+    let expected = server.delivered();
+    let first = files(folder.path(), "log.0").into_iter().min().expect("a log");
+    let file = File::options().write(true).open(folder.path().join(&first)).expect("open");
+    file.write_all_at(&[0xee; 512], 5 * 4096).expect("written");
+    wait_for("a snapshot takes the place of the damaged log", || {
+        let replaced =
+            files(folder.path(), "snapshot.0").len() == 1 && !files(folder.path(), "log.").contains(&first);
+        replaced.then_some(())
+    });
+    server.stop();
+
+    let server = Server::start(config());
+    server.sync();
+    assert_eq!(server.delivered(), expected);
 }
 
 #[test]
