@@ -62,7 +62,8 @@ fn blocks(folder: &Path, kinds: &[&str]) -> Vec<Block> {
     files.sort();
     let mut blocks = Vec::new();
     for file in files {
-        let bytes = std::fs::read(&file).expect("read");
+        // A running server may have removed it since.
+        let Ok(bytes) = std::fs::read(&file) else { continue };
         let used = (0..).step_by(BLOCK).zip(bytes.chunks(BLOCK));
         let used = used.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
         blocks.extend(used.map(|(offset, _)| Block { file: file.clone(), offset }));
