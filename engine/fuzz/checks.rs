@@ -43,8 +43,8 @@ pub(crate) fn batches(bytes: &[u8]) {
     }
 }
 
-/// A batch of every kind of transaction, in which some bytes are others: each three bytes of `damage` name a place
-/// and what stands there instead.
+/// A batch of every kind of transaction, in which some bytes are others: each three bytes of `damage` name a
+/// place and what stands there instead.
 pub(crate) fn damaged_batches(damage: &[u8]) {
     let mut bytes = sound_batch();
     for change in damage.as_chunks().0 {

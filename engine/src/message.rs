@@ -1,8 +1,8 @@
 //! Messages between the shards and the leader core of one server.
 //!
-//! They share no mutable memory. A shard sends one [`RequestBatch`] with all requests that its connections made in
-//! one pass over the sockets. The core answers with [`ToShard`] messages in the order of the log: a state and
-//! the transactions that led to it arrive together.
+//! They share no mutable memory. A shard sends one [`RequestBatch`] with all requests that its connections
+//! made in one pass over the sockets. The core answers with [`ToShard`] messages in the order of the log: a
+//! state and the transactions that led to it arrive together.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -44,8 +44,8 @@ pub struct Node<A: Application> {
     zab: Zab,
     /// The status that the application was told last.
     told: Status,
-    /// Number of [`Effect::Rebuild`]s not answered yet. Until the last answer the application's state contains
-    /// truncated transactions: no batch is executed on it, and effects that concern it are deferred.
+    /// Number of [`Effect::Rebuild`]s not answered yet. Until the last answer the application's state
+    /// contains truncated transactions: no batch is executed on it, and effects that concern it are deferred.
     rebuilds: usize,
     /// The deferred effects, in order.
     deferred: Vec<zab::Effect>,
@@ -54,8 +54,8 @@ pub struct Node<A: Application> {
 }
 
 impl<A: Application> Node<A> {
-    /// A node whose application has recovered its state from the log that `durable` describes. It does nothing
-    /// before [`Input::Start`].
+    /// A node whose application has recovered its state from the log that `durable` describes. It does
+    /// nothing before [`Input::Start`].
     #[must_use]
     pub fn new(application: A, config: zab::Config, durable: zab::Durable, seed: u64) -> Self {
         Self {

@@ -6,8 +6,8 @@
 //!
 //! - Replies leave in the order of the connection's requests. A write or sync leaves a gap in the backlog,
 //!   which the core's answer fills. A read waits for the gaps before it; without any it is answered at once.
-//! - In a published step, the events of each transaction go out first, then its reply if the writer is on
-//!   this shard. Reads that waited for it run after the step's last transaction, on the step's state. So no
+//! - In a published group, the events of each transaction go out first, then its reply if the writer is on
+//!   this shard. Reads that waited for it run after the group's last transaction, on the group's state. So no
 //!   client sees a state before the events that led to it.
 //! - A reply names the last transaction processed when it was made. The events up to that transaction precede
 //!   the reply, so a client that reconnects with its zxid has missed none of them.
@@ -100,14 +100,14 @@ pub struct Shard {
     /// The disk has no room for the log: writes are refused.
     disk_full: bool,
     memory: Memory,
-    /// The state after the last step delivered.
+    /// The state after the last group delivered.
     view: Arc<State>,
-    /// The last transaction processed; inside a step it runs ahead of `view`.
+    /// The last transaction processed; inside a group it runs ahead of `view`.
     zxid: Zxid,
     connections: Connections,
     watches: WatchTable,
-    turn: RequestBatch,
-    /// Its bytes.
+    /// The next batch for the core; its bytes are collected in `bodies`.
+    requests: RequestBatch,
     bodies: Vec<u8>,
     /// Sessions heard from since the last tick that reported them.
     touched: Vec<Slot>,
@@ -121,7 +121,7 @@ pub struct Shard {
     stalled: VecDeque<Slot>,
     /// The stalled connection whose turn it is.
     resumed: Option<Slot>,
-    /// Connections with reads to run at the end of the current step.
+    /// Connections with reads to run at the end of the current group.
     to_drain: Vec<Slot>,
     /// Connections that end once their output is written, oldest first, and since when, milliseconds.
     ending: VecDeque<(u64, ConnId)>,
@@ -167,7 +167,7 @@ impl Shard {
             watches: WatchTable::new(settings.hash_seed),
             visits_left: settings.read_visits_max,
             settings,
-            turn: RequestBatch::default(),
+            requests: RequestBatch::default(),
             bodies: Vec::new(),
             touched: Vec::new(),
             touches_reported_ms: 0,
@@ -249,7 +249,7 @@ impl Shard {
             if connection.touched {
                 // The next report would not contain this session any more, and another server may be the next
                 // to serve it.
-                self.turn.touched.push(connection.session);
+                self.requests.touched.push(connection.session);
             }
             self.submit(conn, connection.session, Submitted::Detach);
         }
@@ -284,7 +284,7 @@ impl Shard {
     pub fn set_memory(&mut self, memory: Memory) {
         let before = std::mem::replace(&mut self.memory, memory);
         if (before == Memory::Ample) != (memory == Memory::Ample) {
-            self.turn.short_of_memory = Some(memory != Memory::Ample);
+            self.requests.short_of_memory = Some(memory != Memory::Ample);
         }
     }
 
@@ -302,7 +302,7 @@ impl Shard {
     /// Everything for the core since the last call; empty if nothing.
     pub fn take_requests(&mut self) -> RequestBatch {
         let bytes = std::mem::take(&mut self.bodies).into();
-        RequestBatch { bytes, ..std::mem::take(&mut self.turn) }
+        RequestBatch { bytes, ..std::mem::take(&mut self.requests) }
     }
 
     /// The next thing for the shell to do.
@@ -358,10 +358,10 @@ impl Shard {
         self.readable.pop_front()
     }
 
-    /// Whether there is a turn, an effect, output, a socket to read again, or another slice.
+    /// Whether there are requests for the core, an effect, output, a socket to read again, or another slice.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.turn.is_empty()
+        !(self.requests.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()
             && self.departed.is_empty()
@@ -448,7 +448,7 @@ impl Shard {
     }
 
     fn submit(&mut self, conn: ConnId, session: SessionId, what: Submitted) {
-        self.turn.submissions.push(Submission { conn, session, what });
+        self.requests.submissions.push(Submission { conn, session, what });
     }
 
     /// Closes the connection once its output is written.
@@ -692,7 +692,7 @@ impl Shard {
         for slot in std::mem::take(&mut self.touched) {
             let Some(connection) = self.connections.get_mut(slot) else { continue };
             if std::mem::take(&mut connection.touched) && connection.attached {
-                self.turn.touched.push(connection.session);
+                self.requests.touched.push(connection.session);
             }
         }
     }

@@ -18,8 +18,8 @@
 //!  +-----------------+-----------------+-----------+---------+-------------+--------+-----------------+
 //! ```
 //!
-//! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96, version 3 at 144. What they lack
-//! is read as not known.
+//! Version 1 ended at 64, with zeros in the place of the fork, version 2 at 96, version 3 at 144. What they
+//! lack is read as not known.
 
 use std::io;
 use std::rc::Rc;

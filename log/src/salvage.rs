@@ -12,9 +12,9 @@
 //!
 //! In cases 2 and 3 the server has lost data that it may have acknowledged. Before anything is cut, the
 //! former end of the log is written down as the server's claim
-//! ([`crate::meta::PersistedEpochs::claim`]). It is found behind the damage: durable data is known to be damaged only by a sound group there, and that group
-//! names the zxid before it. Until the broadcast has fetched what is missing, the server decides nothing that
-//! it would not have decided with its whole log.
+//! ([`crate::meta::PersistedEpochs::claim`]). It is found behind the damage: durable data is known to be
+//! damaged only by a sound group there, and that group names the zxid before it. Until the broadcast has
+//! fetched what is missing, the server decides nothing that it would not have decided with its whole log.
 //!
 //! A crash may interrupt a salvage at any point; it then begins anew. The cut is one durable header, as in
 //! [`Wal::truncate_after`]. Afterwards the removed files are kept for a while under other names, as far as

@@ -6,8 +6,8 @@ use ringkeeper_engine::zab::Alarm;
 
 use crate::rate_limiter::RateLimiter;
 
-/// A condition that lasts is detected again at each heartbeat or connection. It is logged once in this time, and
-/// counts as over when it was not raised for as long.
+/// A condition that lasts is detected again at each heartbeat or connection. It is logged once in this time,
+/// and counts as over when it was not raised for as long.
 const REPEAT_MS: u64 = 60_000;
 
 /// Alarms that are remembered; a server seldom has more than one.

@@ -126,8 +126,8 @@ impl Wanted {
         }
     }
 
-    /// Records application and voters in a folder that has none. Later changes are recorded when the server has served
-    /// in its new role.
+    /// Records application and voters in a folder that has none. Later changes are recorded when the server
+    /// has served in its new role.
     ///
     /// # Errors
     /// The disk fails, or is full.

@@ -1,5 +1,5 @@
-//! The pump: the one driver of a server's node. It takes what comes from the log, the peers and the users, and
-//! carries out what the node decides.
+//! The pump: the one driver of a server's node. It takes what comes from the log, the peers and the users,
+//! and carries out what the node decides.
 //!
 //! ```text
 //! users ──Frontend── requests ─▶ ┌──────┐ ─▶ Append, Truncate, PersistEpochs, ReadLog ─▶ log task
@@ -8,8 +8,8 @@
 //! transfers, clock
 //! ```
 //!
-//! Requests that arrive during an fsync form the next batch (group commit): the node is asked for a batch when
-//! the log is idle. A full batch is proposed meanwhile, bounded by the node.
+//! Requests that arrive during an fsync form the next batch (group commit): the node is asked for a batch
+//! when the log is idle. A full batch is proposed meanwhile, bounded by the node.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
@@ -207,8 +207,8 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         self.carry_out_effects();
     }
 
-    /// Passes the time to the node and carries out its effects at once: if heartbeats waited behind the users'
-    /// requests, they would be late just when the CPU is overloaded.
+    /// Passes the time to the node and carries out its effects at once: if heartbeats waited behind the
+    /// users' requests, they would be late just when the CPU is overloaded.
     pub fn tick(&self) {
         self.node.borrow_mut().tick(self.env.now());
         self.carry_out_effects();

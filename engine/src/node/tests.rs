@@ -126,7 +126,7 @@ fn requests(session: SessionId, what: Submitted, bytes: &[u8]) -> RequestBatch {
     }
 }
 
-/// A turn with one write of 20 bytes.
+/// A batch with one write of 20 bytes.
 fn write(session: SessionId) -> RequestBatch {
     let body = [0; 20];
     let op = OpCode::Delete;

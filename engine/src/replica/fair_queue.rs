@@ -3,9 +3,9 @@
 //! A multi may have thousands of operations, and everything that is done with a transaction is done in order:
 //! it is prepared, logged, applied by followers, published. So the multis of a few clients would delay
 //! everybody else's writes by their sum. Therefore a leader prepares multis only while those that are not
-//! committed yet have fewer operations than a bound. Further ones wait here, in one queue for each client, and
-//! the clients are served in turn (round robin). Other requests pass, unless their client has a request here:
-//! the requests of one client stay in order.
+//! committed yet have fewer operations than a bound. Further ones wait here, in one queue for each client,
+//! and the clients are served in turn (round robin). Other requests pass, unless their client has a request
+//! here: the requests of one client stay in order.
 //!
 //! The queues are bounded, since shards bound the requests that are unanswered.
 

@@ -1,9 +1,9 @@
 //! One server's leader core: it combines sessions and transactions, on a leader and on a follower.
 //!
-//! It runs on every server. Shards send it [`RequestBatch`]s; it answers with [`ToShard`] messages in the order of
-//! the log. On the leader a request is prepared against the newest speculative state, becomes a transaction,
-//! and is published when it is committed. A follower forwards its shards' requests to the leader and
-//! publishes the transactions of the log.
+//! It runs on every server. Shards send it [`RequestBatch`]s; it answers with [`ToShard`] messages in the
+//! order of the log. On the leader a request is prepared against the newest speculative state, becomes a
+//! transaction, and is published when it is committed. A follower forwards its shards' requests to the leader
+//! and publishes the transactions of the log.
 //!
 //! The caller drives what orders and replicates the batches: Zab, or the own log of a server alone. It takes
 //! a batch with [`Replica::next_batch`] when the log is idle, passes a leader's batches to

@@ -111,7 +111,7 @@ impl Pipeline {
     /// ends here.
     pub(crate) fn read_barrier(&mut self, session: SessionId) {
         if self.writers.contains(&session) {
-            self.end_step();
+            self.end_group();
         }
     }
 
@@ -136,14 +136,14 @@ impl Pipeline {
         self.digests.note(txn.zxid, self.head.digest());
         self.group.push(Committed { txn, outcome, origin });
         if self.group_bytes >= GROUP_BYTES_MAX {
-            self.end_step();
+            self.end_group();
         }
     }
 
     /// Closes the open batch. Returns its transactions in order, to be encoded, and their approximate size in
     /// bytes; `None` if there are none. Steps that would exceed `bytes_max` stay for the next batch.
     pub(crate) fn seal(&mut self, bytes_max: usize) -> Option<(Vec<&Txn>, usize)> {
-        self.end_step();
+        self.end_group();
         let (first, mut bytes) = self.open.pop_front()?;
         let mut groups = vec![first];
         while let Some((group, size)) = self.open.pop_front_if(|(_, size)| bytes + *size <= bytes_max) {
@@ -194,7 +194,7 @@ impl Pipeline {
         self.committed.last_zxid() <= after
     }
 
-    fn end_step(&mut self) {
+    fn end_group(&mut self) {
         self.writers.clear();
         if !self.group.is_empty() {
             let txns = std::mem::take(&mut self.group);

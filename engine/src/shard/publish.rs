@@ -83,7 +83,7 @@ impl Shard {
             self.end(slot);
             return;
         }
-        self.advance_within_step(now_ms, slot);
+        self.advance_within_group(now_ms, slot);
         self.to_drain.push(slot);
     }
 

@@ -171,8 +171,8 @@ impl Shard {
         self.answer_front(now_ms, slot, |_| true);
     }
 
-    /// Answers requests in the middle of a step: only those that depend on no state.
-    pub(super) fn advance_within_step(&mut self, now_ms: u64, slot: Slot) {
+    /// Answers requests in the middle of a published group: only those that depend on no state.
+    pub(super) fn advance_within_group(&mut self, now_ms: u64, slot: Slot) {
         self.answer_front(now_ms, slot, |what| !matches!(what, What::Read { op, .. } if reads_state(op)));
     }
 

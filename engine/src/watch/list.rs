@@ -1,5 +1,5 @@
-//! Doubly linked lists through the entries of an arena, so that an entry can be in several lists and leave each
-//! at once.
+//! Doubly linked lists through the entries of an arena, so that an entry can be in several lists and leave
+//! each at once.
 
 use super::arena::Arena;
 

@@ -264,8 +264,8 @@ impl Core {
         self.full_since_ms = if full { self.full_since_ms.or(Some(self.now_ms)) } else { None };
     }
 
-    /// Whether a part of the log, or the server's epochs, wait for room on the disk. Until they are durable, this
-    /// server cannot adopt an epoch whose history contains that part, or lead one.
+    /// Whether a part of the log, or the server's epochs, wait for room on the disk. Until they are durable,
+    /// this server cannot adopt an epoch whose history contains that part, or lead one.
     pub(super) fn is_stuck(&self) -> bool {
         let epochs = |epochs: &Epochs| (epochs.accepted, epochs.current);
         self.full_since_ms.is_some()
@@ -405,8 +405,9 @@ impl Core {
         known.find(|known| heard.lacks(*known))
     }
 
-    /// A peer knows something of this server. If its folder is an old copy, this server is from now on like one
-    /// with a damaged log, and like one with a new disk. `None` if the server counts for the peer all the same.
+    /// A peer knows something of this server. If its folder is an old copy, this server is from now on like
+    /// one with a damaged log, and like one with a new disk. `None` if the server counts for the peer all the
+    /// same.
     pub(super) fn take_doubt(&mut self, peer: ServerId, doubt: Doubt, out: &mut Effects) -> Option<Next> {
         match doubt {
             Doubt::Replaced => out.push(Effect::Alarm(Alarm::SecondProcess { server: self.me() })),

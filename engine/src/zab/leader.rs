@@ -164,8 +164,8 @@ impl Leader {
             out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             return;
         }
-        // A learner that was told that its folder is an old copy joins again as one with a new disk: what it said
-        // before does not count.
+        // A learner that was told that its folder is an old copy joins again as one with a new disk: what it
+        // said before does not count.
         let initialized = join.initialized && !core.is_foreign(&join.ensemble);
         self.peers.retain(|peer| peer.id != from || !peer.initialized || initialized);
         let epoch = self.context.epoch;

@@ -88,7 +88,8 @@ pub struct Known {
     pub zxid: Zxid,
 }
 
-/// What a server knows of another one, which that one does not know: see "Old copies of folders" in [`super`].
+/// What a server knows of another one, which that one does not know: see "Old copies of folders" in
+/// [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// Its folder is older than what it is known to have had: it does not count.

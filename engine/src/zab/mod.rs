@@ -76,8 +76,8 @@
 //!
 //! Who knows so does not listen to the server and tells it. The server is like one with a damaged log and a
 //! new disk from then on: it has no vote, leads nobody, and counts again when it has learned all that was
-//! proposed until then. Any quorum with a member that adopted the last epoch of the server is safe that way; a
-//! member that adopted a newer one has everything that the server ever acknowledged.
+//! proposed until then. Any quorum with a member that adopted the last epoch of the server is safe that way;
+//! a member that adopted a newer one has everything that the server ever acknowledged.
 //!
 //! If nobody else in a quorum was ever in that epoch, nobody can know. The ensemble then goes on without what
 //! was acknowledged, but not in silence: a server that knows what was committed ([`Epochs::committed`])
@@ -362,8 +362,8 @@ impl Zab {
             Role::Resting { .. } => {}
             Role::Looking(election) => election.on_connected(&self.core, peer, out),
             Role::Following(learner) if learner.leader() == peer => learner.retry(&self.core, out),
-            // Every server hears at once which process it is connected to, even if the two have nothing else to
-            // say to each other.
+            // Every server hears at once which process it is connected to, even if the two have nothing else
+            // to say to each other.
             Role::Following(_) => self.say_state(peer, out),
             Role::Leading(leader) => {
                 leader.on_disconnected(&mut self.core, peer);
@@ -426,8 +426,9 @@ impl Zab {
         if self.core.doubt(from) == Some(Doubt::Contested) && heard.doubt.is_none() {
             self.say_state(from, out);
         }
-        // One that looks for a leader has its history to offer, one that has found it somebody else's. Without
-        // data and service, it may be left over from a founding that came to nothing, whatever it tries.
+        // One that looks for a leader has its history to offer, one that has found it somebody else's.
+        // Without data and service, it may be left over from a founding that came to nothing, whatever it
+        // tries.
         let began = heard.serves || !blank;
         let offers = if heard.state == PeerState::Looking { !blank } else { began && !self.core.is_blank() };
         if offers && self.core.is_foreign(&ensemble) {

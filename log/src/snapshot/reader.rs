@@ -302,8 +302,8 @@ async fn read_index<F: StorageFile>(
 /// A longer block is not looked for in what was received of a file: its length may not be what was written.
 const PART_BLOCK_LEN_MAX: usize = 16 << 20;
 
-/// How much of a file is the beginning of the snapshot that ends at `last`: whole blocks of the disk, up to the
-/// last block of the snapshot that is as it was written.
+/// How much of a file is the beginning of the snapshot that ends at `last`: whole blocks of the disk, up to
+/// the last block of the snapshot that is as it was written.
 pub(super) async fn sound_len<F: StorageFile>(file: &F, last: LogPosition) -> std::io::Result<u64> {
     let len = file.size().await?;
     if len < BLOCK {

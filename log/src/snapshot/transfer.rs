@@ -167,8 +167,8 @@ impl<S: Storage> Incoming<S> {
 }
 
 impl<S: Storage> Snapshots<S> {
-    /// Begins to receive the snapshot that ends at `last` from a server, or goes on with what a transfer of the
-    /// same one has left: as much as is sound of that. One at a time; what came of others goes.
+    /// Begins to receive the snapshot that ends at `last` from a server, or goes on with what a transfer of
+    /// the same one has left: as much as is sound of that. One at a time; what came of others goes.
     ///
     /// # Errors
     /// When the disk is full or fails.

@@ -39,7 +39,8 @@ impl<S: Storage> Appender<S> {
         Ok(Self::behind(storage, name, file, 0))
     }
 
-    /// Goes on behind the first `written` bytes of a file, whole blocks of which nothing is known to be synced.
+    /// Goes on behind the first `written` bytes of a file, whole blocks of which nothing is known to be
+    /// synced.
     pub(super) fn behind(storage: S, name: &str, file: S::File, written: u64) -> Self {
         Self { storage, name: name.to_owned(), file, pending: Vec::new(), written, synced: 0 }
     }

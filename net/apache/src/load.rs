@@ -175,8 +175,8 @@ pub fn load(folder: &Folder) -> Result<Loaded, LoadError> {
     Ok(loaded)
 }
 
-/// Whether one zxid comes after another one. A forged zxid with the sign bit set is the greatest, so it does not
-/// go unnoticed.
+/// Whether one zxid comes after another one. A forged zxid with the sign bit set is the greatest, so it does
+/// not go unnoticed.
 fn is_after(zxid: i64, before: i64) -> bool {
     Zxid::from_wire(zxid) > Zxid::from_wire(before)
 }

@@ -57,8 +57,8 @@
 //! enough.
 //!
 //! # Inside
-//! `replica` decides, without I/O; the host that the server has as well (`ringkeeper_host`) carries out, on an
-//! executor of its own.
+//! `replica` decides, without I/O; the host that the server has as well (`ringkeeper_host`) carries out, on
+//! an executor of its own.
 
 mod broadcast;
 mod config;

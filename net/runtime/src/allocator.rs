@@ -17,7 +17,8 @@ pub fn keep_freed() {
     unsafe { mi_option_set_default(PURGE_DELAY, KEPT_MS) }
 }
 
-/// Returns freed memory to the system now. Takes milliseconds for each GiB: not to be called where others wait.
+/// Returns freed memory to the system now. Takes milliseconds for each GiB: not to be called where others
+/// wait.
 pub fn return_freed() {
     // SAFETY: the allocator locks what its threads share; it may be called at any time.
     unsafe { mi_collect(true) }

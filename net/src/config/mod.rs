@@ -261,7 +261,8 @@ impl Config {
         }
     }
 
-    /// Notifications that wait for all clients of the server together, in bytes: at most a share of the memory.
+    /// Notifications that wait for all clients of the server together, in bytes: at most a share of the
+    /// memory.
     pub(crate) fn unread_notification_bytes_total_max(&self) -> u64 {
         let share = self.memory_limit.bytes().map_or(u64::MAX, |limit| limit / UNREAD_NOTIFICATIONS_SHARE);
         self.limits.of(Limit::UnreadNotificationBytesTotal).min(share)

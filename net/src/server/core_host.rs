@@ -123,8 +123,8 @@ impl Frontend for Shards {
 
     fn hand_over(&self, now: Now, node: &mut Node) {
         for (id, shard) in (0..).map(ShardId).zip(&self.shards) {
-            while let Some(turn) = shard.inbox.pop() {
-                node.request(now, |replica| replica.requests(now, id, turn));
+            while let Some(requests) = shard.inbox.pop() {
+                node.request(now, |replica| replica.requests(now, id, requests));
             }
         }
     }

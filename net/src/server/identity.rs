@@ -1,5 +1,5 @@
-//! Refusals to start on a folder of something else, for the operator: what would be lost, and the command that
-//! does it on purpose.
+//! Refusals to start on a folder of something else, for the operator: what would be lost, and the command
+//! that does it on purpose.
 
 use std::path::PathBuf;
 

@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often an unchanged message is repeated.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Messages that are logged because they have changed, and the time after which another one is. A connection that
-/// comes and goes changes the message each second.
+/// Messages that are logged because they have changed, and the time after which another one is. A connection
+/// that comes and goes changes the message each second.
 const CHANGES_MAX: u64 = 10;
 const CHANGES_EVERY_MS: u64 = 10_000;
 

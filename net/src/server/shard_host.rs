@@ -1,9 +1,8 @@
 //! One shard on its executor: its sockets, and the rings to and from the leader core.
 //!
 //! Each connection has a task that reads. The task decodes what it reads, and answers reads at once. The
-//! shard's pump runs after all ready connections: it hands their requests to the core in one [`RequestBatch`], and
-//! writes the output of each connection once.
-//! connection once.
+//! shard's pump runs after all ready connections: it hands their requests to the core in one
+//! [`RequestBatch`], and writes the output of each connection once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -209,7 +208,7 @@ impl ShardHost {
             self.carry_out_effects();
             self.read_beside();
             self.write_outputs();
-            self.send_turn();
+            self.send_requests();
             self.resume_paused();
             if unfinished {
                 self.work.raise();
@@ -282,13 +281,13 @@ impl ShardHost {
         }
     }
 
-    fn send_turn(&self) {
+    fn send_requests(&self) {
         let mut unsent = self.unsent.borrow_mut();
         if unsent.is_none() {
-            *unsent = Some(self.shard.borrow_mut().take_requests()).filter(|turn| !turn.is_empty());
+            *unsent = Some(self.shard.borrow_mut().take_requests()).filter(|requests| !requests.is_empty());
         }
-        if let Some(turn) = unsent.take() {
-            *unsent = self.to_core.push(turn).err();
+        if let Some(requests) = unsent.take() {
+            *unsent = self.to_core.push(requests).err();
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Its pieces go to a file of their own. When all have come, the file is verified and durable under a name
 //! that is not a snapshot's yet; then the log's task resets the log to it, which is the moment that counts,
-//! and gives it its name. What came of a transfer that broke off is kept, by a restart of this server as well,
-//! and told the leader when it begins to send the same one again.
+//! and gives it its name. What came of a transfer that broke off is kept, by a restart of this server as
+//! well, and told the leader when it begins to send the same one again.
 
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};

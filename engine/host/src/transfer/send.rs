@@ -1,9 +1,9 @@
 //! Sending a snapshot to a peer that is too far behind: the file's own bytes, in pieces, as fast as it writes
 //! them.
 //!
-//! At most [`Limits::window_bytes`] are under way, so heartbeats and proposals on the same link wait for no more than
-//! that, and neither end holds more in memory; and no more a second than the server writes of its own
-//! snapshots. A transfer ends with the connection or the leadership. When the peer asks again it says how
+//! At most [`Limits::window_bytes`] are under way, so heartbeats and proposals on the same link wait for no
+//! more than that, and neither end holds more in memory; and no more a second than the server writes of its
+//! own snapshots. A transfer ends with the connection or the leadership. When the peer asks again it says how
 //! much it has, and if the file is still there the transfer goes on from there.
 
 use std::cell::{Cell, RefCell};

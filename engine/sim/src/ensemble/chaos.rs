@@ -243,9 +243,10 @@ impl World {
         of_quorum.is_some() && self.servers[index].remembers.is_none_or(|number| Some(number) == of_quorum)
     }
 
-    /// Puts an old copy of a folder back, if the server can be told from what it was by everyone whom it would make a
-    /// quorum with: by those who know that it had adopted an epoch that the copy lacks, and by those who have adopted
-    /// a newer one than the server ever has, and lack nothing. What nobody can know, nothing can keep from happening.
+    /// Puts an old copy of a folder back, if the server can be told from what it was by everyone whom it
+    /// would make a quorum with: by those who know that it had adopted an epoch that the copy lacks, and by
+    /// those who have adopted a newer one than the server ever has, and lack nothing. What nobody can know,
+    /// nothing can keep from happening.
     fn put_back(&mut self, index: usize) {
         let server = &self.servers[index];
         let (id, now) = (server.id, promises_on(&durable_copy(&server.disk)));
@@ -365,8 +366,8 @@ impl World {
     }
 
     /// Fills the disk of the leader for good, and waits until another server leads. Returns whether this is
-    /// still pending. It begins when a quorum of the others has votes: a server that has yet to learn what its
-    /// disk lost could not help another one to lead.
+    /// still pending. It begins when a quorum of the others has votes: a server that has yet to learn what
+    /// its disk lost could not help another one to lead.
     pub(super) fn outlasts(&mut self) -> bool {
         match (self.outlasting, self.leader()) {
             (Outlasting::Due, Some(leader)) if self.others_vote(leader) => {

@@ -69,7 +69,8 @@ pub(crate) struct Judge {
     /// Some disk was full at some time, so servers may refuse writes.
     pub(crate) was_full: bool,
     pub(crate) refusals: u64,
-    /// Folders have lost what was in them, all of it by a copy put back or some of it by damage: servers may say so.
+    /// Folders have lost what was in them, all of it by a copy put back or some of it by damage: servers may
+    /// say so.
     pub(crate) has_losses: bool,
     /// Some server was started with another list of voters.
     pub(crate) lists_differ: bool,
@@ -314,8 +315,8 @@ impl Judge {
         log: &[Batch],
     ) -> Result<usize, Violation> {
         let mut position = position;
-        for step in &published.groups {
-            for committed in &step.txns {
+        for group in &published.groups {
+            for committed in &group.txns {
                 match self.history.get(position) {
                     Some(entry) => Oracle::Prefix.check(entry.txn == committed.txn, || {
                         format!("server {server} publishes {:?} in place of {:?}", committed.txn, entry.txn)
@@ -327,7 +328,7 @@ impl Judge {
                 }
                 position += 1;
             }
-            self.compare(server, &step.view)?;
+            self.compare(server, &group.view)?;
         }
         Ok(position)
     }

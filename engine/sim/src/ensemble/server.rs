@@ -60,8 +60,8 @@ pub(crate) struct Server {
     pub(crate) starting: bool,
     /// A copy of the folder as it was at some time.
     pub(crate) copy: Option<MemoryDisk>,
-    /// The epoch that the server had adopted when an old copy was put back: it lacks nothing when it has adopted a newer
-    /// one.
+    /// The epoch that the server had adopted when an old copy was put back: it lacks nothing when it has
+    /// adopted a newer one.
     pub(crate) forgot: Option<Epoch>,
     /// What is wrong with its next or present start.
     pub(super) slip: Option<Slip>,
@@ -332,8 +332,8 @@ impl Process {
         })
     }
 
-    /// On a leader, the operations of its multis that are not committed must be within their bound, except for
-    /// the newest multi, which may have been prepared because others were few.
+    /// On a leader, the operations of its multis that are not committed must be within their bound, except
+    /// for the newest multi, which may have been prepared because others were few.
     pub(super) fn check_work(&self, server: ServerId) -> Result<(), Violation> {
         let node = self.node();
         let zab::Status::Leading { epoch } = node.status() else { return Ok(()) };
@@ -364,8 +364,8 @@ impl Process {
                 if self.serving {
                     self.position = judge.published(server, self.position, published, &self.batches)?;
                 }
-                if let Some(step) = published.groups.last() {
-                    self.view = Arc::clone(&step.view);
+                if let Some(group) = published.groups.last() {
+                    self.view = Arc::clone(&group.view);
                 }
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! Operators' slips: a server is started as something that its folder is not. It has to be refused, or to do no
-//! harm; nothing acknowledged is lost in silence.
+//! Operators' slips: a server is started as something that its folder is not. It has to be refused, or to do
+//! no harm; nothing acknowledged is lost in silence.
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ pub(super) enum Slip {
     Alone,
     /// Its configuration has another list of voters.
     Voters(ServerSet),
-    /// It is started on a copy of another server's folder: a wrong folder, or a wrong id. Its own is put aside.
+    /// It is started on a copy of another server's folder: a wrong folder, or a wrong id. Its own is put
+    /// aside.
     Folder { aside: MemoryDisk },
 }
 
@@ -76,8 +77,8 @@ impl World {
         matches!(self.servers[index].slip, Some(Slip::Alone))
     }
 
-    /// The next start of a server goes wrong. One slip at a time: contradictory ones are no slips any more. Only if
-    /// the folder knows its ensemble, since one that does not belongs to nobody.
+    /// The next start of a server goes wrong. One slip at a time: contradictory ones are no slips any more.
+    /// Only if the folder knows its ensemble, since one that does not belongs to nobody.
     pub(super) fn slip(&mut self, index: usize) {
         let slipped = self.servers.iter().any(|server| server.slip.is_some());
         if slipped || self.voters.len() < 3 || !self.knows_its_ensemble(index) {

@@ -58,7 +58,8 @@ pub fn run(seed: u64, planted: Planted) -> Result<Report, Violation> {
     World::new(seed, planted, None).run()
 }
 
-/// Runs one seed with workers, which have the client library and do ordinary recipes, and `mutation` planted in it.
+/// Runs one seed with workers, which have the client library and do ordinary recipes, and `mutation` planted
+/// in it.
 ///
 /// # Errors
 /// The first promise that was broken.
@@ -417,7 +418,8 @@ impl World {
                     self.send(index, index_of(to), message);
                 }
                 Told::Disconnect(peer) => self.break_peers(index, index_of(peer)),
-                // A file that rots at its sender is sent as it is, and a new disk may have another one in its place.
+                // A file that rots at its sender is sent as it is, and a new disk may have another one in its
+                // place.
                 Told::Mangled(_) if self.faults.rot > 0 || self.faults.wipe > 0 => {}
                 Told::Mangled(reason) => {
                     return Err(Oracle::Sound.broken(format!("server {id} was sent a snapshot: {reason}")));

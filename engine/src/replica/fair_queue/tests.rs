@@ -12,7 +12,8 @@ use crate::state::State;
 
 const SHARD: ShardId = ShardId(0);
 
-/// A leader that prepares multis of 10 operations ahead of their commit, and a session on each of the connections 1 to 3.
+/// A leader that prepares multis of 10 operations ahead of their commit, and a session on each of the
+/// connections 1 to 3.
 fn leader() -> (Replica, [SessionId; 3]) {
     let settings =
         ReplicaSettings { uncommitted_operations_max: 10, ..ReplicaSettings::new(ServerId(1), [7; 32]) };

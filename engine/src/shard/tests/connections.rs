@@ -332,8 +332,8 @@ fn a_server_short_of_memory_says_so_to_the_leader_core_and_then_takes_no_new_ses
     assert!(world.is_closed(4));
     assert_eq!(world.close_reasons(), [CloseReason::NoMemory]);
     connecting(&mut world, 5, &connect_request(0, 10_000, 77, Some(false)));
-    let turn = world.shard.take_requests();
-    assert_eq!((turn.submissions.len(), turn.short_of_memory), (1, None));
+    let batch = world.shard.take_requests();
+    assert_eq!((batch.submissions.len(), batch.short_of_memory), (1, None));
     world.shard.set_memory(Memory::Ample);
     assert_eq!(world.shard.take_requests().short_of_memory, Some(false));
 }

@@ -22,8 +22,8 @@ use ringkeeper_host::wake::WakeFlag;
 /// flight to one learner, so a peer with more does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
 
-/// Connections that are logged at once, and the time after which another one is: two machines with one id take
-/// each other's connection once a second.
+/// Connections that are logged at once, and the time after which another one is: two machines with one id
+/// take each other's connection once a second.
 const LOGGED_MAX: u64 = 6;
 const LOGGED_EVERY_MS: u64 = 60_000;
 
