@@ -45,8 +45,8 @@ pub enum CloseReason {
     Frame(#[from] FrameError),
     /// The first bytes begin a TLS handshake.
     #[error(
-        "client speaks TLS, and clientPort is served in the clear: have it connect without TLS \
-         (zookeeper.client.secure=false)"
+        "client speaks TLS, and clientPort is served in the clear: have it connect to secureClientPort, or \
+         without TLS (zookeeper.client.secure=false), or take both here (client.portUnification=true)"
     )]
     Tls,
     /// The first record is not a ConnectRequest.

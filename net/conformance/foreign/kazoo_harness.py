@@ -40,9 +40,8 @@ class ManagedServer(common.ManagedZooKeeper):
                     "admin.enableServer=false", f"secureClientPort={info.secure_client_port}",
                     "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
                     "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
-        # The suite asks for TLS and SASL whatever it tests; ringkeeper starts without them only if it is told to.
-        yield ("ringkeeper.ignoreUnsupported=secureClientPort,authProvider.1,ssl.keyStore.location,"
-               "ssl.trustStore.location")
+        # The suite asks for SASL whatever it tests; ringkeeper starts without it only if it is told to.
+        yield "ringkeeper.ignoreUnsupported=authProvider.1"
         yield from self.configuration_entries
         yield from (entry.removeprefix("-Dzookeeper.") for entry in self.java_system_properties
                     if entry.startswith("-Dzookeeper."))

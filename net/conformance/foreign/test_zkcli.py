@@ -27,10 +27,11 @@ UNSTABLE = [
 NOISE = re.compile(r"^(WATCHER::|WatchedEvent|Connecting to|Welcome to|JLine|ZooKeeper CLI|.* \[main|.*(WARN|INFO) )")
 
 
-def shell(address, commands, jars):
+def shell(address, commands, jars, properties=()):
     """What the shell prints for `commands`."""
     class_path = [HERE / "java", *(jar for jar in (FOREIGN_DIR / jars).glob("*.jar") if "jline" not in jar.name)]
-    arguments = ["java", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC", "-cp", os.pathsep.join(map(str, class_path)),
+    arguments = ["java", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC", *properties, "-cp",
+                 os.pathsep.join(map(str, class_path)),
                  "org.apache.zookeeper.ZooKeeperMain", "-server", address, "-timeout", "30000"]
     result = subprocess.run(arguments, input=commands + "quit\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True, timeout=120, check=False)

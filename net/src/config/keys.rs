@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, ServerSpec, Unmet};
+use super::{Config, ServerSpec, Unmet, tls};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
 type Apply = fn(&mut Config, &str) -> Result<(), String>;
 
 /// How a key is treated.
-enum Treatment {
+pub(super) enum Treatment {
     /// It changes a setting.
     Honoured(Apply),
     /// It is accepted without effect, for this reason.
@@ -23,13 +23,13 @@ enum Treatment {
 use Treatment::{Honoured, NoEffect, Unprotected};
 
 /// The largest number of Java's `int`.
-const I32_MAX: u64 = 0x7fff_ffff;
+pub(super) const I32_MAX: u64 = 0x7fff_ffff;
 
 const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
 const ADMIN: &str = "there is no admin server; four-letter words answer on the client port";
 const METRICS: &str = "metrics are served by the word mntr";
-const TLS: &str = "TLS is not supported yet, clients and peers would be served in the clear";
+const TLS: &str = "TLS between servers is not supported yet, peers would speak in the clear";
 const SASL: &str = "SASL is not supported, anybody would be let in without it; use digest authentication";
 const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
@@ -164,13 +164,10 @@ const KEYS: &[(&str, Treatment)] = &[
         }),
     ),
     ("electionAlg", Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) })),
-    ("secureClientPort", Unprotected(always, TLS)),
-    ("secureClientPortAddress", Unprotected(always, TLS)),
-    ("client.portUnification", Unprotected(asks, TLS)),
     ("sslQuorum", Unprotected(asks, TLS)),
     ("sslQuorumReloadCertFiles", Unprotected(asks, TLS)),
     ("portUnification", Unprotected(asks, TLS)),
-    ("fips-mode", NoEffect("there is no TLS, and no DIGEST-MD5")),
+    ("fips-mode", Unprotected(asks, "the cryptography that is built in (ring) has no FIPS certificate")),
     ("quorum.auth.enableSasl", Unprotected(asks, SASL)),
     ("quorum.auth.learnerRequireSasl", Unprotected(asks, SASL)),
     ("quorum.auth.serverRequireSasl", Unprotected(asks, SASL)),
@@ -246,7 +243,8 @@ const KEYS: &[(&str, Treatment)] = &[
 const PREFIXES: &[(&str, Treatment)] = &[
     ("admin.", NoEffect(ADMIN)),
     ("metricsProvider.", NoEffect(METRICS)),
-    ("ssl.", Unprotected(always, TLS)),
+    ("ssl.quorum.", Unprotected(always, TLS)),
+    ("ssl.", Unprotected(always, "this protection is unknown here")),
     ("connection_throttle_", NoEffect(THROTTLE)),
     ("jvm.pause.", NoEffect("there is no virtual machine to pause")),
     (
@@ -271,7 +269,7 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
         return add_server(config, id, &property.value).map(|()| None);
     }
     let in_front = |reason: String| format!("{key}: {reason}");
-    let by_name = KEYS.iter().find(|(name, _)| *name == key);
+    let by_name = KEYS.iter().chain(tls::KEYS).find(|(name, _)| *name == key);
     let by_prefix = || PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix));
     if let Some((_, treatment)) = by_name.or_else(by_prefix) {
         return match treatment {
@@ -290,7 +288,11 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
         config.limits = config.limits.clone().with(limit, bound);
         return Ok(None);
     }
-    let names = KEYS.iter().map(|(name, _)| *name).chain(Limit::ALL.iter().map(|limit| limit.setting()));
+    let names = KEYS
+        .iter()
+        .chain(tls::KEYS)
+        .map(|(name, _)| *name)
+        .chain(Limit::ALL.iter().map(|limit| limit.setting()));
     let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
     let nearest = names.min_by_key(distance).filter(|name| distance(name) <= MISTYPED_MAX);
     let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
@@ -312,7 +314,7 @@ fn add_server(config: &mut Config, id: &str, value: &str) -> Result<(), String> 
 }
 
 /// A whole number from `min` to `max`, which `T` can hold.
-fn number<T: TryFrom<u64>>(value: &str, min: u64, max: u64) -> Result<T, String> {
+pub(super) fn number<T: TryFrom<u64>>(value: &str, min: u64, max: u64) -> Result<T, String> {
     let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
     parsed.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match value.parse::<i128>() {
         Ok(_) => format!("{value} is not a number from {min} to {max}"),
@@ -325,7 +327,7 @@ fn timeout(value: &str) -> Result<Option<u32>, String> {
     if value == "-1" { Ok(None) } else { number(value, 1, I32_MAX).map(Some) }
 }
 
-fn flag(value: &str) -> Result<bool, String> {
+pub(super) fn flag(value: &str) -> Result<bool, String> {
     match value.to_ascii_lowercase().as_str() {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
@@ -360,12 +362,12 @@ fn buffer_len(value: &str) -> Result<u32, String> {
         .map_err(|reason| format!("{reason}: with less than 45 no client could connect"))
 }
 
-fn always(_: &str) -> bool {
+pub(super) fn always(_: &str) -> bool {
     true
 }
 
 /// Whether a flag is set; an unreadable value counts as set.
-fn asks(value: &str) -> bool {
+pub(super) fn asks(value: &str) -> bool {
     flag(value).unwrap_or(true)
 }
 

@@ -4,6 +4,7 @@ mod ensemble;
 mod keys;
 mod memory;
 mod properties;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,6 +17,7 @@ use properties::Property;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
+pub(crate) use tls::TlsConfig;
 
 /// The part of the memory, one in so many, that notifications for clients that do not read may take.
 const UNREAD_NOTIFICATIONS_SHARE: u64 = 8;
@@ -30,8 +32,10 @@ pub(crate) struct Config {
     pub(crate) client_address: IpAddr,
     /// The link that a link-local IPv6 address belongs to; 0 for others.
     pub(crate) client_scope_id: u32,
+    /// Port that speaks in the clear; 0 if there is none, but only a secure one.
     pub(crate) client_port: u16,
     pub(crate) client_backlog: u32,
+    pub(crate) tls: TlsConfig,
     /// Base unit of the times below, milliseconds.
     pub(crate) tick_time_ms: u32,
     pub(crate) min_session_timeout_ms: Option<u32>,
@@ -147,6 +151,7 @@ impl Default for Config {
             client_scope_id: 0,
             client_port: 2181,
             client_backlog: 1024,
+            tls: TlsConfig::default(),
             tick_time_ms: 2000,
             min_session_timeout_ms: None,
             max_session_timeout_ms: None,
@@ -196,14 +201,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where clients connect.
+    /// Where clients connect: the port in the clear, or the secure one where there is no other.
     pub(crate) fn client_socket(&self) -> SocketAddr {
-        match self.client_address {
-            IpAddr::V4(address) => SocketAddr::from((address, self.client_port)),
-            IpAddr::V6(address) => {
-                SocketAddrV6::new(address, self.client_port, 0, self.client_scope_id).into()
-            }
-        }
+        let secure = self.tls.secure_socket().filter(|_| self.client_port == 0);
+        secure.unwrap_or_else(|| socket_address(self.client_address, self.client_port, self.client_scope_id))
     }
 
     /// Folder of the log.
@@ -358,7 +359,7 @@ impl Config {
         let left_out = |unmet: &Unmet| {
             format!("{} is left out as ringkeeper.ignoreUnsupported says: {}", unmet.key, unmet.reason)
         };
-        Ok(ignored.into_iter().map(left_out).collect())
+        Ok(ignored.into_iter().map(left_out).chain(self.tls.notices()).collect())
     }
 
     /// The schemes of which a connection needs one; empty where it needs none.
@@ -434,7 +435,12 @@ impl Config {
             let key = if lines.has("maxSessionTimeout") { "maxSessionTimeout" } else { "minSessionTimeout" };
             return fail(key, format!("minSessionTimeout {min} is greater than maxSessionTimeout {max}"));
         }
-        if self.servers.is_empty() && !lines.has("clientPort") {
+        if let Some((key, reason)) = self.tls.contradiction() {
+            return fail(key, format!("{key} {reason}"));
+        }
+        if !lines.has("clientPort") && self.tls.secure_port.is_some() {
+            self.client_port = 0;
+        } else if self.servers.is_empty() && !lines.has("clientPort") {
             return fail(
                 "clientPort",
                 "clientPort is missing: name the port for clients, usually 2181".to_owned(),
@@ -467,13 +473,21 @@ impl Config {
                     Err(reason) => return fail(&format!("server.{my_id}"), reason),
                 }
             }
-        } else if !lines.has("clientPort") {
+        } else if !lines.has("clientPort") && self.tls.secure_port.is_none() {
             return fail(
                 "clientPort",
                 format!("clientPort is missing, and server.{my_id} names none either"),
             );
         }
         Ok(())
+    }
+}
+
+/// An IPv6 address belongs to the link `scope_id` if it is link-local.
+fn socket_address(address: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
+    match address {
+        IpAddr::V4(address) => SocketAddr::from((address, port)),
+        IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, scope_id).into(),
     }
 }
 
@@ -617,9 +631,10 @@ mod tests {
     fn settings_of_protection_stop_the_start_unless_they_are_named_as_left_out() {
         let base = "dataDir=$D\nclientPort=1\n";
         for (key, value) in [
-            ("secureClientPort", "2281"),
             ("sslQuorum", "true"),
-            ("zookeeper.ssl.keyStore.location", "/k"),
+            ("zookeeper.ssl.quorum.keyStore.location", "/k"),
+            ("ssl.crl", "true"),
+            ("ssl.unheardOf", "1"),
             ("quorum.auth.enableSasl", "true"),
             ("sessionRequireClientSASLAuth", "yes"),
             ("audit.enable", "true"),
@@ -638,16 +653,36 @@ mod tests {
             let (config, _) = read(&ignoring, None).expect("well formed");
             assert_eq!(config.check_protection().expect(key).len(), 1);
         }
-        let several = "sslQuorum=true\naudit.enable=yes\nssl.keyStore.location=/k\n";
+        let several = "sslQuorum=true\naudit.enable=yes\nssl.quorum.keyStore.location=/k\n";
         let (config, _) = read(&format!("{base}{several}"), None).expect("well formed");
         let error = config.check_protection().expect_err("three keys").to_string();
-        assert!(error.contains("sslQuorum (line 3), ssl.keyStore.location (line 5): TLS"), "{error}");
-        assert!(error.ends_with("=audit.enable,ssl.keyStore.location,sslQuorum"), "{error}");
+        assert!(error.contains("sslQuorum (line 3), ssl.quorum.keyStore.location (line 5): TLS"), "{error}");
+        assert!(error.ends_with("=audit.enable,ssl.quorum.keyStore.location,sslQuorum"), "{error}");
         let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
                    DigestAuthenticationProvider.digestAlg=SHA1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
         let (config, _) = read(&format!("{base}{off}"), None).expect("well formed");
         assert_eq!(config.check_protection(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn keys_of_tls_are_read_and_those_without_effect_are_named() {
+        let read = |text: &str| read(&format!("dataDir=$D\n{text}"), None);
+        let text = "secureClientPort=2281\nsecureClientPortAddress=127.0.0.1\nssl.keyStore.location=/k.pem\n\
+                    ssl.keyStore.password=geheim\nssl.ciphersuites=TLS_AES_128_GCM_SHA256,AES128-SHA\n\
+                    client.certReload=true\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n";
+        let (config, _) = read(text).expect("valid");
+        assert_eq!(
+            (config.client_port, config.client_socket().to_string()),
+            (0, "127.0.0.1:2281".to_owned())
+        );
+        assert!(!format!("{config:?}").contains("geheim"));
+        let notices = config.check_protection().expect("all of it is there");
+        assert_eq!(notices, ["ssl.ciphersuites: not safe, so not offered: AES128-SHA"]);
+        let (config, _) = read("clientPort=1\nssl.clientAuth=none\n").expect("valid");
+        assert!(config.check_protection().expect("allowed")[0].contains("neither secureClientPort"));
+        let alone = read("clientPort=1\nsecureClientPortAddress=127.0.0.1\n").expect_err("no port");
+        assert!(alone.contains("needs secureClientPort, too"), "{alone}");
     }
 
     #[test]

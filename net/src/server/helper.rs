@@ -1,6 +1,6 @@
-//! A low-priority thread for long work that no request waits for: reads of very many znodes, and the listings
-//! of four-letter words. It does one job at a time, so that its share of the CPU is bounded whatever clients
-//! ask for.
+//! Low-priority threads for long work: reads of very many znodes, the listings of four-letter words, TLS
+//! handshakes. A thread does one job at a time, so that its share of the CPU is bounded whatever clients ask
+//! for.
 
 use std::io;
 use std::thread;
@@ -14,29 +14,32 @@ const NICE: i32 = 10;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A handle of the thread, which ends when the last handle is dropped.
+/// A handle of one or more threads, which end when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Helper(Sender<Work>);
 
 impl Helper {
-    /// Starts the thread. To be called before executors are pinned, since it inherits the starting thread's
-    /// cores.
+    /// Starts `threads` threads. To be called before executors are pinned, since they inherit the starting
+    /// thread's cores.
     ///
     /// # Errors
     /// The system refuses another thread.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(name: &str, threads: usize) -> io::Result<Self> {
         let (sender, works) = async_channel::unbounded::<Work>();
-        thread::Builder::new().name("helper".to_owned()).spawn(move || {
-            // If this fails, the thread has normal priority.
-            let _ = setpriority_process(Some(gettid()), NICE);
-            while let Ok(work) = works.recv_blocking() {
-                work();
-            }
-        })?;
+        for _ in 0..threads {
+            let works = works.clone();
+            thread::Builder::new().name(name.to_owned()).spawn(move || {
+                // If this fails, the thread has normal priority.
+                let _ = setpriority_process(Some(gettid()), NICE);
+                while let Ok(work) = works.recv_blocking() {
+                    work();
+                }
+            })?;
+        }
         Ok(Self(sender))
     }
 
-    /// Runs a job on the thread; `None` if the process is ending.
+    /// Runs a job on one of the threads; `None` if the process is ending.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -55,7 +58,7 @@ mod tests {
 
     #[test]
     fn work_is_done_on_another_thread_and_waited_for_on_an_executor() {
-        let helper = Helper::start().expect("a thread");
+        let helper = Helper::start("helper", 1).expect("a thread");
         let here = thread::current().id();
         let there = glommio::LocalExecutor::default().run(helper.run(move || thread::current().id()));
         assert!(there.is_some_and(|there| there != here));

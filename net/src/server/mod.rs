@@ -15,6 +15,7 @@ mod serving;
 mod shard_host;
 mod start;
 mod system;
+mod tls;
 
 use ringkeeper_host::{log_task, rate_limiter, scrub, snapshots, wake};
 use ringkeeper_runtime::{clock, cooperative, env, executor, peers, preflight, ring, socket};

@@ -17,6 +17,7 @@ use super::log_task::Forced;
 use super::scrub::Findings;
 use super::snapshots::Taken;
 use super::system::{self, Measured};
+use super::tls::TlsAcceptor;
 use crate::config::{Config, PeerRole};
 
 /// Statistics of the leader core.
@@ -79,6 +80,7 @@ pub(crate) struct Facts {
     pub(crate) clock: Clock,
     pub(crate) shards: u16,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) tls: Option<Arc<TlsAcceptor>>,
 }
 
 impl CoreCounters {
@@ -205,6 +207,8 @@ impl Facts {
         let names = ["p50_fsynctime", "p95_fsynctime", "p99_fsynctime", "p999_fsynctime"];
         metrics.extend(names.into_iter().zip(percentiles_us.map(|us| us as f64 / 1000.0)));
         metrics.extend(snapshot_metrics(&core.snapshots));
+        let handshakes = self.tls.iter().flat_map(|tls| tls.metrics());
+        metrics.extend(handshakes.map(|(name, value)| (name, value as f64)));
         metrics.extend(integrity_metrics(core, now_ms));
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));
         if !self.config.servers.is_empty() {
@@ -236,8 +240,8 @@ impl Facts {
         let config = &self.config;
         let (data_size, log_size) = measured.directory_sizes_bytes;
         let mut pairs = vec![
-            ("clientPort", config.client_port.to_string()),
-            ("secureClientPort", "-1".to_owned()),
+            ("clientPort", port(Some(config.client_port).filter(|&port| port != 0))),
+            ("secureClientPort", port(config.tls.secure_port)),
             ("dataDir", self.data_dir.display().to_string()),
             ("dataDirSize", data_size.to_string()),
             ("dataLogDir", self.log_dir.display().to_string()),
@@ -276,6 +280,11 @@ impl Facts {
     fn membership(&self) -> Option<String> {
         Some(crate::config::describe_all(&self.config.servers)).filter(|text| !text.is_empty())
     }
+}
+
+/// A port as `conf` shows it.
+fn port(port: Option<u16>) -> String {
+    port.map_or_else(|| "-1".to_owned(), |port| port.to_string())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counters far below 2^53, for people and monitoring")]

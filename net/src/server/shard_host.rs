@@ -7,13 +7,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use async_channel::Receiver;
-use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, ToShard};
@@ -27,6 +25,7 @@ use super::memory_limit::MemoryState;
 use super::rate_limiter::RateLimiter;
 use super::ring::{Consumer, Producer};
 use super::socket;
+use super::tls::{PortSecurity, Stream};
 use super::wake::WakeFlag;
 
 /// Bytes read from a socket at once. One buffer serves all connections of a shard.
@@ -59,7 +58,7 @@ pub(crate) struct ShardHost {
 /// One socket.
 struct Link {
     conn: ConnId,
-    stream: RefCell<TcpStream>,
+    stream: RefCell<Stream>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     output: RefCell<Output>,
@@ -112,11 +111,20 @@ impl ShardHost {
         })
     }
 
-    /// Serves a socket until it is closed.
-    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, admitted: Admitted) {
+    /// Serves a socket until it is closed, after a handshake where there is to be one.
+    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, admitted: Admitted, security: PortSecurity) {
         let Ok(peer) = stream.peer_addr() else { return };
         // If this fails, the socket works, only slower.
         let _ = stream.set_nodelay(true);
+        let stream = match security.open(stream, peer, &self.read_buffer).await {
+            Ok(stream) => stream,
+            Err(reason) => {
+                if self.refusals.admit(self.clock.monotonic_ms()) {
+                    tracing::info!(%reason, %peer, "a TLS handshake failed");
+                }
+                return;
+            }
+        };
         let conn = ConnId(self.next_conn.replace(self.next_conn.get() + 1));
         let link = Rc::new(Link {
             conn,
@@ -133,7 +141,7 @@ impl ShardHost {
         self.work.raise();
         // Announces the end before the socket is closed; closing alone would reset the connection if input
         // was left unread.
-        let _ = poll_fn(|cx| Pin::new(&mut *link.stream.borrow_mut()).poll_close(cx)).await;
+        let _ = poll_fn(|cx| link.stream.borrow_mut().poll_close(cx)).await;
     }
 
     /// Ready when the connection is over.
@@ -151,7 +159,7 @@ impl ShardHost {
                 return Poll::Pending;
             }
             let mut buffer = self.read_buffer.borrow_mut();
-            let read = Pin::new(&mut *link.stream.borrow_mut()).poll_read(cx, &mut buffer);
+            let read = link.stream.borrow_mut().poll_read(cx, &mut buffer);
             let Poll::Ready(read) = read else { return Poll::Pending };
             let bytes = match read {
                 Ok(0) | Err(_) => return Poll::Ready(()),
@@ -171,21 +179,24 @@ impl ShardHost {
     fn flush(&self, link: &Link) -> Flushed {
         let mut output = link.output.borrow_mut();
         if self.shard.borrow().is_aborted(link.conn) {
-            socket::reset(&link.stream.borrow());
+            socket::reset(link.stream.borrow().tcp());
             return Flushed::Ended;
         }
+        let (waker, mut stream) = (link.waker.borrow(), link.stream.borrow_mut());
+        let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
         loop {
             if output.written == output.buffer.len() {
                 output.empty();
                 let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
                 if output.buffer.is_empty() {
-                    return if after == AfterWrite::Continue { Flushed::All } else { Flushed::Ended };
+                    return match stream.poll_flush(&mut cx) {
+                        Poll::Ready(Ok(())) if after == AfterWrite::Continue => Flushed::All,
+                        Poll::Ready(_) => Flushed::Ended,
+                        Poll::Pending => Flushed::Blocked,
+                    };
                 }
             }
-            let waker = link.waker.borrow();
-            let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
-            let rest = &output.buffer[output.written..];
-            match Pin::new(&mut *link.stream.borrow_mut()).poll_write(&mut cx, rest) {
+            match stream.poll_write(&mut cx, &output.buffer[output.written..]) {
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     output.written += bytes;
                     self.shard.borrow_mut().written(self.clock.monotonic_ms(), link.conn, bytes);
@@ -331,7 +342,7 @@ impl Link {
     }
 
     fn peer(&self) -> Option<String> {
-        self.stream.borrow().peer_addr().ok().map(|peer| peer.to_string())
+        self.stream.borrow().tcp().peer_addr().ok().map(|peer| peer.to_string())
     }
 }
 

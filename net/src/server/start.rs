@@ -45,6 +45,7 @@ use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
 use super::shard_host::ShardHost;
 use super::snapshots::{Policy, Trigger};
+use super::tls::{self, PortSecurity, TlsAcceptor};
 use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
@@ -59,6 +60,8 @@ pub(crate) enum StartError {
     Unmet(#[from] preflight::Unmet),
     #[error(transparent)]
     Bind(#[from] listener::BindError),
+    #[error(transparent)]
+    Tls(#[from] tls::StartError),
     #[error(transparent)]
     Folder(#[from] recovery::FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
@@ -122,12 +125,13 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     preflight::check()?;
     let open_files = preflight::raise_open_files();
     let folder = recovery::Folder::claim(&config)?;
-    let socket = listener::bind(config.client_socket())?;
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let tls = TlsAcceptor::start(&config.tls, cores.len())?;
+    let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
-    let helper = Helper::start().map_err(StartError::Helper)?;
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let helper = Helper::start("helper", 1).map_err(StartError::Helper)?;
     let placement = Placement::choose(&cores, config.shards);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -142,7 +146,8 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
-    let server = Server { config, folder, socket, quorum_socket, requests, placement, open_files, helper };
+    let server =
+        Server { config, folder, ports, quorum_socket, requests, placement, open_files, helper, tls };
     executor.run(server.serve())
 }
 
@@ -169,7 +174,8 @@ fn core_placement(placement: &Placement) -> glommio::Placement {
 struct Server {
     config: Config,
     folder: recovery::Folder,
-    socket: Socket,
+    /// Where clients connect.
+    ports: Vec<ClientPort>,
     /// Where peers connect; a server alone has none.
     quorum_socket: Option<Socket>,
     requests: Requests,
@@ -177,6 +183,7 @@ struct Server {
     /// Limit of open descriptors of the process.
     open_files: u64,
     helper: Helper,
+    tls: Option<Arc<TlsAcceptor>>,
 }
 
 /// What a shard is built from, on whichever executor it runs.
@@ -200,17 +207,18 @@ struct ShardSeed {
 struct Accepted {
     socket: Socket,
     admitted: Admitted,
+    security: PortSecurity,
 }
 
 impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { mut config, folder, socket, quorum_socket, requests, placement, open_files, helper } =
+        let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, helper, tls } =
             self;
         let clock = Clock::start();
-        let ports = [Some(&socket), quorum_socket.as_ref()].into_iter().flatten();
-        let ports = ports.map(|port| listener::handle(port, config.client_socket()));
-        let ports = ports.collect::<Result<Vec<_>, _>>()?;
+        let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
+        let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
+        let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
         keep_awake();
         let env = GlommioEnv::new(clock);
         let seed = u64::from_le_bytes(random()?);
@@ -243,6 +251,7 @@ impl Server {
             clock,
             shards: count,
             admission: Arc::clone(&admission),
+            tls: tls.clone(),
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
@@ -288,14 +297,23 @@ impl Server {
         Peers::start(&core, quorum_socket, clock);
 
         // An executor's first timer fires late; it is armed by now, so the port opens after it.
-        listener::listen(&socket, config.client_backlog, config.client_socket())?;
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
-        glommio::spawn_local(accept(socket, admission, accept_senders, silence_max)).detach();
-        tracing::info!(
-            address = %config.client_socket(),
-            cooperative_rings = cooperative::rings(),
-            "listening for clients"
-        );
+        if let Some(tls) = tls {
+            glommio::spawn_local(tls.reload()).detach();
+        }
+        for port in ports {
+            let address = port.address;
+            let (clear, tls) = match port.security {
+                PortSecurity::Clear => (true, false),
+                PortSecurity::Tls(_) => (false, true),
+                PortSecurity::Either(_) => (true, true),
+            };
+            listener::listen(&port.socket, config.client_backlog, address)?;
+            let accepting = accept(port, Arc::clone(&admission), accept_senders.clone(), silence_max);
+            glommio::spawn_local(accepting).detach();
+            let cooperative_rings = cooperative::rings();
+            tracing::info!(%address, clear, tls, cooperative_rings, "listening for clients");
+        }
         glommio::spawn_local(serving::announce(Rc::clone(&core), config.clone())).detach();
 
         let stop = async {
@@ -304,7 +322,7 @@ impl Server {
             std::future::pending().await
         };
         let ended = or(stop, tasks.ended()).await;
-        ports.iter().for_each(listener::stop_listening);
+        sockets.iter().for_each(listener::stop_listening);
         ended?;
         tracing::info!(zxid = %core.node().application().committed().last_zxid(), "stopped");
         Ok(())
@@ -385,8 +403,9 @@ impl ShardSeed {
             }
         })
         .detach();
-        while let Ok(Accepted { socket, admitted }) = self.accepted.recv().await {
-            glommio::spawn_local(Rc::clone(&host).serve(socket::adopt_stream(socket), admitted)).detach();
+        while let Ok(Accepted { socket, admitted, security }) = self.accepted.recv().await {
+            let stream = socket::adopt_stream(socket);
+            glommio::spawn_local(Rc::clone(&host).serve(stream, admitted, security)).detach();
         }
     }
 }
@@ -402,14 +421,35 @@ fn connections_max(open_files: u64, shards: u16, servers: usize) -> u32 {
     u32::try_from(open_files.saturating_sub(kept).max(1)).unwrap_or(u32::MAX)
 }
 
+/// A port where clients connect, in the clear or with TLS.
+struct ClientPort {
+    address: SocketAddr,
+    socket: Socket,
+    security: PortSecurity,
+}
+
+/// Binds the ports for clients.
+fn client_ports(config: &Config, tls: Option<&Arc<TlsAcceptor>>) -> Result<Vec<ClientPort>, StartError> {
+    let clear = match tls.filter(|_| config.tls.port_unification) {
+        Some(tls) => PortSecurity::Either(Arc::clone(tls)),
+        None => PortSecurity::Clear,
+    };
+    let client_port = (config.client_port != 0).then(|| (config.client_socket(), clear));
+    let secure = config.tls.secure_socket().zip(tls.map(|tls| PortSecurity::Tls(Arc::clone(tls))));
+    let ports = client_port.into_iter().chain(secure);
+    ports
+        .map(|(address, security)| Ok(ClientPort { address, socket: listener::bind(address)?, security }))
+        .collect()
+}
+
 /// Accepts clients and hands each to the shard with the fewest connections.
 async fn accept(
-    socket: Socket,
+    port: ClientPort,
     admission: Arc<Admission>,
     shards: Vec<Sender<Accepted>>,
     silence_max: Duration,
 ) {
-    let listener = socket::adopt(socket);
+    let listener = socket::adopt(port.socket);
     let quota = RateLimiter::default();
     let clock = Clock::start();
     loop {
@@ -430,7 +470,7 @@ async fn accept(
                 let shard = &shards[admitted.shard()];
                 let Ok(socket) = socket::release(stream) else { continue };
                 watch_over(&socket, silence_max);
-                if shard.send(Accepted { socket, admitted }).await.is_err() {
+                if shard.send(Accepted { socket, admitted, security: port.security.clone() }).await.is_err() {
                     return;
                 }
             }

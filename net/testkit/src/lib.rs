@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod certificates;
 mod client;
 mod connection;
 mod ensemble;
@@ -26,6 +27,7 @@ pub use bodies::{
     acl, create_body, delete_body, exist_watches_body, multi_body, path_body, path_watch_body, set_data_body,
     watch_mode_body, watched_body,
 };
+pub use certificates::{Authority, Credentials};
 pub use client::{Client, Event, Node, Reply, parse_reply};
 pub use connection::{
     Connection, OPEN_ACL, Received, Session, append_request, connect_frame, frame, granted_session,

@@ -15,4 +15,5 @@ mod shell;
 mod snapshots;
 mod start;
 mod terminal;
+mod tls;
 mod words;

@@ -1,0 +1,51 @@
+"""Certificates for the tests of TLS, made when they are needed."""
+
+import datetime
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+NOW = datetime.datetime.now(datetime.timezone.utc)
+DAY = datetime.timedelta(days=1)
+
+
+def name(common_name):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+class Authority:
+    """A certificate authority, and a folder for what it issues."""
+
+    def __init__(self, folder, common_name="test ca"):
+        self.folder = folder
+        self.name = name(common_name)
+        self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        builder = self._builder(self.name, self.key, NOW + DAY)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.certificate = folder / f"{common_name.replace(' ', '-')}.pem"
+        self.certificate.write_bytes(self._signed(builder))
+
+    def issue(self, subject, not_after=NOW + DAY):
+        """A file with key and certificate for `subject`, a common name or a whole name, on this machine."""
+        subject = name(subject) if isinstance(subject, str) else subject
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        builder = self._builder(subject, key, not_after)
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        alternatives = x509.SubjectAlternativeName([x509.DNSName("localhost"), address])
+        builder = builder.add_extension(alternatives, critical=False)
+        encoded = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                    serialization.NoEncryption())
+        path = self.folder / f"{x509.random_serial_number():x}.pem"
+        path.write_bytes(encoded + self._signed(builder))
+        return path
+
+    def _builder(self, subject, key, not_after):
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name)
+        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        return builder.not_valid_before(NOW - 10 * DAY).not_valid_after(not_after)
+
+    def _signed(self, builder):
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,106 @@
+"""TLS on the client port, with OpenSSL's client, kazoo and ZooKeeper's own shell."""
+
+import contextlib
+import subprocess
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+
+import server as server_module
+from certificates import DAY, NOW, Authority
+from test_zkcli import shell
+
+WAIT_S = 30
+
+
+class Secured:
+    """A server with a secure port, and the authority that it trusts."""
+
+    def __init__(self, start, folder, **config):
+        self.authority = Authority(folder)
+        self.port = server_module.free_port()
+        self.server = start(**{
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "secureClientPort": self.port,
+            "ssl.keyStore.location": self.authority.issue("server"),
+            "ssl.trustStore.location": self.authority.certificate,
+            **config,
+        })
+
+    @contextlib.contextmanager
+    def kazoo(self, certificate):
+        """A session of kazoo's with TLS."""
+        files = {"certfile": str(certificate), "keyfile": str(certificate)} if certificate else {}
+        client = KazooClient(f"127.0.0.1:{self.port}", use_ssl=True, ca=str(self.authority.certificate), **files)
+        try:
+            client.start(timeout=WAIT_S if certificate else 3)
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def openssl(self, *arguments, certificate=None):
+        """What the server answers to `ruok` through OpenSSL's client; nothing if it refuses."""
+        shown = ["-cert", certificate, "-key", certificate] if certificate else []
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{self.port}", "-CAfile", self.authority.certificate,
+                   "-verify_return_error", "-quiet", *shown, *arguments]
+        result = subprocess.run([str(word) for word in command], input="ruok", stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, text=True, timeout=WAIT_S, check=False)
+        return result.stdout
+
+
+@pytest.fixture
+def secured(start, tmp_path):
+    """A function that starts a server with a secure port and further settings."""
+    return lambda **config: Secured(start, tmp_path, **config)
+
+
+def test_kazoo_speaks_tls(secured):
+    service = secured()
+    with service.kazoo(service.authority.issue("client")) as client:
+        client.create("/a", b"x" * 500_000)
+        requests = [client.get_async("/a") for _ in range(50)]
+        assert all(request.get(timeout=WAIT_S)[0] == b"x" * 500_000 for request in requests)
+    with pytest.raises(KazooTimeoutError), service.kazoo(None):
+        pass
+
+
+def test_openssl_is_served_or_refused_as_it_should(secured):
+    service = secured()
+    authority = service.authority
+    good = authority.issue("client")
+    other = Authority(authority.folder, "other ca")
+    assert service.openssl(certificate=good) == "imok"
+    assert service.openssl("-verify_ip", "127.0.0.1", certificate=good) == "imok"
+    refused = {
+        "no certificate": service.openssl(),
+        "of another authority": service.openssl(certificate=other.issue("client")),
+        "expired": service.openssl(certificate=authority.issue("client", NOW - DAY)),
+        "TLS 1.2, while 1.3 alone is offered": service.openssl("-tls1_2", certificate=good),
+        "TLS 1.1": service.openssl("-tls1_1", "-cipher", "ALL:@SECLEVEL=0", certificate=good),
+        "the server has another name": service.openssl("-verify_hostname", "zoo.example", certificate=good),
+    }
+    assert {reason for reason, answer in refused.items() if answer} == set()
+
+
+def test_versions_and_suites_are_those_that_are_named(secured):
+    service = secured(**{"ssl.enabledProtocols": "TLSv1.2", "ssl.clientAuth": "none",
+                         "ssl.ciphersuites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"})
+    assert service.openssl() == "imok"
+    assert service.openssl("-tls1_3") == ""
+    assert service.openssl("-cipher", "ECDHE-RSA-AES256-GCM-SHA384") == "imok"
+    assert service.openssl("-cipher", "ECDHE-RSA-AES128-GCM-SHA256") == ""
+
+
+def test_zookeepers_shell_speaks_tls(secured):
+    service = secured()
+    properties = {
+        "client.secure": "true",
+        "clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "ssl.keyStore.location": service.authority.issue("client"),
+        "ssl.trustStore.location": service.authority.certificate,
+    }
+    output = shell(f"localhost:{service.port}", "create /a one\nget /a\n", "lib",
+                   [f"-Dzookeeper.{key}={value}" for key, value in properties.items()])
+    assert "Created /a" in output and "\none\n" in output, output

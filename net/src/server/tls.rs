@@ -1,0 +1,51 @@
+//! TLS on the ports for clients: a handshake beside the shard, then a connection whose records the shard
+//! seals and opens itself.
+
+mod acceptor;
+mod connection;
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use glommio::net::TcpStream;
+
+pub(crate) use acceptor::{HandshakeError, StartError, TlsAcceptor};
+pub(crate) use connection::Stream;
+
+/// How the clients of a port speak.
+#[derive(Clone)]
+pub(crate) enum PortSecurity {
+    /// In the clear.
+    Clear,
+    /// With TLS.
+    Tls(Arc<TlsAcceptor>),
+    /// Some with TLS, others in the clear (`client.portUnification`).
+    Either(Arc<TlsAcceptor>),
+}
+
+impl PortSecurity {
+    /// Does what comes before the first request. Bytes are read through `buffer`, which is borrowed only
+    /// while there are some.
+    ///
+    /// # Errors
+    /// The handshake failed.
+    pub(crate) async fn open(
+        &self,
+        tcp: TcpStream,
+        peer: SocketAddr,
+        buffer: &RefCell<Box<[u8]>>,
+    ) -> Result<Stream, HandshakeError> {
+        let tls = match self {
+            Self::Clear => return Ok(Stream::Plain(tcp)),
+            Self::Tls(tls) => tls,
+            Self::Either(tls) => {
+                if !acceptor::begins_handshake(&tcp).await? {
+                    return Ok(Stream::Plain(tcp));
+                }
+                tls
+            }
+        };
+        tls.accept(tcp, peer, buffer).await.map(|connection| Stream::Tls(Box::new(connection)))
+    }
+}

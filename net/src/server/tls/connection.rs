@@ -1,0 +1,182 @@
+//! A client's connection, in the clear or with TLS, as the shard reads and writes it.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_lite::{AsyncRead, AsyncWrite, ready};
+use glommio::net::TcpStream;
+use ringkeeper_tls::rustls::server::ServerConnection;
+
+/// Bytes of records that are read from a socket at once: the rest of a shard's buffer takes what they hold
+/// and, before that, what has come of the record before them.
+const RECORDS_READ_BYTES: usize = 24 * 1024;
+
+/// Sealed bytes that wait for the socket, at most, before more are sealed.
+const RECORDS_AHEAD_BYTES: usize = 64 * 1024;
+
+/// A larger buffer for sealed records is freed when they are sent.
+const KEEP_BUFFER_BYTES: usize = 4 * 1024;
+
+/// A connection of a client.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsConnection>),
+}
+
+/// A connection with TLS after its handshake.
+pub(crate) struct TlsConnection {
+    tcp: TcpStream,
+    session: Box<ServerConnection>,
+    /// Sealed records on their way to the socket, of which `sent` bytes are gone.
+    records: Vec<u8>,
+    sent: usize,
+    /// As much was read as is read at once: other connections come first. The task has been woken.
+    yields: bool,
+    /// The client has announced that it sends no more.
+    ended: bool,
+}
+
+impl Stream {
+    /// The socket, for its options.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(connection) => &connection.tcp,
+        }
+    }
+
+    /// Reads what the client has sent; 0 bytes at its end.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Self::Tls(connection) => connection.poll_read(cx, buffer),
+        }
+    }
+
+    /// Takes bytes for the client. [`Self::poll_flush`] tells when they are with the socket.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Tls(connection) => connection.poll_write(cx, bytes),
+        }
+    }
+
+    /// Ready when the socket has taken all that was written.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(connection) => connection.poll_send(cx),
+        }
+    }
+
+    /// Announces the end to the client.
+    pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_close(cx),
+            Self::Tls(connection) => {
+                connection.session.send_close_notify();
+                // A client that does not read is not waited for.
+                let _ = connection.poll_send(cx);
+                Pin::new(&mut connection.tcp).poll_close(cx)
+            }
+        }
+    }
+}
+
+impl TlsConnection {
+    /// A connection whose handshake is done. The session may hold bytes that came right after it.
+    pub(super) fn new(tcp: TcpStream, session: Box<ServerConnection>) -> Self {
+        Self { tcp, session, records: Vec::new(), sent: 0, yields: false, ended: false }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if std::mem::take(&mut self.yields) {
+            return Poll::Pending;
+        }
+        let (opened, records) = buffer.split_at_mut(buffer.len() - RECORDS_READ_BYTES);
+        let before = self.take_opened(opened);
+        if before > 0 {
+            return Poll::Ready(Ok(before));
+        }
+        loop {
+            let received = ready!(Pin::new(&mut self.tcp).poll_read(cx, records))?;
+            if received == records.len() {
+                self.yields = true;
+                cx.waker().wake_by_ref();
+            }
+            let bytes = self.open(&records[..received], opened);
+            if self.session.wants_write() {
+                // An answer to a key update, or the alert that says what was wrong.
+                let _ = self.poll_send(cx);
+            }
+            let bytes = bytes?;
+            if bytes > 0 || received == 0 || self.ended {
+                return Poll::Ready(Ok(bytes));
+            }
+            if self.yields {
+                self.yields = false;
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Opens records into `opened`, which has room for them. Returns how many bytes they hold.
+    fn open(&mut self, mut records: &[u8], opened: &mut [u8]) -> io::Result<usize> {
+        let mut bytes = 0;
+        while !records.is_empty() {
+            self.session.read_tls(&mut records)?;
+            let processed = self.session.process_new_packets();
+            let state = processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            self.ended |= state.peer_has_closed();
+            bytes += self.take_opened(&mut opened[bytes..]);
+        }
+        Ok(bytes)
+    }
+
+    /// Takes what the session has opened.
+    fn take_opened(&mut self, buffer: &mut [u8]) -> usize {
+        let mut taken = 0;
+        while let Ok(bytes @ 1..) = self.session.reader().read(&mut buffer[taken..]) {
+            taken += bytes;
+        }
+        taken
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_send(cx))?;
+        let taken = self.session.writer().write(bytes)?;
+        let _ = self.poll_send(cx)?;
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Sends sealed records, until there are no more.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.sent == self.records.len() {
+                self.seal()?;
+                if self.records.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            let unsent = &self.records[self.sent..];
+            match ready!(Pin::new(&mut self.tcp).poll_write(cx, unsent))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                bytes => self.sent += bytes,
+            }
+        }
+    }
+
+    /// Takes the next records from the session, in place of those that were sent.
+    fn seal(&mut self) -> io::Result<()> {
+        self.sent = 0;
+        self.records.clear();
+        while self.session.wants_write() && self.records.len() < RECORDS_AHEAD_BYTES {
+            self.session.write_tls(&mut self.records)?;
+        }
+        if self.records.is_empty() && self.records.capacity() > KEEP_BUFFER_BYTES {
+            self.records = Vec::new();
+        }
+        Ok(())
+    }
+}

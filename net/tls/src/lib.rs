@@ -1,0 +1,19 @@
+//! TLS as Apache ZooKeeper's settings describe it: what the `ssl.*` keys mean, and the configuration of
+//! rustls that follows from them. Has no socket; whoever has one drives rustls.
+//!
+//! Only what is safe today is offered: TLS 1.2 and 1.3 with forward secrecy and authenticated encryption.
+//! A setting that asks for less is refused by name, so that nobody believes in a protection or a
+//! compatibility that is not there.
+
+mod error;
+mod offer;
+mod password;
+mod server;
+mod store;
+
+pub use error::Error;
+pub use offer::{CipherSuites, Versions};
+pub use password::Password;
+pub use rustls;
+pub use server::{ClientAuth, ServerSettings};
+pub use store::{StoreKind, StoreSettings};
