@@ -2,6 +2,7 @@
 //! stands hostile ones.
 #![forbid(unsafe_code)]
 
+mod authorisation;
 mod crash;
 mod differential;
 mod hostile;
@@ -20,6 +21,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Compare who may do what with Apache ZooKeeper: all requests, clients and permissions
+    Authorisation(authorisation::Options),
     /// Compare a server with Apache ZooKeeper, request by request
     Differential(differential::Options),
     /// Kill a server under load again and again: nothing acknowledged may be lost
@@ -30,6 +33,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Authorisation(options) => authorisation::run(&options),
         Command::Differential(options) => differential::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Hostile(options) => hostile::run(&options),

@@ -1,7 +1,7 @@
 //! Bodies of requests, as the servers under test take them: valid unless the arguments are not.
 
 use ringkeeper_wire::{
-    CreateRequest, DeleteRequest, MultiHeader, OpCode, PathWatchRequest, Record, Request, SetDataRequest,
+    AuthRequest, CreateRequest, DeleteRequest, MultiHeader, OpCode, PathWatchRequest, Record, Request, SetDataRequest,
     end_multi, jute,
 };
 
@@ -78,6 +78,11 @@ pub fn exist_watches_body(paths: &[String]) -> Vec<u8> {
     jute::put_ustrings(&mut body, paths.iter().map(String::as_str));
     jute::put_len(&mut body, 0);
     body
+}
+
+/// The body of an auth.
+pub(crate) fn auth_body(scheme: &str, credentials: &[u8]) -> Vec<u8> {
+    body(&Request::Auth(AuthRequest { auth_type: 0, scheme: Some(scheme.into()), auth: Some(credentials) }))
 }
 
 /// A list of permissions: for each entry the permissions, the scheme and the id.

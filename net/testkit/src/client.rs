@@ -10,7 +10,7 @@ use ringkeeper_wire::{
     SetDataRequest, Stat, WatcherEvent, Xid, xid,
 };
 
-use crate::bodies::{create_request, delete_request};
+use crate::bodies::{auth_body, create_request, delete_request};
 use crate::connection::{
     Connection, Received, Session, append_request, connect_frame, granted_session, request_frame,
 };
@@ -174,6 +174,16 @@ impl Client {
         let xid = self.next_xid();
         self.connection.send(&request_frame(xid.0, op.to_wire(), body))?;
         self.reply_to(xid).with_context(|| format!("{op:?}"))
+    }
+
+    /// Adds an identity to the connection.
+    ///
+    /// # Errors
+    /// The connection ends, or the server refuses the credentials.
+    pub fn authenticate(&mut self, scheme: &str, credentials: &[u8]) -> Result<()> {
+        let body = auth_body(scheme, credentials);
+        self.connection.send(&request_frame(xid::AUTH.0, OpCode::Auth.to_wire(), &body))?;
+        self.reply_to(xid::AUTH)?.ok(scheme).map(drop)
     }
 
     /// As [`Self::call`] for a request that succeeds; the reply's body.

@@ -167,15 +167,7 @@ fn clients_that_ask_and_never_read(target: &mut Target<'_>, before: u64) -> Resu
 
 /// Credentials whose user has so many bytes.
 fn add_auth(client: &mut Client, number: usize, bytes: usize) -> Result<()> {
-    let mut body = Vec::new();
-    jute::put_i32(&mut body, 0);
-    jute::put_ustring(&mut body, "digest");
-    jute::put_buffer(&mut body, Some(format!("{number}{}:p", "u".repeat(bytes)).as_bytes()));
-    client.connection.send(&request_frame(-4, OpCode::Auth.to_wire(), &body))?;
-    let answer = expect_frame(client)?;
-    // xid, zxid, then the error.
-    ensure!(answer.get(12..16) == Some(&[0; 4]), "the credentials are refused");
-    Ok(())
+    client.authenticate("digest", format!("{number}{}:p", "u".repeat(bytes)).as_bytes())
 }
 
 fn expect_frame(client: &mut Client) -> Result<Vec<u8>> {

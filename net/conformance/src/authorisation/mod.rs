@@ -1,0 +1,85 @@
+//! The table of authorisation: every request that concerns a znode, from every kind of client, on znodes with
+//! every set of permissions, sent to a reference and to a subject. The subject may refuse and hide more than
+//! the reference, for a stated reason; it never allows or shows more.
+
+mod case;
+mod probe;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use ringkeeper_testkit::Program;
+
+use self::case::{Answer, Case, Prober};
+use self::probe::PROBES;
+use self::table::Table;
+use crate::server::{self, Settings};
+
+/// Between which servers to compare.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Start Apache ZooKeeper from this folder of jars as the reference
+    #[arg(long, value_name = "FOLDER")]
+    start_zookeeper: PathBuf,
+    /// Start this ringkeeper binary as the subject; without it, a second ZooKeeper is the subject
+    #[arg(long, value_name = "BINARY")]
+    start_ringkeeper: Option<PathBuf>,
+    /// Try all 32 sets of permissions; without it, none, each alone, and all
+    #[arg(long)]
+    all_sets: bool,
+}
+
+/// Where the subject is stricter on purpose: a probe, and the reason.
+const STRICTER: [(&str, &str); 1] = [(
+    "deleteContainer",
+    "it is the servers' own request; ZooKeeper carries it out for every client without looking at ACLs",
+)];
+
+/// Asks both servers everything and prints the subject's table.
+///
+/// # Errors
+/// The subject allows or shows what the reference does not, or differs in another way that has no stated
+/// reason; or a server could not be reached.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let settings = Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 400_000 };
+    let zookeeper = server::zookeeper(&options.start_zookeeper)?;
+    let program = match &options.start_ringkeeper {
+        Some(binary) => Program::ringkeeper(binary, &[])?,
+        None => zookeeper.clone(),
+    };
+    let (reference, subject) = (server::start(&zookeeper, settings)?, server::start(&program, settings)?);
+    let mut sides = [&reference, &subject].map(|side| Prober::new(side.server(0).address()));
+    let (mut table, mut wrong) = (Table::default(), Vec::new());
+    for case in Case::all(options.all_sets) {
+        for probe in PROBES {
+            let [reference, subject] = &mut sides;
+            let (reference, subject) = (reference.ask(&case, probe)?, subject.ask(&case, probe)?);
+            if let Err(fault) = judge(probe.name, &reference, &subject) {
+                wrong.push(format!("{fault}: {} by {case}: {reference} here {subject}", probe.name));
+            }
+            table.add(&case, probe, &subject);
+        }
+    }
+    println!("{table}");
+    let asked = table.asked();
+    for (probe, reason) in STRICTER {
+        println!("stricter: {probe}: {reason}");
+    }
+    println!("{asked} requests, {} differences without a reason", wrong.len());
+    wrong.iter().take(100).for_each(|line| println!("{line}"));
+    ensure!(wrong.is_empty(), "the table of authorisation differs from the reference's");
+    Ok(())
+}
+
+/// Whether the subject's answer is as strict as the reference's.
+fn judge(probe: &str, reference: &Answer, subject: &Answer) -> Result<(), &'static str> {
+    let excused = STRICTER.iter().any(|(name, _)| *name == probe);
+    match (reference.is_allowed(), subject.is_allowed()) {
+        _ if reference == subject => Ok(()),
+        (false, true) => Err("ALLOWED where the reference refuses"),
+        (true, true) if !subject.shows_no_more_than(reference) => Err("SHOWN where the reference hides"),
+        _ if excused => Ok(()),
+        _ => Err("different"),
+    }
+}
