@@ -1,4 +1,5 @@
-//! Faults of the log that can be planted, one at a time, to prove that the simulator detects them.
+//! Faults of the log and its host that can be planted, one at a time, to prove that the simulator detects
+//! them.
 //!
 //! Without the feature `mutations` the checks compile to nothing. With it, a fault is planted for all logs of
 //! the thread, since files are accessed by many types that have no settings in production.
@@ -37,12 +38,21 @@ pub enum Mutation {
     /// A transfer that was broken off goes on at the wrong offset.
     #[cfg(feature = "mutations")]
     ResumeBehindGap,
+    /// A link sends a message before those that wait for the same write.
+    #[cfg(feature = "mutations")]
+    ReorderMessages,
+    /// A peer's proof of who it is is not checked.
+    #[cfg(feature = "mutations")]
+    AcceptAnyProof,
+    /// A new connection of a peer does not wait for the end of the old one.
+    #[cfg(feature = "mutations")]
+    KeepOldConnection,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::AppendUnsynced,
         Self::SkipNewestSegment,
         Self::TakeDamageForTear,
@@ -52,27 +62,38 @@ impl Mutation {
         Self::CutUnwritten,
         Self::SnapshotUnsynced,
         Self::ResumeBehindGap,
+        Self::ReorderMessages,
+        Self::AcceptAnyProof,
+        Self::KeepOldConnection,
     ];
 
     /// Plants this fault in all logs of this thread; returns the one planted before.
     pub fn plant(self) -> Self {
         PLANTED.replace(self)
     }
+
+    /// Whether this fault is planted in the logs of this thread.
+    #[must_use]
+    pub fn is_planted(self) -> bool {
+        PLANTED.get() == self
+    }
 }
 
 #[cfg(feature = "mutations")]
 thread_local! {
-    pub(crate) static PLANTED: std::cell::Cell<Mutation> = const { std::cell::Cell::new(Mutation::None) };
+    static PLANTED: std::cell::Cell<Mutation> = const { std::cell::Cell::new(Mutation::None) };
 }
 
-/// Whether the fault `$name` is planted; plain `false` in production builds.
+/// Whether the fault `$name` is planted; plain `false` in production builds. A crate that asks has a feature
+/// `mutations` of its own, which enables the one of this crate.
+#[macro_export]
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(feature = "mutations")]
-        let planted = $crate::mutation::PLANTED.get() == $crate::mutation::Mutation::$name;
+        let planted = $crate::mutation::Mutation::$name.is_planted();
         #[cfg(not(feature = "mutations"))]
         let planted = false;
         planted
     }};
 }
-pub(crate) use planted;
+pub use planted;

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncWrite};
@@ -39,6 +40,8 @@ pub trait Env: Clone + 'static {
     type Storage: Storage;
     /// A connection to a peer.
     type Stream: Stream;
+    /// The port for other servers.
+    type Listener: Listener<Stream = Self::Stream>;
     /// A running task.
     type Task: Task;
 
@@ -63,11 +66,17 @@ pub trait Env: Clone + 'static {
     /// Starts a task on this thread.
     fn spawn(&self, class: Class, task: impl Future<Output = ()> + 'static) -> Self::Task;
 
-    /// Connects to a peer: resolves its name and tries each address for at most `patience`.
+    /// The addresses of a peer's name, in the order in which they should be dialed.
     ///
     /// # Errors
-    /// The name has no address, or none of them answers.
-    async fn dial(&self, peer: &PeerAddress, patience: Duration) -> io::Result<Self::Stream>;
+    /// The name cannot be resolved.
+    async fn resolve(&self, peer: &PeerAddress) -> io::Result<Vec<SocketAddr>>;
+
+    /// Connects to an address, which has to answer within `patience`.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<Self::Stream>;
 }
 
 /// A running task. When this is dropped the task ends, at its next await at the latest.
@@ -86,11 +95,11 @@ pub trait Listener: 'static {
     /// A connection.
     type Stream: Stream;
 
-    /// The next connection, and its origin, for messages to the operator.
+    /// The next connection, and where it comes from.
     ///
     /// # Errors
     /// A connection could not be accepted; later ones may be.
-    async fn accept(&self) -> io::Result<(Self::Stream, String)>;
+    async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
 }
 
 /// An ordered byte stream to and from a peer.

@@ -6,6 +6,7 @@
 pub mod alarms;
 pub mod env;
 pub mod identity;
+pub mod links;
 pub mod log_task;
 pub mod pump;
 pub mod rate_limiter;

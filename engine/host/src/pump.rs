@@ -25,6 +25,7 @@ use ringkeeper_wire::ServerId;
 
 use crate::alarms::Alarms;
 use crate::env::Env;
+use crate::links::Links;
 use crate::log_task::{Answer, Command, LogQueue};
 use crate::snapshots::{Image, Trigger};
 use crate::transfer::{Receiving, Sending};
@@ -35,25 +36,11 @@ pub type StateOf<F> = <<F as Frontend>::Application as Application>::State;
 /// What an application's users are told.
 pub type OutputOf<F> = <<F as Frontend>::Application as Application>::Output;
 
-/// How the other servers are reached.
-pub trait Links: 'static {
-    /// Sends a message if the peer is connected.
-    fn send(&self, to: ServerId, message: &Message);
-
-    /// Closes the connection to a peer.
-    fn disconnect(&self, peer: ServerId);
-}
-
 /// The side of a server where the users of its application are: shards with clients, handles of a library, or
 /// a simulation.
 pub trait Frontend: 'static {
     /// The application.
     type Application: Application<Image: Image>;
-    /// How the other servers are reached.
-    type Links: Links;
-
-    /// The links to the other servers.
-    fn links(&self) -> &Self::Links;
 
     /// Hands all waiting requests to the node.
     fn hand_over(&self, now: Now, node: &mut Node<Self::Application>);
@@ -98,6 +85,7 @@ pub trait Frontend: 'static {
 pub struct Pump<E: Env, F: Frontend> {
     env: E,
     frontend: F,
+    links: Rc<Links<E>>,
     node: RefCell<Node<F::Application>>,
     log: Rc<LogQueue<StateOf<F>>>,
     trigger: Trigger,
@@ -121,6 +109,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     pub fn new(
         env: E,
         frontend: F,
+        links: Rc<Links<E>>,
         mut node: Node<F::Application>,
         log: Rc<LogQueue<StateOf<F>>>,
         trigger: Trigger,
@@ -129,6 +118,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         Rc::new(Self {
             env,
             frontend,
+            links,
             node: RefCell::new(node),
             log,
             trigger,
@@ -156,8 +146,14 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     }
 
     /// The links to the other servers.
-    pub fn links(&self) -> &F::Links {
-        self.frontend.links()
+    pub fn links(&self) -> &Links<E> {
+        &self.links
+    }
+
+    /// Starts to connect to the other servers, and to accept their connections.
+    pub fn start_links(self: &Rc<Self>, listener: Option<E::Listener>) {
+        let pump = Rc::clone(self);
+        self.links.start(listener, move |input| pump.input(input));
     }
 
     /// The alarms of the last minute.

@@ -12,6 +12,7 @@ use futures_lite::future::or;
 use glommio::{ExecutorJoinHandle, Placement};
 use ringkeeper_engine::node::Node;
 use ringkeeper_host::env::Env;
+use ringkeeper_host::links::{Links, Redial};
 use ringkeeper_host::log_task::LogQueue;
 use ringkeeper_host::pump::Pump;
 use ringkeeper_host::scrub::Integrity;
@@ -19,9 +20,8 @@ use ringkeeper_host::snapshots::Trigger;
 use ringkeeper_host::tasks::{self, Settings, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_runtime::clock::Clock;
-use ringkeeper_runtime::env::GlommioEnv;
+use ringkeeper_runtime::env::{GlommioEnv, PeerListener};
 use ringkeeper_runtime::executor::{executor, keep_awake};
-use ringkeeper_runtime::peers::Peers;
 use ringkeeper_runtime::{preflight, socket};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
@@ -229,19 +229,19 @@ impl Server {
             }
         };
         let ensemble = members.into_iter().map(|member| member.address);
-        let peers = Peers::new(ServerId(config.id), ensemble, &config.secret);
+        let links = Links::new(env.clone(), ServerId(config.id), ensemble, &config.secret, Redial::REAL);
         let waiters = Rc::default();
         let release = Release { waiters: Rc::clone(&waiters), requests };
-        let handles = Handles::new(peers, shared, waiters);
+        let handles = Handles::new(shared, waiters);
         let log = LogQueue::new(FORCE_WARNING);
-        let pump = Pump::new(env, handles, node, Rc::clone(&log), trigger);
+        let pump = Pump::new(env, handles, links, node, Rc::clone(&log), trigger);
         let settings = Settings {
             tick: TICK,
             transfer: Limits::with_rate(config.snapshot_policy().bytes_per_second),
             scrub: (!config.scrub.rest.is_zero()).then_some(config.scrub),
         };
         let tasks = Tasks::start(&pump, log_task, integrity, settings);
-        Peers::start(&pump, port, clock);
+        pump.start_links(port.map(PeerListener::new));
         say(Ok(()));
 
         let stop = async {

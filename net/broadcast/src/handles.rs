@@ -12,7 +12,6 @@ use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::Now;
 use ringkeeper_host::pump::{Frontend, Pump};
 use ringkeeper_runtime::env::GlommioEnv;
-use ringkeeper_runtime::peers::Peers;
 
 use crate::handle::{Request, Shared, Waiter};
 use crate::machine::StateMachine;
@@ -28,7 +27,6 @@ const UNDELIVERED_BYTES_MAX: usize = 64 << 20;
 
 /// The handles of a server, as its thread sees them.
 pub(crate) struct Handles<M> {
-    peers: Peers,
     shared: Arc<Shared>,
     waiters: Rc<Waiters>,
     /// Numbered requests for the next turn: proposals, and syncs (`None`). Bounded by
@@ -40,15 +38,8 @@ pub(crate) struct Handles<M> {
 }
 
 impl<M: StateMachine> Handles<M> {
-    pub(crate) fn new(peers: Peers, shared: Arc<Shared>, waiters: Rc<Waiters>) -> Self {
-        Self {
-            peers,
-            shared,
-            waiters,
-            requests: RefCell::default(),
-            numbered: Cell::new(0),
-            machine: PhantomData,
-        }
+    pub(crate) fn new(shared: Arc<Shared>, waiters: Rc<Waiters>) -> Self {
+        Self { shared, waiters, requests: RefCell::default(), numbered: Cell::new(0), machine: PhantomData }
     }
 
     /// Takes requests until one is a shutdown, or all handles are dropped.
@@ -78,11 +69,6 @@ impl<M: StateMachine> Handles<M> {
 
 impl<M: StateMachine> Frontend for Handles<M> {
     type Application = Replica<M>;
-    type Links = Peers;
-
-    fn links(&self) -> &Peers {
-        &self.peers
-    }
 
     fn hand_over(&self, now: Now, node: &mut Node<Replica<M>>) {
         while let Some((number, request)) = self.requests.borrow_mut().pop_front() {

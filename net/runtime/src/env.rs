@@ -5,13 +5,14 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::dma::DmaStorage;
-use glommio::net::TcpStream;
+use glommio::net::{TcpListener, TcpStream};
 use glommio::{Latency, Shares, TaskQueueHandle};
 use ringkeeper_engine::replica::Now;
-use ringkeeper_host::env::{Class, Env, PeerAddress, Stream, Task};
+use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Stream, Task};
+use socket2::Socket;
 
 use crate::clock::Clock;
+use crate::dma::DmaStorage;
 use crate::socket;
 
 /// CPU shares of [`Class::Background`]; all other tasks together have 1000.
@@ -38,6 +39,7 @@ impl GlommioEnv {
 impl Env for GlommioEnv {
     type Storage = DmaStorage;
     type Stream = PeerStream;
+    type Listener = PeerListener;
     type Task = RunningTask;
 
     fn now(&self) -> Now {
@@ -72,18 +74,14 @@ impl Env for GlommioEnv {
         })
     }
 
-    async fn dial(&self, peer: &PeerAddress, patience: Duration) -> io::Result<PeerStream> {
+    async fn resolve(&self, peer: &PeerAddress) -> io::Result<Vec<SocketAddr>> {
         let (host, port) = (peer.host.clone(), peer.port);
         let resolved = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        let addresses: Vec<SocketAddr> = glommio::executor().spawn_blocking(resolved).await?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in addresses {
-            match TcpStream::connect_timeout(address, patience).await {
-                Ok(stream) => return Ok(PeerStream(stream)),
-                Err(error) => last = error.into(),
-            }
-        }
-        Err(last)
+        glommio::executor().spawn_blocking(resolved).await
+    }
+
+    async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<PeerStream> {
+        Ok(PeerStream(TcpStream::connect_timeout(address, patience).await?))
     }
 }
 
@@ -101,6 +99,31 @@ impl Task for RunningTask {
 
     async fn cancel(self) {
         self.0.cancel().await;
+    }
+}
+
+/// The port for other servers.
+pub struct PeerListener(TcpListener);
+
+impl PeerListener {
+    /// Listens on a socket, on this thread's executor.
+    #[must_use]
+    pub fn new(socket: Socket) -> Self {
+        Self(socket::adopt(socket))
+    }
+}
+
+impl Listener for PeerListener {
+    type Stream = PeerStream;
+
+    async fn accept(&self) -> io::Result<(PeerStream, SocketAddr)> {
+        loop {
+            let stream = self.0.accept().await?;
+            // A connection that has ended already has no address.
+            if let Ok(address) = stream.peer_addr() {
+                return Ok((PeerStream(stream), address));
+            }
+        }
     }
 }
 

@@ -11,7 +11,6 @@ pub mod cooperative;
 pub mod dma;
 pub mod env;
 pub mod executor;
-pub mod peers;
 pub mod preflight;
 pub mod ring;
 pub mod socket;

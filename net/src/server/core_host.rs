@@ -15,7 +15,6 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
 use super::env::GlommioEnv;
-use super::peers::Peers;
 use super::rate_limiter::RateLimiter;
 use super::report::{CoreCounters, CoreReport};
 use super::ring::{Consumer, Producer};
@@ -29,7 +28,6 @@ type Node = node::Node<Replica>;
 /// The shards, as the leader core sees them.
 pub(crate) struct Shards {
     shards: Vec<ShardLink>,
-    peers: Peers,
     clock: Clock,
     counters: CoreCounters,
     /// Number of peers' digests that differed from this server's.
@@ -49,14 +47,12 @@ struct ShardLink {
 impl Shards {
     pub(crate) fn new(
         rings: Vec<(Consumer<RequestBatch>, Producer<ToShard>)>,
-        peers: Peers,
         integrity: Rc<Integrity>,
         clock: Clock,
     ) -> Self {
         let link = |(inbox, ring)| ShardLink { inbox, ring, waiting: RefCell::default() };
         Self {
             shards: rings.into_iter().map(link).collect(),
-            peers,
             clock,
             counters: CoreCounters::default(),
             digest_mismatches: Cell::new(0),
@@ -97,7 +93,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         missing,
         learners: node.zab().learners(),
         digests: replica.digests().collect(),
-        peers_connected: shards.peers.connected(),
+        peers_connected: core.links().connected(),
         forced: core.log().forced(),
         snapshots: core.trigger().taken(),
         disk_full: core.log().disk_is_full(),
@@ -115,11 +111,6 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
 
 impl Frontend for Shards {
     type Application = Replica;
-    type Links = Peers;
-
-    fn links(&self) -> &Peers {
-        &self.peers
-    }
 
     fn hand_over(&self, now: Now, node: &mut Node) {
         for (id, shard) in (0..).map(ShardId).zip(&self.shards) {

@@ -17,8 +17,8 @@ mod start;
 mod system;
 mod tls;
 
-use ringkeeper_host::{log_task, rate_limiter, scrub, snapshots, wake};
-use ringkeeper_runtime::{clock, cooperative, env, executor, peers, preflight, ring, socket};
+use ringkeeper_host::{links, log_task, rate_limiter, scrub, snapshots, wake};
+use ringkeeper_runtime::{clock, cooperative, env, executor, preflight, ring, socket};
 
 pub(crate) use clock::Clock;
 pub(crate) use env::GlommioEnv;

@@ -18,6 +18,7 @@ use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Founding};
+use ringkeeper_host::env::PeerAddress;
 use ringkeeper_host::tasks::{self, Failure, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_wire::ServerId;
@@ -30,14 +31,14 @@ use super::admission::{Admission, Admitted};
 use super::block_readers;
 use super::clock::Clock;
 use super::core_host::{CoreHost, Shards};
-use super::env::GlommioEnv;
+use super::env::{GlommioEnv, PeerListener};
 use super::executor::{executor, keep_awake};
 use super::helper::Helper;
 use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
+use super::links::{Links, Redial};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
-use super::peers::{PeerAddress, Peers};
 use super::rate_limiter::RateLimiter;
 use super::report::Facts;
 use super::ring::{Consumer, Producer, ring};
@@ -283,8 +284,9 @@ impl Server {
         let policy = snapshot_policy(&config);
         let trigger = Trigger::new(policy, recovered.txns, recovered.bytes, u64::from_le_bytes(random()?));
         let integrity = Integrity::new(recovered.damage);
-        let shards = Shards::new(rings, peers(&config), Rc::clone(&integrity), clock);
-        let core = CoreHost::new(env, shards, node, Rc::clone(&log), trigger);
+        let shards = Shards::new(rings, Rc::clone(&integrity), clock);
+        let links = links(env.clone(), &config);
+        let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
         let _threads = start_shards(&placement, seeds)?;
         let settings = tasks::Settings {
             tick: TICK,
@@ -294,7 +296,7 @@ impl Server {
         let tasks = Tasks::start(&core, recovered.log, integrity, settings);
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
-        Peers::start(&core, quorum_socket, clock);
+        core.start_links(quorum_socket.map(PeerListener::new));
 
         // An executor's first timer fires late; it is armed by now, so the port opens after it.
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
@@ -538,13 +540,14 @@ fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartErro
 }
 
 /// The links to the ensemble's other servers.
-fn peers(config: &Config) -> Peers {
+fn links(env: GlommioEnv, config: &Config) -> Rc<Links<GlommioEnv>> {
     let ensemble = config.servers.iter().map(|server| PeerAddress {
         id: ServerId(server.id),
         host: server.host.clone(),
         port: server.quorum_port,
     });
-    Peers::new(ServerId(config.server_id()), ensemble, config.peer_secret.as_deref().unwrap_or_default())
+    let secret = config.peer_secret.as_deref().unwrap_or_default();
+    Links::new(env, ServerId(config.server_id()), ensemble, secret, Redial::REAL)
 }
 
 /// The configuration of the broadcast; a server alone is an ensemble of one.

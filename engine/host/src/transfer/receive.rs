@@ -21,7 +21,7 @@ use super::WINDOW_BYTES;
 use super::piece;
 use crate::env::Env;
 use crate::log_task::Command;
-use crate::pump::{Frontend, Links, Pump};
+use crate::pump::{Frontend, Pump};
 use crate::wake::WakeFlag;
 
 /// Received bytes that may wait to be written; the leader's window is smaller.

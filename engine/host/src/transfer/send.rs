@@ -20,7 +20,7 @@ use ringkeeper_wire::{ServerId, Zxid};
 use super::Limits;
 use super::piece::{self, Piece};
 use crate::env::{Class, Env, Task};
-use crate::pump::{Frontend, Links, Pump};
+use crate::pump::{Frontend, Pump};
 use crate::wake::WakeFlag;
 
 /// A transfer ends when the peer writes nothing for this long.

@@ -16,6 +16,7 @@ use super::violation::{Oracle, Violation};
 use super::workers::Worker;
 use super::workload;
 use super::world::{Event, FAULTS_UNTIL_US, LINGER_US, Outlasting, World};
+use crate::env::Quality;
 
 /// Time within which a server must accept a client, or the client tries another one.
 const PATIENCE_US: u64 = 200_000;
@@ -56,7 +57,10 @@ impl World {
         }
         if server != peer && self.random.chance(self.faults.disconnect) {
             self.report.disconnects += 1;
-            self.break_peers(server, peer);
+            self.machines.network().break_off(server, peer);
+        }
+        if self.random.chance(self.faults.stranger) {
+            self.intrude(server);
         }
         if self.random.chance(self.faults.partition) && self.servers.len() > 1 {
             self.report.partitions += 1;
@@ -194,18 +198,15 @@ impl World {
         let remembers = server.remembered();
         server.life += 1;
         server.starting = false;
-        let Some(process) = server.process.take() else { return self.machines.end(index, 0) };
+        let silence_us = if self.healed { 0 } else { self.random.below(self.faults.silence_us + 1) };
+        let server = &mut self.servers[index];
+        let Some(process) = server.process.take() else { return self.machines.end(index, silence_us) };
         server.remembers = remembers;
         self.report.snapshots += process.pump.trigger().taken().count;
         self.report.installs += process.installs;
         self.report.scrubs += process.scrub().passes;
         drop(process);
-        self.machines.end(index, 0);
-        for peer in 0..self.servers.len() {
-            if peer != index {
-                self.break_peers(index, peer);
-            }
-        }
+        self.machines.end(index, silence_us);
         self.reset_links(index);
     }
 
@@ -303,10 +304,10 @@ impl World {
                 if from == to || !cut {
                     continue;
                 }
-                self.network.direction(from, to).blocked = true;
+                self.machines.network().block(from, to);
                 self.at(until_us, Event::Unblock { from, to });
                 if breaks {
-                    self.break_peers(from, to);
+                    self.machines.network().break_off(from, to);
                 }
             }
         }
@@ -318,7 +319,7 @@ impl World {
         let until_us = pause_us + self.random.between(10_000, 600_000);
         for peer in (0..self.servers.len()).filter(|peer| *peer != index) {
             for (from, to) in [(index, peer), (peer, index)] {
-                self.network.direction(from, to).blocked = true;
+                self.machines.network().block(from, to);
                 self.at(until_us, Event::Unblock { from, to });
             }
         }
@@ -327,6 +328,10 @@ impl World {
     fn heal(&mut self) -> Result<(), Violation> {
         self.say("healed");
         self.healed = true;
+        self.intruder.check()?;
+        let latency_us = self.faults.latency_us.min(1000);
+        let network = self.machines.network();
+        network.set_quality(Quality { latency_us, loss: 0, cut: 0, ..network.quality() });
         (0..self.servers.len()).for_each(|server| self.correct_at_once(server));
         for server in &self.servers {
             server.machine.set_medium_us(self.faults.fsync_us.min(1000));
@@ -336,7 +341,7 @@ impl World {
         for from in 0..self.servers.len() {
             for to in 0..self.servers.len() {
                 if from != to {
-                    self.unblock(from, to);
+                    self.machines.network().unblock(from, to);
                 }
             }
             self.start(from);
@@ -539,7 +544,9 @@ impl World {
                 self.judge.compare_all(server.id, process.view())?;
             }
         }
+        self.intruder.check()?;
         self.examiner.finish(&self.judge)?;
+        self.report.packets_lost = self.machines.network().lost();
         self.report.workers = self.workers.len() as u64;
         (self.report.rounds, self.report.facts) = (self.stage.deeds(), self.examiner.facts);
         self.report.refusals = self.judge.refusals;

@@ -29,6 +29,12 @@ pub struct FaultMix {
     pub isolation: u64,
     /// Breaks a connection between two servers.
     pub disconnect: u64,
+    /// Share of the packets between servers, per mille, in the middle of which their connection breaks.
+    pub cut: u64,
+    /// After a crash, the longest time in which the other servers do not learn that its connections are dead.
+    pub silence_us: u64,
+    /// Someone who is no server connects to the port for servers.
+    pub stranger: u64,
     pub partition: u64,
     pub clock_jump: u64,
     /// Clock speeds differ by up to this many per mille.
@@ -55,10 +61,8 @@ pub struct FaultMix {
     pub small_buffers: bool,
     /// Epochs are used up after a few transactions.
     pub short_epochs: bool,
-    /// Frames arrive in pieces.
+    /// What is sent arrives in pieces of any size.
     pub pieces: bool,
-    /// Messages between servers are encoded and decoded, not passed as values.
-    pub codec: bool,
     /// A server takes a snapshot.
     pub snapshot: u64,
     /// Snapshots that are kept; the log goes back to the oldest of them.
@@ -122,6 +126,9 @@ impl FaultMix {
             pause_max_us: [20_000, 300_000, 2_500_000][random.index(3)],
             isolation: [0, 500][random.index(2)],
             disconnect,
+            cut: [0, 0, 0, 3][random.index(4)],
+            silence_us: [0, 0, 30_000, 300_000][random.index(4)],
+            stranger: if random.chance(300) { 100 } else { 0 },
             partition,
             clock_jump,
             drift,
@@ -139,7 +146,6 @@ impl FaultMix {
             small_buffers: random.chance(300),
             short_epochs: random.chance(100),
             pieces: random.chance(300),
-            codec: random.chance(300),
             snapshot,
             snapshots_kept: [1, 1, 2, 3][random.index(4)],
             segment_size_bytes: [64 * 1024, 128 * 1024][random.index(2)],

@@ -1,4 +1,4 @@
-//! What a simulated server does, as messages to the world: sends, outputs, decisions, failures.
+//! What a simulated server does, as messages to the world: decisions and failures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use ringkeeper_engine::message::{RequestBatch, ShardId};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
-use ringkeeper_engine::zab::{LogPosition, Message, Status};
-use ringkeeper_host::pump::{self, Links};
-use ringkeeper_wire::{ServerId, Zxid};
+use ringkeeper_engine::zab::{LogPosition, Status};
+use ringkeeper_host::pump;
+use ringkeeper_wire::Zxid;
 
 use super::recovery::{Recovered, Stopped};
 
@@ -21,19 +21,13 @@ pub(crate) enum Told {
     /// Recovery has ended, or failed.
     Recovered(Result<Box<Recovered>, Stopped>),
     /// The node has decided this, which is carried out now.
-    Decided {
-        effect: Effect<Output>,
-        leading: bool,
-        executed: Zxid,
-    },
+    Decided { effect: Effect<Output>, leading: bool, executed: Zxid },
     /// The pump has taken what the log had answered.
     Turn,
     /// A snapshot that ends here has replaced the log.
     Installed(LogPosition),
     /// The disk has run full, or has room again.
     DiskFull(bool),
-    Send(ServerId, Message),
-    Disconnect(ServerId),
     /// What a peer has sent is not the snapshot that it has announced.
     Mangled(String),
     /// The server has ended by itself.
@@ -61,16 +55,6 @@ impl Sender {
     }
 }
 
-impl Links for Sender {
-    fn send(&self, to: ServerId, message: &Message) {
-        self.tell(Told::Send(to, message.clone()));
-    }
-
-    fn disconnect(&self, peer: ServerId) {
-        self.tell(Told::Disconnect(peer));
-    }
-}
-
 /// The shards of a server, which the world drives.
 pub(crate) struct Frontend {
     world: Sender,
@@ -91,11 +75,6 @@ impl Frontend {
 
 impl pump::Frontend for Frontend {
     type Application = Replica;
-    type Links = Sender;
-
-    fn links(&self) -> &Sender {
-        &self.world
-    }
 
     fn hand_over(&self, now: Now, node: &mut Node) {
         self.world.tell(Told::Turn);

@@ -1,16 +1,10 @@
-//! The network: connections between servers, and between clients and servers.
+//! Connections between clients and servers.
 
 use ringkeeper_engine::message::ConnId;
-use ringkeeper_engine::zab::{Input, Message};
 
 use super::client::Heard;
 use super::violation::Violation;
 use super::world::{Event, FAULTS_UNTIL_US, Outlasting, World};
-
-/// A lost packet is sent again after this long, then after twice as long, and so on.
-const RETRANSMIT_US: u64 = 20_000;
-/// A connection breaks when one packet was lost so many times.
-const LOST_MAX: u32 = 5;
 
 /// Time after healing until the longest pause, and all that it has delayed, is over.
 const SETTLE_US: u64 = 3_000_000;
@@ -39,7 +33,6 @@ pub(super) struct Link {
     down_us: u64,
 }
 
-/// Clients and servers.
 impl World {
     /// Connects a client to some server; whether there was one.
     pub(super) fn dial(&mut self, client: usize, impostor: bool) -> bool {
@@ -234,94 +227,4 @@ impl World {
             }
         }
     }
-}
-
-/// Servers among themselves.
-impl World {
-    pub(super) fn send(&mut self, from: usize, to: usize, message: Message) {
-        let (latency_us, loss) = match self.healed {
-            true => (self.faults.latency_us.min(1000), 0),
-            false => (self.faults.latency_us, self.faults.loss),
-        };
-        let mut delay = self.random.between(latency_us / 10, latency_us);
-        let now_us = self.now_us;
-        let direction = self.network.direction(from, to);
-        let Some(connection) = direction.connection else { return };
-        if direction.blocked {
-            direction.stalled.push_back(message);
-            return;
-        }
-        let mut lost = 0;
-        while self.random.chance(loss) {
-            delay += RETRANSMIT_US << lost;
-            lost += 1;
-            self.report.packets_lost += 1;
-            if lost > LOST_MAX {
-                return self.break_peers(from, to);
-            }
-        }
-        let direction = self.network.direction(from, to);
-        let at_us = (now_us + delay).max(direction.busy_until_us);
-        direction.busy_until_us = at_us;
-        let message = if self.faults.codec { recode(message) } else { message };
-        self.at(at_us - now_us, Event::Peer { from, to, connection, message });
-    }
-
-    pub(super) fn connect_peers(&mut self, a: usize, b: usize) {
-        let (x, y) = (&self.servers[a], &self.servers[b]);
-        let both_up = x.process.is_some() && y.process.is_some();
-        let paused = x.paused_until_us.max(y.paused_until_us) > self.now_us;
-        if !both_up {
-            return;
-        }
-        let alone = self.runs_alone(a) || self.runs_alone(b);
-        if alone || paused || self.network.is_blocked(a, b) {
-            return self.reconnect_later(a, b);
-        }
-        let connected = self.network.direction(a, b).connection.is_some()
-            || self.network.direction(b, a).connection.is_some();
-        if connected {
-            return;
-        }
-        self.network.connections += 1;
-        let connection = Some(self.network.connections);
-        self.network.direction(a, b).connection = connection;
-        self.network.direction(b, a).connection = connection;
-        let (a_id, b_id) = (self.servers[a].id, self.servers[b].id);
-        self.peer_input(a, Input::PeerConnected(b_id));
-        self.peer_input(b, Input::PeerConnected(a_id));
-    }
-
-    pub(super) fn reconnect_later(&mut self, a: usize, b: usize) {
-        let delay = self.random.between(1000, 30_000);
-        self.at(delay, Event::PeerConnect { a, b });
-    }
-
-    pub(super) fn break_peers(&mut self, a: usize, b: usize) {
-        if self.network.direction(a, b).connection.is_none() {
-            return;
-        }
-        for (server, peer) in [(a, b), (b, a)] {
-            let direction = self.network.direction(server, peer);
-            direction.connection = None;
-            direction.stalled.clear();
-            self.at(0, Event::PeerBroken { server, peer });
-        }
-        self.reconnect_later(a, b);
-    }
-
-    pub(super) fn unblock(&mut self, from: usize, to: usize) {
-        let direction = self.network.direction(from, to);
-        direction.blocked = false;
-        for message in std::mem::take(&mut direction.stalled) {
-            self.send(from, to, message);
-        }
-    }
-}
-
-/// Encodes and decodes a message, so that the receiver gets only what the bytes contain.
-fn recode(message: Message) -> Message {
-    let mut bytes = Vec::new();
-    message.encode(&mut bytes);
-    Message::decode(&bytes).unwrap_or_else(|error| panic!("{message:?} cannot be decoded: {error}"))
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client --bytes--> link --> shard --RequestBatch--> core --Append--> log --> disk in memory
-//!        <--bytes--              <--ToShard--    <--Message--> network <--> other servers
+//!        <--bytes--              <--ToShard--    <--Message--> host's links <--bytes--> other servers
 //!                     judge: committed order, model, digests     client: replies, reads, events
 //! ```
 //!
@@ -20,13 +20,13 @@ mod judge;
 mod links;
 mod medium;
 mod model;
-mod network;
 mod planted;
 mod recovery;
 mod report;
 mod server;
 mod slips;
 mod spoil;
+mod strangers;
 mod violation;
 mod watching;
 mod workers;

@@ -17,7 +17,7 @@ pub enum Planted {
     Service(mutation::Mutation),
     /// In the broadcast.
     Broadcast(zab::Mutation),
-    /// In the log and the snapshots.
+    /// In the log, the snapshots, or the host above them.
     Log(log::Mutation),
     /// In the check of the folder at a start: this refusal is left out.
     Start(Unchecked),

@@ -21,13 +21,15 @@ use ringkeeper_wire::{ServerId, Zxid};
 
 use super::slips::Unchecked;
 
-use crate::env::SimEnv;
+use crate::env::{SimEnv, SimListener};
 
 /// What recovery found.
 pub(crate) struct Recovered {
     pub(crate) host: host::Recovered<SimEnv, TreeFormat>,
     /// All of the log.
     pub(crate) batches: Vec<Batch>,
+    /// The port for other servers, unless the server is started without them.
+    pub(crate) listener: Option<SimListener>,
 }
 
 /// Trees of znodes as the state of a server.
@@ -100,7 +102,11 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Recovers a machine's disk, on that machine.
-pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, Stopped> {
+pub(crate) async fn recover(
+    env: SimEnv,
+    listener: Option<SimListener>,
+    how: How,
+) -> Result<Recovered, Stopped> {
     let storage = env.storage();
     let found = MetaStore::peek(&storage).await.map_err(failed)?;
     if let Err(mismatch) = how.wanted.check(found.as_ref())
@@ -129,7 +135,7 @@ pub(crate) async fn recover(env: SimEnv, how: How) -> Result<Recovered, Stopped>
             batches.push(Batch::from(&frame));
         }
     }
-    Ok(Recovered { host, batches })
+    Ok(Recovered { host, batches, listener })
 }
 
 fn failed(error: impl std::fmt::Display) -> Stopped {

@@ -24,6 +24,7 @@ pub struct Report {
     pub pauses: u64,
     pub disconnects: u64,
     pub partitions: u64,
+    pub strangers: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
     pub client_breaks: u64,
@@ -73,6 +74,7 @@ impl Report {
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
+        self.strangers += other.strangers;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
         self.client_breaks += other.client_breaks;
@@ -133,7 +135,7 @@ impl fmt::Display for Report {
         writeln!(f, "        {} leaders replaced whose disk was full for good", self.full_leaders)?;
         writeln!(f, "        {} pauses, {} clock jumps", self.pauses, self.clock_jumps)?;
         writeln!(f, "        {} peer connections broken, {} partitions", self.disconnects, self.partitions)?;
-        writeln!(f, "        {} packets lost", self.packets_lost)?;
+        writeln!(f, "        {} packets lost, {} strangers", self.packets_lost, self.strangers)?;
         writeln!(
             f,
             "        {} client connections broken, {} silenced",

@@ -17,6 +17,7 @@ use ringkeeper_engine::shard::{self, AfterWrite, LongRead, Shard};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{self, Batch, LogPosition, Message};
 use ringkeeper_host::env::{Class, Env};
+use ringkeeper_host::links::Links;
 use ringkeeper_host::log_task::{LogQueue, LogTask};
 use ringkeeper_host::pump::Pump;
 use ringkeeper_host::scrub::{Findings, Integrity, Pace};
@@ -35,7 +36,7 @@ use super::recovery::TreeFormat;
 use super::slips::Slip;
 use super::violation::{Oracle, Violation};
 use super::world::TICK_US;
-use crate::env::{Machine, SimEnv};
+use crate::env::{Machine, SimEnv, SimListener};
 
 /// Messages of the core handled before sockets have their turn again, as in the shell.
 const MESSAGES_PER_TURN: usize = 64;
@@ -141,6 +142,8 @@ pub(crate) struct Parts {
     /// Each shard, and the number of its first connection.
     pub(crate) shards: Vec<(Shard, u64)>,
     pub(crate) node: Node<Replica>,
+    pub(crate) links: Rc<Links<SimEnv>>,
+    pub(crate) listener: Option<SimListener>,
     pub(crate) trigger: Trigger,
     pub(crate) log: LogTask<SimEnv, TreeFormat>,
     pub(crate) batches: Vec<Batch>,
@@ -151,15 +154,16 @@ pub(crate) struct Parts {
 impl Process {
     /// Starts the tasks of the host.
     pub(crate) fn start(parts: Parts, world: Sender) -> Self {
-        let Parts { shards, node, trigger, log, batches, medium, damage } = parts;
+        let Parts { shards, node, links, listener, trigger, log, batches, medium, damage } = parts;
         let env = log.env.clone();
         let view = Arc::clone(node.application().committed());
         let frontend = Frontend::new(world.clone(), shards.len());
-        let pump = Pump::new(env.clone(), frontend, node, LogQueue::new(Duration::MAX), trigger);
+        let pump = Pump::new(env.clone(), frontend, links, node, LogQueue::new(Duration::MAX), trigger);
         let settings =
             Settings { tick: Duration::from_micros(TICK_US), transfer: TRANSFER, scrub: Some(SCRUB) };
         let integrity = Integrity::new(damage);
         let tasks = Tasks::start(&pump, log, Rc::clone(&integrity), settings);
+        pump.start_links(listener);
         let ended = async move {
             if let Err(failure) = tasks.ended().await {
                 world.tell(Told::Failed(failure.to_string()));
@@ -233,7 +237,7 @@ impl Process {
     }
 
     /// Checks a message of the server against its disk, before it is sent.
-    pub(crate) fn says(
+    fn says(
         &mut self,
         (server, life): (ServerId, u64),
         to: ServerId,
@@ -302,6 +306,9 @@ impl Process {
                 let cut = self.batches.split_off(kept);
                 self.durable = self.durable.min(kept);
                 judge.cut(server, &cut)?;
+            }
+            Effect::Zab(zab::Effect::Send { to, message }) => {
+                self.says((server, life), to, &message, judge)?;
             }
             Effect::Zab(zab::Effect::Status(zab::Status::Leading { epoch })) => {
                 judge.leads(server, life, epoch, executed, &self.batches)?;

@@ -68,6 +68,9 @@ pub enum Oracle {
     /// The log returns what was appended.
     #[error("the log works")]
     Log,
+    /// Who has not proved to be a server is not treated as one.
+    #[error("strangers stay strangers")]
+    Stranger,
     /// The server detects no defect of its own.
     #[error("the server trusts itself and its peers")]
     Sound,

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringkeeper_client::mutation::Mutation as ClientMutation;
 use ringkeeper_engine::limits::{Limit, Limits};
@@ -12,8 +13,9 @@ use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::{Output, Replica, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
-use ringkeeper_engine::zab::{self, Config, Input, Message, ServerSet};
-use ringkeeper_host::env::{Class, Env};
+use ringkeeper_engine::zab::{self, Config, ServerSet};
+use ringkeeper_host::env::{Class, Env, PeerAddress};
+use ringkeeper_host::links::{Links, Redial};
 use ringkeeper_host::snapshots::{Policy, Trigger};
 use ringkeeper_log::storage::WriteMode;
 use ringkeeper_wire::ServerId;
@@ -25,11 +27,11 @@ use super::frontend::{Mail, Sender, Told};
 use super::judge::Judge;
 use super::links::Link;
 use super::medium::Medium;
-use super::network::Network;
 use super::planted::Planted;
 use super::recovery::{How, Recovered, Stopped, recover};
 use super::report::Report;
 use super::server::{Outward, Parts, Process, Server};
+use super::strangers::Intruder;
 use super::violation::{Oracle, Violation};
 use super::workers::{self, Examiner, Stage, Worker};
 use crate::env::{Executor, Hardware, Machine, Machines, Quality};
@@ -48,7 +50,11 @@ const FEW_EPHEMERALS: usize = 2;
 /// How long a machine is off after a power failure during a start.
 const HALTED_US: u64 = 300_000;
 /// Where a server listens for others.
-const PEER_PORT: u16 = 2888;
+pub(super) const PEER_PORT: u16 = 2888;
+/// What the servers prove who they are with.
+const SECRET: &[u8] = b"known to the servers of this ensemble";
+/// Short, so that many connections begin and end in a run.
+const REDIAL: Redial = Redial { first: Duration::from_millis(2), last: Duration::from_millis(30) };
 
 /// Runs one seed with a fault planted.
 ///
@@ -91,20 +97,6 @@ pub(super) enum Event {
     PumpShard {
         server: usize,
         shard: usize,
-    },
-    Peer {
-        from: usize,
-        to: usize,
-        connection: u64,
-        message: Message,
-    },
-    PeerConnect {
-        a: usize,
-        b: usize,
-    },
-    PeerBroken {
-        server: usize,
-        peer: usize,
     },
     Start {
         server: usize,
@@ -153,11 +145,9 @@ impl Event {
     /// The process that has to be there, and awake.
     const fn server(&self) -> Option<usize> {
         match self {
-            Self::Tick { server }
-            | Self::PumpShard { server, .. }
-            | Self::ToServer { server, .. }
-            | Self::PeerBroken { server, .. } => Some(*server),
-            Self::Peer { to, .. } => Some(*to),
+            Self::Tick { server } | Self::PumpShard { server, .. } | Self::ToServer { server, .. } => {
+                Some(*server)
+            }
             _ => None,
         }
     }
@@ -203,7 +193,7 @@ pub(super) struct World {
     /// What the servers' tasks have told.
     mail: Mail,
     pub(super) servers: Vec<Server>,
-    pub(super) network: Network,
+    pub(super) intruder: Intruder,
     pub(super) clients: Vec<Client>,
     /// Connections that a client's session has left and that are still open.
     pub(super) ghosts: Vec<(usize, u64)>,
@@ -247,7 +237,8 @@ impl World {
         let voters: ServerSet = (1..=faults.voters).map(ServerId).collect();
         let all = faults.voters + faults.observers;
         let observers: ServerSet = (faults.voters + 1..=all).map(ServerId).collect();
-        let hardware: Vec<Hardware> = (0..all)
+        // The last machine is none of the ensemble's.
+        let hardware: Vec<Hardware> = (0..=all)
             .map(|_| Hardware {
                 clock_error_ms: random.between(0, 2000).cast_signed() - 1000,
                 clock_rate: 1000 + random.below(faults.drift + 1),
@@ -262,6 +253,7 @@ impl World {
             window_bytes: 1 << 20,
             bytes_per_ms: 100_000,
             pieces: faults.pieces,
+            cut: faults.cut,
         };
         let machines = Machines::new(&executor, quality, &hardware);
         let server = |(id, machine): (u64, Rc<Machine>)| Server {
@@ -279,7 +271,8 @@ impl World {
             paused_until_us: 0,
         };
         let servers: Vec<Server> = (1..=all)
-            .zip((0..hardware.len()).map(|number| Rc::clone(machines.machine(number))))
+            .zip(0..)
+            .map(|(id, number)| (id, Rc::clone(machines.machine(number))))
             .map(server)
             .collect();
         let clients: Vec<Client> = (0..faults.clients)
@@ -296,7 +289,7 @@ impl World {
             planted,
             voters,
             observers,
-            network: Network::new(servers.len()),
+            intruder: Intruder::new(&machines, servers.len()),
             executor,
             machines,
             mail: Mail::default(),
@@ -413,11 +406,6 @@ impl World {
                 }
                 Told::Installed(last) => process.installed(id, last, &mut self.judge)?,
                 Told::DiskFull(full) => process.disk_full(full, &mut out),
-                Told::Send(to, message) => {
-                    process.says((id, life), to, &message, &mut self.judge)?;
-                    self.send(index, index_of(to), message);
-                }
-                Told::Disconnect(peer) => self.break_peers(index, index_of(peer)),
                 // A file that rots at its sender is sent as it is, and a new disk may have another one in its
                 // place.
                 Told::Mangled(_) if self.faults.rot > 0 || self.faults.wipe > 0 => {}
@@ -489,20 +477,9 @@ impl World {
         match next.event {
             Event::Tick { server } => self.tick(server)?,
             Event::PumpShard { server, shard } => self.pump_shard(server, shard)?,
-            Event::Peer { from, to, connection, message } => {
-                if self.network.direction(from, to).connection == Some(connection) {
-                    let from = self.servers[from].id;
-                    self.peer_input(to, Input::Message { from, message });
-                }
-            }
-            Event::PeerConnect { a, b } => self.connect_peers(a, b),
-            Event::PeerBroken { server, peer } => {
-                let peer = self.servers[peer].id;
-                self.peer_input(server, Input::PeerDisconnected(peer));
-            }
             Event::Start { server } => self.start(server),
             Event::Halted { server, life } => self.halted(server, life),
-            Event::Unblock { from, to } => self.unblock(from, to),
+            Event::Unblock { from, to } => self.machines.network().unblock(from, to),
             Event::ToServer { link, server, bytes } => self.deliver_to_server(link, server, bytes),
             Event::ToClient { link, bytes } => self.deliver_to_client(link, &bytes)?,
             Event::Act { client } => self.act(client),
@@ -545,10 +522,11 @@ impl World {
             has_peers: wanted.voters.iter().any(|voter| voter != id),
             seed,
         };
-        let (env, _listener) = self.machines.begin(index, PEER_PORT);
+        let (env, listener) = self.machines.begin(index, PEER_PORT);
+        let listener = (!self.runs_alone(index)).then_some(listener);
         let (own, mail) = (env.clone(), Rc::clone(&self.mail));
         let recovery = async move {
-            let recovered = recover(own, how).await.map(Box::new);
+            let recovered = recover(own, listener, how).await.map(Box::new);
             mail.borrow_mut().push_back((index, life, Told::Recovered(recovered)));
         };
         env.spawn(Class::Requests, recovery).detach();
@@ -576,7 +554,7 @@ impl World {
             Err(error) => return Err(Oracle::Log.broken(format!("server {id} cannot start: {error}"))),
         };
         self.servers[index].starting = false;
-        let (host, batches) = (recovered.host, recovered.batches);
+        let Recovered { host, batches, listener } = recovered;
         disk.run_on();
         let view = Arc::new(host.state.clone());
         let mut random_seed = [0; 32];
@@ -601,16 +579,19 @@ impl World {
         let shards: Vec<(Shard, u64)> = shards.collect();
         let trigger = Trigger::new(self.snapshot_policy(), host.txns, host.bytes, self.random.next());
         let (log, damage, medium) = (host.log, host.damage, Medium::new(&disk));
-        let parts = Parts { shards, node, trigger, log, batches, medium, damage };
+        let links = Links::new(log.env.clone(), id, self.ensemble(index), SECRET, REDIAL);
+        let parts = Parts { shards, node, links, listener, trigger, log, batches, medium, damage };
         let world = Sender::new(&self.mail, index, self.servers[index].life);
         self.servers[index].process = Some(Process::start(parts, world));
         self.at(TICK_US, Event::Tick { server: index });
-        for peer in 0..self.servers.len() {
-            if peer != index {
-                self.reconnect_later(index, peer);
-            }
-        }
         Ok(())
+    }
+
+    /// The servers that a server knows of.
+    fn ensemble(&self, index: usize) -> Vec<PeerAddress> {
+        let address = |id| PeerAddress { id, host: Machines::name(index_of(id)), port: PEER_PORT };
+        let observers = if self.runs_alone(index) { ServerSet::EMPTY } else { self.observers };
+        self.wanted(index).voters.iter().chain(observers.iter()).map(address).collect()
     }
 
     /// Snapshots are taken when the faults' draw says so.
@@ -681,15 +662,12 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn peer_input(&self, index: usize, input: Input) {
-        if let Some(process) = &self.servers[index].process {
-            process.pump.input(input);
-        }
-    }
-
     /// Notes what a server has decided, in the report and the trace.
     fn note(&mut self, index: usize, effect: &Effect<Output>) {
         match effect {
+            Effect::Zab(zab::Effect::Send { to, message }) if self.tracing => {
+                self.say(&format!("server {} to {to}: {message:?}", index + 1));
+            }
             Effect::Zab(zab::Effect::Truncate { .. }) => self.report.truncations += 1,
             Effect::Zab(zab::Effect::Status(status)) => {
                 self.say(&format!("server {} is {status:?}", index + 1));

@@ -190,9 +190,9 @@ impl Executor {
 
     /// Drops all tasks and events of the run, which hold each other alive.
     pub(crate) fn clear(&self) {
-        let tasks = self.0.tasks.take();
-        let queue = self.0.queue.take();
-        drop((tasks, queue));
+        // The end of a task's connections is an event.
+        drop(self.0.tasks.take());
+        drop(self.0.queue.take());
     }
 
     // Tasks.

@@ -14,6 +14,7 @@ mod stream;
 
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ use crate::random::Random;
 /// Factor by which turns of background tasks are delayed at most.
 const BACKGROUND_SLOWNESS: u64 = 20;
 
-/// All machines of a run, and the network between them. Machine `n` has the name `machine-n`.
+/// All machines of a run, and the network between them. Machine `n` has the name `machine-n` and the address
+/// 10.0.0.`n`.
 pub(crate) struct Machines {
     executor: Executor,
     network: Network,
@@ -66,8 +68,7 @@ impl Machines {
         let machine = Rc::clone(&self.machines[number]);
         let process = machine.begin();
         let listener = self.network.listen(number, &process, port);
-        let (network, machines) = (self.network.clone(), self.machines.len());
-        (SimEnv { machine, process, network, machines }, listener)
+        (SimEnv { machine, process, network: self.network.clone() }, listener)
     }
 
     /// Stops the process on a machine where it is, until then.
@@ -91,8 +92,8 @@ impl Machines {
 impl Drop for Machines {
     fn drop(&mut self) {
         // Events in flight and the network hold each other alive.
-        self.executor.clear();
         self.network.clear();
+        self.executor.clear();
         self.machines.iter().for_each(|machine| drop(machine.end()));
     }
 }
@@ -103,7 +104,17 @@ pub(crate) struct SimEnv {
     machine: Rc<Machine>,
     process: Rc<Process>,
     network: Network,
-    machines: usize,
+}
+
+/// The address of a machine.
+fn address(number: usize) -> IpAddr {
+    Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap_or(u32::MAX)).into()
+}
+
+/// The machine with an address.
+fn machine_at(address: SocketAddr) -> Option<usize> {
+    let IpAddr::V4(address) = address.ip() else { return None };
+    usize::try_from(address.to_bits().checked_sub(0x0a00_0000)?).ok()
 }
 
 impl SimEnv {
@@ -115,17 +126,12 @@ impl SimEnv {
     fn executor(&self) -> &Executor {
         &self.machine.executor
     }
-
-    fn resolve(&self, host: &str) -> io::Result<usize> {
-        (0..self.machines)
-            .find(|number| Machines::name(*number) == host)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the name {host} has no address")))
-    }
 }
 
 impl Env for SimEnv {
     type Storage = MemoryStorage;
     type Stream = SimStream;
+    type Listener = SimListener;
     type Task = SimTask;
 
     fn now(&self) -> Now {
@@ -164,11 +170,17 @@ impl Env for SimEnv {
         self.executor().spawn(&self.process, slowness, task)
     }
 
-    async fn dial(&self, peer: &PeerAddress, patience: Duration) -> io::Result<SimStream> {
-        let to = self.resolve(&peer.host)?;
+    async fn resolve(&self, peer: &PeerAddress) -> io::Result<Vec<SocketAddr>> {
+        let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let number = peer.host.strip_prefix("machine-").and_then(|number| number.parse().ok());
+        Ok(vec![SocketAddr::new(address(number.ok_or_else(unknown)?), peer.port)])
+    }
+
+    async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<SimStream> {
+        let to = machine_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
         let patience_us = self.machine.real_us(us);
-        self.network.dial(self.machine.number, &self.process, (to, peer.port), patience_us).await
+        self.network.dial(self.machine.number, &self.process, (to, address.port()), patience_us).await
     }
 }
 
@@ -185,8 +197,9 @@ impl Task for SimTask {
 impl Listener for SimListener {
     type Stream = SimStream;
 
-    async fn accept(&self) -> io::Result<(SimStream, String)> {
-        Ok(self.next().await)
+    async fn accept(&self) -> io::Result<(SimStream, SocketAddr)> {
+        let (stream, from) = self.next().await;
+        Ok((stream, SocketAddr::new(address(from), 0)))
     }
 }
 

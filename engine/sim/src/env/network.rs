@@ -32,6 +32,8 @@ pub(crate) struct Quality {
     pub(crate) bytes_per_ms: u64,
     /// Reads and writes take any part of what there is.
     pub(crate) pieces: bool,
+    /// Packets, per mille, in the middle of which a connection breaks.
+    pub(crate) cut: u64,
 }
 
 /// A number of a machine.
@@ -54,7 +56,7 @@ struct Inner {
 /// Connections that nobody has accepted.
 struct Backlog {
     process: Rc<Process>,
-    waiting: RefCell<VecDeque<(SimStream, String)>>,
+    waiting: RefCell<VecDeque<(SimStream, Place)>>,
     accepting: Cell<Option<Waker>>,
 }
 
@@ -150,6 +152,10 @@ impl Network {
         self.0.quality.set(quality);
     }
 
+    pub(crate) fn quality(&self) -> Quality {
+        self.0.quality.get()
+    }
+
     /// How many packets were lost.
     pub(crate) fn lost(&self) -> u64 {
         self.0.lost.get()
@@ -170,6 +176,17 @@ impl Network {
 
     fn is_blocked(&self, from: Place, to: Place) -> bool {
         self.0.blocked.borrow().contains_key(&(from, to))
+    }
+
+    /// Breaks all connections between two machines, whatever is under way.
+    pub(crate) fn break_off(&self, a: Place, b: Place) {
+        for connection in self.connections() {
+            let [first, second] = &mut connection.borrow_mut().ends;
+            if [(a, b), (b, a)].contains(&(first.place, second.place)) {
+                first.break_off();
+                second.break_off();
+            }
+        }
     }
 
     /// A process ends: its connections are reset, which the other ends hear `silence_us` later at the
@@ -238,8 +255,7 @@ impl Network {
         let connection = Rc::new(RefCell::new(Connection { ends }));
         self.0.connections.borrow_mut().push(Rc::downgrade(&connection));
         let end = |index| End { network: self.clone(), connection: Rc::clone(&connection), index };
-        let accepted = (SimStream::new(end(1)), format!("machine {from}"));
-        backlog.waiting.borrow_mut().push_back(accepted);
+        backlog.waiting.borrow_mut().push_back((SimStream::new(end(1)), from));
         if let Some(waker) = backlog.accepting.take() {
             waker.wake();
         }
@@ -298,7 +314,15 @@ impl End {
             return Poll::Pending;
         }
         drop(connection);
-        self.send(Content::Bytes(bytes[..len].to_vec()), 0);
+        let cut = self.network.0.quality.get().cut;
+        let arrives = self.network.0.executor.draw(|random| match random.chance(cut) {
+            true => random.index(len + 1),
+            false => len,
+        });
+        self.send(Content::Bytes(bytes[..arrives].to_vec()), 0);
+        if arrives < len {
+            self.reset(0);
+        }
         Poll::Ready(Ok(len))
     }
 
@@ -420,7 +444,7 @@ pub(crate) struct SimListener {
 }
 
 impl SimListener {
-    pub(super) async fn next(&self) -> (SimStream, String) {
+    pub(super) async fn next(&self) -> (SimStream, Place) {
         poll_fn(|cx| {
             if let Some(accepted) = self.backlog.waiting.borrow_mut().pop_front() {
                 return Poll::Ready(accepted);

@@ -9,10 +9,12 @@ use ringkeeper_wire::ServerId;
 
 use super::*;
 
+mod links;
+
 const PORT: u16 = 2888;
 
 fn quality() -> Quality {
-    Quality { latency_us: 1000, loss: 0, window_bytes: 4096, bytes_per_ms: 100_000, pieces: true }
+    Quality { latency_us: 1000, loss: 0, window_bytes: 4096, bytes_per_ms: 100_000, pieces: true, cut: 0 }
 }
 
 fn hardware() -> Hardware {
@@ -23,8 +25,12 @@ fn machines(seed: u64) -> Machines {
     Machines::new(&Executor::new(seed, 50), quality(), &[hardware(), hardware()])
 }
 
-fn address(number: usize) -> PeerAddress {
+fn peer(number: usize) -> PeerAddress {
     PeerAddress { id: ServerId(number as u64 + 1), host: Machines::name(number), port: PORT }
+}
+
+fn socket(number: usize) -> SocketAddr {
+    SocketAddr::new(address(number), PORT)
 }
 
 fn run_until(machines: &Machines, until_us: u64) {
@@ -63,7 +69,7 @@ fn transfer(machines: &Machines, len: usize) -> Arrived {
     let (sender, _) = machines.begin(0, PORT);
     let env = sender.clone();
     let write = async move {
-        let stream = env.dial(&address(1), Duration::from_secs(10)).await.expect("it listens");
+        let stream = env.dial(socket(1), Duration::from_secs(10)).await.expect("it listens");
         let (_reader, mut writer) = stream.split().expect("it always works");
         if writer.write_all(&numbers(len)).await.is_ok() {
             writer.close().await.expect("it always works");
@@ -229,6 +235,23 @@ fn a_block_of_one_direction_stalls_what_is_under_way_and_loses_nothing() {
 }
 
 #[test]
+fn connections_break_in_the_middle_of_what_is_sent() {
+    let lengths: std::collections::BTreeSet<usize> = (0..50)
+        .map(|seed| {
+            let machines = machines(seed);
+            machines.network().set_quality(Quality { cut: 100, ..quality() });
+            let arrived = transfer(&machines, 20_000);
+            run_until(&machines, 10_000_000);
+            let (bytes, end) = arrived.take();
+            assert_eq!(bytes, numbers(bytes.len()), "seed {seed}");
+            assert_eq!(bytes.len() == 20_000, matches!(end, Some(Ok(()))), "seed {seed}: {end:?}");
+            bytes.len()
+        })
+        .collect();
+    assert!(lengths.len() > 20, "{lengths:?}");
+}
+
+#[test]
 fn a_peer_that_does_not_read_stops_the_writer() {
     let machines = machines(1);
     let (receiver, listener) = machines.begin(1, PORT);
@@ -241,7 +264,7 @@ fn a_peer_that_does_not_read_stops_the_writer() {
     let (env, written) = (sender.clone(), Rc::new(Cell::new(0)));
     let count = Rc::clone(&written);
     let write = async move {
-        let stream = env.dial(&address(1), Duration::from_secs(1)).await.expect("it listens");
+        let stream = env.dial(socket(1), Duration::from_secs(1)).await.expect("it listens");
         let (_reader, mut writer) = stream.split().expect("it always works");
         while let Ok(len) = writer.write(&[0; 100]).await {
             count.set(count.get() + len);
@@ -261,12 +284,15 @@ fn dials_say_why_they_fail() {
     machines.network().block(1, 0);
     let network = machines.network().clone();
     let task = async move {
-        let nobody = PeerAddress { host: "elsewhere".to_owned(), ..address(1) };
-        for (peer, heals) in [(nobody, false), (address(1), false), (address(1), true)] {
+        let nobody = PeerAddress { host: "elsewhere".to_owned(), ..peer(1) };
+        let unknown = own.resolve(&nobody).await;
+        seen.borrow_mut().push(unknown.err().map(|error| error.kind()));
+        for heals in [false, true] {
             if heals {
                 network.unblock(1, 0);
             }
-            let dialed = own.dial(&peer, Duration::from_millis(100)).await;
+            let address = own.resolve(&peer(1)).await.expect("a machine")[0];
+            let dialed = own.dial(address, Duration::from_millis(100)).await;
             seen.borrow_mut().push(dialed.err().map(|error| error.kind()));
         }
     };

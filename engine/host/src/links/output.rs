@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use ringkeeper_engine::zab::Message;
+use ringkeeper_log::mutation::planted;
 
 use super::frames;
 
@@ -54,6 +55,9 @@ impl Output {
             }
             Some(payload) => shared.insert(payload.clone()).len(),
         });
+        if planted!(ReorderMessages) && shared.is_none() {
+            out.rotate_left(before);
+        }
         self.bytes += out.len() - before;
         if let Some(payload) = shared {
             self.bytes += payload.len();

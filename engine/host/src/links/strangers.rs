@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use ringkeeper_host::wake::WakeFlag;
+use crate::wake::WakeFlag;
 
 /// Number of strangers at one time, in all and from one address.
 const STRANGERS_MAX: usize = 64;

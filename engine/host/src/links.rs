@@ -1,0 +1,285 @@
+//! The links between the servers of an ensemble.
+//!
+//! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
+//! its quorum port. It carries the broadcast's messages in frames, in order, in both directions. When it
+//! breaks, both ends notice it, and the dialer dials again, resolving the name each time. A new connection
+//! replaces an older one that still stands, since the dialer dials only when the old one is dead.
+//!
+//! ```text
+//! handshake, both ways:  hello { magic 8, from u64, to u64, nonce 32 }  proof { HMAC-SHA256 32 }
+//! afterwards:            { length u32, message }*                       (little endian)
+//! ```
+//!
+//! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
+//! key. Without a secret, it only proves that the other end speaks this protocol.
+//!
+//! Bounded are: unauthenticated connections, in number (in all and from one address) and time; memory for a
+//! peer's messages, by the bytes received; memory for output that a peer does not read, above which it is
+//! disconnected.
+
+mod frames;
+mod handshake;
+mod link;
+mod output;
+mod strangers;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_lite::future::or;
+use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_wire::ServerId;
+
+use crate::env::{Class, Env, Listener, PeerAddress, Stream, Task};
+use crate::rate_limiter::RateLimiter;
+pub use handshake::MAGIC;
+
+use handshake::Handshake;
+use link::Link;
+use strangers::Strangers;
+
+/// How often the names of the ensemble's servers are resolved.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pauses between two dials of a peer that is unreachable or whose connections break at once. Each is twice
+/// as long as the one before.
+#[derive(Clone, Copy, Debug)]
+pub struct Redial {
+    /// After the first failure, and after a connection that has lasted for longer than [`Self::last`].
+    pub first: Duration,
+    /// The longest pause, and the time that one address has to answer.
+    pub last: Duration,
+}
+
+impl Redial {
+    /// For real networks.
+    pub const REAL: Self = Self { first: Duration::from_millis(20), last: Duration::from_secs(1) };
+}
+
+/// The links to all other servers.
+pub struct Links<E: Env> {
+    env: E,
+    own: ServerId,
+    links: BTreeMap<ServerId, Rc<Link>>,
+    secret: Box<[u8]>,
+    redial: Redial,
+    /// Connections that are not authenticated yet.
+    strangers: Strangers,
+    refusals: RateLimiter,
+    /// The tasks that dial and accept.
+    tasks: RefCell<Vec<E::Task>>,
+}
+
+/// A connection to a peer, in halves.
+struct Connection<S: Stream> {
+    reader: S::Reader,
+    writer: S::Writer,
+}
+
+impl<S: Stream> Connection<S> {
+    /// All bytes between servers, of handshakes and of messages, go through the halves that this makes.
+    fn new(stream: S) -> io::Result<Self> {
+        let (reader, writer) = stream.split()?;
+        Ok(Self { reader, writer })
+    }
+}
+
+impl<E: Env> Links<E> {
+    /// The links of `own` to the others of the ensemble, none connected yet. With an empty secret, whoever
+    /// reaches the port can pass for a peer.
+    #[must_use]
+    pub fn new(
+        env: E,
+        own: ServerId,
+        ensemble: impl IntoIterator<Item = PeerAddress>,
+        secret: &[u8],
+        redial: Redial,
+    ) -> Rc<Self> {
+        let others = ensemble.into_iter().filter(|server| server.id != own);
+        let links = others.map(|server| (server.id, Rc::new(Link::new(server)))).collect();
+        Rc::new(Self {
+            env,
+            own,
+            links,
+            secret: secret.into(),
+            redial,
+            strangers: Strangers::default(),
+            refusals: RateLimiter::default(),
+            tasks: RefCell::default(),
+        })
+    }
+
+    /// Starts to dial, and to accept connections. `deliver` is called with each connection to a peer, then
+    /// with its messages, at last with its disconnection.
+    pub fn start(self: &Rc<Self>, listener: Option<E::Listener>, deliver: impl Fn(Input) + Clone + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
+        for link in self.links.values().filter(|link| link.peer() < self.own) {
+            let dial = Rc::clone(self).dial(Rc::clone(link), deliver.clone());
+            tasks.push(self.env.spawn(Class::Requests, dial));
+        }
+        if let Some(listener) = listener {
+            let accept = Rc::clone(self).accept(listener, deliver);
+            tasks.push(self.env.spawn(Class::Requests, accept));
+            tasks.push(self.env.spawn(Class::Requests, Rc::clone(self).resolve()));
+        }
+    }
+
+    /// Sends a message if the peer is connected.
+    pub fn send(&self, to: ServerId, message: &Message) {
+        if let Some(link) = self.links.get(&to) {
+            link.send(message);
+        }
+    }
+
+    /// Closes the connection to a peer.
+    pub fn disconnect(&self, peer: ServerId) {
+        if let Some(link) = self.links.get(&peer) {
+            link.hang_up("given up");
+        }
+    }
+
+    /// Why the last dial of a peer failed; empty if it succeeded, or if the peer is the one that dials.
+    #[must_use]
+    pub fn trouble(&self, peer: ServerId) -> String {
+        self.links.get(&peer).map_or_else(String::new, |link| link.trouble())
+    }
+
+    /// Number of peers that are connected.
+    #[must_use]
+    pub fn connected(&self) -> usize {
+        self.links.values().filter(|link| link.is_connected()).count()
+    }
+
+    /// Closes all connections and the port. The end of the executor would do neither: it leaks its tasks,
+    /// with the descriptors that they hold.
+    pub async fn stop(&self) {
+        let tasks = self.tasks.take();
+        for task in tasks {
+            task.cancel().await;
+        }
+        while self.connected() > 0 || !self.strangers.is_empty() {
+            self.links.values().for_each(|link| link.hang_up("this server ends"));
+            self.env.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.env.now().monotonic_ms
+    }
+
+    fn note_refusal(&self, address: SocketAddr, reason: &str) {
+        if self.refusals.admit(self.now_ms()) {
+            tracing::warn!(%address, reason, "refused a connection on the quorum port");
+        }
+    }
+
+    const fn handshake(&self) -> Handshake<'_, E> {
+        Handshake { env: &self.env, own: self.own, secret: &self.secret }
+    }
+
+    /// Accepts connections of peers with greater ids.
+    async fn accept(self: Rc<Self>, listener: E::Listener, deliver: impl Fn(Input) + Clone + 'static) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    let welcome = Rc::clone(&self).welcome(stream, address, deliver.clone());
+                    self.env.spawn(Class::Requests, welcome).detach();
+                }
+                Err(error) => {
+                    if self.refusals.admit(self.now_ms()) {
+                        tracing::warn!(%error, "a peer's connection could not be accepted");
+                    }
+                    self.env.sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn welcome(self: Rc<Self>, stream: E::Stream, address: SocketAddr, deliver: impl Fn(Input)) {
+        let Some(stranger) = self.strangers.admit(address.ip().to_canonical()) else {
+            return self.note_refusal(address, "all that are heard are from servers' addresses");
+        };
+        let displaced = async {
+            stranger.displaced().await;
+            Err(io::Error::other("it has made room for a newer connection before it had proved who it is"))
+        };
+        let introduced = or(self.introduce(stream), displaced).await;
+        self.strangers.leave(&stranger);
+        match introduced {
+            Ok((link, connection)) => link.serve(&self.env, connection, &deliver).await,
+            Err(error) => self.note_refusal(address, &error.to_string()),
+        }
+    }
+
+    /// Learns which peer has connected.
+    async fn introduce(&self, stream: E::Stream) -> io::Result<(&Link, Connection<E::Stream>)> {
+        let mut connection = Connection::new(stream)?;
+        let peer = self.handshake().answer(&mut connection).await?;
+        match self.links.get(&peer).filter(|_| peer > self.own) {
+            Some(link) => Ok((link, connection)),
+            None => Err(io::Error::other(format!("server {peer} is not one that dials this server"))),
+        }
+    }
+
+    /// Keeps the members' addresses up to date; an unresolved name has none meanwhile.
+    async fn resolve(self: Rc<Self>) {
+        loop {
+            let mut addresses = BTreeSet::new();
+            for link in self.links.values() {
+                let resolved = self.env.resolve(link.address()).await.unwrap_or_default();
+                addresses.extend(resolved.into_iter().map(|address| address.ip().to_canonical()));
+            }
+            self.strangers.set_servers(addresses);
+            self.env.sleep(RESOLVE_INTERVAL).await;
+        }
+    }
+
+    /// Keeps a connection to a peer with a smaller id, for as long as the server runs.
+    async fn dial(self: Rc<Self>, link: Rc<Link>, deliver: impl Fn(Input)) {
+        let Redial { first, last } = self.redial;
+        let mut pause = first;
+        loop {
+            let dialed = self.env.elapsed();
+            match self.connect(&link).await {
+                Ok(connection) => {
+                    link.set_trouble(String::new());
+                    link.serve(&self.env, connection, &deliver).await;
+                }
+                Err(error) => {
+                    // A peer that is down for days is logged once, not at each dial.
+                    if link.set_trouble(error.to_string()) {
+                        tracing::info!(peer = %link.peer(), %error, "peer not reached, trying on");
+                    }
+                }
+            }
+            let lasted = self.env.elapsed().saturating_sub(dialed) > last && link.trouble().is_empty();
+            pause = if lasted { first } else { (pause * 2).min(last) };
+            self.env.sleep(pause).await;
+        }
+    }
+
+    /// Connects to the first of the peer's addresses at which that peer answers.
+    async fn connect(&self, link: &Link) -> io::Result<Connection<E::Stream>> {
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in self.env.resolve(link.address()).await? {
+            match self.connect_to(address, link.peer()).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect_to(&self, address: SocketAddr, peer: ServerId) -> io::Result<Connection<E::Stream>> {
+        let mut connection = Connection::new(self.env.dial(address, self.redial.last).await?)?;
+        self.handshake().begin(&mut connection, peer).await?;
+        Ok(connection)
+    }
+}

@@ -1,0 +1,216 @@
+//! The link to one other server: its output queue, and the connection that carries it, if there is one.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use futures_lite::future::or;
+use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_log::mutation::planted;
+use ringkeeper_wire::ServerId;
+
+use super::Connection;
+use super::frames::FrameReader;
+use super::output::Output;
+use crate::env::{Env, PeerAddress, Stream};
+use crate::rate_limiter::RateLimiter;
+use crate::wake::WakeFlag;
+
+/// Bytes that may wait for a peer, beyond the last message. The broadcast keeps less than half of this in
+/// flight to one learner, so a peer with more does not read.
+const OUTPUT_BYTES_MAX: usize = 128 << 20;
+
+/// Connections that are logged at once, and the time after which another one is: two machines with one id
+/// take each other's connection once a second.
+const LOGGED_MAX: u64 = 6;
+const LOGGED_EVERY_MS: u64 = 60_000;
+
+/// The end of a connection that has lasted longer is logged, whatever was logged before.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// The link to one server.
+pub(super) struct Link {
+    address: PeerAddress,
+    /// What waits to be written.
+    output: RefCell<Output>,
+    /// Whether a connection stands.
+    connected: Cell<bool>,
+    /// Number of connections so far; only the last one may stand.
+    dialed: Cell<u64>,
+    /// The writer has something to do.
+    work: WakeFlag,
+    /// The connection is to be closed.
+    closing: WakeFlag,
+    reason: Cell<&'static str>,
+    /// Why the last dial failed; empty if it succeeded.
+    trouble: RefCell<String>,
+    lines: RateLimiter,
+}
+
+impl Link {
+    pub(super) fn new(address: PeerAddress) -> Self {
+        Self {
+            address,
+            output: RefCell::default(),
+            connected: Cell::new(false),
+            dialed: Cell::new(0),
+            work: WakeFlag::default(),
+            closing: WakeFlag::default(),
+            reason: Cell::new(""),
+            trouble: RefCell::default(),
+            lines: RateLimiter::new(LOGGED_MAX, LOGGED_EVERY_MS),
+        }
+    }
+
+    /// Why the last dial of this peer failed; empty if it succeeded, or if the peer is the one that dials.
+    pub(super) fn trouble(&self) -> String {
+        self.trouble.borrow().clone()
+    }
+
+    /// Records why a dial failed (empty: it succeeded); whether that has changed.
+    pub(super) fn set_trouble(&self, trouble: String) -> bool {
+        let before = self.trouble.replace(trouble);
+        before != *self.trouble.borrow()
+    }
+
+    /// Who is at the other end.
+    pub(super) const fn peer(&self) -> ServerId {
+        self.address.id
+    }
+
+    /// Where it listens; a name is resolved at each dial.
+    pub(super) const fn address(&self) -> &PeerAddress {
+        &self.address
+    }
+
+    /// Whether a connection stands.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.get()
+    }
+
+    /// Queues a message if a connection stands. A peer with too much output waiting is disconnected; it is
+    /// synchronized anew when it reconnects.
+    pub(super) fn send(&self, message: &Message) {
+        if !self.connected.get() {
+            return;
+        }
+        let mut output = self.output.borrow_mut();
+        if output.bytes() > OUTPUT_BYTES_MAX {
+            return self.hang_up("it does not read what it is sent");
+        }
+        output.push(message);
+        self.work.raise();
+    }
+
+    /// Closes the connection.
+    pub(super) fn hang_up(&self, reason: &'static str) {
+        self.reason.set(reason);
+        self.closing.raise();
+    }
+
+    /// Carries messages until the connection breaks or is closed. `deliver` is called with the peer's
+    /// connection, then with its messages, at last with its disconnection.
+    pub(super) async fn serve<E: Env>(
+        &self,
+        env: &E,
+        connection: Connection<E::Stream>,
+        deliver: &impl Fn(Input),
+    ) {
+        let Connection { reader, mut writer } = connection;
+        if !self.take_over(env).await {
+            return;
+        }
+        let standing = Standing(self);
+        let (peer, connected) = (self.peer(), env.elapsed());
+        let is_logged = self.lines.admit(env.now().monotonic_ms);
+        if is_logged {
+            tracing::info!(%peer, "peer connected");
+        }
+        deliver(Input::PeerConnected(peer));
+        let closing = async {
+            poll_fn(|cx| self.closing.poll_lower(cx)).await;
+            io::Error::other(self.reason.get())
+        };
+        // Nothing is written after the decision to close, so that a peer never gets messages behind a gap.
+        let error = or(closing, or(self.read(env, reader, deliver), self.write(&mut writer))).await;
+        E::Stream::shutdown(&mut writer).await;
+        drop(standing);
+        if is_logged || env.elapsed().saturating_sub(connected) > LASTING {
+            tracing::info!(%peer, %error, "peer disconnected");
+        }
+        deliver(Input::PeerDisconnected(peer));
+    }
+
+    /// Replaces an older connection: it is ended first, so that its end is delivered before the new one's
+    /// beginning. False if the peer has dialed yet again meanwhile.
+    async fn take_over(&self, env: &impl Env) -> bool {
+        let number = self.dialed.get() + 1;
+        self.dialed.set(number);
+        while self.connected.get() && !planted!(KeepOldConnection) {
+            self.hang_up("the peer has dialed anew");
+            env.sleep(Duration::from_millis(1)).await;
+        }
+        if self.dialed.get() != number {
+            return false;
+        }
+        self.connected.set(true);
+        // The old connection is closed.
+        self.closing.lower();
+        true
+    }
+
+    async fn read(
+        &self,
+        env: &impl Env,
+        mut reader: impl AsyncRead + Unpin,
+        deliver: &impl Fn(Input),
+    ) -> io::Error {
+        let mut frames = FrameReader::new();
+        loop {
+            match reader.read(frames.room()).await {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(bytes) => frames.received(bytes),
+                Err(error) => return error,
+            }
+            loop {
+                let message = match frames.next() {
+                    Ok(Some(frame)) => Message::decode(frame),
+                    Ok(None) => break,
+                    Err(error) => return io::Error::other(error),
+                };
+                match message {
+                    Ok(message) => deliver(Input::Message { from: self.peer(), message }),
+                    Err(error) => return io::Error::other(error),
+                }
+            }
+            // Other tasks run even if a peer sends without a pause.
+            env.yield_if_needed().await;
+        }
+    }
+
+    async fn write(&self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Error {
+        loop {
+            let Some(piece) = self.output.borrow_mut().pop() else {
+                poll_fn(|cx| self.work.poll_lower(cx)).await;
+                continue;
+            };
+            if let Err(error) = writer.write_all(piece.bytes()).await {
+                return error;
+            }
+            self.output.borrow_mut().written(piece);
+        }
+    }
+}
+
+/// Marks the link as connected while its connection is served; unmarks it even if the serving task is
+/// cancelled.
+struct Standing<'a>(&'a Link);
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.0.output.take();
+        self.0.connected.set(false);
+    }
+}

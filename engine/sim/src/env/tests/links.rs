@@ -1,0 +1,191 @@
+//! The host's links between servers, over simulated connections.
+
+use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_host::links::{Links, MAGIC, Redial};
+use ringkeeper_wire::Epoch;
+
+use super::*;
+
+/// Output that waits for a peer, beyond which it is disconnected.
+const OUTPUT_BYTES_MAX: u64 = 128 << 20;
+
+/// A server without anything above its links.
+struct Server {
+    links: Rc<Links<SimEnv>>,
+    heard: Rc<RefCell<Vec<Input>>>,
+}
+
+impl Server {
+    /// Starts the server of a machine, as the server `id` of an ensemble of two.
+    fn start(machines: &Machines, number: usize, id: u64, secret: &[u8]) -> Self {
+        let (env, listener) = machines.begin(number, PORT);
+        let heard = Rc::<RefCell<Vec<Input>>>::default();
+        let links = Links::new(env, ServerId(id), [0, 1].map(peer), secret, Redial::REAL);
+        let hears = Rc::clone(&heard);
+        links.start(Some(listener), move |input| hears.borrow_mut().push(input));
+        Self { links, heard }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |input: &Input| match input {
+            Input::PeerConnected(peer) => format!("{peer} connected"),
+            Input::PeerDisconnected(peer) => format!("{peer} disconnected"),
+            Input::Message { message: Message::NewEpoch(epoch), .. } => format!("epoch {}", epoch.0),
+            other => format!("{other:?}"),
+        };
+        self.heard.borrow().iter().map(name).collect()
+    }
+}
+
+fn both(machines: &Machines) -> [Server; 2] {
+    [0, 1].map(|number| Server::start(machines, number, number as u64 + 1, b"secret"))
+}
+
+fn epoch(number: u32) -> Message {
+    Message::NewEpoch(Epoch(number))
+}
+
+#[test]
+fn messages_go_both_ways_between_connected_and_disconnected() {
+    for seed in 0..50 {
+        let machines = machines(seed);
+        let [one, two] = both(&machines);
+        one.links.send(ServerId(2), &epoch(9));
+        run_until(&machines, 1_000_000);
+        for number in 0..3 {
+            one.links.send(ServerId(2), &epoch(number));
+            two.links.send(ServerId(1), &epoch(10 + number));
+        }
+        run_until(&machines, 1_100_000);
+        machines.network().break_off(0, 1);
+        run_until(&machines, 1_110_000);
+        let expected = ["2 connected", "epoch 10", "epoch 11", "epoch 12", "2 disconnected"];
+        assert_eq!(one.names(), expected, "seed {seed}");
+        let expected = ["1 connected", "epoch 0", "epoch 1", "epoch 2", "1 disconnected"];
+        assert_eq!(two.names(), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_connection_dialed_anew_takes_the_place_of_the_old_one() {
+    for seed in 0..50 {
+        let machines = machines(seed);
+        let [one, _two] = both(&machines);
+        run_until(&machines, 1_000_000);
+        // The dialer's machine loses its power, and nobody tells the listener.
+        machines.end(1, 3_600_000_000);
+        let two = Server::start(&machines, 1, 2, b"secret");
+        run_until(&machines, 2_000_000);
+        two.links.send(ServerId(1), &epoch(1));
+        run_until(&machines, 3_000_000);
+        let expected = ["2 connected", "2 disconnected", "2 connected", "epoch 1"];
+        assert_eq!(one.names(), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_cut_off_and_its_output_dropped() {
+    let machines = machines(1);
+    let [one, _two] = both(&machines);
+    run_until(&machines, 1_000_000);
+    machines.network().block(0, 1);
+    let long = Message::Forward(vec![0; 4 << 20].into());
+    (0..2 * OUTPUT_BYTES_MAX / (4 << 20)).for_each(|_| one.links.send(ServerId(2), &long));
+    run_until(&machines, 1_100_000);
+    assert_eq!(one.names(), ["2 connected", "2 disconnected"]);
+    machines.network().unblock(0, 1);
+    run_until(&machines, 10_000_000);
+    assert_eq!(one.names(), ["2 connected", "2 disconnected", "2 connected"]);
+}
+
+#[test]
+fn servers_without_a_common_secret_refuse_each_other_and_say_so() {
+    let machines = machines(1);
+    let one = Server::start(&machines, 0, 1, b"right");
+    let two = Server::start(&machines, 1, 2, b"wrong");
+    run_until(&machines, 5_000_000);
+    assert!(one.names().is_empty() && two.names().is_empty());
+    let trouble = two.links.trouble(ServerId(1));
+    assert!(trouble.contains("ringkeeper.peerSecretFile"), "{trouble}");
+}
+
+#[test]
+fn a_server_that_is_not_the_one_dialed_is_refused() {
+    let machines = machines(1);
+    let _other = Server::start(&machines, 0, 3, b"secret");
+    let two = Server::start(&machines, 1, 2, b"secret");
+    run_until(&machines, 5_000_000);
+    assert!(two.names().is_empty(), "{:?}", two.names());
+    assert!(!two.links.trouble(ServerId(1)).is_empty());
+}
+
+/// How many bytes the first server says to a stranger that sends these, and when it hangs up.
+fn answer_to(bytes: Vec<u8>) -> (usize, Option<u64>) {
+    let machines = machines(1);
+    let server = Server::start(&machines, 0, 1, b"secret");
+    let (env, _) = machines.begin(1, PORT);
+    let answer = Rc::new(Cell::new((0, None)));
+    let (own, heard) = (env.clone(), Rc::clone(&answer));
+    let stranger = async move {
+        let stream = own.dial(socket(0), Duration::from_secs(1)).await.expect("it listens");
+        let (mut reader, mut writer) = stream.split().expect("it always works");
+        writer.write_all(&bytes).await.expect("sent");
+        let mut buffer = [0; 1000];
+        while let Ok(len @ 1..) = reader.read(&mut buffer).await {
+            heard.set((heard.get().0 + len, None));
+        }
+        heard.set((heard.get().0, Some(own.now().monotonic_ms)));
+    };
+    env.spawn(Class::Requests, stranger).detach();
+    run_until(&machines, 10_000_000);
+    assert!(server.names().is_empty(), "{:?}", server.names());
+    answer.get()
+}
+
+#[test]
+fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
+    let mut hello = MAGIC.to_vec();
+    hello.extend([2_u64, 1].iter().flat_map(|id| id.to_le_bytes()));
+    hello.extend([7; 32]);
+    let mut wrong_version = hello.clone();
+    wrong_version[7] ^= 1;
+    for bytes in [wrong_version, vec![0x55; 500]] {
+        assert!(matches!(answer_to(bytes), (0, Some(0..100))));
+    }
+    assert!(matches!(answer_to(b"RK".to_vec()), (0, Some(2000..2100))));
+    assert!(matches!(answer_to(hello.clone()), (56, Some(2000..2100))), "it waits for the proof");
+    hello.extend([0; 32]);
+    assert!(matches!(answer_to(hello), (56, Some(0..100))), "nothing is proved to who proves nothing");
+}
+
+#[test]
+fn bytes_that_are_no_message_end_the_connection() {
+    async fn pass(from: &mut (impl AsyncReadExt + Unpin), to: &mut (impl AsyncWriteExt + Unpin), len: usize) {
+        let mut bytes = vec![0; len];
+        from.read_exact(&mut bytes).await.expect("it comes");
+        to.write_all(&bytes).await.expect("it goes");
+    }
+    for garbage in [&[1, 0, 0, 0, 255][..], &[0, 0, 0, 0], &[255; 4]] {
+        let machines = Machines::new(&Executor::new(1, 50), quality(), &[hardware(); 3]);
+        // Server 2 dials machine 0, which passes the handshakes on between it and server 1.
+        let _one = Server::start(&machines, 2, 1, b"secret");
+        let two = Server::start(&machines, 1, 2, b"secret");
+        let (env, listener) = machines.begin(0, PORT);
+        let own = env.clone();
+        let relay = async move {
+            let (dialed, _) = listener.accept().await.expect("it always works");
+            let (mut from_two, mut to_two) = dialed.split().expect("it always works");
+            let stream = own.dial(socket(2), Duration::from_secs(1)).await.expect("it listens");
+            let (mut from_one, mut to_one) = stream.split().expect("it always works");
+            for len in [56, 32] {
+                pass(&mut from_two, &mut to_one, len).await;
+                pass(&mut from_one, &mut to_two, len).await;
+            }
+            to_two.write_all(garbage).await.expect("sent");
+            std::future::pending::<()>().await;
+        };
+        env.spawn(Class::Requests, relay).detach();
+        run_until(&machines, 1_000_000);
+        assert_eq!(two.names(), ["1 connected", "1 disconnected"], "{garbage:?}");
+    }
+}
