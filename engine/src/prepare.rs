@@ -309,7 +309,7 @@ fn check_acl(head: &State, context: &Context<'_>, wanted: Perms, znode: &Znode) 
 }
 
 fn fixup(context: &Context<'_>, list: Option<ringkeeper_wire::AclList<'_>>) -> Result<Acl, ErrorCode> {
-    acl::fixup(list, context.identities).map_err(|_| ErrorCode::InvalidAcl)
+    acl::fixup(list, context.identities, context.settings).map_err(|_| ErrorCode::InvalidAcl)
 }
 
 /// The version after this one, if it is the expected one; -1 expects any.

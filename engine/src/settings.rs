@@ -17,6 +17,10 @@ pub struct Settings {
     /// The digest identity, `user:base64`, that bypasses all ACLs
     /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
     pub super_digest: Option<String>,
+    /// Whether clients can show certificates, so that ACLs may name their subjects (scheme `x509`).
+    pub x509_enabled: bool,
+    /// The subject whose certificate bypasses all ACLs (`zookeeper.X509AuthenticationProvider.superUser`).
+    pub super_subject: Option<String>,
     /// Whether the ensemble may be reconfigured by clients (`reconfigEnabled`).
     pub reconfig_enabled: bool,
     /// How much a client may ask for and have kept.
@@ -32,6 +36,8 @@ impl Default for Settings {
             skip_acl: false,
             enforce_quota: false,
             super_digest: None,
+            x509_enabled: false,
+            super_subject: None,
             reconfig_enabled: false,
             limits: Limits::default(),
             mutation: Mutation::None,

@@ -36,6 +36,13 @@ fn digest_identities(data: &[u8], settings: &Settings) -> Vec<Identity> {
     superuser.into_iter().chain([Identity { scheme: scheme::DIGEST.to_owned(), id }]).collect()
 }
 
+/// The identities of a client whose certificate has this subject.
+pub(crate) fn certified_identities(subject: String, settings: &Settings) -> Vec<Identity> {
+    let is_super = settings.super_subject.as_ref() == Some(&subject);
+    let superuser = is_super.then(|| Identity { scheme: scheme::SUPER.to_owned(), id: subject.clone() });
+    superuser.into_iter().chain([Identity { scheme: scheme::X509.to_owned(), id: subject }]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +64,17 @@ mod tests {
         };
         assert_eq!(schemes(b"super:test"), ["super", "digest"]);
         assert_eq!(schemes(b"super:guess"), ["digest"]);
+    }
+
+    #[test]
+    fn the_super_subject_makes_the_superuser_too() {
+        let settings = Settings { super_subject: Some("CN=root".to_owned()), ..Settings::default() };
+        let schemes = |subject: &str| {
+            let identities = certified_identities(subject.to_owned(), &settings);
+            identities.into_iter().map(|identity| identity.scheme).collect::<Vec<_>>()
+        };
+        assert_eq!(schemes("CN=root"), ["super", "x509"]);
+        assert_eq!(schemes("CN=Root"), ["x509"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ringkeeper_wire::{Acl as WireAcl, AclEntry, AclList, Identity};
 
 use super::{Acl, scheme};
+use crate::settings::Settings;
 
 /// The ACL is null or empty, or has an invalid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,11 +13,16 @@ use super::{Acl, scheme};
 pub struct InvalidAcl;
 
 /// Removes repeated entries, replaces `auth` entries by the client's authenticated identities, and validates
-/// the rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`).
+/// the rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`). Entries of `x509` are valid only where
+/// clients can show certificates.
 ///
 /// # Errors
 /// See [`InvalidAcl`].
-pub fn fixup(list: Option<AclList<'_>>, identities: &[Identity]) -> Result<Acl, InvalidAcl> {
+pub fn fixup(
+    list: Option<AclList<'_>>,
+    identities: &[Identity],
+    settings: &Settings,
+) -> Result<Acl, InvalidAcl> {
     let list = list.filter(|list| !list.is_empty()).ok_or(InvalidAcl)?;
     if list.len() == 1 && list.iter().next().is_some_and(|entry| is_open(&entry)) {
         return Ok(Acl::OPEN);
@@ -34,7 +40,9 @@ pub fn fixup(list: Option<AclList<'_>>, identities: &[Identity]) -> Result<Acl, 
             if expanded.insert(entry.perms.0) {
                 expand(&entry, identities, &mut entries)?;
             }
-        } else if scheme::is_valid(&entry.scheme, &entry.id) {
+        } else if scheme::is_valid(&entry.scheme, &entry.id)
+            && (settings.x509_enabled || entry.scheme != scheme::X509)
+        {
             entries.push(entry);
         } else {
             return Err(InvalidAcl);
@@ -81,7 +89,7 @@ mod tests {
     }
 
     fn fixed(entries: &[AclEntry], identities: &[Identity]) -> Result<Vec<AclEntry>, InvalidAcl> {
-        fixup(Some(entries.into()), identities).map(|acl| acl.entries().to_vec())
+        fixup(Some(entries.into()), identities, &Settings::default()).map(|acl| acl.entries().to_vec())
     }
 
     fn identities() -> [Identity; 3] {
@@ -91,7 +99,7 @@ mod tests {
 
     #[test]
     fn null_and_empty_lists_are_invalid() {
-        assert_eq!(fixup(None, &[]), Err(InvalidAcl));
+        assert_eq!(fixup(None, &[], &Settings::default()), Err(InvalidAcl));
         assert_eq!(fixed(&[], &[]), Err(InvalidAcl));
     }
 
@@ -119,6 +127,15 @@ mod tests {
     #[test]
     fn auth_without_a_proved_identity_is_invalid() {
         assert_eq!(fixed(&[entry(7, "auth", "")], &identities()[..1]), Err(InvalidAcl));
+    }
+
+    #[test]
+    fn x509_entries_are_valid_where_clients_can_show_certificates() {
+        let list = [entry(1, "x509", "CN=a")];
+        assert_eq!(fixed(&list, &[]), Err(InvalidAcl));
+        let settings = Settings { x509_enabled: true, ..Settings::default() };
+        let fixed = fixup(Some(list[..].into()), &[], &settings).expect("valid");
+        assert_eq!(fixed.entries(), list);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod fixup;
 mod index;
 mod scheme;
 
+pub(crate) use authenticate::certified_identities;
 pub use authenticate::{AuthFailed, authenticate};
 pub use digest::digest_id;
 pub use fixup::{InvalidAcl, fixup};

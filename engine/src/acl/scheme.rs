@@ -10,6 +10,8 @@ pub(super) const ANYONE: &str = "anyone";
 pub(super) const AUTH: &str = "auth";
 pub(super) const DIGEST: &str = "digest";
 pub(super) const IP: &str = "ip";
+/// The subject of the client's certificate.
+pub(super) const X509: &str = "x509";
 /// Bypasses every list; cannot be an entry.
 pub(super) const SUPER: &str = "super";
 
@@ -23,7 +25,7 @@ pub(super) fn is_super(identity: &Identity) -> bool {
 
 /// Whether an identity of `scheme` was proved by a secret, so that `auth` expands to it.
 pub(super) fn is_authenticated(scheme: &str) -> bool {
-    scheme == DIGEST
+    matches!(scheme, DIGEST | X509)
 }
 
 /// Whether an entry of `scheme` may have this id.
@@ -32,6 +34,7 @@ pub(super) fn is_valid(scheme: &str, id: &str) -> bool {
         WORLD => id == ANYONE,
         DIGEST => is_digest_id(id),
         IP => Network::parse(id).is_some(),
+        X509 => is_distinguished_name(id),
         _ => false,
     }
 }
@@ -42,7 +45,7 @@ pub(super) fn matches(who: &Identity, entry: &AclEntry) -> bool {
         return false;
     }
     match entry.scheme.as_str() {
-        DIGEST => who.id == entry.id,
+        DIGEST | X509 => who.id == entry.id,
         IP => Network::parse(&entry.id)
             .zip(parse_address(&who.id))
             .is_some_and(|(network, address)| network.contains(address)),
@@ -54,6 +57,53 @@ pub(super) fn matches(who: &Identity, entry: &AclEntry) -> bool {
 fn is_digest_id(id: &str) -> bool {
     let id = id.trim_end_matches(':');
     id.matches(':').count() == 1
+}
+
+/// The attributes of names that Java knows by a keyword, in upper case.
+const KEYWORDS: [&str; 21] = [
+    "CN",
+    "C",
+    "L",
+    "S",
+    "ST",
+    "O",
+    "OU",
+    "T",
+    "IP",
+    "STREET",
+    "DC",
+    "DNQUALIFIER",
+    "DNQ",
+    "SURNAME",
+    "GIVENNAME",
+    "INITIALS",
+    "GENERATION",
+    "EMAIL",
+    "EMAILADDRESS",
+    "UID",
+    "SERIALNUMBER",
+];
+
+/// Whether the text is a name such as `CN=client,O=Acme\, Inc.`: attributes between commas, semicolons or
+/// plus signs that are neither quoted nor escaped.
+fn is_distinguished_name(text: &str) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    let mut attributes = text.split(|c| {
+        let separates = !quoted && !escaped && matches!(c, ',' | ';' | '+');
+        quoted ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    });
+    text.is_empty() || attributes.all(is_attribute) && !quoted && !escaped
+}
+
+fn is_attribute(text: &str) -> bool {
+    let Some((kind, _)) = text.split_once('=') else { return false };
+    let kind = kind.trim().to_ascii_uppercase();
+    let number = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let identifier = kind.strip_prefix("OID.").unwrap_or(&kind);
+    let is_identifier = identifier.starts_with(['0', '1', '2']) && identifier.contains('.');
+    KEYWORDS.contains(&&*kind) || is_identifier && identifier.split('.').all(number)
 }
 
 /// A network prefix: an address, and how many of its leading bits are compared.
@@ -137,6 +187,19 @@ mod tests {
             "host",
         ] {
             assert!(!is_valid(IP, id), "{id}");
+        }
+    }
+
+    #[test]
+    fn x509_ids_are_distinguished_names() {
+        for id in ["CN=a", "cn=a, O=Acme\\, Inc.;C=US", "CN=\"a,b\"+OU=c", "2.5.4.5=#130137", "OID.1.2=x", ""]
+        {
+            assert!(is_valid(X509, id), "{id}");
+        }
+        for id in
+            [" ", "E=a", "3.4=a", "alice", "CN=a,b", "NAME=a", "1.=a", "12=a", "CN=\"a", "CN=a\\", ",CN=a"]
+        {
+            assert!(!is_valid(X509, id), "{id}");
         }
     }
 

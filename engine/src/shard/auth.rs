@@ -7,8 +7,9 @@ use ringkeeper_wire::jute::Reader;
 use ringkeeper_wire::{AuthRequest, ErrorCode, Identity, OpCode, Record, SaslRequest, SetSaslResponse, Xid};
 
 use super::{CloseReason, Shard, Slot};
-use crate::acl::authenticate;
+use crate::acl::{authenticate, certified_identities};
 use crate::limits::Limit;
+use crate::message::ConnId;
 
 /// Zxid of replies that depend on no state.
 const NO_ZXID: i64 = 0;
@@ -28,6 +29,16 @@ impl Shard {
         match self.add_identities(slot, identities) {
             Ok(()) => self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |_| {}),
             Err(limit) => self.refuse(slot, xid, limit.code(), CloseReason::Limit(limit)),
+        }
+    }
+
+    /// The client of a connection has proved by a certificate who it is, before its first request.
+    pub fn certified(&mut self, conn: ConnId, subject: String) {
+        let identities = certified_identities(subject, &self.settings.rules);
+        if let Some(slot) = self.connections.slot(conn)
+            && let Err(limit) = self.add_identities(slot, identities)
+        {
+            self.abort(slot, Some(CloseReason::Limit(limit)));
         }
     }
 

@@ -335,7 +335,11 @@ impl Reader<'_> {
 fn who_am_i(identities: &[Identity], out: &mut Vec<u8>) {
     jute::put_len(out, identities.len());
     for Identity { scheme, id } in identities {
-        let user = if scheme == "digest" { id.split(':').next().unwrap_or_default() } else { id };
+        let user = match scheme.as_str() {
+            "digest" => id.split(':').next().unwrap_or_default(),
+            "super" => "",
+            _ => id,
+        };
         ClientInfo { auth_scheme: scheme.into(), user: user.into() }.encode(out);
     }
 }

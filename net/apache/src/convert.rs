@@ -173,7 +173,7 @@ mod tests {
             |scheme: &str| AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: "a:b".to_owned() };
         let mut tree = Tree::default();
         for (path, schemes) in
-            [("/", &[][..]), ("/a", &["sasl", "digest"]), ("/b", &["sasl", "x509"]), ("/c", &["digest"])]
+            [("/", &[][..]), ("/a", &["sasl", "digest"]), ("/b", &["sasl", "token"]), ("/c", &["digest"])]
         {
             let acl = Some(Acl::new(schemes.iter().map(|scheme| entry(scheme)).collect()));
             tree.add(path, Znode { data: None, acl, stat: Stat::default() }).expect("all differ");
@@ -187,6 +187,6 @@ mod tests {
             "{}",
             notes[0]
         );
-        assert!(notes[0].contains("1 of them") && notes[1].contains("x509"), "{notes:?}");
+        assert!(notes[0].contains("1 of them") && notes[1].contains("token"), "{notes:?}");
     }
 }

@@ -4,8 +4,12 @@ import contextlib
 import subprocess
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from kazoo.client import KazooClient
+from kazoo.exceptions import InvalidACLError, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import ACL, Id, make_acl
 
 import server as server_module
 from certificates import DAY, NOW, Authority
@@ -91,6 +95,27 @@ def test_versions_and_suites_are_those_that_are_named(secured):
     assert service.openssl("-tls1_3") == ""
     assert service.openssl("-cipher", "ECDHE-RSA-AES256-GCM-SHA384") == "imok"
     assert service.openssl("-cipher", "ECDHE-RSA-AES128-GCM-SHA256") == ""
+
+
+def test_a_certificates_subject_is_an_identity_as_java_prints_it(secured):
+    attributes = [(NameOID.COUNTRY_NAME, "US"), (NameOID.ORGANIZATION_NAME, "Acme, Inc."), (NameOID.USER_ID, "u1"),
+                  (NameOID.SERIAL_NUMBER, "77"), (NameOID.EMAIL_ADDRESS, "a@b.c"), (NameOID.COMMON_NAME, " client #1=")]
+    subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in attributes])
+    printed = (r"CN=\ client \#1\=,1.2.840.113549.1.9.1=#16056140622e63,2.5.4.5=#13023737,UID=u1,"
+               r"O=Acme\, Inc.,C=US")
+    service = secured(**{"X509AuthenticationProvider.superUser": "CN=root"})
+    issue = service.authority.issue
+    with service.kazoo(issue(subject)) as client:
+        client.create("/auth", acl=[ACL(31, Id("auth", ""))])
+        assert client.get_acls("/auth")[0] == [ACL(31, Id("x509", printed))]
+        client.create("/named", acl=[make_acl("x509", printed, all=True)])
+        client.get("/named")
+        with pytest.raises(InvalidACLError):
+            client.create("/wrong", acl=[make_acl("x509", "client", all=True)])
+    with service.kazoo(issue("other")) as other, pytest.raises(NoAuthError):
+        other.get("/named")
+    with service.kazoo(issue("root")) as root:
+        root.get("/named")
 
 
 def test_zookeepers_shell_speaks_tls(secured):

@@ -249,7 +249,10 @@ const PREFIXES: &[(&str, Treatment)] = &[
     ("jvm.pause.", NoEffect("there is no virtual machine to pause")),
     (
         "authProvider.",
-        Unprotected(is_foreign_provider, "this way to authenticate is not supported; digest and ip are"),
+        Unprotected(
+            is_foreign_provider,
+            "this way to authenticate is not supported; digest, ip and x509 are",
+        ),
     ),
     ("kerberos.", Unprotected(always, SASL)),
     ("quorum.", NoEffect("quorum.auth.enableSasl does not ask for it")),
@@ -373,14 +376,14 @@ pub(super) fn asks(value: &str) -> bool {
 
 /// Whether a provider class is not one of those whose schemes are built in.
 fn is_foreign_provider(class: &str) -> bool {
-    let known = ["DigestAuthenticationProvider", "IPAuthenticationProvider"];
+    let known = ["DigestAuthenticationProvider", "IPAuthenticationProvider", "X509AuthenticationProvider"];
     !known.iter().any(|name| class.strip_prefix("org.apache.zookeeper.server.auth.") == Some(name))
 }
 
 fn schemes(value: &str) -> Result<Vec<String>, String> {
     let schemes: Vec<_> = value.split(',').map(str::trim).filter(|scheme| !scheme.is_empty()).collect();
-    match schemes.iter().find(|scheme| !["digest", "ip"].contains(scheme)) {
-        Some(unknown) => Err(format!("the scheme {unknown} is not supported; digest and ip are")),
+    match schemes.iter().find(|scheme| !["digest", "ip", "x509"].contains(scheme)) {
+        Some(unknown) => Err(format!("the scheme {unknown} is not supported; digest, ip and x509 are")),
         None => Ok(schemes.into_iter().map(str::to_owned).collect()),
     }
 }

@@ -256,6 +256,8 @@ impl Config {
             skip_acl: self.skip_acl,
             enforce_quota: self.enforce_quota,
             super_digest: self.super_digest.clone(),
+            x509_enabled: self.tls.is_served(),
+            super_subject: self.tls.super_user.clone(),
             reconfig_enabled: self.reconfig_enabled,
             limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
@@ -336,7 +338,13 @@ impl Config {
         if self.enforce_auth && self.enforced_auth_schemes.is_empty() {
             return fail(
                 "enforce.auth.enabled",
-                "it needs enforce.auth.schemes: digest, ip or both".to_owned(),
+                "it needs enforce.auth.schemes: digest, ip or x509, with commas between them".to_owned(),
+            );
+        }
+        if self.required_schemes().iter().any(|scheme| scheme == "x509") && !self.tls.is_served() {
+            return fail(
+                "enforce.auth.schemes",
+                "x509 needs secureClientPort or client.portUnification".to_owned(),
             );
         }
         let (ignored, refused): (Vec<_>, Vec<_>) =
@@ -692,7 +700,9 @@ mod tests {
         let (config, _) = read("enforce.auth.schemes=digest, ip\n").expect("both are supported");
         assert_eq!((config.check_protection(), config.required_schemes().len()), (Ok(Vec::new()), 2));
         assert!(read("enforce.auth.schemes=sasl\n").expect_err("not supported").contains("sasl"));
-        assert!(read("").expect("well formed").0.check_protection().is_err());
+        for text in ["", "enforce.auth.schemes=x509\n"] {
+            assert!(read(text).expect("well formed").0.check_protection().is_err(), "{text}");
+        }
     }
 
     #[test]

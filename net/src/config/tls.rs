@@ -20,6 +20,8 @@ pub(crate) struct TlsConfig {
     pub(crate) port_unification: bool,
     /// Handshakes under way at once, at most; more connections are closed.
     pub(crate) handshakes_max: Option<u32>,
+    /// The subject of the super user's certificate, as Java prints it.
+    pub(crate) super_user: Option<String>,
     pub(crate) settings: ServerSettings,
 }
 
@@ -116,6 +118,13 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     ("ssl.crl", Unprotected(asks, REVOCATION)),
     ("ssl.ocsp", Unprotected(asks, REVOCATION)),
     ("ssl.authProvider", Unprotected(|v| v != "x509", JAVA_CLASS)),
+    (
+        "X509AuthenticationProvider.superUser",
+        Honoured(|c, v| {
+            c.tls.super_user = Some(v.to_owned());
+            Ok(())
+        }),
+    ),
     ("ssl.sslProvider", NoEffect("TLS is rustls's")),
     ("ssl.context.supplier.class", Unprotected(always, JAVA_CLASS)),
 ];

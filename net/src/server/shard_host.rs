@@ -116,8 +116,8 @@ impl ShardHost {
         let Ok(peer) = stream.peer_addr() else { return };
         // If this fails, the socket works, only slower.
         let _ = stream.set_nodelay(true);
-        let stream = match security.open(stream, peer, &self.read_buffer).await {
-            Ok(stream) => stream,
+        let (stream, subject) = match security.open(stream, peer, &self.read_buffer).await {
+            Ok(opened) => opened,
             Err(reason) => {
                 if self.refusals.admit(self.clock.monotonic_ms()) {
                     tracing::info!(%reason, %peer, "a TLS handshake failed");
@@ -135,6 +135,9 @@ impl ShardHost {
         });
         self.links.borrow_mut().insert(conn, Rc::clone(&link));
         self.shard.borrow_mut().connected(self.clock.monotonic_ms(), conn, peer);
+        if let Some(subject) = subject {
+            self.shard.borrow_mut().certified(conn, subject);
+        }
         poll_fn(|cx| self.poll_connection(&link, cx)).await;
         self.links.borrow_mut().remove(&conn);
         self.shard.borrow_mut().disconnected(self.clock.monotonic_ms(), conn);

@@ -25,7 +25,8 @@ pub(crate) enum PortSecurity {
 }
 
 impl PortSecurity {
-    /// Does what comes before the first request. Bytes are read through `buffer`, which is borrowed only
+    /// Does what comes before the first request. Returns the connection, and the subject of the client's
+    /// certificate if it has shown one. Bytes are read through `buffer`, which is borrowed only
     /// while there are some.
     ///
     /// # Errors
@@ -35,17 +36,18 @@ impl PortSecurity {
         tcp: TcpStream,
         peer: SocketAddr,
         buffer: &RefCell<Box<[u8]>>,
-    ) -> Result<Stream, HandshakeError> {
+    ) -> Result<(Stream, Option<String>), HandshakeError> {
         let tls = match self {
-            Self::Clear => return Ok(Stream::Plain(tcp)),
+            Self::Clear => return Ok((Stream::Plain(tcp), None)),
             Self::Tls(tls) => tls,
             Self::Either(tls) => {
                 if !acceptor::begins_handshake(&tcp).await? {
-                    return Ok(Stream::Plain(tcp));
+                    return Ok((Stream::Plain(tcp), None));
                 }
                 tls
             }
         };
-        tls.accept(tcp, peer, buffer).await.map(|connection| Stream::Tls(Box::new(connection)))
+        let (connection, subject) = tls.accept(tcp, peer, buffer).await?;
+        Ok((Stream::Tls(Box::new(connection)), subject))
     }
 }

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
 };
 
 /// A certificate authority.
@@ -74,6 +74,7 @@ impl Credentials {
 
 fn of_subject(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }

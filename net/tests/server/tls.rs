@@ -18,7 +18,10 @@ use ringkeeper_tls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 use ringkeeper_wire::frame::next_frame;
-use ringkeeper_wire::{PathWatchRequest, ReplyHeader, Request, SetDataRequest, Xid};
+use ringkeeper_wire::{
+    AclEntry, CreateRequest, ErrorCode, PathWatchRequest, Perms, Record, ReplyHeader, Request,
+    SetDataRequest, Xid,
+};
 
 use crate::support::{Client, PATIENCE, Server, ServerSpec, Session, is_closed, run_to_end, wait_for};
 
@@ -116,6 +119,12 @@ impl TlsClient {
     fn open_session(&mut self) -> io::Result<Session> {
         self.stream.write_all(&connect_frame(&Session::default().connect_request(10_000, 0)))?;
         Ok(granted_session(&self.frame()?).expect("a session").0)
+    }
+
+    /// The error code of a request's reply.
+    fn ask(&mut self, request: &[u8]) -> i32 {
+        self.stream.write_all(request).expect("taken");
+        ReplyHeader::from_bytes(&self.frame().expect("a reply")).expect("a header").err
     }
 
     fn frame(&mut self) -> io::Result<Vec<u8>> {
@@ -279,6 +288,45 @@ fn stores_that_change_are_read_again_and_bad_ones_change_nothing() {
 }
 
 #[test]
+fn a_certificates_subject_is_an_identity_that_acls_name() {
+    let setup = Setup::new();
+    let super_user = "X509AuthenticationProvider.superUser=CN=root";
+    let server = setup.start(&[super_user, "enforce.auth.enabled=true", "enforce.auth.schemes=x509"]);
+    let open = |subject: &str| {
+        let client = setup.client(Some(&setup.issue(subject)), &TLS13);
+        let mut client = TlsClient::connect(setup.address, &client).expect("connected");
+        client.open_session().expect("a session");
+        client
+    };
+    let create = |path: &'static str, scheme: &str, id: &str| {
+        let acl = [AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: id.to_owned() }];
+        let mut bytes = Vec::new();
+        let acl = Some(acl.as_slice().into());
+        let create = CreateRequest { path: path.into(), data: None, acl, flags: 0 };
+        append_request(&mut bytes, Xid(1), &Request::Create(create));
+        bytes
+    };
+    let get = |path: &str| {
+        let mut bytes = Vec::new();
+        append_request(&mut bytes, Xid(2), &get_data(path));
+        bytes
+    };
+    let (mut client, mut other, mut root) = (open("client"), open("other"), open("root"));
+    assert_eq!(client.ask(&create("/named", "x509", "CN=client")), ErrorCode::Ok.to_wire());
+    assert_eq!(client.ask(&create("/auth", "auth", "")), ErrorCode::Ok.to_wire());
+    assert_eq!(client.ask(&create("/wrong", "x509", "client")), ErrorCode::InvalidAcl.to_wire());
+    for path in ["/named", "/auth"] {
+        assert_eq!(client.ask(&get(path)), ErrorCode::Ok.to_wire(), "{path}");
+        assert_eq!(other.ask(&get(path)), ErrorCode::NoAuth.to_wire(), "{path}");
+        assert_eq!(root.ask(&get(path)), ErrorCode::Ok.to_wire(), "{path}");
+    }
+    // In the clear nobody has a certificate.
+    let mut plain = Client::connect(server.address(), 10_000);
+    let refused = plain.call(&get_data("/named"));
+    assert_eq!(refused.err, ErrorCode::SessionClosedRequireSaslAuth.to_wire());
+}
+
+#[test]
 fn a_server_may_have_the_secure_port_alone() {
     let setup = Setup::new();
     let folder = setup.folder.path();
@@ -322,6 +370,7 @@ fn settings_that_cannot_be_honoured_stop_the_start_and_are_named() {
         ("ssl.ocsp=true".to_owned(), "a revoked certificate"),
         ("fips-mode=true".to_owned(), "FIPS"),
         ("ssl.context.supplier.class=a.B".to_owned(), "Java class"),
+        ("ssl.authProvider=mine".to_owned(), "Java class"),
     ] {
         let arguments = setup.arguments(&[&option]);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();

@@ -6,12 +6,14 @@
 //! compatibility that is not there.
 
 mod error;
+mod name;
 mod offer;
 mod password;
 mod server;
 mod store;
 
 pub use error::Error;
+pub use name::subject;
 pub use offer::{CipherSuites, Versions};
 pub use password::Password;
 pub use rustls;

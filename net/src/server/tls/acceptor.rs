@@ -84,6 +84,8 @@ pub(crate) enum HandshakeError {
         "the client's certificate does not name its address, which ssl.clientHostnameVerification asks for"
     )]
     WrongAddress,
+    #[error("the subject of the client's certificate cannot be read")]
+    Subject,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -121,8 +123,9 @@ impl TlsAcceptor {
         ]
     }
 
-    /// Does the handshake of a connection from `peer`. Bytes are read through `buffer`, which is borrowed
-    /// only while there are some.
+    /// Does the handshake of a connection from `peer`. Returns the connection, and the subject of the
+    /// client's certificate if it has shown one. Bytes are read through `buffer`, which is borrowed only
+    /// while there are some.
     ///
     /// # Errors
     /// The client is refused, went away or was too slow. It has been told, as far as it can be.
@@ -131,7 +134,7 @@ impl TlsAcceptor {
         tcp: TcpStream,
         peer: SocketAddr,
         buffer: &RefCell<Box<[u8]>>,
-    ) -> Result<TlsConnection, HandshakeError> {
+    ) -> Result<(TlsConnection, Option<String>), HandshakeError> {
         let outcome = match self.begin() {
             Ok(_under_way) => in_time(self.handshake(tcp, peer, buffer)).await,
             Err(error) => Err(error),
@@ -189,7 +192,7 @@ impl TlsAcceptor {
         mut tcp: TcpStream,
         peer: SocketAddr,
         buffer: &RefCell<Box<[u8]>>,
-    ) -> Result<TlsConnection, HandshakeError> {
+    ) -> Result<(TlsConnection, Option<String>), HandshakeError> {
         let config = Arc::clone(&self.stores().config);
         let mut session = ServerConnection::new(config).map(Box::new).map_err(refused)?;
         while session.is_handshaking() {
@@ -216,7 +219,11 @@ impl TlsAcceptor {
         if self.settings.client_hostname_verification && !names_its_address(&session, peer) {
             return Err(HandshakeError::WrongAddress);
         }
-        Ok(TlsConnection::new(tcp, session))
+        let certificate = session.peer_certificates().and_then(|chain| chain.first());
+        let subject = certificate
+            .map(|certificate| ringkeeper_tls::subject(certificate).ok_or(HandshakeError::Subject));
+        let subject = subject.transpose()?;
+        Ok((TlsConnection::new(tcp, session), subject))
     }
 }
 
