@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
 use ringkeeper_wire::Zxid;
 
 use super::leading::Client;
@@ -23,7 +24,7 @@ mod tests;
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) submission: Submission,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
 }
 
 /// The multis that wait, with what their clients sent after them.
@@ -54,17 +55,21 @@ impl FairQueue {
 
     /// Whether a client's new request is prepared at once.
     pub(super) fn admits(&self, client: Client, is_multi: bool) -> bool {
-        let behind = !self.clients.is_empty() && self.clients.contains_key(&client);
-        !behind && (!is_multi || self.operations < self.operations_max)
+        !self.clients.contains_key(&client) && (!is_multi || self.operations < self.operations_max)
     }
 
-    /// Adds a request that was not admitted.
-    pub(super) fn push(&mut self, client: Client, submission: Submission, body: &[u8]) {
+    /// Adds a request that was not admitted; its `body` is a part of `batch`.
+    ///
+    /// The body is copied if it is the smaller part. Otherwise a small body would keep a large batch in
+    /// memory, of which the shards count only what is unanswered.
+    pub(super) fn push(&mut self, client: Client, submission: Submission, body: &[u8], batch: &Bytes) {
+        let whole = body.len() * 2 >= batch.len();
+        let body = if whole { batch.slice_ref(body) } else { Bytes::copy_from_slice(body) };
         let queue = self.clients.entry(client).or_default();
         if queue.is_empty() {
             self.turns.push_back(client);
         }
-        queue.push_back(Waiting { submission, body: body.to_vec() });
+        queue.push_back(Waiting { submission, body });
     }
 
     /// Whether [`Self::pop`] gives a request.

@@ -283,7 +283,7 @@ impl Replica {
                     self.lead_submission(now, client, submission, request);
                 } else {
                     let body = body(&submission, &batch.bytes).unwrap_or_default();
-                    leadership.waiting.push(client, submission, body);
+                    leadership.waiting.push(client, submission, body, &batch.bytes);
                 }
             }
         }
