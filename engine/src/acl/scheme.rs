@@ -123,7 +123,9 @@ impl Network {
         let address = parse_address(address)?;
         let width = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
-            Some(bits) => bits.parse().ok().filter(|&bits| bits <= width)?,
+            Some(bits) => {
+                int(bits).and_then(|bits| u32::try_from(bits).ok()).filter(|&bits| bits <= width)?
+            }
             None => width,
         };
         Some(Self { address, bits })
@@ -139,13 +141,20 @@ impl Network {
     }
 }
 
-/// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone.
+/// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone; in IPv4 four numbers as Java reads
+/// them, with leading zeros.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
-        if text.contains('.') { None } else { text.parse::<Ipv6Addr>().ok().map(IpAddr::V6) }
-    } else {
-        text.parse().ok()
+        return if text.contains('.') { None } else { text.parse::<Ipv6Addr>().ok().map(IpAddr::V6) };
     }
+    let octet = |part| int(part).and_then(|octet| u8::try_from(octet).ok());
+    let octets: Vec<u8> = text.split('.').map(octet).collect::<Option<_>>()?;
+    Some(IpAddr::from(<[u8; 4]>::try_from(octets).ok()?))
+}
+
+/// A number as Java's `Integer.parseInt` reads it: like Rust, a sign and leading zeros are taken.
+fn int(text: &str) -> Option<i32> {
+    text.parse().ok()
 }
 
 #[cfg(test)]
@@ -165,6 +174,8 @@ mod tests {
         assert!(ip_matches("10.1.2.3", "10.1.0.0/16"));
         assert!(!ip_matches("10.2.2.3", "10.1.0.0/16"));
         assert!(ip_matches("10.2.2.3", "0.0.0.0/0"));
+        assert!(ip_matches("10.0.0.1", "010.0.0.1"), "not octal");
+        assert!(ip_matches("10.2.2.3", "+10.0.0.1/+8"));
         assert!(ip_matches("2001:db8::1", "2001:db8::/32"));
         assert!(!ip_matches("2001:db9::1", "2001:db8::/32"));
         assert!(!ip_matches("10.1.2.3", "::/0"));
@@ -183,6 +194,9 @@ mod tests {
             "1.2.3.4/",
             "1.2.3.4/x",
             "::/129",
+            "1.2.3.256",
+            "1.2.3.4.",
+            "1.2.3.4.5",
             "::ffff:1.2.3.4",
             "host",
         ] {

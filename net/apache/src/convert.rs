@@ -1,6 +1,6 @@
 //! From Apache's tree to a state of ours.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use ringkeeper_engine::acl::{self, Acl};
 use ringkeeper_engine::path;
@@ -104,18 +104,16 @@ fn leave_out_orphans(tree: &mut Tree, notes: &mut Vec<Note>) {
 
 /// Entries of schemes that no client can authenticate with here: whoever relies on them is locked out.
 fn note_unsatisfiable(tree: &Tree, notes: &mut Vec<Note>) {
-    let mut schemes = BTreeMap::<&str, (usize, usize, &str)>::new();
+    let mut schemes = BTreeMap::<&str, (usize, usize, String)>::new();
     for (path, znode) in tree.iter() {
         let Some(acl) = znode.acl.as_ref().filter(|acl| !acl.is_open()) else { continue };
         let entries = acl.entries();
         let locked = entries.iter().all(|entry| !acl::can_be_satisfied(&entry.scheme));
-        let foreign: BTreeSet<_> = entries
-            .iter()
-            .map(|entry| &*entry.scheme)
-            .filter(|scheme| !acl::can_be_satisfied(scheme))
-            .collect();
-        for scheme in foreign {
-            let (znodes, all_locked, _) = schemes.entry(scheme).or_insert((0, 0, path));
+        let foreign = entries.iter().filter(|entry| !acl::can_be_satisfied(&entry.scheme));
+        let foreign: BTreeMap<_, _> = foreign.map(|entry| (&*entry.scheme, &*entry.id)).collect();
+        for (scheme, id) in foreign {
+            let (znodes, all_locked, _) =
+                schemes.entry(scheme).or_insert_with(|| (0, 0, format!("{path} ({scheme}:{id})")));
             *znodes += 1;
             *all_locked += usize::from(locked);
         }
@@ -124,7 +122,7 @@ fn note_unsatisfiable(tree: &Tree, notes: &mut Vec<Note>) {
         scheme: scheme.to_owned(),
         znodes,
         locked,
-        example: example.to_owned(),
+        example,
     }));
 }
 
@@ -182,11 +180,8 @@ mod tests {
         note_unsatisfiable(&tree, &mut notes);
         let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(
-            notes[0].starts_with("2 znodes (one is /a) have ACL entries of the scheme sasl"),
-            "{}",
-            notes[0]
-        );
-        assert!(notes[0].contains("1 of them") && notes[1].contains("token"), "{notes:?}");
+        assert!(notes[0].starts_with("ACL entries of the scheme sasl, "), "{notes:?}");
+        assert!(notes[0].contains("on 2 znodes, such as /a (sasl:a:b); on 1 znodes of these"), "{notes:?}");
+        assert!(notes[1].contains("the scheme token"), "{notes:?}");
     }
 }

@@ -87,7 +87,7 @@ pub enum Note {
         znodes: usize,
         /// How many of them nobody but the superuser can do anything with.
         locked: usize,
-        /// One of the znodes.
+        /// One of the znodes, and its entry.
         example: String,
     },
 }
@@ -115,9 +115,9 @@ impl std::fmt::Display for Note {
             }
             Self::Unsatisfiable { scheme, znodes, locked, example } => write!(
                 f,
-                "{znodes} znodes (one is {example}) have ACL entries of the scheme {scheme}, \
-                 which nobody can satisfy here; \
-                 {locked} of them have no other entry, and nobody but the superuser may use them"
+                "ACL entries of the scheme {scheme}, which nobody can satisfy here, are on {znodes} znodes, \
+                 such as {example}; on {locked} znodes of these nobody can satisfy any entry, and only the \
+                 superuser may use them"
             ),
             Self::OrphanLeftOut(path) => write!(f, "{path}: it has no parent, and was left out"),
         }

@@ -6,6 +6,8 @@ import time
 
 import pytest
 from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import NoAuthError
+from kazoo.security import make_acl
 
 import apache_tree
 import server
@@ -143,6 +145,34 @@ def test_an_ensemble_goes_on_from_one_folder(made):
         other.stop()
     for one in [*owners, client]:
         one.stop()
+
+
+def test_acl_entries_that_nobody_can_satisfy_are_listed(made):
+    provider = "org.apache.zookeeper.server.auth.{}AuthenticationProvider".format
+    apache = made("zookeeper", "lib", **{"authProvider.1": provider("SASL"), "authProvider.2": provider("X509")}).start()
+    client = apache_tree.connect(apache.address)
+    for path, *entries in [
+        ("/kerberos", ("sasl", "alice@EXAMPLE.ORG")),
+        ("/either", ("sasl", "bob"), ("world", "anyone")),
+        ("/certificate", ("x509", "CN=alice,O=example"), ("sasl", "alice")),
+        ("/here", ("ip", "+127.00.0.1/+8")),
+    ]:
+        client.create(path, b"x", acl=[make_acl(*entry, all=True) for entry in entries])
+    client.stop()
+    apache.kill()
+
+    ours = made("ringkeeper")
+    said = ringkeeper("import", "--from", apache.data_dir, "--to", ours.data_dir)
+    notes = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1
+    assert "scheme sasl" in notes[0] and "on 3 znodes, such as" in notes[0] and "on 1 znodes of these" in notes[0]
+    ours.start()
+    client = apache_tree.connect(ours.address)
+    assert [client.get(path)[0] for path in ("/either", "/here")] == [b"x", b"x"]
+    for path in ("/kerberos", "/certificate"):
+        with pytest.raises(NoAuthError):
+            client.get(path)
+    client.stop()
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(made, tmp_path):
