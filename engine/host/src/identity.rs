@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use ringkeeper_engine::zab::{ServerSet, majorities_meet};
+use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, majorities_meet};
 use ringkeeper_log::error::FatalError;
 use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
 use ringkeeper_log::storage::Storage;
@@ -74,7 +74,8 @@ pub enum Mismatch {
         /// Whose folder it is.
         owner: Owner,
     },
-    /// A majority of the one list could decide without any server of a majority of the other one.
+    /// A majority of the one list could decide without any server of a majority of the other one, or former
+    /// voters that the new list lacks could form a majority of another new one.
     #[error("it belongs to {owner}, and is started as a member of {wanted}")]
     OtherVoters {
         /// Whose folder it is.
@@ -115,7 +116,9 @@ impl Wanted {
             // The folder is an import, or older than the record of voters: a server alone had id 1 then.
             !self.is_alone() || id == ALONE
         } else {
-            majorities_meet(&owner.voters, &wanted)
+            // With less than a majority of the former voters, the others may have left it behind, too: each
+            // of two servers could go on alone.
+            majorities_meet(&owner.voters, &wanted) && Majority::new(owner.voters).is_quorum(&wanted)
         };
         if fits || is_new(&meta.promises) {
             Ok(())
@@ -250,6 +253,11 @@ mod tests {
         assert!(grown.ends_with("a member of an ensemble of the servers 1, 2, 3, 4 and 5"), "{grown}");
         assert!(check(Some(2), &[2, 7, 8], &folder).is_err(), "two of three are others");
         assert!(check(Some(1), &[1, 2, 3], &meta(1, &[1], 7)).is_err(), "the two others could do without it");
+        assert!(
+            check(None, &[], &meta(1, &[1, 2], 7)).is_err(),
+            "the other one could do so at the same time"
+        );
+        assert!(check(Some(1), &[1, 2], &meta(1, &[1, 2, 3, 4], 7)).is_err(), "so could the two others");
     }
 
     #[test]

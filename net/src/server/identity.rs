@@ -27,8 +27,8 @@ pub(crate) enum IdentityError {
     )]
     Alone { folder: PathBuf, owner: Owner, command: String },
     #[error(
-        "{folder} belongs to {owner}, and is started as a member of {wanted}: a majority of the one knows nothing of \
-         a majority of the other, so what either acknowledges could be lost; add or remove one server at a time, \
+        "{folder} belongs to {owner}, and is started as a member of {wanted}: others of its former members could \
+         decide without this one, so what either acknowledges could be lost; add or remove one server at a time, \
          or do it at once, with all servers stopped, by `ringkeeper folder adopt --config` with the file of each"
     )]
     OtherVoters { folder: PathBuf, owner: Owner, wanted: EnsembleOf },
