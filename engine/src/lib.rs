@@ -19,6 +19,7 @@ pub mod prepare;
 pub mod quota;
 pub mod read;
 pub mod replica;
+pub mod sasl;
 pub mod settings;
 pub mod shard;
 pub mod snapshot;

@@ -21,6 +21,8 @@ pub struct Settings {
     pub x509_enabled: bool,
     /// The subject whose certificate bypasses all ACLs (`zookeeper.X509AuthenticationProvider.superUser`).
     pub super_subject: Option<String>,
+    /// Whether ACLs may have entries of the scheme `sasl`.
+    pub sasl_enabled: bool,
     /// Whether the ensemble may be reconfigured by clients (`reconfigEnabled`).
     pub reconfig_enabled: bool,
     /// How much a client may ask for and have kept.
@@ -38,6 +40,7 @@ impl Default for Settings {
             super_digest: None,
             x509_enabled: false,
             super_subject: None,
+            sasl_enabled: false,
             reconfig_enabled: false,
             limits: Limits::default(),
             mutation: Mutation::None,

@@ -40,6 +40,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::SeedableRng;
 use ringkeeper_wire::frame::next_frame;
 use ringkeeper_wire::{SessionId, Zxid};
 
@@ -106,6 +108,8 @@ pub struct Shard {
     zxid: Zxid,
     connections: Connections,
     watches: WatchTable,
+    /// Draws the nonces of logins.
+    nonces: ChaCha12Rng,
     /// The next batch for the core; its bytes are collected in `bodies`.
     requests: RequestBatch,
     bodies: Vec<u8>,
@@ -165,6 +169,7 @@ impl Shard {
             view,
             connections: Connections::new(),
             watches: WatchTable::new(settings.hash_seed),
+            nonces: ChaCha12Rng::from_seed(settings.sasl.nonce_seed),
             visits_left: settings.read_visits_max,
             settings,
             requests: RequestBatch::default(),
@@ -511,7 +516,7 @@ impl Shard {
             }
             CloseReason::SlowReader(_) | CloseReason::Lingering => self.counters.slow_readers += 1,
             CloseReason::Sessionless => self.counters.sessionless_expired += 1,
-            CloseReason::AuthFailed => self.counters.auth_failed += 1,
+            CloseReason::AuthFailed | CloseReason::LoginFailed(_) => self.counters.auth_failed += 1,
             CloseReason::Limit(limit) => self.counters.limits.count(limit),
             CloseReason::ClientAhead { .. }
             | CloseReason::NoMemory

@@ -32,7 +32,7 @@ pub fn authenticate(
 fn digest_identities(data: &[u8], settings: &Settings) -> Vec<Identity> {
     let id = digest_id(&decode_utf8(data));
     let is_super = settings.super_digest.as_ref() == Some(&id);
-    let superuser = is_super.then(|| Identity { scheme: scheme::SUPER.to_owned(), id: String::new() });
+    let superuser = is_super.then(super::superuser);
     superuser.into_iter().chain([Identity { scheme: scheme::DIGEST.to_owned(), id }]).collect()
 }
 

@@ -14,7 +14,7 @@ pub struct InvalidAcl;
 
 /// Removes repeated entries, replaces `auth` entries by the client's authenticated identities, and validates
 /// the rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`). Entries of `x509` are valid only where
-/// clients can show certificates.
+/// clients can show certificates, those of `sasl` only where users can log in.
 ///
 /// # Errors
 /// See [`InvalidAcl`].
@@ -40,9 +40,7 @@ pub fn fixup(
             if expanded.insert(entry.perms.0) {
                 expand(&entry, identities, &mut entries)?;
             }
-        } else if scheme::is_valid(&entry.scheme, &entry.id)
-            && (settings.x509_enabled || entry.scheme != scheme::X509)
-        {
+        } else if scheme::is_enabled(&entry.scheme, settings) && scheme::is_valid(&entry.scheme, &entry.id) {
             entries.push(entry);
         } else {
             return Err(InvalidAcl);
@@ -93,7 +91,7 @@ mod tests {
     }
 
     fn identities() -> [Identity; 3] {
-        [("ip", "127.0.0.1"), ("digest", "a:h"), ("digest", "b:h")]
+        [("ip", "127.0.0.1"), ("digest", "a:h"), ("sasl", "b")]
             .map(|(scheme, id)| Identity { scheme: scheme.to_owned(), id: id.to_owned() })
     }
 
@@ -111,7 +109,7 @@ mod tests {
 
     #[test]
     fn auth_expands_to_the_proved_identities() {
-        let expected = vec![entry(7, "digest", "a:h"), entry(7, "digest", "b:h")];
+        let expected = vec![entry(7, "digest", "a:h"), entry(7, "sasl", "b")];
         assert_eq!(fixed(&[entry(7, "auth", "ignored")], &identities()), Ok(expected));
     }
 
@@ -119,8 +117,8 @@ mod tests {
     fn auth_expands_once_for_each_set_of_permissions() {
         let asked =
             [entry(7, "auth", "x"), entry(7, "auth", "y"), entry(1, "auth", "x"), entry(7, "auth", "z")];
-        let expected =
-            [(7, "a:h"), (7, "b:h"), (1, "a:h"), (1, "b:h")].map(|(perms, id)| entry(perms, "digest", id));
+        let expected = [(7, "digest", "a:h"), (7, "sasl", "b"), (1, "digest", "a:h"), (1, "sasl", "b")]
+            .map(|(perms, scheme, id)| entry(perms, scheme, id));
         assert_eq!(fixed(&asked, &identities()), Ok(expected.to_vec()));
     }
 
@@ -130,12 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn x509_entries_are_valid_where_clients_can_show_certificates() {
-        let list = [entry(1, "x509", "CN=a")];
-        assert_eq!(fixed(&list, &[]), Err(InvalidAcl));
-        let settings = Settings { x509_enabled: true, ..Settings::default() };
-        let fixed = fixup(Some(list[..].into()), &[], &settings).expect("valid");
-        assert_eq!(fixed.entries(), list);
+    fn entries_of_a_scheme_are_valid_where_clients_can_have_its_identities() {
+        let (x509, sasl) = (entry(1, "x509", "CN=a"), entry(1, "sasl", "a"));
+        let settings = Settings::default();
+        for (entry, settings) in [
+            (x509, Settings { x509_enabled: true, ..settings.clone() }),
+            (sasl, Settings { sasl_enabled: true, ..settings }),
+        ] {
+            let list = [entry];
+            assert_eq!(fixed(&list, &[]), Err(InvalidAcl));
+            let fixed = fixup(Some(list[..].into()), &[], &settings).expect("valid");
+            assert_eq!(fixed.entries(), list);
+        }
     }
 
     #[test]

@@ -58,6 +58,10 @@ impl Index {
             let matching = self.networks.iter().filter(|(network, _)| network.contains(address));
             return Perms(matching.fold(0, |all, (_, perms)| all | perms.0));
         }
+        if scheme::matches_all(who) {
+            let same_scheme = self.exact.iter().filter(|(at, _)| entries[*at as usize].scheme == who.scheme);
+            return Perms(same_scheme.fold(0, |all, (_, perms)| all | perms.0));
+        }
         let wanted = (&*who.scheme, &*who.id);
         let found = self.exact.binary_search_by_key(&wanted, |(number, _)| key(&entries[*number as usize]));
         found.map_or(Perms(0), |at| self.exact[at].1)

@@ -13,6 +13,8 @@ pub(crate) use authenticate::certified_identities;
 pub use authenticate::{AuthFailed, authenticate};
 pub use digest::digest_id;
 pub use fixup::{InvalidAcl, fixup};
+pub(crate) use scheme::SASL;
+pub use scheme::is_sasl_id;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -127,6 +129,16 @@ pub(crate) fn stands_for_identities(scheme: &str) -> bool {
 /// Whether an `auth` entry stands for this identity, too: it was proved by a secret.
 pub(crate) fn is_proved(identity: &Identity) -> bool {
     scheme::is_authenticated(&identity.scheme)
+}
+
+/// The identity that bypasses all ACLs.
+pub(crate) fn superuser() -> Identity {
+    Identity { scheme: scheme::SUPER.to_owned(), id: String::new() }
+}
+
+/// The identity of a user who has logged in by SASL.
+pub(crate) fn sasl_identity(user: String) -> Identity {
+    Identity { scheme: scheme::SASL.to_owned(), id: user }
 }
 
 /// The client whose request is checked against an ACL.
@@ -244,6 +256,19 @@ mod tests {
         assert!(may(&[identity("super", "")], Perms::ADMIN, &acl));
         assert!(Caller { identities: &[], skip_acl: true }.may(Perms::ADMIN, &acl));
         assert!(!may(&[], Perms::ADMIN, &acl));
+    }
+
+    #[test]
+    fn the_sasl_user_super_matches_every_entry_of_the_scheme() {
+        let entries = |len| -> Vec<_> {
+            (0..len).map(|n| entry(Perms(1 << (n % 3)), "sasl", &format!("user{n}"))).collect()
+        };
+        for len in [3, 40] {
+            let acl = Acl::new(entries(len));
+            assert!(may(&[identity("sasl", "super")], Perms::CREATE, &acl), "{len}");
+            assert!(!may(&[identity("sasl", "super")], Perms::ADMIN, &acl), "{len}");
+            assert!(!may(&[identity("digest", "super")], Perms::CREATE, &acl), "{len}");
+        }
     }
 
     #[test]

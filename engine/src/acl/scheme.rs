@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ringkeeper_wire::{AclEntry, Identity};
 
+use crate::settings::Settings;
+
 pub(super) const WORLD: &str = "world";
 pub(super) const ANYONE: &str = "anyone";
 /// Stands for the identities of the client that sets the ACL; never kept.
@@ -12,6 +14,9 @@ pub(super) const DIGEST: &str = "digest";
 pub(super) const IP: &str = "ip";
 /// The subject of the client's certificate.
 pub(super) const X509: &str = "x509";
+pub(crate) const SASL: &str = "sasl";
+/// The SASL user whom every entry of the scheme `sasl` matches (`SASLAuthenticationProvider`).
+const SASL_SUPER: &str = "super";
 /// Bypasses every list; cannot be an entry.
 pub(super) const SUPER: &str = "super";
 
@@ -25,7 +30,21 @@ pub(super) fn is_super(identity: &Identity) -> bool {
 
 /// Whether an identity of `scheme` was proved by a secret, so that `auth` expands to it.
 pub(super) fn is_authenticated(scheme: &str) -> bool {
-    matches!(scheme, DIGEST | X509)
+    matches!(scheme, DIGEST | X509 | SASL)
+}
+
+/// Whether `who` matches every entry of its scheme.
+pub(super) fn matches_all(who: &Identity) -> bool {
+    who.scheme == SASL && who.id == SASL_SUPER
+}
+
+/// Whether clients of this ensemble can have identities of `scheme`, as far as that depends on settings.
+pub(super) fn is_enabled(scheme: &str, settings: &Settings) -> bool {
+    match scheme {
+        X509 => settings.x509_enabled,
+        SASL => settings.sasl_enabled,
+        _ => true,
+    }
 }
 
 /// Whether an entry of `scheme` may have this id.
@@ -35,6 +54,7 @@ pub(super) fn is_valid(scheme: &str, id: &str) -> bool {
         DIGEST => is_digest_id(id),
         IP => Network::parse(id).is_some(),
         X509 => is_distinguished_name(id),
+        SASL => is_sasl_id(id),
         _ => false,
     }
 }
@@ -45,7 +65,7 @@ pub(super) fn matches(who: &Identity, entry: &AclEntry) -> bool {
         return false;
     }
     match entry.scheme.as_str() {
-        DIGEST | X509 => who.id == entry.id,
+        DIGEST | X509 | SASL => who.id == entry.id || matches_all(who),
         IP => Network::parse(&entry.id)
             .zip(parse_address(&who.id))
             .is_some_and(|(network, address)| network.contains(address)),
@@ -104,6 +124,13 @@ fn is_attribute(text: &str) -> bool {
     let identifier = kind.strip_prefix("OID.").unwrap_or(&kind);
     let is_identifier = identifier.starts_with(['0', '1', '2']) && identifier.contains('.');
     KEYWORDS.contains(&&*kind) || is_identifier && identifier.split('.').all(number)
+}
+
+/// Any text is a user's name, but one with an `@` has to be a Kerberos principal: `name@REALM` or
+/// `name/host@REALM`.
+pub fn is_sasl_id(id: &str) -> bool {
+    let (name, realm) = id.split_once('@').unwrap_or((id, ""));
+    !id.contains('@') || (name.matches('/').count() <= 1 && !realm.contains(['@', '/']))
 }
 
 /// A network prefix: an address, and how many of its leading bits are compared.
@@ -228,8 +255,18 @@ mod tests {
     }
 
     #[test]
+    fn sasl_ids_are_names_or_principals() {
+        for id in ["bob", "", "a/b/c", "bob@REALM", "zk/host@REALM", "@", "bob@"] {
+            assert!(is_valid(SASL, id), "{id}");
+        }
+        for id in ["a@b@c", "a/b/c@REALM", "a@b/c"] {
+            assert!(!is_valid(SASL, id), "{id}");
+        }
+    }
+
+    #[test]
     fn unknown_schemes_super_and_auth_are_not_valid_entries() {
-        for scheme in ["", "super", "auth", "sasl", "nonsense"] {
+        for scheme in ["", "super", "auth", "nonsense"] {
             assert!(!is_valid(scheme, "id"), "{scheme}");
         }
         assert!(is_valid(WORLD, "anyone"));

@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::jute::Reader;
-use ringkeeper_wire::{AuthRequest, ErrorCode, Identity, OpCode, Record, SaslRequest, SetSaslResponse, Xid};
+use ringkeeper_wire::{
+    AuthRequest, ErrorCode, Identity, OpCode, Record, ReplyHeader, SaslRequest, SetSaslResponse, Xid,
+};
 
-use super::{CloseReason, Shard, Slot};
-use crate::acl::{authenticate, certified_identities};
+use super::{CloseReason, Effect, Shard, Slot};
+use crate::acl::{self, authenticate, certified_identities};
 use crate::limits::Limit;
 use crate::message::ConnId;
+use crate::sasl::{Answer, LoginError};
 
 /// Zxid of replies that depend on no state.
 const NO_ZXID: i64 = 0;
@@ -42,14 +46,56 @@ impl Shard {
         }
     }
 
-    /// Answers like a ZooKeeper without a SASL login: success with an empty token, and no new identity.
+    /// Handles one token of a login by SASL.
     pub(super) fn sasl(&mut self, slot: Slot, xid: Xid, body: &[u8]) {
-        if !matches!(SaslRequest::from_bytes(body), Ok(SaslRequest { token: Some(_) })) {
+        let Ok(SaslRequest { token: Some(token) }) = SaslRequest::from_bytes(body) else {
             self.abort(slot, Some(CloseReason::MalformedHeader));
             return;
+        };
+        let connection =
+            self.connections.get_mut(slot).expect("the connection was looked up in this very call");
+        let answer = self.settings.sasl.users.as_ref().map(|users| {
+            let answer = connection.login.answer(token, users, &mut self.nonces);
+            answer.map_err(Some)
+        });
+        match answer.unwrap_or(Err(None)) {
+            Ok(Answer { token, user }) => {
+                let identities = user.map(|user| self.settings.sasl.identities(user));
+                if let Err(limit) = self.add_identities(slot, identities.unwrap_or_default()) {
+                    return self.refuse(slot, xid, limit.code(), CloseReason::Limit(limit));
+                }
+                let response = SetSaslResponse { token: Some(token.as_bytes()) };
+                self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
+            }
+            Err(error) => self.login_failed(slot, xid, error),
         }
+    }
+
+    /// A login failed. Without an error, this server has no users: it answers with success and no token, as
+    /// ZooKeeper does, and clients go on without the identity.
+    fn login_failed(&mut self, slot: Slot, xid: Xid, error: Option<LoginError>) {
+        let is_required = self.settings.enforced_auth_schemes.iter().any(|scheme| scheme == acl::SASL);
         let response = SetSaslResponse { token: None };
-        self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
+        match error {
+            Some(error) if is_required || !self.settings.sasl.failed_clients_stay => {
+                let code =
+                    if is_required { ErrorCode::SessionClosedRequireSaslAuth } else { ErrorCode::AuthFailed };
+                // Of all failures, this one alone has a body.
+                self.write(slot, |out| {
+                    let start = begin_frame(out);
+                    ReplyHeader::new(xid, NO_ZXID, code).encode(out);
+                    response.encode(out);
+                    end_frame(out, start).expect("a reply without a token has 20 bytes");
+                });
+                self.close_after_reply(slot, CloseReason::LoginFailed(error));
+            }
+            _ => {
+                let conn = self.connection(slot).id;
+                self.counters.auth_failed += u64::from(error.is_some());
+                self.effects.push_back(Effect::LoginIgnored { conn, error });
+                self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
+            }
+        }
     }
 
     /// Whether authentication is not enforced, or the connection has one of the schemes. If not, the request
@@ -69,6 +115,10 @@ impl Shard {
 
     fn refuse(&mut self, slot: Slot, xid: Xid, code: ErrorCode, reason: CloseReason) {
         self.write_reply(slot, xid, NO_ZXID, code, |_| {});
+        self.close_after_reply(slot, reason);
+    }
+
+    fn close_after_reply(&mut self, slot: Slot, reason: CloseReason) {
         let conn = self.connection(slot).id;
         self.note_close(conn, reason);
         self.end(slot);

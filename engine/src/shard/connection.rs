@@ -14,6 +14,7 @@ use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::stats::{ConnectionReport, ConnectionStats};
 use crate::message::ConnId;
+use crate::sasl::Login;
 
 /// The stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub(super) struct Connection {
     /// The client's identities. They are only appended to, so the first n are those of the time when there
     /// were n.
     pub(super) identities: Arc<[Identity]>,
+    /// Where its login by SASL stands.
+    pub(super) login: Login,
     /// 0 until attached.
     pub(super) session: SessionId,
     /// Whether the core knows the connection as the session's, so that it must be told of the connection's
@@ -88,6 +91,7 @@ impl Connection {
             backlog: Backlog::default(),
             outbox: Outbox::default(),
             identities: Arc::new([ip]),
+            login: Login::default(),
             session: SessionId(0),
             attached: false,
             read_only: None,

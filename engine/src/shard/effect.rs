@@ -5,6 +5,7 @@ use ringkeeper_wire::frame::FrameError;
 use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::ConnId;
+use crate::sasl::LoginError;
 
 /// An action for the shell, as plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,14 @@ pub enum Effect {
         conn: ConnId,
         /// The bound.
         limit: Limit,
+    },
+    /// A login by SASL failed, or was tried where there is none; the client stays connected without an
+    /// identity. Logged at a limited rate, like [`Self::Closing`].
+    LoginIgnored {
+        /// The connection.
+        conn: ConnId,
+        /// Why it failed; `None` if this server has no users of SASL.
+        error: Option<LoginError>,
     },
     /// The connection is being closed for a reason that belongs in the log (the shell limits the rate).
     /// Regular ends have no such effect.
@@ -84,6 +93,9 @@ pub enum CloseReason {
     /// Credentials refused.
     #[error("authentication failed")]
     AuthFailed,
+    /// A login by SASL failed.
+    #[error("login failed: {0}")]
+    LoginFailed(#[from] LoginError),
     /// The client exceeds a bound in a request that has no error reply.
     #[error("more than {} allows", .0.setting())]
     Limit(Limit),

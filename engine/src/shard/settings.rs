@@ -30,9 +30,11 @@ pub struct Settings {
     pub touch_interval_ms: u64,
     /// Four-letter words that are answered (`4lw.commands.whitelist`).
     pub four_letter_words: Whitelist,
-    /// Authentication schemes of which a connection needs one before any request but auth; empty if
+    /// Authentication schemes of which a connection needs one before any request but auth and sasl; empty if
     /// authentication is not enforced (`enforce.auth.enabled` and `enforce.auth.schemes`).
     pub enforced_auth_schemes: Vec<String>,
+    /// Logins by SASL.
+    pub sasl: crate::sasl::Settings,
     /// What requests may do.
     pub rules: crate::settings::Settings,
     /// Seed of the hash functions whose keys clients choose; secret and random in production.
@@ -54,6 +56,7 @@ impl Default for Settings {
             touch_interval_ms: 500,
             four_letter_words: Whitelist::default(),
             enforced_auth_schemes: Vec::new(),
+            sasl: crate::sasl::Settings::default(),
             rules: crate::settings::Settings::default(),
             hash_seed: 0,
         }

@@ -169,7 +169,7 @@ impl World {
         let effects = std::iter::from_fn(|| self.shard.next_effect());
         let reasons = effects.filter_map(|effect| match effect {
             Effect::Closing { reason, .. } => Some(reason),
-            Effect::FourLetter { .. } | Effect::Limited { .. } => None,
+            Effect::FourLetter { .. } | Effect::Limited { .. } | Effect::LoginIgnored { .. } => None,
         });
         reasons.collect()
     }

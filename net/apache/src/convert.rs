@@ -171,7 +171,7 @@ mod tests {
             |scheme: &str| AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: "a:b".to_owned() };
         let mut tree = Tree::default();
         for (path, schemes) in
-            [("/", &[][..]), ("/a", &["sasl", "digest"]), ("/b", &["sasl", "token"]), ("/c", &["digest"])]
+            [("/", &[][..]), ("/a", &["key", "digest"]), ("/b", &["key", "token"]), ("/c", &["digest"])]
         {
             let acl = Some(Acl::new(schemes.iter().map(|scheme| entry(scheme)).collect()));
             tree.add(path, Znode { data: None, acl, stat: Stat::default() }).expect("all differ");
@@ -180,8 +180,8 @@ mod tests {
         note_unsatisfiable(&tree, &mut notes);
         let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("ACL entries of the scheme sasl, "), "{notes:?}");
-        assert!(notes[0].contains("on 2 znodes, such as /a (sasl:a:b); on 1 znodes of these"), "{notes:?}");
+        assert!(notes[0].starts_with("ACL entries of the scheme key, "), "{notes:?}");
+        assert!(notes[0].contains("on 2 znodes, such as /a (key:a:b); on 1 znodes of these"), "{notes:?}");
         assert!(notes[1].contains("the scheme token"), "{notes:?}");
     }
 }

@@ -25,10 +25,12 @@ class ManagedServer(common.ManagedZooKeeper):
         data_dir = folder / "data"
         data_dir.mkdir(parents=True, exist_ok=True)
         (data_dir / "myid").write_text(str(self.server_info.server_id))
-        (folder / "jaas.conf").write_text(self.jaas_config or "")
+        jaas_file = folder / "jaas.conf"
+        jaas_file.write_text(self.jaas_config or "")
+        jaas_file.chmod(0o600)
         config_path = folder / "zoo.cfg"
         config_path.write_text("\n".join(self._configuration(folder, data_dir)) + "\n")
-        properties = [*self.java_system_properties, f"-Djava.security.auth.login.config={folder / 'jaas.conf'}"]
+        properties = [*self.java_system_properties, f"-Djava.security.auth.login.config={jaas_file}"]
         arguments = server.command(config_path, self.client_port, data_dir, java_properties=properties)
         with open(folder / "zookeeper.log", "ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=folder)
@@ -40,8 +42,8 @@ class ManagedServer(common.ManagedZooKeeper):
                     "admin.enableServer=false", f"secureClientPort={info.secure_client_port}",
                     "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
                     "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
-        # The suite asks for SASL whatever it tests; ringkeeper starts without it only if it is told to.
-        yield "ringkeeper.ignoreUnsupported=authProvider.1"
+        # Apache ZooKeeper overlooks this line, and takes the file from its command line.
+        yield f"java.security.auth.login.config={folder / 'jaas.conf'}"
         yield from self.configuration_entries
         yield from (entry.removeprefix("-Dzookeeper.") for entry in self.java_system_properties
                     if entry.startswith("-Dzookeeper."))

@@ -23,10 +23,8 @@ NEED_AN_ENSEMBLE = ("TestReconfig", "test_update_host_list", "test_read_only")
 # ringkeeper's ensembles do not change their members while they run, and a server without a quorum serves nobody.
 NOT_OFFERED_BY_ENSEMBLES = {"ringkeeper": ("TestReconfig", "test_read_only"), "zookeeper": ()}[SUBJECT]
 
-# The suite's certificates are of X.509 version 1, which ringkeeper does not take; test_tls.py has others. ringkeeper
-# has no SASL, and its start-up log says so. kazoo's SASL client, moreover, never ends its conversation with a server
-# that has no SASL login, on Apache ZooKeeper neither: the suite would stand still.
-NOT_OFFERED = {"ringkeeper": ("TestSSLClient", "SASL"), "zookeeper": ()}[SUBJECT]
+# The suite's certificates are of X.509 version 1, which ringkeeper does not take; test_tls.py has others.
+NOT_OFFERED = {"ringkeeper": ("TestSSLClient",), "zookeeper": ()}[SUBJECT]
 
 
 @pytest.mark.parametrize("servers", [1, 3])

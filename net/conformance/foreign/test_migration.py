@@ -149,12 +149,12 @@ def test_an_ensemble_goes_on_from_one_folder(made):
 
 def test_acl_entries_that_nobody_can_satisfy_are_listed(made):
     provider = "org.apache.zookeeper.server.auth.{}AuthenticationProvider".format
-    apache = made("zookeeper", "lib", **{"authProvider.1": provider("SASL"), "authProvider.2": provider("X509")}).start()
+    apache = made("zookeeper", "lib", **{"authProvider.1": provider("Key"), "authProvider.2": provider("X509")}).start()
     client = apache_tree.connect(apache.address)
     for path, *entries in [
-        ("/kerberos", ("sasl", "alice@EXAMPLE.ORG")),
-        ("/either", ("sasl", "bob"), ("world", "anyone")),
-        ("/certificate", ("x509", "CN=alice,O=example"), ("sasl", "alice")),
+        ("/key", ("key", "alice")),
+        ("/either", ("key", "bob"), ("world", "anyone")),
+        ("/certificate", ("x509", "CN=alice,O=example"), ("key", "alice")),
         ("/here", ("ip", "+127.00.0.1/+8")),
     ]:
         client.create(path, b"x", acl=[make_acl(*entry, all=True) for entry in entries])
@@ -165,11 +165,11 @@ def test_acl_entries_that_nobody_can_satisfy_are_listed(made):
     said = ringkeeper("import", "--from", apache.data_dir, "--to", ours.data_dir)
     notes = [line for line in said.splitlines() if line.startswith("note: ")]
     assert len(notes) == 1
-    assert "scheme sasl" in notes[0] and "on 3 znodes, such as" in notes[0] and "on 1 znodes of these" in notes[0]
+    assert "scheme key" in notes[0] and "on 3 znodes, such as" in notes[0] and "on 1 znodes of these" in notes[0]
     ours.start()
     client = apache_tree.connect(ours.address)
     assert [client.get(path)[0] for path in ("/either", "/here")] == [b"x", b"x"]
-    for path in ("/kerberos", "/certificate"):
+    for path in ("/key", "/certificate"):
         with pytest.raises(NoAuthError):
             client.get(path)
     client.stop()

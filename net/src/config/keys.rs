@@ -1,10 +1,11 @@
 //! The meaning of each key of `zoo.cfg` (Apache ZooKeeper 3.9's administrator guide).
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, ServerSpec, Unmet, tls};
+use super::{Config, Redacted, ServerSpec, Unmet, tls};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
@@ -18,9 +19,11 @@ pub(super) enum Treatment {
     NoEffect(&'static str),
     /// It asks for protection that is not implemented, for this reason, if the predicate holds for its value.
     Unprotected(fn(&str) -> bool, &'static str),
+    /// It changes a setting. If the predicate holds for its value, it needs users of SASL.
+    Sasl(fn(&str) -> bool, Apply),
 }
 
-use Treatment::{Honoured, NoEffect, Unprotected};
+use Treatment::{Honoured, NoEffect, Sasl, Unprotected};
 
 /// The largest number of Java's `int`.
 pub(super) const I32_MAX: u64 = 0x7fff_ffff;
@@ -30,13 +33,22 @@ const GROUP_COMMIT: &str = "batches form by themselves while the log is being fo
 const ADMIN: &str = "there is no admin server; four-letter words answer on the client port";
 const METRICS: &str = "metrics are served by the word mntr";
 const TLS: &str = "TLS between servers is not supported yet, peers would speak in the clear";
-const SASL: &str = "SASL is not supported, anybody would be let in without it; use digest authentication";
+const KERBEROS: &str = "Kerberos is not supported yet, SASL logs users in by DIGEST-MD5 alone";
+const QUORUM_SASL: &str = "SASL between servers is not supported; use ringkeeper.peerSecretFile";
+const NO_SASL_USERS: &str =
+    "it needs the users of SASL: java.security.auth.login.config=FILE names the JAAS file";
 const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
 const LOCAL_SESSIONS: &str = "every session is known to every server";
 const OFF: &str = "not supported yet";
 const THROTTLE: &str = "sockets stop being read when the limit of outstanding requests is reached";
+
+/// Names the JAAS file; the Java server takes it on its command line only.
+pub(super) const JAAS_FILE: &str = "java.security.auth.login.config";
+
+/// The class that registers the scheme `sasl`.
+const SASL_PROVIDER: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
 
 /// Keys by their name in the file, without the prefix `zookeeper.`.
 const KEYS: &[(&str, Treatment)] = &[
@@ -105,7 +117,13 @@ const KEYS: &[(&str, Treatment)] = &[
         ),
     ),
     ("enforce.auth.enabled", Honoured(|c, v| flag(v).map(|on| c.enforce_auth = on))),
-    ("enforce.auth.schemes", Honoured(|c, v| schemes(v).map(|schemes| c.enforced_auth_schemes = schemes))),
+    (
+        "enforce.auth.schemes",
+        Sasl(
+            |v| v.split(',').any(|scheme| scheme.trim() == "sasl"),
+            |c, v| schemes(v).map(|schemes| c.enforced_auth_schemes = schemes),
+        ),
+    ),
     (
         "ringkeeper.ignoreUnsupported",
         Honoured(|c, v| {
@@ -168,12 +186,34 @@ const KEYS: &[(&str, Treatment)] = &[
     ("sslQuorumReloadCertFiles", Unprotected(asks, TLS)),
     ("portUnification", Unprotected(asks, TLS)),
     ("fips-mode", Unprotected(asks, "the cryptography that is built in (ring) has no FIPS certificate")),
-    ("quorum.auth.enableSasl", Unprotected(asks, SASL)),
-    ("quorum.auth.learnerRequireSasl", Unprotected(asks, SASL)),
-    ("quorum.auth.serverRequireSasl", Unprotected(asks, SASL)),
-    ("sessionRequireClientSASLAuth", Unprotected(asks, SASL)),
-    ("allowSaslFailedClients", NoEffect("no client can fail at SASL")),
-    ("sasl.serverconfig", Unprotected(always, SASL)),
+    ("quorum.auth.enableSasl", Unprotected(asks, QUORUM_SASL)),
+    ("quorum.auth.learnerRequireSasl", Unprotected(asks, QUORUM_SASL)),
+    ("quorum.auth.serverRequireSasl", Unprotected(asks, QUORUM_SASL)),
+    (JAAS_FILE, Honoured(|c, v| folder(v).map(|file| c.jaas_file = Some(file)))),
+    (
+        "sasl.serverconfig",
+        Honoured(|c, v| {
+            v.clone_into(&mut c.jaas_section);
+            Ok(())
+        }),
+    ),
+    ("sessionRequireClientSASLAuth", Sasl(asks, |c, v| flag(v).map(|on| c.require_sasl = on))),
+    ("allowSaslFailedClients", Honoured(|c, v| flag(v).map(|on| c.failed_sasl_clients_stay = on))),
+    ("superUser", Honoured(super_user)),
+    (
+        "SASLAuthenticationProvider.superPassword",
+        Honoured(|c, v| {
+            c.sasl_super_password = Some(Redacted(v.to_owned()));
+            Ok(())
+        }),
+    ),
+    ("letAnySaslUserDoX", NoEffect("an ACL names each user")),
+    ("jaasLoginRenew", NoEffect("there are no Kerberos tickets to renew")),
+    (
+        "requireClientAuthScheme",
+        NoEffect("ZooKeeper does not read it either; use enforce.auth.enabled and enforce.auth.schemes"),
+    ),
+    ("security.auth_to_local", Unprotected(always, KERBEROS)),
     ("ensembleAuthName", Unprotected(always, "clients of other ensembles would be let in")),
     ("connectToLearnerMasterLimit", NoEffect("initLimit covers connecting too")),
     ("cnxTimeout", NoEffect("dials of peers end after ringkeeper.peerTimeoutMs")),
@@ -251,10 +291,11 @@ const PREFIXES: &[(&str, Treatment)] = &[
         "authProvider.",
         Unprotected(
             is_foreign_provider,
-            "this way to authenticate is not supported; digest, ip and x509 are",
+            "this way to authenticate is not supported; digest, ip, x509 and sasl are",
         ),
     ),
-    ("kerberos.", Unprotected(always, SASL)),
+    ("kerberos.", Unprotected(always, KERBEROS)),
+    ("superUser.", Honoured(super_user)),
     ("quorum.", NoEffect("quorum.auth.enableSasl does not ask for it")),
     ("learner.", NoEffect(THREADS)),
     ("commitProcessor.", NoEffect(THREADS)),
@@ -271,6 +312,14 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
     if let Some(id) = key.strip_prefix("server.") {
         return add_server(config, id, &property.value).map(|()| None);
     }
+    if key.starts_with("authProvider.") && property.value == SASL_PROVIDER {
+        config.needs_sasl_users.push(Unmet {
+            key: key.to_owned(),
+            line: property.line,
+            reason: NO_SASL_USERS,
+        });
+        return Ok(None);
+    }
     let in_front = |reason: String| format!("{key}: {reason}");
     let by_name = KEYS.iter().chain(tls::KEYS).find(|(name, _)| *name == key);
     let by_prefix = || PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix));
@@ -281,6 +330,14 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
             Unprotected(asks, reason) => {
                 if asks(&property.value) {
                     config.unprotected.push(Unmet { key: key.to_owned(), line: property.line, reason });
+                }
+                Ok(None)
+            }
+            Sasl(needs_users, set) => {
+                set(config, &property.value).map_err(in_front)?;
+                if needs_users(&property.value) {
+                    let (key, line) = (key.to_owned(), property.line);
+                    config.needs_sasl_users.push(Unmet { key, line, reason: NO_SASL_USERS });
                 }
                 Ok(None)
             }
@@ -382,8 +439,8 @@ fn is_foreign_provider(class: &str) -> bool {
 
 fn schemes(value: &str) -> Result<Vec<String>, String> {
     let schemes: Vec<_> = value.split(',').map(str::trim).filter(|scheme| !scheme.is_empty()).collect();
-    match schemes.iter().find(|scheme| !["digest", "ip", "x509"].contains(scheme)) {
-        Some(unknown) => Err(format!("the scheme {unknown} is not supported; digest, ip and x509 are")),
+    match schemes.iter().find(|scheme| !["digest", "ip", "x509", "sasl"].contains(scheme)) {
+        Some(unknown) => Err(format!("the scheme {unknown} is not supported; digest, ip, x509 and sasl are")),
         None => Ok(schemes.into_iter().map(str::to_owned).collect()),
     }
 }
@@ -405,19 +462,30 @@ fn write_mode(value: &str) -> Result<WriteMode, String> {
     }
 }
 
-/// The contents of a file that no other user may read, without the final line feed.
-fn secret(value: &str) -> Result<Vec<u8>, String> {
-    let failed = |error| format!("{value} cannot be read: {error}");
-    let mode = std::fs::metadata(value).map_err(failed)?.permissions().mode();
+/// The contents of a file that no other user may read.
+pub(super) fn private_file(path: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error| format!("{} cannot be read: {error}", path.display());
+    let mode = std::fs::metadata(path).map_err(failed)?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(format!("{value} is open to other users of this machine: `chmod 600 {value}`"));
+        let path = path.display();
+        return Err(format!("{path} is open to other users of this machine: `chmod 600 {path}`"));
     }
-    let bytes = std::fs::read(value).map_err(failed)?;
+    std::fs::read(path).map_err(failed)
+}
+
+/// The contents of a private file, without the final line feed.
+fn secret(value: &str) -> Result<Redacted<Vec<u8>>, String> {
+    let bytes = private_file(Path::new(value))?;
     let secret = bytes.trim_ascii_end();
     if secret.len() < 16 {
         return Err(format!("{value} holds {} bytes: at least 16 are needed", secret.len()));
     }
-    Ok(secret.to_vec())
+    Ok(Redacted(secret.to_vec()))
+}
+
+fn super_user(config: &mut Config, user: &str) -> Result<(), String> {
+    config.sasl_super_users.insert(user.to_owned());
+    Ok(())
 }
 
 fn digest(value: &str) -> Result<String, String> {

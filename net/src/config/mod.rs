@@ -1,6 +1,7 @@
 //! The configuration: Apache's `zoo.cfg`, overridden by command-line flags, with defaults for everything.
 
 mod ensemble;
+mod jaas;
 mod keys;
 mod memory;
 mod properties;
@@ -15,6 +16,7 @@ pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use memory::MemoryLimit;
 use properties::Property;
 use ringkeeper_engine::limits::{Limit, Limits};
+use ringkeeper_engine::sasl::{self, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
 pub(crate) use tls::TlsConfig;
@@ -101,13 +103,27 @@ pub(crate) struct Config {
     /// Whether every connection needs an identity of one of these schemes.
     pub(crate) enforce_auth: bool,
     pub(crate) enforced_auth_schemes: Vec<String>,
+    /// The file that lists the users of SASL, the section of it, and the users once they are read.
+    pub(crate) jaas_file: Option<PathBuf>,
+    pub(crate) jaas_section: String,
+    pub(crate) sasl_users: Option<Users>,
+    /// The password of the SASL user `super`, in place of the listed one.
+    pub(crate) sasl_super_password: Option<Redacted<String>>,
+    /// SASL users who bypass all ACLs.
+    pub(crate) sasl_super_users: BTreeSet<String>,
+    /// Whether every connection needs a login by SASL, whatever other schemes are asked for.
+    pub(crate) require_sasl: bool,
+    /// Whether clients stay connected after a login by SASL that failed.
+    pub(crate) failed_sasl_clients_stay: bool,
+    /// Keys that are of no use without users of SASL.
+    pub(crate) needs_sasl_users: Vec<Unmet>,
     /// Resident memory above which the tree does not grow.
     pub(crate) memory_limit: MemoryLimit,
     /// Keys that ask for protection that there is none of, and those of them that the operator does without.
     pub(crate) unprotected: Vec<Unmet>,
     pub(crate) ignored: Vec<String>,
     /// The secret that the servers of the ensemble share.
-    pub(crate) peer_secret: Option<Vec<u8>>,
+    pub(crate) peer_secret: Option<Redacted<Vec<u8>>>,
     /// Whether whoever reaches the quorum port is accepted as a member.
     pub(crate) trusted_network: bool,
     /// Whether servers with empty folders may found an ensemble by themselves.
@@ -118,6 +134,16 @@ pub(crate) struct Config {
     pub(crate) my_id: Option<u64>,
     /// The ensemble; empty for a server alone.
     pub(crate) servers: Vec<ServerSpec>,
+}
+
+/// A secret, which is not shown.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Redacted<T>(pub(crate) T);
+
+impl<T> fmt::Debug for Redacted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Redacted")
+    }
 }
 
 /// A key that asks for protection that is not implemented.
@@ -138,6 +164,9 @@ impl fmt::Display for Unmet {
         }
     }
 }
+
+/// The SASL user whose password `SASLAuthenticationProvider.superPassword` sets.
+const SASL_SUPER: &str = "super";
 
 /// The data folder if nothing is configured.
 pub(crate) const DEFAULT_DATA_DIR: &str = "ringkeeper-data";
@@ -187,6 +216,14 @@ impl Default for Config {
             peer_timeout_ms: 500,
             enforce_auth: false,
             enforced_auth_schemes: Vec::new(),
+            jaas_file: None,
+            jaas_section: "Server".to_owned(),
+            sasl_users: None,
+            sasl_super_password: None,
+            sasl_super_users: BTreeSet::new(),
+            require_sasl: false,
+            failed_sasl_clients_stay: false,
+            needs_sasl_users: Vec::new(),
             memory_limit: MemoryLimit::default(),
             unprotected: Vec::new(),
             ignored: Vec::new(),
@@ -258,6 +295,7 @@ impl Config {
             super_digest: self.super_digest.clone(),
             x509_enabled: self.tls.is_served(),
             super_subject: self.tls.super_user.clone(),
+            sasl_enabled: self.sasl_users.is_some(),
             reconfig_enabled: self.reconfig_enabled,
             limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
@@ -335,10 +373,10 @@ impl Config {
     /// There is such a key, or authentication is enforced without a scheme.
     pub(crate) fn check_protection(&self) -> Result<Vec<String>, ConfigError> {
         let fail = |key: &str, reason: String| Err(ConfigError::new(Path::new(key), None, reason));
-        if self.enforce_auth && self.enforced_auth_schemes.is_empty() {
+        if self.enforce_auth && self.required_schemes().is_empty() {
             return fail(
                 "enforce.auth.enabled",
-                "it needs enforce.auth.schemes: digest, ip or x509, with commas between them".to_owned(),
+                "it needs enforce.auth.schemes, such as digest,sasl".to_owned(),
             );
         }
         if self.required_schemes().iter().any(|scheme| scheme == "x509") && !self.tls.is_served() {
@@ -348,7 +386,7 @@ impl Config {
             );
         }
         let (ignored, refused): (Vec<_>, Vec<_>) =
-            self.unprotected.iter().partition(|unmet| self.ignored.contains(&unmet.key));
+            self.unmet().partition(|unmet| self.ignored.contains(&unmet.key));
         if !refused.is_empty() {
             let mut by_reason = BTreeMap::<_, Vec<_>>::new();
             for unmet in refused {
@@ -356,7 +394,7 @@ impl Config {
             }
             let reasons =
                 by_reason.into_iter().map(|(reason, keys)| format!("{}: {reason}", keys.join(", ")));
-            let all: BTreeSet<_> = self.unprotected.iter().map(|unmet| unmet.key.as_str()).collect();
+            let all: BTreeSet<_> = self.unmet().map(|unmet| unmet.key.as_str()).collect();
             let remedy = Vec::from_iter(all).join(",");
             let reasons = Vec::from_iter(reasons).join("; ");
             return fail(
@@ -370,9 +408,54 @@ impl Config {
         Ok(ignored.into_iter().map(left_out).chain(self.tls.notices()).collect())
     }
 
+    /// Keys that ask for protection that there is none of.
+    fn unmet(&self) -> impl Iterator<Item = &Unmet> {
+        let needs_users = self.needs_sasl_users.iter().filter(|_| self.sasl_users.is_none());
+        self.unprotected.iter().chain(needs_users)
+    }
+
     /// The schemes of which a connection needs one; empty where it needs none.
     pub(crate) fn required_schemes(&self) -> Vec<String> {
+        if self.require_sasl && self.sasl_users.is_some() {
+            return vec!["sasl".to_owned()];
+        }
         if self.enforce_auth { self.enforced_auth_schemes.clone() } else { Vec::new() }
+    }
+
+    /// Reads the users of SASL from the JAAS file, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, other users of the machine can read it, or it has no users in the section; or a
+    /// section is named without a file.
+    pub(crate) fn read_sasl_users(&mut self) -> Result<(), ConfigError> {
+        let Some(path) = &self.jaas_file else {
+            if self.jaas_section == Self::default().jaas_section {
+                return Ok(());
+            }
+            let reason = format!("it needs {}, which names the file of that section", keys::JAAS_FILE);
+            return Err(ConfigError::new(Path::new("sasl.serverconfig"), None, reason));
+        };
+        let fail = |reason| ConfigError::new(path, None, reason);
+        let text = keys::private_file(path).map_err(fail)?;
+        let text = String::from_utf8(text).map_err(|_| fail("is not UTF-8".to_owned()))?;
+        let mut users = jaas::users(&text, &self.jaas_section).map_err(fail)?;
+        if let Some(Redacted(password)) = &self.sasl_super_password
+            && users.contains(SASL_SUPER)
+        {
+            users.insert(SASL_SUPER, password);
+        }
+        self.sasl_users = Some(users);
+        Ok(())
+    }
+
+    /// Settings of logins by SASL.
+    pub(crate) fn sasl_settings(&self, nonce_seed: [u8; 32]) -> sasl::Settings {
+        sasl::Settings {
+            users: self.sasl_users.clone(),
+            super_users: self.sasl_super_users.clone(),
+            failed_clients_stay: self.failed_sasl_clients_stay,
+            nonce_seed,
+        }
     }
 
     /// Checks limits that command-line flags may have made contradictory.
@@ -645,6 +728,8 @@ mod tests {
             ("ssl.unheardOf", "1"),
             ("quorum.auth.enableSasl", "true"),
             ("sessionRequireClientSASLAuth", "yes"),
+            ("enforce.auth.schemes", "digest,sasl"),
+            ("kerberos.removeRealmFromPrincipal", "true"),
             ("audit.enable", "true"),
             ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
             ("DigestAuthenticationProvider.digestAlg", "SHA-256"),
@@ -699,10 +784,45 @@ mod tests {
             |text: &str| read(&format!("dataDir=$D\nclientPort=1\nenforce.auth.enabled=true\n{text}"), None);
         let (config, _) = read("enforce.auth.schemes=digest, ip\n").expect("both are supported");
         assert_eq!((config.check_protection(), config.required_schemes().len()), (Ok(Vec::new()), 2));
-        assert!(read("enforce.auth.schemes=sasl\n").expect_err("not supported").contains("sasl"));
+        assert!(read("enforce.auth.schemes=key\n").expect_err("not supported").contains("key"));
         for text in ["", "enforce.auth.schemes=x509\n"] {
             assert!(read(text).expect("well formed").0.check_protection().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn users_of_sasl_come_from_a_file_that_nobody_else_can_read() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("jaas.conf");
+        let module = "org.apache.zookeeper.server.auth.DigestLoginModule required";
+        std::fs::write(&path, format!("Login {{ {module} user_super=listed user_bob=pw; }};"))
+            .expect("written");
+        let text = "dataDir=$D\nclientPort=1\nzookeeper.sasl.serverconfig=Login\nsuperUser=bob\n\
+             superUser.x=eve\nauthProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+             SASLAuthenticationProvider.superPassword=other\nsessionRequireClientSASLAuth=true\n\
+             enforce.auth.enabled=true\nallowSaslFailedClients=true\n";
+        let (mut config, notices) = read(text, None).expect("well formed");
+        assert_eq!(notices, Vec::<String>::new());
+        let error = config.read_sasl_users().expect_err("no file").to_string();
+        assert!(error.starts_with("sasl.serverconfig: it needs java.security.auth.login.config"), "{error}");
+        config.set_options(&[format!("java.security.auth.login.config={}", path.display())]).expect("valid");
+        let mode = |mode| std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode));
+        mode(0o644).expect("changed");
+        let error = config.read_sasl_users().expect_err("open to others").to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+        mode(0o600).expect("changed");
+        config.read_sasl_users().expect("valid");
+        assert_eq!(config.check_protection(), Ok(Vec::new()));
+        assert_eq!(config.required_schemes(), ["sasl"]);
+        let settings = config.sasl_settings([0; 32]);
+        let mut users = Users::default();
+        users.insert("super", "other");
+        users.insert("bob", "pw");
+        assert_eq!((settings.users, settings.failed_clients_stay), (Some(users), true));
+        assert_eq!(settings.super_users, BTreeSet::from(["bob".to_owned(), "eve".to_owned()]));
+        assert!(config.request_settings().sasl_enabled);
+        let shown = format!("{config:?}");
+        assert!(!["other", "listed", "pw"].iter().any(|secret| shown.contains(secret)), "{shown}");
     }
 
     #[test]

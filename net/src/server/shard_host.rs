@@ -256,6 +256,17 @@ impl ShardHost {
                         "a request is refused: it asks for more than the bound allows"
                     );
                 }
+                Effect::LoginIgnored { conn, error } if self.refusals.admit(self.clock.monotonic_ms()) => {
+                    let reason = error.map_or_else(
+                        || "this server has no users, see java.security.auth.login.config".to_owned(),
+                        |error| error.to_string(),
+                    );
+                    tracing::warn!(
+                        reason,
+                        peer = self.peer(conn),
+                        "a client goes on without its login by SASL"
+                    );
+                }
                 _ => {}
             }
         }

@@ -546,7 +546,7 @@ fn links(env: GlommioEnv, config: &Config) -> Rc<Links<GlommioEnv>> {
         host: server.host.clone(),
         port: server.quorum_port,
     });
-    let secret = config.peer_secret.as_deref().unwrap_or_default();
+    let secret = config.peer_secret.as_ref().map_or(&[][..], |secret| &secret.0);
     Links::new(env, ServerId(config.server_id()), ensemble, secret, Redial::REAL)
 }
 
@@ -611,6 +611,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         outstanding_max_bytes: share(config.outstanding_bytes_max),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         enforced_auth_schemes: config.required_schemes(),
+        sasl: config.sasl_settings(random()?),
         rules,
         hash_seed: u64::from_le_bytes(random()?),
         touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),

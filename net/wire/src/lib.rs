@@ -8,6 +8,7 @@
 mod acl;
 mod code;
 mod connect;
+pub mod digest_md5;
 pub mod frame;
 mod header;
 mod ids;

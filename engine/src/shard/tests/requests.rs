@@ -7,8 +7,11 @@ use ringkeeper_wire::{
     SetSaslResponse, WhoAmIResponse,
 };
 
+use ringkeeper_wire::digest_md5::{DIGEST_URI, Proof, REALM, Secret};
+
 use super::*;
 use crate::limits::{Limit, Limits};
+use crate::sasl::Users;
 use crate::txn::FailedMulti;
 
 fn body(frame: &Frame) -> &[u8] {
@@ -202,11 +205,82 @@ fn enforced_authentication_comes_before_anything_else() {
     assert!(closed);
 }
 
+/// The server's token in the answer to a token; an empty one of the client begins a login.
+fn sasl(world: &mut World, client: u64, token: &[u8]) -> Option<String> {
+    world.send(client, 5, &Request::Sasl(SaslRequest { token: Some(token) }));
+    let frames = world.frames(client);
+    let [frame] = &*frames else { panic!("{frames:?} is not one answer") };
+    let response = SetSaslResponse::from_bytes(body(frame)).expect("well formed");
+    response.token.map(|token| String::from_utf8(token.to_vec()).expect("text"))
+}
+
+/// A client's response to the server's challenge.
+fn response(challenge: &str, user: &str, password: &str) -> String {
+    let nonce = challenge.split('"').nth(3).expect("the second quoted value");
+    let secret = &Secret::new(user, REALM, password);
+    let (nonce_bytes, digest_uri) = (nonce.as_bytes(), DIGEST_URI.as_bytes());
+    let proof = Proof { secret, nonce: nonce_bytes, cnonce: b"c", authzid: None, digest_uri }.response();
+    format!(
+        "username={user},realm={REALM},nonce=\"{nonce}\",cnonce=c,digest-uri=\"{DIGEST_URI}\",\
+         response={proof}"
+    )
+}
+
+fn world_of_bob(change: impl FnOnce(&mut Settings)) -> World {
+    let mut users = Users::default();
+    users.insert("bob", "pw");
+    let super_users = std::collections::BTreeSet::from(["bob".to_owned()]);
+    let sasl = crate::sasl::Settings { users: Some(users), super_users, ..Default::default() };
+    let mut settings = Settings { sasl, ..Settings::default() };
+    change(&mut settings);
+    let mut world = World::with(settings);
+    world.client(1);
+    world
+}
+
 #[test]
-fn sasl_succeeds_without_a_token() {
+fn sasl_succeeds_without_a_token_where_nobody_can_log_in() {
     let mut world = World::with_znodes(&[]);
-    world.send(1, 5, &Request::Sasl(SaslRequest { token: Some(b"token") }));
-    assert_eq!(world.frames(1), [reply(5, 0, Some(Response::Sasl(SetSaslResponse { token: None })))]);
+    assert_eq!(sasl(&mut world, 1, b"token"), None);
+    let ignored = Effect::LoginIgnored { conn: ConnId(1), error: None };
+    assert_eq!(world.shard.next_effect(), Some(ignored));
+}
+
+#[test]
+fn who_logs_in_has_the_identities_of_the_user() {
+    let mut world = world_of_bob(|settings| settings.enforced_auth_schemes = vec!["sasl".to_owned()]);
+    let challenge = sasl(&mut world, 1, b"").expect("a challenge");
+    let last = sasl(&mut world, 1, response(&challenge, "bob", "pw").as_bytes());
+    assert!(last.expect("a proof of the server").starts_with("rspauth="));
+    world.send(1, 6, &Request::WhoAmI);
+    let frames = world.frames(1);
+    let identities = WhoAmIResponse::from_bytes(body(&frames[0])).expect("well formed").client_info;
+    let schemes: Vec<_> = identities.iter().map(|info| info.auth_scheme).collect();
+    assert_eq!(schemes, ["ip", "sasl", "super"]);
+}
+
+#[test]
+fn a_login_that_fails_closes_the_connection_unless_such_clients_may_stay() {
+    let fail = |world: &mut World| {
+        let challenge = sasl(world, 1, b"").expect("a challenge");
+        let token = response(&challenge, "bob", "guess");
+        world.send(1, 6, &Request::Sasl(SaslRequest { token: Some(token.as_bytes()) }));
+        let (bytes, closed) = world.take(1);
+        assert_eq!(world.shard.report().counters.auth_failed, 1);
+        (frames(&bytes), closed)
+    };
+    let no_token = (-1_i32).to_be_bytes().to_vec();
+    let answer = |code| vec![Frame::Reply { xid: 6, zxid: 0, code, body: no_token.clone() }];
+    assert_eq!(fail(&mut world_of_bob(|_| ())), (answer(ErrorCode::AuthFailed), true));
+    let stays = |settings: &mut Settings| settings.sasl.failed_clients_stay = true;
+    let mut world = world_of_bob(stays);
+    assert_eq!(fail(&mut world), (answer(ErrorCode::Ok), false));
+    assert_eq!(sasl(&mut world, 1, b""), None);
+    let required = world_of_bob(|settings| {
+        stays(settings);
+        settings.enforced_auth_schemes = vec!["digest".to_owned(), "sasl".to_owned()];
+    });
+    assert_eq!(fail(&mut { required }), (answer(ErrorCode::SessionClosedRequireSaslAuth), true));
 }
 
 #[test]

@@ -1,0 +1,107 @@
+"""Logins by SASL with DIGEST-MD5: kazoo and ZooKeeper's own shell, with a server that has a JAAS file.
+
+Debian's C client is built without SASL.
+"""
+
+import kazoo.client
+import kazoo.exceptions
+import kazoo.security
+import pytest
+from kazoo.handlers.threading import KazooTimeoutError
+
+import server as server_module
+from test_zkcli import shell
+
+MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule required"
+USERS = {"alice": "pw of alice", "m\u00fcller": "p\u00e4ss", "root": "pw of root"}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts a server on which USERS can log in; `root` is a super user."""
+    servers = []
+    jaas_file = tmp_path / "jaas.conf"
+    users = " ".join(f'"user_{name}"="{password}"' for name, password in USERS.items())
+    jaas_file.write_text(f"/* users */ Server {{ {MODULE} {users}; }};")
+    jaas_file.chmod(0o600)
+
+    def start_server(**config):
+        # ringkeeper reads the line, Apache ZooKeeper the property.
+        server = server_module.Server(java_properties=[f"-Djava.security.auth.login.config={jaas_file}"],
+                                      **{"java.security.auth.login.config": jaas_file, "superUser.1": "root",
+                                         "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+                                         **config})
+        servers.append(server)
+        return server.start()
+
+    yield start_server
+    for server in servers:
+        server.remove()
+
+
+def connect(server, user=None, password=None, **settings):
+    """A session of kazoo, logged in if there is a user."""
+    options = user and {"mechanism": "DIGEST-MD5", "username": user, "password": password or USERS.get(user)}
+    client = kazoo.client.KazooClient(hosts=server.address, timeout=10, sasl_options=options, **settings)
+    client.start(15)
+    return client
+
+
+def test_an_acl_lets_the_users_in_whom_it_names(start):
+    server = start()
+    alice, root, nobody = connect(server, "alice"), connect(server, "root"), connect(server)
+    only_alice = [kazoo.security.make_acl("sasl", "alice", all=True)]
+    alice.create("/mine", b"1", acl=only_alice)
+    alice.create("/auth", b"1", acl=[kazoo.security.make_acl("auth", "", all=True)])
+    assert alice.get_acls("/auth")[0] == only_alice
+    assert (alice.get("/mine")[0], root.get("/mine")[0]) == (b"1", b"1")
+    for path in ("/mine", "/auth"):
+        with pytest.raises(kazoo.exceptions.NoAuthError):
+            nobody.get(path)
+    for invalid in ("a@b@c", "a/b/c@d"):
+        with pytest.raises(kazoo.exceptions.InvalidACLError):
+            alice.create("/invalid", acl=[kazoo.security.make_acl("sasl", invalid, all=True)])
+    for client in (alice, root, nobody):
+        client.stop()
+
+
+# kazoo's thread ends with the error that it does not expect.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("user, password", [("alice", "wrong"), ("unknown", "pw")])
+def test_a_wrong_password_and_an_unknown_user_are_refused(start, required, user, password):
+    server = start(sessionRequireClientSASLAuth=str(required).lower())
+    # The end of the session may overtake its beginning.
+    with pytest.raises((kazoo.exceptions.KazooException, KazooTimeoutError)):
+        connect(server, user, password).get("/")
+
+
+@pytest.mark.parametrize("config", [{"sessionRequireClientSASLAuth": "true"},
+                                    {"enforce.auth.enabled": "true", "enforce.auth.schemes": "sasl"}])
+def test_a_login_can_be_required(start, config):
+    server = start(**config)
+    alice, nobody = connect(server, "alice"), connect(server)
+    alice.create("/a")
+    with pytest.raises(kazoo.exceptions.KazooException):
+        nobody.get("/a")
+    for client in (alice, nobody):
+        client.stop()
+
+
+@pytest.mark.parametrize("release, jars", [("3.9", "lib"), ("3.8", "lib38")])
+def test_the_shell_logs_in_by_its_jaas_file(start, tmp_path, release, jars):
+    server = start(sessionRequireClientSASLAuth="true")
+    client_file = tmp_path / "client.conf"
+    # Java hashes names and passwords as ISO 8859-1 where that has all characters.
+    for user in ("alice", "m\u00fcller"):
+        client_file.write_text(f'Client {{ {MODULE} username="{user}" password="{USERS[user]}"; }};')
+        commands = f"create /{release}-{user} x sasl:{user}:cdrwa\ngetAcl /{release}-{user}\nwhoami\n"
+        printed = shell(server.address, commands, jars,
+                        [f"-Djava.security.auth.login.config={client_file}", "-Dfile.encoding=UTF-8",
+                         "-Dzookeeper.fips-mode=false"])
+        assert f"'sasl,'{user}" in printed, printed
+        assert f"sasl: {user}" in printed, printed
+    client_file.write_text(f'Client {{ {MODULE} username="alice" password="wrong"; }};')
+    printed = shell(server.address, "get /\n", jars,
+                    [f"-Djava.security.auth.login.config={client_file}", "-Dzookeeper.fips-mode=false"])
+    assert "AuthFailed" in printed, printed

@@ -1,0 +1,284 @@
+//! The users of SASL, from a file in the format of the Java Authentication and Authorization Service
+//! (`javax.security.auth.login.Configuration`), in which ZooKeeper's operators list them:
+//!
+//! ```text
+//! Server {
+//!     org.apache.zookeeper.server.auth.DigestLoginModule required
+//!     user_alice="a password"
+//!     user_bob="another one";
+//! };
+//! ```
+
+use ringkeeper_engine::acl::is_sasl_id;
+use ringkeeper_engine::sasl::Users;
+
+/// The one login module that is supported.
+const DIGEST_MODULE: &str = "org.apache.zookeeper.server.auth.DigestLoginModule";
+
+/// The module of Kerberos.
+const KERBEROS_MODULE: &str = "com.sun.security.auth.module.Krb5LoginModule";
+
+/// What stands before a user's name in the option that has the password.
+const USER_PREFIX: &str = "user_";
+
+/// A login module of a section, with its options.
+struct Module {
+    line: usize,
+    class: String,
+    options: Vec<(String, String)>,
+}
+
+/// The users in a section of a JAAS file. Errors name the line.
+pub(super) fn users(text: &str, section: &str) -> Result<Users, String> {
+    let sections = Parser::new(text)?.sections()?;
+    let Some((_, modules)) = sections.iter().find(|(name, _)| name == section) else {
+        let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
+        return Err(format!("there is no section {section}, only {:?}: sasl.serverconfig names one", names));
+    };
+    let mut users = Users::default();
+    for module in modules {
+        let line = module.line;
+        match &*module.class {
+            DIGEST_MODULE => {}
+            KERBEROS_MODULE => {
+                return Err(format!("line {line}: Kerberos is not supported yet, only {DIGEST_MODULE} is"));
+            }
+            class => return Err(format!("line {line}: {class} is not supported, only {DIGEST_MODULE} is")),
+        }
+        for (key, password) in &module.options {
+            let Some(user) = key.strip_prefix(USER_PREFIX) else { continue };
+            if user.is_empty() || !is_sasl_id(user) {
+                return Err(format!("line {line}: {user:?} cannot be the name of a user"));
+            }
+            users.insert(user, password);
+        }
+    }
+    if users == Users::default() {
+        return Err(format!("section {section} names no user: write user_NAME=\"PASSWORD\" into it"));
+    }
+    Ok(users)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    /// A name, a value or a quoted text.
+    Word(String),
+    Symbol(char),
+}
+
+/// Tokens, each with its line.
+struct Parser(std::iter::Peekable<std::vec::IntoIter<(usize, Token)>>);
+
+impl Parser {
+    fn new(text: &str) -> Result<Self, String> {
+        Ok(Self(tokens(text)?.into_iter().peekable()))
+    }
+
+    /// All sections of the file, by name.
+    fn sections(mut self) -> Result<Vec<(String, Vec<Module>)>, String> {
+        let mut sections = Vec::<(String, Vec<Module>)>::new();
+        while let Some(&(line, _)) = self.0.peek() {
+            let name = self.word("the name of a section")?.1;
+            if sections.iter().any(|(known, _)| *known == name) {
+                return Err(format!("line {line}: section {name} stands here twice"));
+            }
+            self.symbol('{')?;
+            let mut modules = Vec::new();
+            while !self.is_next('}') {
+                modules.push(self.module()?);
+            }
+            self.symbol('}')?;
+            self.symbol(';')?;
+            sections.push((name, modules));
+        }
+        Ok(sections)
+    }
+
+    fn module(&mut self) -> Result<Module, String> {
+        let (line, class) = self.word("a login module")?;
+        let flag = self.word("required, requisite, sufficient or optional")?.1;
+        if !["required", "requisite", "sufficient", "optional"].contains(&&*flag.to_ascii_lowercase()) {
+            return Err(format!(
+                "line {line}: {flag:?} is none of required, requisite, sufficient and optional"
+            ));
+        }
+        let mut options = Vec::new();
+        while !self.is_next(';') {
+            let key = self.word("an option, or a semicolon behind the last")?.1;
+            self.symbol('=')?;
+            let (line, value) = self.word("the value of an option")?;
+            if value.contains("${") {
+                return Err(format!(
+                    "line {line}: the value of {key} names a property of Java: write it out"
+                ));
+            }
+            options.push((key, value));
+        }
+        self.symbol(';')?;
+        Ok(Module { line, class, options })
+    }
+
+    fn is_next(&mut self, symbol: char) -> bool {
+        self.0.peek().is_some_and(|(_, token)| *token == Token::Symbol(symbol))
+    }
+
+    fn word(&mut self, what: &str) -> Result<(usize, String), String> {
+        match self.0.next() {
+            Some((line, Token::Word(word))) => Ok((line, word)),
+            Some((line, Token::Symbol(symbol))) => {
+                Err(format!("line {line}: expected {what}, found {symbol:?}"))
+            }
+            None => Err(format!("expected {what}, found the end of the file")),
+        }
+    }
+
+    fn symbol(&mut self, expected: char) -> Result<(), String> {
+        match self.0.next() {
+            Some((_, Token::Symbol(symbol))) if symbol == expected => Ok(()),
+            // What stands in its place may be a password.
+            Some((line, _)) => Err(format!("line {line}: expected {expected:?}")),
+            None => Err(format!("expected {expected:?}, found the end of the file")),
+        }
+    }
+}
+
+fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
+    let mut tokens = Vec::new();
+    let (mut rest, mut line) = (text, 1);
+    while let Some(first) = rest.chars().next() {
+        let len = if let Some(comment) = rest.strip_prefix("/*") {
+            let end = comment.find("*/").ok_or_else(|| format!("line {line}: a comment without an end"))?;
+            end + 4
+        } else if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if first == '"' {
+            let (word, len) = quoted(rest).ok_or_else(|| format!("line {line}: a quote is not closed"))?;
+            tokens.push((line, Token::Word(word)));
+            len
+        } else if is_word_char(first) {
+            let len = rest.find(|char| !is_word_char(char)).unwrap_or(rest.len());
+            tokens.push((line, Token::Word(rest[..len].to_owned())));
+            len
+        } else {
+            if !first.is_whitespace() {
+                tokens.push((line, Token::Symbol(first)));
+            }
+            first.len_utf8()
+        };
+        line += rest[..len].matches('\n').count();
+        rest = &rest[len..];
+    }
+    Ok(tokens)
+}
+
+fn is_word_char(char: char) -> bool {
+    char.is_ascii_alphanumeric() || ".-_$*".contains(char) || char >= '\u{a0}'
+}
+
+/// The text in quotes at the front of `rest`, with Java's escapes resolved, and its length with the quotes.
+/// It ends on its line.
+fn quoted(rest: &str) -> Option<(String, usize)> {
+    let mut word = String::new();
+    let mut chars = rest.char_indices().skip(1);
+    while let Some((at, char)) = chars.next() {
+        word.push(match char {
+            '"' => return Some((word, at + 1)),
+            '\n' | '\r' => return None,
+            '\\' => match chars.next()?.1 {
+                'a' => '\x07',
+                'b' => '\x08',
+                'f' => '\x0c',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'v' => '\x0b',
+                digit @ '0'..='7' => {
+                    let digits_max = if digit <= '3' { 3 } else { 2 };
+                    let octal = &rest.as_bytes()[at + 1..];
+                    let digits =
+                        octal.iter().take(digits_max).take_while(|byte| (b'0'..=b'7').contains(byte));
+                    let digits = digits.count();
+                    let code =
+                        octal[..digits].iter().fold(0, |code, digit| code * 8 + u32::from(digit - b'0'));
+                    chars.by_ref().take(digits - 1).for_each(drop);
+                    char::from_u32(code)?
+                }
+                '\n' | '\r' => return None,
+                other => other,
+            },
+            other => other,
+        });
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected(entries: &[(&str, &str)]) -> Users {
+        let mut users = Users::default();
+        entries.iter().for_each(|(user, password)| users.insert(user, password));
+        users
+    }
+
+    #[test]
+    fn the_users_of_a_section_are_read_as_java_reads_them() {
+        let text = r#"
+            // A comment, and another /* one
+            QuorumServer { some.other.Module sufficient useKeyTab=true keyTab="/etc/zk.keytab"; };
+            Server {
+                org.apache.zookeeper.server.auth.DigestLoginModule REQUIRED /* over
+                    two lines */ debug=true user_alice = "a // \"b\" \101\7" user_super=plain-text.1;
+                org.apache.zookeeper.server.auth.DigestLoginModule optional
+                    "user_bob@REALM"="" user_m\u{fc}ller="p\u{e4}ss";
+            };"#;
+        let text = text.replace("\\u{fc}", "\u{fc}").replace("\\u{e4}", "\u{e4}");
+        let all = [
+            ("alice", "a // \"b\" A\x07"),
+            ("super", "plain-text.1"),
+            ("bob@REALM", ""),
+            ("m\u{fc}ller", "p\u{e4}ss"),
+        ];
+        assert_eq!(users(&text, "Server"), Ok(expected(&all)));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_refused_with_its_line_and_without_its_secrets() {
+        let module = DIGEST_MODULE;
+        for (text, reason) in [
+            (
+                format!("Client {{ {module} required user_a=b; }};"),
+                "there is no section Server, only [\"Client\"]",
+            ),
+            ("Server {\n};".to_owned(), "section Server names no user"),
+            (format!("Server {{\n{KERBEROS_MODULE} required; }};"), "line 2: Kerberos is not supported yet"),
+            (
+                "Server { my.Module required user_a=b; };".to_owned(),
+                "line 1: my.Module is not supported, only org",
+            ),
+            (format!("Server {{ {module} always; }};"), "line 1: \"always\" is none of required"),
+            (format!("Server {{ {module} required user_a=\"b;\n }};"), "line 1: a quote is not closed"),
+            (format!("/* Server {{ {module}"), "line 1: a comment without an end"),
+            (format!("Server {{ {module} required user_a=b"), "expected an option, or a semicolon behind"),
+            (format!("Server {{ {module} required\nuser_a pw;"), "line 2: expected '='"),
+            (format!("Server {{ {module} required user_a=b; }}"), "expected ';', found the end"),
+            (
+                format!("Server {{ {module} required user_a=\"${{p}}\"; }};"),
+                "line 1: the value of user_a names a property",
+            ),
+            (
+                format!("Server {{ {module} required \"user_a@b@c\"=p; }};"),
+                "line 1: \"a@b@c\" cannot be the name",
+            ),
+            (
+                format!("Server {{ {module} required user_a=b; }};").repeat(2),
+                "line 1: section Server stands here twice",
+            ),
+        ] {
+            let error = users(&text, "Server").expect_err(&text);
+            assert!(error.starts_with(reason), "{error}");
+            assert!(!error.contains("pw"), "{error}");
+        }
+    }
+}
