@@ -3,7 +3,7 @@ use std::time::Duration;
 use ringkeeper_wire::frame::DEFAULT_FRAME_LEN_MAX;
 
 use crate::connect_string::ConnectString;
-use crate::core::{Config, Credential, SessionTicket};
+use crate::core::{Config, Credential, SessionTicket, User};
 use crate::{Client, Connecting, Error, Result, driver};
 
 /// Settings of a client. From [`Client::builder`].
@@ -28,6 +28,7 @@ pub struct Builder {
     session_timeout: Duration,
     connect_timeout: Option<Duration>,
     read_only: bool,
+    user: Option<User>,
     credentials: Vec<Credential>,
     requests_max: usize,
     queued_bytes_max: usize,
@@ -47,6 +48,7 @@ impl Builder {
             session_timeout: Duration::from_secs(10),
             connect_timeout: Some(Duration::from_secs(30)),
             read_only: false,
+            user: None,
             credentials: Vec::new(),
             requests_max: 16 * 1024,
             queued_bytes_max: 64 * 1024 * 1024,
@@ -84,6 +86,13 @@ impl Builder {
     /// Adds a proof of identity, shown on every connection; for the scheme `digest`, `user:password`.
     pub fn credential(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
         self.credentials.push(Credential { scheme: scheme.into(), auth: auth.into() });
+        self
+    }
+
+    /// Logs in by SASL (DIGEST-MD5) on every connection, before anything else. A login that is refused ends
+    /// the session with [`Error::AuthFailed`]; so does a server that has no users.
+    pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some(User { name: user.into(), password: password.into() });
         self
     }
 
@@ -176,6 +185,7 @@ impl Builder {
             connect_timeout_ms: self.connect_timeout.map(millis),
             server_count: text.servers.len(),
             read_only: self.read_only,
+            user: self.user,
             credentials: self.credentials,
             requests_max: self.requests_max,
             bytes_max: self.queued_bytes_max,

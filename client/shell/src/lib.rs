@@ -15,6 +15,7 @@ mod error;
 mod interactive;
 mod interrupt;
 mod lines;
+mod login;
 mod out;
 mod quota;
 mod render;
@@ -25,6 +26,7 @@ mod walk;
 mod watches;
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,6 +34,7 @@ use clap::Parser;
 
 use crate::command::Line;
 use crate::error::ShellError;
+use crate::login::Login;
 use crate::out::Out;
 use crate::session::{Session, Target};
 
@@ -53,6 +56,10 @@ pub struct ShellArgs {
     /// A proof of identity, as SCHEME:AUTH, such as digest:user:password; may be repeated
     #[arg(long, value_name = "SCHEME:AUTH")]
     auth: Vec<String>,
+    /// A file with USER:PASSWORD for a login by SASL, which its owner alone can read. Without it, the
+    /// environment's RINGKEEPER_LOGIN
+    #[arg(long, value_name = "FILE")]
+    login_file: Option<PathBuf>,
     /// Answers as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -82,6 +89,7 @@ fn try_run(args: ShellArgs) -> Result<(), ShellError> {
         session_timeout: Duration::from_millis(args.timeout.into()),
         connect_timeout: Duration::from_millis(args.connect_timeout.into()),
         read_only: args.readonly,
+        login: Login::find(args.login_file.as_deref())?,
         credentials: args.auth.iter().map(|auth| split_credential(auth)).collect::<Result<_, _>>()?,
     };
     let stdin_is_terminal = std::io::stdin().is_terminal();

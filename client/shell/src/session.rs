@@ -6,6 +6,7 @@ use ringkeeper_client::{Client, Error};
 
 use crate::error::ShellError;
 use crate::interrupt;
+use crate::login::Login;
 use crate::watches::Watches;
 
 /// How long the end of the session may take: the service ends it by itself later.
@@ -19,6 +20,8 @@ pub(crate) struct Target {
     pub(crate) connect_timeout: Duration,
     pub(crate) read_only: bool,
     pub(crate) credentials: Vec<(String, Vec<u8>)>,
+    /// Who logs in by SASL.
+    pub(crate) login: Option<Login>,
 }
 
 /// A session, open or closed, and the watches left in it.
@@ -110,6 +113,10 @@ fn connect(target: &Target) -> Result<Client, ShellError> {
         .session_timeout(target.session_timeout)
         .connect_timeout(target.connect_timeout)
         .read_only(target.read_only);
+    let builder = match &target.login {
+        Some(Login { user, password }) => builder.login(user, password),
+        None => builder,
+    };
     let with_credentials = target
         .credentials
         .iter()

@@ -1,5 +1,7 @@
 use ringkeeper_wire::{PASSWORD_LEN, SessionId};
 
+use super::User;
+
 /// What a [`super::Core`] is built from.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -11,6 +13,8 @@ pub struct Config {
     pub server_count: usize,
     /// Whether a read-only server will do.
     pub read_only: bool,
+    /// Who logs in by SASL on every connection, before anything else.
+    pub user: Option<User>,
     /// Credentials to show on every connection, in this order.
     pub credentials: Vec<Credential>,
     /// Largest number of requests queued or awaiting their reply; further ones wait for room.

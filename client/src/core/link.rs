@@ -69,9 +69,10 @@ impl<S: Sink> Core<S> {
     pub fn deadline(&self) -> Option<Millis> {
         let phase = match self.phase {
             Phase::Waiting { until } => Some(until),
-            Phase::Dialing { deadline } | Phase::Handshaking { deadline } | Phase::Closing { deadline } => {
-                Some(deadline)
-            }
+            Phase::Dialing { deadline }
+            | Phase::Handshaking { deadline }
+            | Phase::LoggingIn { deadline, .. }
+            | Phase::Closing { deadline } => Some(deadline),
             Phase::Up => Some(self.silent_at().min(self.ping_at())),
             Phase::Ended => return None,
         };
@@ -103,7 +104,11 @@ impl<S: Sink> Core<S> {
         }
         match self.phase {
             Phase::Waiting { until } if now >= until => self.dial(now),
-            Phase::Dialing { deadline } | Phase::Handshaking { deadline } if now >= deadline => {
+            Phase::Dialing { deadline }
+            | Phase::Handshaking { deadline }
+            | Phase::LoggingIn { deadline, .. }
+                if now >= deadline =>
+            {
                 self.lose(now, Loss::Silent, sink);
             }
             Phase::Up if now >= self.silent_at() => self.lose(now, Loss::Silent, sink),
@@ -155,7 +160,7 @@ impl<S: Sink> Core<S> {
             Phase::Waiting { .. } | Phase::Ended => return,
             // The server answers a close by closing; and there is nobody left to reconnect for.
             Phase::Closing { .. } => return self.end(SessionState::Closed, sink),
-            Phase::Dialing { .. } | Phase::Handshaking { .. } | Phase::Up => {}
+            Phase::Dialing { .. } | Phase::Handshaking { .. } | Phase::LoggingIn { .. } | Phase::Up => {}
         }
         self.drop_link(loss, sink);
         match self.servers.failed() {

@@ -21,6 +21,7 @@
 
 mod config;
 mod link;
+mod login;
 mod pending;
 mod replies;
 mod requests;
@@ -36,6 +37,7 @@ use ringkeeper_wire::{PASSWORD_LEN, SessionId, Zxid};
 
 pub use config::{Config, Credential, SessionTicket};
 pub use link::{Link, Loss};
+pub use login::User;
 pub use pending::Admission;
 pub use watches::{WatchId, WatchRequest};
 
@@ -96,6 +98,10 @@ pub struct Core<S: Sink> {
 
     pending: PendingQueue<S::Request, S::Watcher>,
     watches: Watches<S::Watcher>,
+    /// What the server has to answer to the last token of the login.
+    expected_proof: Option<String>,
+    /// Draws the nonces of logins.
+    cnonces: fastrand::Rng,
     /// Unanswered auth requests of this connection, oldest first; `None` are replayed ones.
     auths: VecDeque<Option<S::Request>>,
     /// setWatches requests of this connection that are not yet answered.
@@ -137,6 +143,11 @@ enum Phase {
     Handshaking {
         deadline: Millis,
     },
+    /// The session is granted, and the user is logging in.
+    LoggingIn {
+        deadline: Millis,
+        is_read_only: bool,
+    },
     Up,
     /// The program is closing the session; the server's last answer is awaited.
     Closing {
@@ -176,6 +187,8 @@ impl<S: Sink> Core<S> {
             last_loss: None,
             pending: PendingQueue::new(config.requests_max, config.bytes_max),
             watches: Watches::default(),
+            expected_proof: None,
+            cnonces: fastrand::Rng::with_seed(config.seed),
             auths: VecDeque::new(),
             restores_left: 0,
             prelude: Vec::new(),

@@ -32,7 +32,10 @@ impl<S: Sink> Core<S> {
     }
 
     const fn is_reading(&self) -> bool {
-        matches!(self.phase, Phase::Handshaking { .. } | Phase::Up | Phase::Closing { .. })
+        matches!(
+            self.phase,
+            Phase::Handshaking { .. } | Phase::LoggingIn { .. } | Phase::Up | Phase::Closing { .. }
+        )
     }
 
     fn handle_frame(&mut self, now: Millis, payload: &[u8], sink: &mut S) {
@@ -41,6 +44,9 @@ impl<S: Sink> Core<S> {
                 Ok(response) => return self.handle_handshake(now, &response, sink),
                 Err(error) => return self.lose(now, Loss::Garbled(error.to_string()), sink),
             }
+        }
+        if let Phase::LoggingIn { is_read_only, .. } = self.phase {
+            return self.handle_login_reply(now, payload, is_read_only, sink);
         }
         self.servers.answered();
         let Some((header, body)) = split_header(payload) else {
@@ -69,9 +75,19 @@ impl<S: Sink> Core<S> {
         session.is_global |= !is_read_only;
         // The handshake was sent after `last_sent` was set.
         session.lease_until = self.last_sent.plus(timeout_ms);
+        if let (Some(_), Phase::Handshaking { deadline }) = (&self.config.user, self.phase) {
+            self.phase = Phase::LoggingIn { deadline, is_read_only };
+            return self.begin_login();
+        }
+        self.serve(now, is_read_only, sink);
+    }
+
+    /// The connection is ready for requests.
+    pub(super) fn serve(&mut self, now: Millis, is_read_only: bool, sink: &mut S) {
         self.establish_by = None;
         self.phase = Phase::Up;
         self.replay();
+        let timeout_ms = self.session.timeout_ms;
         tracing::debug!(session = %self.session.id, timeout_ms, is_read_only, "session served");
         if is_read_only {
             self.look_for_read_write_server(now);
@@ -163,7 +179,7 @@ impl<S: Sink> Core<S> {
     }
 }
 
-fn split_header(payload: &[u8]) -> Option<(ReplyHeader, &[u8])> {
+pub(super) fn split_header(payload: &[u8]) -> Option<(ReplyHeader, &[u8])> {
     let (header, body) = payload.split_at_checked(ReplyHeader::LEN)?;
     Some((ReplyHeader::from_bytes(header).ok()?, body))
 }

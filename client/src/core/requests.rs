@@ -70,7 +70,10 @@ impl<S: Sink> Core<S> {
                 self.phase = Phase::Closing { deadline: now.plus(self.session.timeout_ms * 2 / 3) };
             }
             Phase::Closing { .. } | Phase::Ended => sink.reply(request, Ok(&[])),
-            Phase::Waiting { .. } | Phase::Dialing { .. } | Phase::Handshaking { .. } => {
+            Phase::Waiting { .. }
+            | Phase::Dialing { .. }
+            | Phase::Handshaking { .. }
+            | Phase::LoggingIn { .. } => {
                 self.end(SessionState::Closed, sink);
                 sink.reply(request, Ok(&[]));
             }
@@ -96,7 +99,7 @@ impl<S: Sink> Core<S> {
     /// Whether [`Core::take_output`] has something to give.
     pub fn has_output(&self) -> bool {
         match self.phase {
-            Phase::Handshaking { .. } => !self.prelude.is_empty(),
+            Phase::Handshaking { .. } | Phase::LoggingIn { .. } => !self.prelude.is_empty(),
             Phase::Up | Phase::Closing { .. } => !self.prelude.is_empty() || self.pending.has_output(),
             _ => false,
         }

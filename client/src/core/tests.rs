@@ -1,13 +1,15 @@
 //! The core without sockets: a scripted server on the other side, time as the tests say.
 
 use proptest::prelude::*;
+use ringkeeper_wire::digest_md5::{self, Directives, Proof, REALM, Secret};
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AddWatchMode, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, PathWatchRequest, Record,
-    ReplyHeader, Request, RequestHeader, SessionId, Xid, Zxid, encode_notification, xid,
+    ReplyHeader, Request, RequestHeader, SaslRequest, SessionId, SetSaslResponse, Xid, Zxid,
+    encode_notification, xid,
 };
 
-use super::{Admission, Config, Core, Credential, Link, Loss, Millis, Sink, WatchId, WatchRequest};
+use super::{Admission, Config, Core, Credential, Link, Loss, Millis, Sink, User, WatchId, WatchRequest};
 use crate::{Error, EventKind, SessionState, WatchEvent};
 
 /// What the program was told, in order.
@@ -65,6 +67,7 @@ fn config() -> Config {
         connect_timeout_ms: Some(10_000),
         server_count: 2,
         read_only: false,
+        user: None,
         credentials: Vec::new(),
         requests_max: 100,
         bytes_max: 1 << 20,
@@ -729,4 +732,84 @@ proptest! {
         let answers = bench.told().into_iter().filter(|told| matches!(told, Told::Reply(..))).count();
         prop_assert!(answers <= 1);
     }
+}
+
+/// A bench whose session is granted to a user who has to log in, and the tokens that it sent.
+fn logging_in() -> Bench {
+    let user = Some(User { name: "b\"ob".to_owned(), password: "pw".to_owned() });
+    let mut bench = Bench::new(Config { user, ..config() });
+    bench.request(1);
+    bench.connect();
+    bench
+}
+
+impl Bench {
+    /// The one token that the core wants to send.
+    fn token(&mut self) -> Vec<u8> {
+        let frames = self.sent();
+        let [frame] = &*frames else { panic!("one request, not {frames:?}") };
+        let request = Request::decode(OpCode::Sasl, &frame[RequestHeader::LEN..]).expect("decodes");
+        let Request::Sasl(SaslRequest { token: Some(token) }) = request else { panic!("{request:?}") };
+        token.to_vec()
+    }
+
+    fn answer_token(&mut self, token: Option<&[u8]>, code: ErrorCode) {
+        let bytes = framed(|out| {
+            ReplyHeader::new(xid::AUTH, 0, code).encode(out);
+            SetSaslResponse { token }.encode(out);
+        });
+        self.receive(&bytes);
+    }
+}
+
+#[test]
+fn a_login_comes_before_any_request_on_each_connection() {
+    let mut bench = logging_in();
+    let mut cnonces = Vec::new();
+    for _ in 0..2 {
+        assert_eq!(bench.token(), b"");
+        bench.answer_token(Some(digest_md5::challenge("nonce").as_bytes()), ErrorCode::Ok);
+        let response = bench.token();
+        let directives = Directives::parse(&response).expect("well formed");
+        let directive = |name| directives.expect(name).expect("there");
+        assert_eq!((directive("username"), directive("nonce")), (&b"b\"ob"[..], &b"nonce"[..]));
+        let proof = Proof {
+            secret: &Secret::new("b\"ob", REALM, "pw"),
+            nonce: b"nonce",
+            cnonce: directive("cnonce"),
+            authzid: None,
+            digest_uri: directive("digest-uri"),
+        };
+        assert!(proof.has_response(directive("response")));
+        bench.answer_token(Some(proof.rspauth().as_bytes()), ErrorCode::Ok);
+        assert_eq!(bench.told().pop(), Some(Told::State(SessionState::Connected)));
+        cnonces.push(proof.cnonce.to_vec());
+        assert_eq!(bench.sent_ops().len(), 1, "the request that waited");
+        bench.lose();
+        bench.request(2);
+        bench.connect();
+    }
+    assert_ne!(cnonces[0], cnonces[1]);
+}
+
+#[test]
+fn a_login_that_is_refused_ends_the_session() {
+    for (token, code) in [(None, ErrorCode::AuthFailed), (None, ErrorCode::Ok)] {
+        let mut bench = logging_in();
+        bench.answer_token(token, code);
+        let told = [Told::State(SessionState::AuthFailed), Told::Reply(1, Err(Error::AuthFailed))];
+        assert_eq!(bench.told(), told);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_know_the_password_is_left() {
+    for last in ["rspauth=00", ""] {
+        let mut bench = logging_in();
+        let first = bench.attempt();
+        bench.answer_token(Some(digest_md5::challenge("nonce").as_bytes()), ErrorCode::Ok);
+        bench.answer_token(Some(last.as_bytes()), ErrorCode::Ok);
+        assert_ne!((bench.attempt(), bench.told()), (first, vec![Told::State(SessionState::Connected)]));
+    }
+    assert!(!format!("{:?}", logging_in().core.config.user).contains("pw"));
 }

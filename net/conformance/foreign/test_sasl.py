@@ -3,6 +3,9 @@
 Debian's C client is built without SASL.
 """
 
+import os
+import subprocess
+
 import kazoo.client
 import kazoo.exceptions
 import kazoo.security
@@ -105,3 +108,27 @@ def test_the_shell_logs_in_by_its_jaas_file(start, tmp_path, release, jars):
     printed = shell(server.address, "get /\n", jars,
                     [f"-Djava.security.auth.login.config={client_file}", "-Dzookeeper.fips-mode=false"])
     assert "AuthFailed" in printed, printed
+
+
+@pytest.mark.skipif(not os.path.exists(server_module.BINARY), reason="ringkeeper's shell is part of its binary")
+def test_the_shell_of_ringkeeper_logs_in_by_a_file_or_the_environment(start, tmp_path):
+    server = start(sessionRequireClientSASLAuth="true")
+
+    def whoami(login, variable=None):
+        """What the shell prints, and its exit status."""
+        login_file = tmp_path / "login"
+        login_file.write_text(login)
+        login_file.chmod(0o600)
+        arguments = [] if variable else ["--login-file", login_file]
+        environment = {**os.environ, "RINGKEEPER_LOGIN": variable or "nobody:pw"}
+        done = subprocess.run([server_module.BINARY, "shell", "--servers", server.address, *arguments, "whoami"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
+                              env=environment, check=False)
+        return done.stdout, done.returncode
+
+    for user, password in USERS.items():
+        printed, status = whoami(f"{user}:{password}\n")
+        assert status == 0 and f"sasl: {user}" in printed, printed
+    assert "sasl: alice" in whoami("", variable=f"alice:{USERS['alice']}")[0]
+    printed, status = whoami("alice:wrong")
+    assert status != 0 and "authentication" in printed.lower(), printed

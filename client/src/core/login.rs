@@ -1,0 +1,105 @@
+//! The login by SASL (DIGEST-MD5): two requests on each new connection, before anything else.
+
+use std::fmt;
+
+use ringkeeper_wire::digest_md5::{
+    self, DIGEST_URI, Directives, Malformed, NONCE_COUNT, Proof, REALM, Secret,
+};
+use ringkeeper_wire::frame::{begin_frame, end_frame};
+use ringkeeper_wire::{OpCode, Record, RequestHeader, SaslRequest, SetSaslResponse, decode_utf8, xid};
+
+use super::replies::split_header;
+use super::{Core, Loss, Millis, Sink};
+use crate::SessionState;
+
+/// Who logs in on every connection.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl User {
+    /// The response to the server's challenge, and the answer of a server that knows the password.
+    fn respond(&self, challenge: &[u8], cnonce: &str) -> Result<(Vec<u8>, String), Malformed> {
+        let directives = Directives::parse(challenge)?;
+        let nonce = directives.expect("nonce")?;
+        let realm = directives.get("realm")?.unwrap_or(REALM.as_bytes());
+        let proof = Proof {
+            secret: &Secret::new(&self.name, &decode_utf8(realm), &self.password),
+            nonce,
+            cnonce: cnonce.as_bytes(),
+            authzid: None,
+            digest_uri: DIGEST_URI.as_bytes(),
+        };
+        let mut response = b"charset=utf-8,qop=auth".to_vec();
+        for (name, value) in [
+            ("username", self.name.as_bytes()),
+            ("realm", realm),
+            ("nonce", nonce),
+            ("cnonce", proof.cnonce),
+            ("digest-uri", proof.digest_uri),
+        ] {
+            response.extend_from_slice(format!(",{name}=").as_bytes());
+            response.extend(digest_md5::quote(value));
+        }
+        response.extend_from_slice(format!(",nc={NONCE_COUNT},response={}", proof.response()).as_bytes());
+        Ok((response, proof.rspauth()))
+    }
+}
+
+impl<S: Sink> Core<S> {
+    pub(super) fn begin_login(&mut self) {
+        self.expected_proof = None;
+        encode_token(b"", &mut self.prelude);
+    }
+
+    /// Handles a reply while the login is under way. `is_read_only`: what the server said of itself.
+    pub(super) fn handle_login_reply(
+        &mut self,
+        now: Millis,
+        payload: &[u8],
+        is_read_only: bool,
+        sink: &mut S,
+    ) {
+        let Some((header, body)) = split_header(payload) else {
+            return self.lose(now, Loss::Garbled("a reply without a header".to_owned()), sink);
+        };
+        let response = SetSaslResponse::from_bytes(body);
+        let (0, Ok(SetSaslResponse { token: Some(token) })) = (header.err, response) else {
+            // A server that has no users answers without a token.
+            return self.end(SessionState::AuthFailed, sink);
+        };
+        if let Some(expected) = self.expected_proof.take() {
+            if token == expected.as_bytes() {
+                self.servers.answered();
+                return self.serve(now, is_read_only, sink);
+            }
+            let loss = Loss::Garbled("the server does not know the password of the user".to_owned());
+            return self.lose(now, loss, sink);
+        }
+        let Some(user) = &self.config.user else { return };
+        match user.respond(token, &format!("{:032x}", self.cnonces.u128(..))) {
+            Ok((response, proof)) => {
+                encode_token(&response, &mut self.prelude);
+                self.expected_proof = Some(proof);
+            }
+            Err(error) => self.lose(now, Loss::Garbled(error.to_string()), sink),
+        }
+    }
+}
+
+fn encode_token(token: &[u8], out: &mut Vec<u8>) {
+    let start = begin_frame(out);
+    RequestHeader { xid: xid::AUTH, op: OpCode::Sasl.to_wire() }.encode(out);
+    SaslRequest { token: Some(token) }.encode(out);
+    end_frame(out, start).expect("a response to a challenge fits into a frame");
+}
