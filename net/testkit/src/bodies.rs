@@ -1,8 +1,8 @@
 //! Bodies of requests, as the servers under test take them: valid unless the arguments are not.
 
 use ringkeeper_wire::{
-    AuthRequest, CreateRequest, DeleteRequest, MultiHeader, OpCode, PathWatchRequest, Record, Request, SetDataRequest,
-    end_multi, jute,
+    AuthRequest, CreateRequest, DeleteRequest, MultiHeader, OpCode, PathWatchRequest, Record, Request,
+    SetDataRequest, end_multi, jute,
 };
 
 use crate::connection::OPEN_ACL;
