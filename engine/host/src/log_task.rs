@@ -117,14 +117,16 @@ impl Verification {
     }
 
     /// Ready when the pass has ended; an error is the damage that ended it.
+    ///
+    /// # Panics
+    /// If the pass has panicked.
     pub fn poll_done(&self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
-        match self.outcome.borrow_mut().take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => self.done.poll_lower(cx).map(|()| self.outcome.borrow_mut().take().unwrap_or(Ok(()))),
-        }
+        let outcome = || self.outcome.borrow_mut().take().expect("the pass over the log has panicked");
+        self.done.poll_lower(cx).map(|()| outcome())
     }
 
     async fn run<F: StorageFile>(&self, env: &impl Env, mut scrub: Scrub<F>) {
+        let _done = RaisedAtLast(&self.done);
         let outcome = loop {
             let began = env.elapsed();
             match scrub.step().await {
@@ -137,7 +139,6 @@ impl Verification {
             }
         };
         self.outcome.replace(Some(outcome));
-        self.done.raise();
     }
 
     /// Sleeps for the time that the rate demands for this many bytes.
@@ -149,6 +150,15 @@ impl Verification {
         } else {
             env.yield_if_needed().await;
         }
+    }
+}
+
+/// Raises a flag when it is dropped, even by a panic.
+struct RaisedAtLast<'a>(&'a WakeFlag);
+
+impl Drop for RaisedAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.raise();
     }
 }
 

@@ -101,17 +101,17 @@ impl<E: Env> Tasks<E> {
         let receiving = receive_snapshots(Rc::clone(pump), snapshots.clone());
         let ticking = tick(Rc::clone(pump), settings.tick);
         let mut tasks = vec![
-            spawn(env, &end, logging),
-            spawn(env, &end, keeping_up),
-            spawn(env, &end, pumping),
-            spawn(env, &end, sending),
-            spawn(env, &end, taking),
-            spawn(env, &end, receiving),
-            spawn(env, &end, ticking),
+            spawn(env, &end, Class::Requests, logging),
+            spawn(env, &end, Class::Requests, keeping_up),
+            spawn(env, &end, Class::Requests, pumping),
+            spawn(env, &end, Class::Requests, sending),
+            spawn(env, &end, Class::Requests, taking),
+            spawn(env, &end, Class::Requests, receiving),
+            spawn(env, &end, Class::Requests, ticking),
         ];
         if let Some(pace) = settings.scrub {
             let scrubber = Scrubber { pump: Rc::clone(pump), pace, snapshots, integrity };
-            tasks.push(env.spawn(Class::Background, scrubber.run()));
+            tasks.push(spawn(env, &end, Class::Background, scrubber.run()));
         }
         Self { tasks, end }
     }
@@ -138,9 +138,9 @@ impl<E: Env> Tasks<E> {
     }
 }
 
-fn spawn<E: Env>(env: &E, end: &Rc<End>, task: impl Future<Output = ()> + 'static) -> E::Task {
+fn spawn<E: Env>(env: &E, end: &Rc<End>, class: Class, task: impl Future<Output = ()> + 'static) -> E::Task {
     let watch = Watch(Rc::clone(end));
-    env.spawn(Class::Requests, async move {
+    env.spawn(class, async move {
         task.await;
         drop(watch);
     })
