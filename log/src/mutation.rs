@@ -47,12 +47,21 @@ pub enum Mutation {
     /// A new connection of a peer does not wait for the end of the old one.
     #[cfg(feature = "mutations")]
     KeepOldConnection,
+    /// The scrub finds nothing, whatever it reads.
+    #[cfg(feature = "mutations")]
+    ScrubBlind,
+    /// The scrub reports damage as repaired, and has done nothing.
+    #[cfg(feature = "mutations")]
+    RepairUnwritten,
+    /// The scrub purges the damaged part of the log, and no snapshot takes its place.
+    #[cfg(feature = "mutations")]
+    RepairFromNothing,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::AppendUnsynced,
         Self::SkipNewestSegment,
         Self::TakeDamageForTear,
@@ -65,6 +74,9 @@ impl Mutation {
         Self::ReorderMessages,
         Self::AcceptAnyProof,
         Self::KeepOldConnection,
+        Self::ScrubBlind,
+        Self::RepairUnwritten,
+        Self::RepairFromNothing,
     ];
 
     /// Plants this fault in all logs of this thread; returns the one planted before.

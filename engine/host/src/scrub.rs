@@ -7,11 +7,12 @@
 //! server ends before that, its next start finds the damage again (see `ringkeeper_log::salvage`).
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::time::Duration;
 
 use ringkeeper_log::error::{Corruption, ReadError};
+use ringkeeper_log::mutation::planted;
 use ringkeeper_log::snapshot::{SnapshotError, Snapshots, file_name};
 use ringkeeper_wire::Zxid;
 
@@ -46,7 +47,7 @@ pub struct Findings {
     pub last_pass_ms: Option<u64>,
     /// Damaged files and places found by recovery and by the scrub.
     pub damage: u64,
-    /// Number of those found by the scrub that are not repaired yet.
+    /// Number of those found by the scrub that are not repaired yet: at most one, which ends the pass.
     pub pending: u64,
 }
 
@@ -71,11 +72,11 @@ impl Integrity {
 
     fn found(&self) {
         self.damage.set(self.damage.get() + 1);
-        self.pending.set(self.pending.get() + 1);
+        self.pending.set(1);
     }
 
     fn repaired(&self) {
-        self.pending.set(self.pending.get().saturating_sub(1));
+        self.pending.set(0);
     }
 }
 
@@ -135,10 +136,7 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
         self.pump.log().push(Command::Verify(Rc::clone(&verification)));
         match poll_fn(|cx| verification.poll_done(cx)).await {
             Ok(()) => {}
-            Err(ReadError::Corrupt(damage)) => {
-                self.repair_log(&damage).await?;
-                return Ok(false);
-            }
+            Err(ReadError::Corrupt(damage)) => return self.repair(self.repair_log(&damage)).await,
             Err(error) => return Err(error.into()),
         }
         for zxid in self.snapshots.list().await? {
@@ -151,8 +149,7 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
                 if !error.is_damage() {
                     return Err(error.into());
                 }
-                self.repair_snapshot(zxid, &error).await?;
-                return Ok(false);
+                return self.repair(self.repair_snapshot(zxid, &error)).await;
             }
         }
         self.integrity.passes.set(self.integrity.passes.get() + 1);
@@ -174,9 +171,21 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
         }
     }
 
-    /// Asks for a snapshot that covers the damage, then purges the log before it.
-    async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
+    /// Counts damage, and carries out its repair. The pass is over: there was damage.
+    async fn repair(
+        &self,
+        repair: impl Future<Output = Result<(), SnapshotError>>,
+    ) -> Result<bool, PassError> {
         self.integrity.found();
+        if !planted!(RepairUnwritten) {
+            repair.await?;
+        }
+        self.integrity.repaired();
+        Ok(false)
+    }
+
+    /// Takes a snapshot that covers the damage, then purges the log before it.
+    async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
         let (file, offset) = (&damage.file, damage.offset);
         let (after, until) = (damage.after_zxid, damage.until_zxid);
         tracing::error!(
@@ -194,32 +203,37 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
             }
             self.pump.env().sleep(LOOK_EVERY).await;
         };
-        let snapshot = self.wait_for_snapshot(end).await?;
+        let snapshot = if planted!(RepairFromNothing) { end } else { self.take_snapshot(end).await };
         // Older snapshots cannot be used without the purged log; newer ones will displace them.
         self.pump.log().push(Command::Purge { upto: snapshot });
         tracing::info!(file, snapshot = %snapshot, "the damaged part of the log is repaired");
-        self.integrity.repaired();
         Ok(())
     }
 
-    /// Replaces a damaged snapshot.
+    /// Writes another snapshot in the place of a damaged one, which stays until then: it may only have been
+    /// misread, and the log may begin behind it.
     async fn repair_snapshot(&self, zxid: Zxid, error: &SnapshotError) -> Result<(), SnapshotError> {
-        self.integrity.found();
-        tracing::error!(%error, "a snapshot is damaged: it is removed, and another one written");
-        self.snapshots.remove(zxid).await?;
-        let snapshot = self.wait_for_snapshot(zxid).await?;
+        tracing::error!(%error, "a snapshot is damaged: another one replaces it");
+        let snapshot = self.take_snapshot(zxid).await;
+        // With the same zxid, the new file has taken its name.
+        if snapshot != zxid && self.snapshots.list().await?.contains(&zxid) {
+            self.snapshots.remove(zxid).await?;
+        }
         tracing::info!(file = file_name(zxid), snapshot = %snapshot, "a damaged snapshot is replaced");
-        self.integrity.repaired();
         Ok(())
     }
 
-    /// Asks for a snapshot of at least `zxid`, and waits for it.
-    async fn wait_for_snapshot(&self, zxid: Zxid) -> Result<Zxid, SnapshotError> {
+    /// Has a snapshot of at least `zxid` taken, and waits for it. None that is there already is relied on: it
+    /// may be damaged, too.
+    async fn take_snapshot(&self, zxid: Zxid) -> Zxid {
+        let trigger = self.pump.trigger();
+        let before = trigger.taken().count;
         loop {
-            match self.snapshots.list().await?.first() {
-                Some(newest) if *newest >= zxid => return Ok(*newest),
-                _ => self.pump.trigger().demand(),
+            let taken = trigger.taken();
+            if taken.count > before && taken.zxid >= zxid {
+                return taken.zxid;
             }
+            trigger.demand_new_file();
             self.pump.env().sleep(LOOK_EVERY).await;
         }
     }

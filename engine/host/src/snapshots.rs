@@ -171,7 +171,14 @@ impl Trigger {
         self.due.raise();
     }
 
-    /// Whether the operator has asked for the snapshot that is about to be taken.
+    /// As [`Self::command`], unless a snapshot is being taken.
+    pub(crate) fn demand_new_file(&self) {
+        if !self.taking.get() {
+            self.command();
+        }
+    }
+
+    /// Whether a new file was asked for.
     fn take_command(&self) -> bool {
         self.commanded.replace(false)
     }

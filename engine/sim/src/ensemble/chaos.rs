@@ -11,7 +11,7 @@ use super::ask::Ask;
 use super::client::Phase;
 use super::recovery::at_once;
 use super::server::Process;
-use super::spoil::spoil;
+use super::spoil::{self, spoil};
 use super::violation::{Oracle, Violation};
 use super::workers::Worker;
 use super::workload;
@@ -76,10 +76,11 @@ impl World {
         {
             process.pump.trigger().demand();
         }
-        if self.faults.old_copy > 0 && self.random.chance(50) && self.servers[server].slip.is_none() {
+        let whole = self.servers[server].slip.is_none() && self.servers[server].damaged.is_none();
+        if self.faults.old_copy > 0 && self.random.chance(50) && whole {
             self.servers[server].copy = Some(durable_copy(&self.servers[server].disk));
         }
-        if self.random.chance(self.faults.sync_error) {
+        if self.random.chance(self.faults.sync_error) && !self.is_shielded(peer) {
             let kind = [OpKind::Sync, OpKind::Sync, OpKind::SyncDir][self.random.index(3)];
             let effect = Effect::Drop { cached: self.random.chance(500) };
             let skip = self.random.below(4);
@@ -94,6 +95,9 @@ impl World {
             disk.set_capacity_bytes(Some(limit));
             let full_us = self.random.between(10_000, 700_000);
             self.at(full_us, Event::Room { disk: peer });
+        }
+        if self.random.chance(self.faults.rot_running) {
+            self.damage_running(server);
         }
         self.trouble_a_client();
         self.trouble_a_worker()
@@ -136,7 +140,7 @@ impl World {
             self.correct(index);
             return self.start_later(index);
         }
-        if self.servers[index].process.is_none() {
+        if self.servers[index].process.is_none() || self.is_shielded(index) {
             return;
         }
         self.report.crashes += 1;
@@ -151,20 +155,21 @@ impl World {
             self.servers[index].machine.replace_disk(self.servers[index].disk.clone());
             self.servers[index].struck = 0;
             self.servers[index].remembers = None;
+            self.servers[index].damaged = None;
             self.judge.wiped(self.servers[index].id);
         }
         if self.random.chance(self.faults.old_copy) {
             self.put_back(index);
         }
-        let segment_size_bytes = self.faults.segment_size_bytes;
+        let size = self.faults.segment_size_bytes;
         if self.random.chance(self.faults.rot)
             && self.may_wipe(index)
-            && let Some(damage) = spoil(&self.servers[index].disk, segment_size_bytes, &mut self.random)
+            && let Some(damage) =
+                spoil(&self.servers[index].disk, spoil::Server::Down, size, &mut self.random)
         {
             self.say(&format!("server {}: {damage}", index + 1));
             self.report.damaged += 1;
-            self.judge.has_losses = true;
-            self.servers[index].remembers = None;
+            self.damaged(index);
         }
         if self.random.chance(self.faults.slip) {
             self.slip(index);
@@ -213,7 +218,9 @@ impl World {
     /// The log has failed because of the disk: the process ends, and sometimes the machine with it.
     pub(super) fn disk_failed(&mut self, index: usize, reason: &str) -> Result<(), Violation> {
         let struck = self.servers[index].disk.struck();
-        if struck == self.servers[index].struck {
+        // What is damaged may have been read for more than the scrub.
+        let damaged = self.servers[index].damaged.is_some() && !self.is_shielded(index);
+        if struck == self.servers[index].struck && !damaged {
             return Err(Oracle::Log.broken(format!("the log of server {} fails: {reason}", index + 1)));
         }
         self.say(&format!("server {} ends: {reason}", index + 1));
@@ -232,7 +239,7 @@ impl World {
 
     /// Whether a disk may be wiped. A quorum of other disks must have everything of one ensemble; and the
     /// disk must not belong to another ensemble, since without its log nobody knows that it held nothing.
-    fn may_wipe(&self, index: usize) -> bool {
+    pub(super) fn may_wipe(&self, index: usize) -> bool {
         let mut left: BTreeMap<u64, ServerSet> = BTreeMap::new();
         for (_, server) in self.servers.iter().enumerate().filter(|(other, _)| *other != index) {
             if let Some(ensemble) = server.remembered() {
@@ -241,7 +248,7 @@ impl World {
         }
         let quorum = Majority::new(self.voters);
         let of_quorum = left.iter().find(|(_, servers)| quorum.is_quorum(servers)).map(|(number, _)| *number);
-        of_quorum.is_some() && self.servers[index].remembers.is_none_or(|number| Some(number) == of_quorum)
+        of_quorum.is_some() && self.servers[index].remembered().is_none_or(|number| Some(number) == of_quorum)
     }
 
     /// Puts an old copy of a folder back, if the server can be told from what it was by everyone whom it
@@ -282,6 +289,7 @@ impl World {
         server.machine.replace_disk(server.disk.clone());
         server.struck = 0;
         server.remembers = None;
+        server.damaged = None;
         server.forgot = Some(now.current_epoch);
     }
 
@@ -528,6 +536,7 @@ impl World {
         let everywhere = self.servers.iter().all(|server| {
             server.process.as_ref().is_some_and(|process| {
                 process.is_serving()
+                    && server.damaged.is_none()
                     && process.view().last_zxid().to_wire() == newest
                     && process.node().application().last_executed().to_wire() == newest
             })

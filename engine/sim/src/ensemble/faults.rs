@@ -21,6 +21,8 @@ pub struct FaultMix {
     /// Share of crashes, per mille, after which log or snapshots are damaged: flipped bits, lost or misplaced
     /// writes, missing files.
     pub rot: u64,
+    /// Damages a file of a running server.
+    pub rot_running: u64,
     pub pause: u64,
     /// The longest pause; beyond every timeout in some runs.
     pub pause_max_us: u64,
@@ -159,6 +161,7 @@ impl FaultMix {
             full_leader: random.chance(150),
             old_copy,
             slip,
+            rot_running: if random.chance(300) { random.between(1, 20) } else { 0 },
             worker_pause: 0,
             worker_abort: 0,
         }

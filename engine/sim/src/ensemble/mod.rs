@@ -13,6 +13,7 @@
 mod ask;
 mod chaos;
 mod client;
+mod damage;
 mod faults;
 mod founding;
 mod frontend;

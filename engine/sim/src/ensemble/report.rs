@@ -21,6 +21,9 @@ pub struct Report {
     pub slips: u64,
     pub slips_refused: u64,
     pub damaged: u64,
+    /// Damages to files of running servers, and how often the scrub had repaired everything after some.
+    pub damaged_running: u64,
+    pub repaired: u64,
     pub pauses: u64,
     pub disconnects: u64,
     pub partitions: u64,
@@ -71,6 +74,8 @@ impl Report {
         self.slips += other.slips;
         self.slips_refused += other.slips_refused;
         self.damaged += other.damaged;
+        self.damaged_running += other.damaged_running;
+        self.repaired += other.repaired;
         self.pauses += other.pauses;
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
@@ -129,6 +134,11 @@ impl fmt::Display for Report {
             self.damaged,
             self.crashes_in_recovery,
             self.sync_errors
+        )?;
+        writeln!(
+            f,
+            "        {} damages under running servers ({} times all repaired)",
+            self.damaged_running, self.repaired
         )?;
         writeln!(f, "        {} slips of operators ({} starts refused)", self.slips, self.slips_refused)?;
         writeln!(f, "        {} full disks ({} writes refused)", self.disks_full, self.refusals)?;

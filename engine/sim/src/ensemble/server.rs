@@ -66,6 +66,10 @@ pub(crate) struct Server {
     pub(crate) forgot: Option<Epoch>,
     /// What is wrong with its next or present start.
     pub(super) slip: Option<Slip>,
+    /// Its files were damaged when its scrub had completed so many passes, and were not found whole since.
+    pub(crate) damaged: Option<u64>,
+    /// How often its files were damaged.
+    pub(crate) damages: u64,
     /// `None` while it is down.
     pub(crate) process: Option<Process>,
     pub(crate) life: u64,
@@ -82,6 +86,8 @@ pub(crate) struct Process {
     durable: usize,
     medium: Medium,
     integrity: Rc<Integrity>,
+    /// Damages that recovery has found.
+    found_by_start: u64,
     /// Snapshots that were received and put in the place of everything.
     pub(crate) installs: u64,
     /// The state that its shards serve once all messages to them have arrived.
@@ -133,7 +139,8 @@ impl Server {
         let node = process.node();
         let epochs = node.zab().durable_epochs();
         let forgot = self.forgot.is_some_and(|epoch| epochs.current <= epoch);
-        (epochs.initialized && epochs.claim == Zxid::ZERO && !forgot).then_some(epochs.cluster)
+        let whole = self.damaged.is_none() && epochs.initialized && epochs.claim == Zxid::ZERO;
+        (whole && !forgot).then_some(epochs.cluster)
     }
 }
 
@@ -183,6 +190,7 @@ impl Process {
             shards: hosts.collect(),
             pump,
             integrity,
+            found_by_start: damage,
             durable: 0,
             medium,
             installs: 0,
@@ -199,6 +207,16 @@ impl Process {
     /// What the scrub has done and found.
     pub(crate) fn scrub(&self) -> Findings {
         self.integrity.findings()
+    }
+
+    /// Damages that the scrub has found.
+    pub(crate) fn found_by_scrub(&self) -> u64 {
+        self.scrub().damage - self.found_by_start
+    }
+
+    /// The batches that were durable, and so may have been acknowledged.
+    pub(crate) fn acknowledged(&self) -> &[Batch] {
+        &self.batches[..self.durable]
     }
 
     pub(crate) const fn is_serving(&self) -> bool {

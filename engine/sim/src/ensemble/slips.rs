@@ -89,7 +89,7 @@ impl World {
         let slip = match self.random.below(3) {
             0 => Slip::Alone,
             1 => Slip::Voters(self.wrong_list(id)),
-            _ if self.knows_its_ensemble(other) => {
+            _ if self.knows_its_ensemble(other) && self.servers[other].damaged.is_none() => {
                 let copy = durable_copy(&self.servers[other].disk);
                 self.servers[index].disk.set_capacity_bytes(None);
                 Slip::Folder { aside: self.replace_disk(index, copy) }

@@ -1,4 +1,4 @@
-//! Damages the files of a server that is down, as a disk might.
+//! Damages the files of a server, as a disk might.
 //!
 //! Only damage that a start can find is done to a log. Damage to the very last append, with nothing written
 //! after it, looks like a crash in the middle of that append; the loss of the newest file looks like a crash
@@ -11,6 +11,7 @@ use ringkeeper_log::salvage;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN, Storage};
 use ringkeeper_log::wal::{Options, Wal};
 
+use super::chaos::durable_copy;
 use super::recovery::at_once;
 use crate::random::Random;
 
@@ -27,17 +28,31 @@ enum Damage {
     Gone { files: Vec<String> },
 }
 
+/// What happens to a server's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    /// Whatever can.
+    Down,
+    /// Only the contents change, of what is durable and not being written: the server has its files open.
+    Running,
+}
+
 /// Damages a server's log or snapshots so that a start finds it. Returns a description, or `None` if nothing
 /// was done.
-pub(super) fn spoil(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
+pub(super) fn spoil(
+    disk: &MemoryDisk,
+    server: Server,
+    segment_size_bytes: u64,
+    random: &mut Random,
+) -> Option<String> {
     // Whether a start finds the damage is decided by the log without planted faults.
     let planted = Mutation::None.plant();
-    let damage = damage(disk, segment_size_bytes, random);
+    let damage = damage(disk, server, segment_size_bytes, random);
     planted.plant();
     damage
 }
 
-fn damage(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
+fn damage(disk: &MemoryDisk, server: Server, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
     let options = options_of(disk, segment_size_bytes)?;
     if !is_sound(disk, &options) {
         return None;
@@ -45,23 +60,30 @@ fn damage(disk: &MemoryDisk, segment_size_bytes: u64, random: &mut Random) -> Op
     let names = disk.names();
     let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).cloned().collect::<Vec<_>>();
     let (log, snapshots) = (of("log."), of("snapshot.0"));
+    let durable = durable_copy(disk);
+    let kinds = if server == Server::Down { 8 } else { 5 };
     for _ in 0..8 {
-        let damage = draw(disk, &log, &snapshots, random);
+        let damage = draw(disk, &log, &snapshots, kinds, random);
         let spoiled = disk.fork();
-        spoiled.hold(false);
-        if damage.happens_to(&spoiled) && (damage.is_to_snapshots() || !is_sound(&spoiled, &options)) {
-            disk.hold(false);
+        let settled = damage.block().is_none_or(|(file, offset)| {
+            let [seen, kept] = [disk, &durable].map(|disk| block_of(disk, file, offset));
+            kept.is_some() && kept == seen
+        });
+        if settled
+            && damage.happens_to(&spoiled)
+            && (damage.is_to_snapshots() || !is_sound(&spoiled, &options))
+        {
             damage.happens_to(disk);
-            disk.hold(true);
             return Some(format!("{damage:?}"));
         }
     }
     None
 }
 
-fn draw(disk: &MemoryDisk, log: &[String], snapshots: &[String], random: &mut Random) -> Damage {
-    let kind = random.below(8);
-    let files = if kind < 2 && !snapshots.is_empty() { snapshots } else { log };
+/// Draws one of the first `kinds` of damage.
+fn draw(disk: &MemoryDisk, log: &[String], snapshots: &[String], kinds: u64, random: &mut Random) -> Damage {
+    let kind = random.below(kinds);
+    let files = if random.below(4) == 0 && !snapshots.is_empty() { snapshots } else { log };
     let mut place = || {
         let file = files[random.index(files.len())].clone();
         let len = disk.contents(&file).map_or(0, |bytes| bytes.len() as u64);
@@ -71,23 +93,33 @@ fn draw(disk: &MemoryDisk, log: &[String], snapshots: &[String], random: &mut Ra
     let (first, second) = (place(), place());
     match kind {
         // Most of a group header, of a frame's header and of what follows.
-        0 | 2 | 3 => {
+        0..=2 => {
             let (file, offset) = first;
             Damage::Flipped { file, offset: offset + random.below(200), mask: 1 << random.below(8) }
         }
-        4 => Damage::Lost { file: first.0, offset: first.1 },
-        5 => Damage::Misdirected { from: first, to: second },
-        6 => Damage::Gone { files: log.to_vec() },
-        _ => Damage::Gone { files: vec![first.0] },
+        3 => Damage::Lost { file: first.0, offset: first.1 },
+        4 => Damage::Misdirected { from: first, to: second },
+        5 | 6 => Damage::Gone { files: vec![first.0] },
+        _ => Damage::Gone { files: log.to_vec() },
     }
 }
 
 impl Damage {
+    /// The file and the offset of the block that is changed.
+    fn block(&self) -> Option<(&String, u64)> {
+        match self {
+            Self::Flipped { file, offset, .. } => Some((file, offset - offset % BLOCK)),
+            Self::Lost { file, offset } | Self::Misdirected { to: (file, offset), .. } => {
+                Some((file, *offset))
+            }
+            Self::Gone { .. } => None,
+        }
+    }
+
     fn is_to_snapshots(&self) -> bool {
         let file = match self {
-            Self::Flipped { file, .. } | Self::Lost { file, .. } => Some(file),
-            Self::Misdirected { to: (file, _), .. } => Some(file),
             Self::Gone { files } => files.first(),
+            _ => self.block().map(|(file, _)| file),
         };
         file.is_some_and(|file| file.starts_with("snapshot."))
     }
@@ -130,8 +162,7 @@ fn overwrite(disk: &MemoryDisk, file: &str, offset: u64, block: &[u8]) -> bool {
 
 /// Whether a start would find nothing wrong with the log.
 fn is_sound(disk: &MemoryDisk, options: &Options) -> bool {
-    let disk = disk.fork();
-    disk.hold(false);
+    let disk = durable_copy(disk);
     at_once(async {
         let meta = MetaStore::peek(&disk.storage()).await.ok().flatten()?;
         let meta = MetaStore::open(disk.storage(), meta.server_id, meta.salt).await.ok()?;
@@ -144,8 +175,7 @@ fn is_sound(disk: &MemoryDisk, options: &Options) -> bool {
 }
 
 fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
-    let disk = disk.fork();
-    disk.hold(false);
+    let disk = durable_copy(disk);
     let meta = at_once(MetaStore::peek(&disk.storage()))?.ok().flatten()?;
     Some(Options { segment_size_bytes, ..Options::new(meta.identity()) })
 }

@@ -266,6 +266,8 @@ impl World {
             copy: None,
             forgot: None,
             slip: None,
+            damaged: None,
+            damages: 0,
             process: None,
             life: 0,
             paused_until_us: 0,
@@ -408,7 +410,7 @@ impl World {
                 Told::DiskFull(full) => process.disk_full(full, &mut out),
                 // A file that rots at its sender is sent as it is, and a new disk may have another one in its
                 // place.
-                Told::Mangled(_) if self.faults.rot > 0 || self.faults.wipe > 0 => {}
+                Told::Mangled(_) if self.judge.has_losses || self.faults.wipe > 0 => {}
                 Told::Mangled(reason) => {
                     return Err(Oracle::Sound.broken(format!("server {id} was sent a snapshot: {reason}")));
                 }
@@ -554,6 +556,7 @@ impl World {
             Err(error) => return Err(Oracle::Log.broken(format!("server {id} cannot start: {error}"))),
         };
         self.servers[index].starting = false;
+        self.look_at_damage(index);
         let Recovered { host, batches, listener } = recovered;
         disk.run_on();
         let view = Arc::new(host.state.clone());
@@ -651,11 +654,8 @@ impl World {
 
     fn tick(&mut self, index: usize) -> Result<(), Violation> {
         self.at(TICK_US, Event::Tick { server: index });
-        let sound = self.faults.rot == 0;
-        let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
-        Oracle::Log.check(!sound || process.scrub().pending == 0, || {
-            format!("the scrub of server {id} finds damage on a sound disk")
-        })?;
+        self.check_repair(index)?;
+        let Some((_, now, process)) = self.servers[index].running() else { return Ok(()) };
         process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
         let shards = process.shards.len();
         (0..shards).for_each(|shard| self.wake_shard(index, shard));
