@@ -147,6 +147,8 @@ impl Server {
         let settings = ShardSettings {
             four_letter_words: Whitelist::parse("*"),
             read_visits_max: 1,
+            notification_copies_max: 0,
+            notifications_max: 1,
             ..ShardSettings::default()
         };
         let leader = replica();
@@ -183,7 +185,7 @@ impl Server {
                     self.shard.answer(conn, "an answer");
                 }
             }
-            while let Some(conn) = self.shard.next_dirty() {
+            while let Some(conn) = self.shard.next_dirty().or_else(|| self.shard.next_notified()) {
                 let mut output = Vec::new();
                 let _ = self.shard.take_output(conn, &mut output);
                 self.shard.written(0, conn, output.len());

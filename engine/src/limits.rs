@@ -73,7 +73,7 @@ limits! {
     /// Notifications that wait for a client which does not read.
     UnreadNotificationBytes: "ringkeeper.unreadNotificationBytesMax",
         "unread_notification_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
-    /// The same of all clients together. The client with most is disconnected.
+    /// Memory of these for all clients together; shared bytes count once. Those with most are disconnected.
     UnreadNotificationBytesTotal: "ringkeeper.unreadNotificationBytesTotalMax",
         "unread_notification_bytes_total_limit_exceeded", 64 << 20, QuotaExceeded;
     /// Znodes below a path that are visited to count its use, when the znode that shows the use is created.

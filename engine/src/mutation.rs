@@ -67,6 +67,9 @@ pub enum Mutation {
     /// The leader lets a session own as many ephemerals as it likes.
     #[cfg(feature = "mutations")]
     IgnoreLimits,
+    /// A read is answered while the events of a published group are being sent.
+    #[cfg(feature = "mutations")]
+    ReadInsideGroup,
     /// A notification does not wait for the answer of a long read that was due before it.
     #[cfg(feature = "mutations")]
     NotifyPastLongReads,
@@ -78,7 +81,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -98,6 +101,7 @@ impl Mutation {
         Self::ForwardTwice,
         Self::KeepCutState,
         Self::IgnoreLimits,
+        Self::ReadInsideGroup,
         Self::NotifyPastLongReads,
         Self::PrepareAhead,
     ];

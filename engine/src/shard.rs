@@ -25,6 +25,7 @@ mod effect;
 mod handshake;
 mod inbox;
 mod long_read;
+mod notification;
 mod outbox;
 mod publish;
 mod read;
@@ -54,6 +55,9 @@ pub(crate) use self::connection::Slot;
 use self::connection::{Connection, Connections, Phase};
 use self::inbox::Inbox;
 use self::long_read::LongReads;
+use self::notification::Blocks;
+use self::outbox::{Parts, Usage};
+use self::publish::Publication;
 use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::{ConnId, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
@@ -106,6 +110,14 @@ pub struct Shard {
     view: Arc<State>,
     /// The last transaction processed; inside a group it runs ahead of `view`.
     zxid: Zxid,
+    /// What is being published.
+    publication: Option<Publication>,
+    /// Some transactions of a group are published, but not all.
+    in_group: bool,
+    /// The number of that group.
+    group: u64,
+    /// Messages of the core that wait for the publication.
+    undelivered: VecDeque<ToShard>,
     connections: Connections,
     watches: WatchTable,
     /// Draws the nonces of logins.
@@ -117,15 +129,17 @@ pub struct Shard {
     touched: Vec<Slot>,
     touches_reported_ms: u64,
     effects: VecDeque<Effect>,
-    /// Connections with output or to be closed, each once.
+    /// Connections with replies to be written, or to be closed, each once.
     dirty: VecDeque<ConnId>,
+    /// Connections with notifications or more output to be written, each once.
+    notified: VecDeque<ConnId>,
     /// Connections whose sockets are to be read again.
     readable: VecDeque<ConnId>,
     /// Connections whose input waits for the bounds that all connections of the shard share, each once.
     stalled: VecDeque<Slot>,
     /// The stalled connection whose turn it is.
     resumed: Option<Slot>,
-    /// Connections with reads to run at the end of the current group.
+    /// Connections with reads to run at the end of the current group, each once.
     to_drain: Vec<Slot>,
     /// Connections that end once their output is written, oldest first, and since when, milliseconds.
     ending: VecDeque<(u64, ConnId)>,
@@ -135,6 +149,8 @@ pub struct Shard {
     going_on: VecDeque<Slot>,
     /// Number of znodes that reads may still visit in this slice.
     visits_left: usize,
+    /// Number of notifications that may still be sent in this slice.
+    notifications_left: usize,
     long_reads: LongReads,
     /// Time of the last tick, milliseconds.
     ticked_ms: u64,
@@ -146,8 +162,11 @@ pub struct Shard {
     outstanding_bytes: usize,
     /// Output in bytes that sockets have not yet taken.
     output_bytes: usize,
-    /// Bytes of notifications that wait for their clients, in the output or behind long reads.
+    /// Memory of the notifications that wait for their clients, in the output or behind long reads, without
+    /// what is shared; bytes.
     notification_bytes: usize,
+    /// The shared ones.
+    blocks: Blocks,
     counters: Counters,
     /// A notification, encoded once for all its watchers.
     notification: Vec<u8>,
@@ -171,13 +190,19 @@ impl Shard {
             watches: WatchTable::new(settings.hash_seed),
             nonces: ChaCha12Rng::from_seed(settings.sasl.nonce_seed),
             visits_left: settings.read_visits_max,
+            notifications_left: settings.notifications_max,
             settings,
+            publication: None,
+            in_group: false,
+            group: 0,
+            undelivered: VecDeque::new(),
             requests: RequestBatch::default(),
             bodies: Vec::new(),
             touched: Vec::new(),
             touches_reported_ms: 0,
             effects: VecDeque::new(),
             dirty: VecDeque::new(),
+            notified: VecDeque::new(),
             readable: VecDeque::new(),
             stalled: VecDeque::new(),
             resumed: None,
@@ -192,6 +217,7 @@ impl Shard {
             outstanding_bytes: 0,
             output_bytes: 0,
             notification_bytes: 0,
+            blocks: Blocks::default(),
             counters: Counters::default(),
             notification: Vec::new(),
             watchers: Vec::new(),
@@ -232,12 +258,13 @@ impl Shard {
     /// The socket took `bytes` of what [`Self::take_output`] gave.
     pub fn written(&mut self, now_ms: u64, conn: ConnId, bytes: usize) {
         let Some(slot) = self.connections.slot(conn) else { return };
-        let outbox = &mut self.connection(slot).outbox;
-        let (before, unread_before) = (outbox.len(), outbox.unread_notification_bytes());
-        outbox.written(bytes);
-        let (taken, read) = (before - outbox.len(), unread_before - outbox.unread_notification_bytes());
-        self.output_bytes -= taken;
-        self.notification_bytes -= read;
+        let is_due = self.change_output(slot, |connection| {
+            connection.outbox.written(bytes);
+            connection.outbox.is_due()
+        });
+        if is_due {
+            self.mark_notified(slot);
+        }
         self.drain(now_ms, slot);
         self.resume_stalled(now_ms);
     }
@@ -248,8 +275,9 @@ impl Shard {
         self.departed.push_back(slot);
         self.outstanding -= connection.backlog.len();
         self.outstanding_bytes -= connection.backlog.write_bytes();
-        self.output_bytes -= connection.outbox.len();
-        self.notification_bytes -= connection.unread_notification_bytes();
+        let Usage { output, notifications } = connection.usage();
+        self.output_bytes -= output;
+        self.notification_bytes -= notifications;
         if connection.attached {
             if connection.touched {
                 // The next report would not contain this session any more, and another server may be the next
@@ -262,10 +290,21 @@ impl Shard {
         self.resume_stalled(now_ms);
     }
 
-    /// Handles a message of the core. The order of delivery must be the order in which the core sent them.
+    /// Handles a message of the core, if necessary in slices. The order of delivery must be the order in which
+    /// the core sent them.
     pub fn deliver(&mut self, now_ms: u64, message: ToShard) {
+        if self.publication.is_some() {
+            self.undelivered.push_back(message);
+        } else {
+            self.handle(now_ms, message);
+            self.continue_publication(now_ms);
+        }
+        self.resume_stalled(now_ms);
+    }
+
+    fn handle(&mut self, now_ms: u64, message: ToShard) {
         match message {
-            ToShard::Published(published) => self.publish(now_ms, &published),
+            ToShard::Published(published) => self.publication = Some(Publication::new(published)),
             ToShard::View(view) => self.replace_view(view),
             ToShard::Attached { conn, session, password, timeout_ms } => {
                 self.attach(now_ms, conn, session, password, timeout_ms);
@@ -281,7 +320,6 @@ impl Shard {
             ToShard::Serving(serving) => self.set_serving(serving),
             ToShard::DiskFull(full) => self.disk_full = full,
         }
-        self.resume_stalled(now_ms);
     }
 
     /// Whether this server is short of memory: then it creates no sessions, and the leader does not let the
@@ -315,7 +353,8 @@ impl Shard {
         self.effects.pop_front()
     }
 
-    /// The next connection that has output or is to be closed; each is named once until it has more.
+    /// The next connection that has replies to be written or is to be closed; each is named once until it has
+    /// more.
     pub fn next_dirty(&mut self) -> Option<ConnId> {
         while let Some(conn) = self.dirty.pop_front() {
             if let Some(slot) = self.connections.slot(conn) {
@@ -326,14 +365,29 @@ impl Shard {
         None
     }
 
+    /// The next connection that has notifications to be written, or more output than it gave at once. There
+    /// may be very many of them, so the shell should look at [`Self::next_dirty`] in between.
+    pub fn next_notified(&mut self) -> Option<ConnId> {
+        while let Some(conn) = self.notified.pop_front() {
+            if let Some(slot) = self.connections.slot(conn) {
+                let connection = self.connection(slot);
+                connection.notified = false;
+                if connection.outbox.is_due() {
+                    return Some(conn);
+                }
+            }
+        }
+        None
+    }
+
     /// Exchanges the connection's output for `buffer`, which is emptied first and keeps its capacity for
     /// output to come. What is taken must be written before anything taken later, and reported by
-    /// [`Self::written`].
+    /// [`Self::written`]. Not all output is given at once; when it is written, the connection is named again.
     pub fn take_output(&mut self, conn: ConnId, buffer: &mut Vec<u8>) -> AfterWrite {
         buffer.clear();
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
-        let outbox = &mut self.connection(slot).outbox;
-        outbox.take(buffer);
+        self.change_output(slot, |connection| connection.outbox.take(buffer));
+        let outbox = &self.connection(slot).outbox;
         if outbox.is_aborted() {
             AfterWrite::Abort
         } else if outbox.closes() {
@@ -369,6 +423,8 @@ impl Shard {
         !(self.requests.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()
+            && self.notified.is_empty()
+            && self.publication.is_none()
             && self.departed.is_empty()
             && self.going_on.is_empty()
             && !self.long_reads.has_next()
@@ -435,13 +491,35 @@ impl Shard {
 
     /// Counts one frame that was appended to output of `before` bytes.
     fn wrote(&mut self, slot: Slot, before: usize) {
-        let connection = self.connection(slot);
-        let added = connection.outbox.bytes.len() - before;
-        connection.stats.sent += 1;
-        self.counters.sent += 1;
-        self.counters.sent_bytes += added as u64;
+        let added = self.connection(slot).outbox.bytes.len() - before;
         self.output_bytes += added;
+        self.count_sent(slot, added);
         self.mark_dirty(slot);
+    }
+
+    fn count_sent(&mut self, slot: Slot, frame_len: usize) {
+        self.connection(slot).stats.sent += 1;
+        self.counters.sent += 1;
+        self.counters.sent_bytes += frame_len as u64;
+    }
+
+    /// Changes a connection's output, and what all connections use together.
+    fn change_output<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Connection) -> R) -> R {
+        let connection = self.connection(slot);
+        let before = connection.usage();
+        let result = change(connection);
+        let after = connection.usage();
+        self.output_bytes = self.output_bytes + after.output - before.output;
+        self.notification_bytes = self.notification_bytes + after.notifications - before.notifications;
+        result
+    }
+
+    fn mark_notified(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        let conn = connection.id;
+        if !std::mem::replace(&mut connection.notified, true) {
+            self.notified.push_back(conn);
+        }
     }
 
     fn mark_dirty(&mut self, slot: Slot) {
@@ -483,15 +561,14 @@ impl Shard {
 
     /// Closes the connection at once, even if it is ending and has output left to write.
     fn reset(&mut self, slot: Slot, reason: Option<CloseReason>) {
+        self.change_output(slot, |connection| {
+            connection.outbox.abort();
+            connection.held_notifications = Parts::default();
+        });
         let connection = self.connection(slot);
         let conn = connection.id;
-        let (dropped, unread) = (connection.outbox.len(), connection.unread_notification_bytes());
         connection.phase = Phase::Closed;
         connection.input = Inbox::default();
-        connection.outbox.abort();
-        connection.held_notifications = Vec::new();
-        self.output_bytes -= dropped;
-        self.notification_bytes -= unread;
         self.drop_backlog(slot);
         self.mark_dirty(slot);
         if let Some(reason) = reason {

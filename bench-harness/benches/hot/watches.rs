@@ -94,8 +94,9 @@ impl Watched {
         let published = ToShard::Published(Arc::new(Published { groups: vec![group] }));
         let start = Instant::now();
         self.shard.deliver(NOW_MS, published);
+        assert!(!self.shard.next_slice(NOW_MS), "one event is one slice");
         let mut told = 0;
-        while let Some(conn) = self.shard.next_dirty() {
+        while let Some(conn) = self.shard.next_notified() {
             told += u64::from(self.take_output(conn) > 0);
         }
         let elapsed = start.elapsed();

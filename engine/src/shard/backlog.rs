@@ -193,10 +193,7 @@ const fn may_be_long(op: OpCode) -> bool {
     )
 }
 
-/// Whether a read depends on the tree, so that it must not run inside a group.
+/// Whether a read depends on the tree or on watches, so that it must not run inside a group.
 pub(super) fn reads_state(op: OpCode) -> bool {
-    !matches!(
-        op,
-        OpCode::Ping | OpCode::WhoAmI | OpCode::AddWatch | OpCode::CheckWatches | OpCode::RemoveWatches
-    )
+    !matches!(op, OpCode::Ping | OpCode::WhoAmI)
 }

@@ -11,7 +11,7 @@ use siphasher::sip::SipHasher13;
 
 use super::backlog::Backlog;
 use super::inbox::Inbox;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Parts, Usage};
 use super::stats::{ConnectionReport, ConnectionStats};
 use crate::message::ConnId;
 use crate::sasl::Login;
@@ -58,8 +58,10 @@ pub(super) struct Connection {
     pub(super) read_only: Option<bool>,
     /// Heard from since the last report to the core.
     pub(super) touched: bool,
-    /// In the shard's list of connections with output.
+    /// In the shard's list of connections with replies to be written.
     pub(super) dirty: bool,
+    /// In the shard's list of connections with notifications to be written.
+    pub(super) notified: bool,
     /// In the shard's list of connections whose input waits for the shared bounds.
     pub(super) stalled: bool,
     /// A received request waits, for the bounds or for earlier requests.
@@ -68,10 +70,14 @@ pub(super) struct Connection {
     pub(super) watches_set: usize,
     /// In the shard's list of connections whose oldest request continues in the next slice.
     pub(super) goes_on: bool,
+    /// In the shard's list of connections whose oldest request waits for the end of the published group.
+    pub(super) awaits_group: bool,
+    /// The last published group of which it was sent an event or a reply.
+    pub(super) seen_group: u64,
     /// The oldest request is a read that is executed beside the shard.
     pub(super) reads_beside: bool,
     /// Notifications that wait for the reply to that read.
-    pub(super) held_notifications: Vec<u8>,
+    pub(super) held_notifications: Parts,
     /// What the shell was last told about reading the socket.
     pub(super) reading: bool,
     /// Size of a recent large reply, in bytes.
@@ -97,12 +103,15 @@ impl Connection {
             read_only: None,
             touched: false,
             dirty: false,
+            notified: false,
             stalled: false,
             waits: false,
             watches_set: 0,
             goes_on: false,
+            awaits_group: false,
+            seen_group: 0,
             reads_beside: false,
-            held_notifications: Vec::new(),
+            held_notifications: Parts::default(),
             reading: true,
             reply_len_hint: 0,
             stats: ConnectionStats::new(now_ms),
@@ -131,7 +140,12 @@ impl Connection {
 
     /// Bytes of notifications that wait for the client to read, or for the reply to a long read.
     pub(super) fn unread_notification_bytes(&self) -> usize {
-        self.outbox.unread_notification_bytes() + self.held_notifications.len()
+        self.outbox.unread_notification_bytes(&self.held_notifications)
+    }
+
+    /// Its share of the output of all connections.
+    pub(super) fn usage(&self) -> Usage {
+        self.outbox.usage(&self.held_notifications)
     }
 
     /// Whether the socket is to be read.

@@ -120,19 +120,17 @@ impl Shard {
             self.note_limit(slot, limit);
         }
         self.count_reply(now_ms, slot, read.xid, read.op.to_wire(), read.received_ms);
-        let held = std::mem::take(&mut self.connection(slot).held_notifications);
-        if !held.is_empty() {
-            let before = self.connection(slot).outbox.bytes.len();
-            self.connection(slot).outbox.push_notification(&held);
-            self.wrote(slot, before);
-        }
+        self.change_output(slot, |connection| {
+            let held = std::mem::take(&mut connection.held_notifications);
+            connection.outbox.append_notifications(held);
+        });
         self.drain(now_ms, slot);
         self.resume_stalled(now_ms);
     }
 
     /// Queues a long read that is due: the oldest request of its connection.
     pub(super) fn read_beside(&mut self, slot: Slot, read: Read, body: &[u8]) {
-        let (view, zxid, rules) = (Arc::clone(&self.view), self.zxid.to_wire(), self.settings.rules.clone());
+        let (view, zxid, rules) = (Arc::clone(&self.view), self.zxid_for(slot), self.settings.rules.clone());
         let connection = self.connection(slot);
         connection.reads_beside = true;
         let (conn, session) = (connection.id, connection.session);

@@ -1,5 +1,7 @@
 //! Committed transactions: their events, their replies, and the reads that waited for them.
 
+use std::sync::Arc;
+
 use ringkeeper_wire::{
     Create2Response, CreateResponse, ErrorCode, GetDataResponse, MultiEntry, MultiResult, OpCode, Record,
     Xid, end_multi,
@@ -13,40 +15,92 @@ use crate::message::{Committed, ConnId, Published, PublishedGroup};
 use crate::mutation::planted;
 use crate::txn::{Create, Effect, Outcome, SetData, TxnOp, Update};
 
+/// A message that is being published, and how far that has come.
+#[derive(Debug)]
+pub(super) struct Publication {
+    published: Arc<Published>,
+    group: usize,
+    txn: usize,
+    /// Changes of that transaction whose events are sent.
+    changes: usize,
+}
+
+impl Publication {
+    pub(super) fn new(published: Arc<Published>) -> Self {
+        Self { published, group: 0, txn: 0, changes: 0 }
+    }
+}
+
 impl Shard {
-    pub(super) fn publish(&mut self, now_ms: u64, published: &Published) {
-        for group in &published.groups {
-            self.publish_group(now_ms, group);
+    /// Publishes in the order that all guarantees rest on: the events of each transaction, then its reply;
+    /// after the last transaction of a group, the reads that waited for the state.
+    ///
+    /// If there are very many notifications, it stops after a slice of them. Until the rest is sent, later
+    /// messages of the core wait, and reads go on with the state before the group as long as their client has
+    /// seen nothing of the group.
+    pub(super) fn continue_publication(&mut self, now_ms: u64) {
+        while let Some(publication) = self.publication.take() {
+            self.publication = self.publish_slice(now_ms, publication);
+            self.blocks.complete();
+            if self.publication.is_some() {
+                return;
+            }
+            while self.publication.is_none()
+                && let Some(message) = self.undelivered.pop_front()
+            {
+                self.handle(now_ms, message);
+            }
         }
     }
 
-    /// Publishes in the order that all guarantees rest on: the events of each transaction, then its reply;
-    /// after the last transaction, the reads that waited for the state.
-    fn publish_group(&mut self, now_ms: u64, group: &PublishedGroup) {
-        for committed in &group.txns {
-            self.zxid = committed.zxid();
-            let late = planted!(self.settings.rules, EventAfterReply);
-            if !late {
-                self.fire(committed);
+    /// Returns what is left.
+    fn publish_slice(&mut self, now_ms: u64, mut at: Publication) -> Option<Publication> {
+        let published = Arc::clone(&at.published);
+        for group in published.groups.get(at.group..)? {
+            if !std::mem::replace(&mut self.in_group, true) {
+                self.group += 1;
             }
-            if let Some(origin) = committed.origin
-                && origin.shard == self.id
-            {
-                self.answer_write(now_ms, origin.conn, committed);
+            for committed in group.txns.get(at.txn..)? {
+                let late = planted!(self.settings.rules, EventAfterReply);
+                if !late && !self.fire(committed, &mut at.changes) {
+                    return Some(at);
+                }
+                self.zxid = committed.zxid();
+                if let Some(origin) = committed.origin
+                    && origin.shard == self.id
+                {
+                    self.answer_write(now_ms, origin.conn, committed);
+                }
+                if late {
+                    self.fire(committed, &mut at.changes);
+                }
+                (at.txn, at.changes) = (at.txn + 1, 0);
             }
-            if late {
-                self.fire(committed);
-            }
+            self.end_group(now_ms, group);
+            (at.group, at.txn) = (at.group + 1, 0);
         }
+        None
+    }
+
+    fn end_group(&mut self, now_ms: u64, group: &PublishedGroup) {
+        self.in_group = false;
         self.view = group.view.clone();
         self.zxid = self.view.last_zxid();
         let mut waiting = std::mem::take(&mut self.to_drain);
         for slot in waiting.drain(..) {
-            if self.connections.get(slot).is_some() {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.awaits_group = false;
                 self.drain(now_ms, slot);
             }
         }
         self.to_drain = waiting;
+    }
+
+    /// Continues with the connection's requests after the group that is being published.
+    pub(super) fn drain_after_group(&mut self, slot: Slot) {
+        if !std::mem::replace(&mut self.connection(slot).awaits_group, true) {
+            self.to_drain.push(slot);
+        }
     }
 
     fn answer_write(&mut self, now_ms: u64, conn: ConnId, committed: &Committed) {
@@ -75,6 +129,7 @@ impl Shard {
         if committed.outcome == Outcome::Failed(ErrorCode::SessionMoved) {
             return self.abort(slot, Some(CloseReason::Evicted));
         }
+        self.see_group(slot);
         self.write_outcome(slot, xid, op, committed);
         self.count_reply(now_ms, slot, xid, op.to_wire(), received_ms);
         if op == OpCode::CloseSession {
@@ -83,8 +138,8 @@ impl Shard {
             self.end(slot);
             return;
         }
-        self.advance_within_group(now_ms, slot);
-        self.to_drain.push(slot);
+        self.advance(now_ms, slot);
+        self.drain_after_group(slot);
     }
 
     fn write_outcome(&mut self, slot: Slot, xid: Xid, op: OpCode, committed: &Committed) {

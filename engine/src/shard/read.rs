@@ -31,7 +31,7 @@ impl Shard {
     /// Executes a read on the current view. False if it is not complete: it continues in the next slice, or
     /// beside the shard.
     pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) -> bool {
-        let zxid = self.zxid.to_wire();
+        let zxid = self.zxid_for(slot);
         let reply_xid = if read.op == OpCode::Ping { xid::PING } else { read.xid };
         let request = Request::decode(read.op, body);
         if let Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) = &request {
@@ -117,7 +117,7 @@ impl Shard {
 
     /// Counts the reply just made.
     pub(super) fn count_reply(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: i32, received_ms: u64) {
-        let (latency_ms, zxid) = (now_ms.saturating_sub(received_ms), self.zxid.to_wire());
+        let (latency_ms, zxid) = (now_ms.saturating_sub(received_ms), self.zxid_for(slot));
         self.counters.latency.record(latency_ms);
         let stats = &mut self.connection(slot).stats;
         stats.latency.record(latency_ms);

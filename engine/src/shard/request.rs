@@ -70,6 +70,7 @@ impl Shard {
         let identities = connection.identities.len();
         let read = Read { xid, op, identities, received_ms: now_ms };
         let due = connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies);
+        let due = due && (!self.must_wait(slot, op, body) || planted!(self.settings.rules, ReadInsideGroup));
         if !(due && self.execute(now_ms, slot, read, body)) {
             self.enqueue(now_ms, slot, xid, What::Read { op, identities }, body);
         }
@@ -167,26 +168,38 @@ impl Shard {
         self.pump(now_ms, slot);
     }
 
-    fn advance(&mut self, now_ms: u64, slot: Slot) {
-        self.answer_front(now_ms, slot, |_| true);
+    /// Whether a read has to wait for the end of the group that is being published. Its connection may go on
+    /// with the state before the group until it is sent something of the group. But it cannot leave a watch
+    /// on that state, since the event for the watch may have been sent already.
+    fn must_wait(&self, slot: Slot, op: OpCode, body: &[u8]) -> bool {
+        self.in_group
+            && reads_state(op)
+            && (self.has_seen_group(slot) || Request::decode(op, body).is_ok_and(|it| concerns_watches(&it)))
     }
 
-    /// Answers requests in the middle of a published group: only those that depend on no state.
-    pub(super) fn advance_within_group(&mut self, now_ms: u64, slot: Slot) {
-        self.answer_front(now_ms, slot, |what| !matches!(what, What::Read { op, .. } if reads_state(op)));
+    fn has_seen_group(&self, slot: Slot) -> bool {
+        self.connections.get(slot).is_some_and(|connection| connection.seen_group == self.group)
     }
 
-    fn answer_front(&mut self, now_ms: u64, slot: Slot, may_run: impl Fn(What) -> bool) {
+    /// The connection was sent an event or a reply of the group that is being published.
+    pub(super) fn see_group(&mut self, slot: Slot) {
+        self.connection(slot).seen_group = self.group;
+    }
+
+    /// The last transaction whose events, if there are any for the connection, are sent to it.
+    pub(super) fn zxid_for(&self, slot: Slot) -> i64 {
+        let inside = !self.in_group || self.has_seen_group(slot);
+        if inside { self.zxid.to_wire() } else { self.view.last_zxid().to_wire() }
+    }
+
+    pub(super) fn advance(&mut self, now_ms: u64, slot: Slot) {
         let connection = self.connection(slot);
         if connection.backlog.is_empty() {
             return;
         }
         // Taken out of the connection while replies are written; no request is appended meanwhile.
         let mut backlog = std::mem::take(&mut connection.backlog);
-        while let Some(&front) = backlog.front() {
-            if !may_run(front.what) || !self.answer_one(now_ms, slot, &backlog) {
-                break;
-            }
+        while self.answer_one(now_ms, slot, &backlog) {
             backlog.pop();
             self.outstanding -= 1;
         }
@@ -202,10 +215,14 @@ impl Shard {
     /// Answers the oldest request, if it need not wait any more.
     fn answer_one(&mut self, now_ms: u64, slot: Slot, backlog: &Backlog) -> bool {
         let Some(&pending) = backlog.front() else { return false };
-        let (xid, zxid, received_ms) = (pending.xid, self.zxid.to_wire(), pending.received_ms);
+        let (xid, zxid, received_ms) = (pending.xid, self.zxid_for(slot), pending.received_ms);
         match pending.what {
             What::Write(_) | What::Sync { due: false } => return false,
             What::Read { .. } if self.connection(slot).has_unfinished_read() => return false,
+            What::Read { op, .. } if self.must_wait(slot, op, backlog.front_body()) => {
+                self.drain_after_group(slot);
+                return false;
+            }
             What::Sync { due: true } => {
                 let request = SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
                 let response = SyncResponse { path: request.path };
@@ -240,6 +257,22 @@ impl Shard {
             }
         }
         self.connection(slot).phase != Phase::Closed
+    }
+}
+
+/// Whether a read leaves or removes watches, or looks for them.
+fn concerns_watches(request: &Request<'_>) -> bool {
+    match request {
+        Request::GetData(read)
+        | Request::Exists(read)
+        | Request::GetChildren(read)
+        | Request::GetChildren2(read) => read.watch,
+        Request::AddWatch(_)
+        | Request::CheckWatches(_)
+        | Request::RemoveWatches(_)
+        | Request::SetWatches(_)
+        | Request::SetWatches2(_) => true,
+        _ => false,
     }
 }
 

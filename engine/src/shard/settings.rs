@@ -24,6 +24,10 @@ pub struct Settings {
     pub output_total_max_bytes: usize,
     /// Znodes that all reads of one slice may visit; longer reads are executed beside the shard.
     pub read_visits_max: usize,
+    /// An event for more watchers than this is shared by them; for fewer it is copied, which is cheaper.
+    pub notification_copies_max: usize,
+    /// Notifications of one slice, above which the publication of transactions continues in the next one.
+    pub notifications_max: usize,
     /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
     pub sessionless_timeout_ms: u64,
     /// How often the sessions heard from are reported to the core, in milliseconds.
@@ -52,6 +56,8 @@ impl Default for Settings {
             output_high_water_bytes: 1 << 20,
             output_total_max_bytes: 256 << 20,
             read_visits_max: 4_000,
+            notification_copies_max: 8,
+            notifications_max: 20_000,
             sessionless_timeout_ms: 10_000,
             touch_interval_ms: 500,
             four_letter_words: Whitelist::default(),

@@ -6,10 +6,16 @@ use super::{Shard, Slot};
 const REMOVED_WATCHES_MAX: usize = 2_000;
 
 impl Shard {
-    /// Executes one slice: removes watches of ended connections, and continues the long request that has
-    /// waited longest. Returns whether more is left. To be called once in each pass of the shell.
+    /// Executes one slice: sends notifications, removes watches of ended connections, and continues the long
+    /// request that has waited longest. Returns whether more is left. To be called once in each pass of the
+    /// shell.
     pub fn next_slice(&mut self, now_ms: u64) -> bool {
         self.visits_left = self.settings.read_visits_max;
+        self.notifications_left = self.settings.notifications_max;
+        if self.publication.is_some() {
+            self.continue_publication(now_ms);
+            self.resume_stalled(now_ms);
+        }
         self.forget_departed();
         if let Some(slot) = self.going_on.pop_front()
             && let Some(connection) = self.connections.get_mut(slot)
@@ -17,7 +23,7 @@ impl Shard {
         {
             self.drain(now_ms, slot);
         }
-        !self.departed.is_empty() || !self.going_on.is_empty()
+        self.publication.is_some() || !self.departed.is_empty() || !self.going_on.is_empty()
     }
 
     /// Schedules the connection's oldest request for a later slice.

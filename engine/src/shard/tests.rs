@@ -3,6 +3,7 @@
 mod backpressure;
 mod connections;
 mod events;
+mod fan_out;
 mod long_reads;
 mod order;
 mod requests;

@@ -4,6 +4,7 @@
 use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequest, encode_notification};
 
 use super::connection::{Connection, Phase};
+use super::outbox::Notification;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::{Acl, Caller};
 use crate::limits::Limit;
@@ -31,15 +32,21 @@ enum Left {
 }
 
 impl Shard {
-    /// Sends the events of a transaction to the connections that watch.
-    pub(super) fn fire(&mut self, committed: &Committed) {
+    /// Sends the events of a transaction to the connections that watch: those of the changes from number
+    /// `from` on, which is moved on. Returns whether all are sent; the others are left to the next slice.
+    pub(super) fn fire(&mut self, committed: &Committed, from: &mut usize) -> bool {
         if self.watches.is_empty() {
-            return;
+            return true;
         }
         let zxid = committed.zxid().to_wire();
-        for change in committed.changes() {
+        for change in committed.changes().skip(*from) {
+            if self.notifications_left == 0 {
+                return false;
+            }
             self.fire_change(zxid, &change);
+            *from += 1;
         }
+        true
     }
 
     fn fire_change(&mut self, zxid: i64, change: &Change<'_>) {
@@ -67,7 +74,8 @@ impl Shard {
         self.watchers = watchers;
     }
 
-    /// Sends one event, encoded once, to the `watchers` that may read the znode.
+    /// Sends one event, encoded once, to the `watchers` that may read the znode. If they are many, they share
+    /// its bytes.
     fn notify(&mut self, zxid: i64, event: EventType, path: &str, acl: &Acl, watchers: &mut Vec<Slot>) {
         if watchers.is_empty() {
             return;
@@ -75,9 +83,13 @@ impl Shard {
         let mut frame = std::mem::take(&mut self.notification);
         frame.clear();
         encode_notification(&mut frame, zxid, event, path);
+        self.notifications_left = self.notifications_left.saturating_sub(watchers.len());
+        let are_many = watchers.len() > self.settings.notification_copies_max;
+        let shared = are_many.then(|| self.blocks.push(&frame));
+        let notification = shared.as_ref().map_or(Notification::Copied(&frame), Notification::Shared);
         for slot in watchers.drain(..) {
             if self.may_see(slot, acl) {
-                self.push_notification(slot, &frame);
+                self.push_notification(slot, notification);
             }
         }
         self.notification = frame;
@@ -92,37 +104,51 @@ impl Shard {
             })
     }
 
-    fn push_notification(&mut self, slot: Slot, frame: &[u8]) {
+    fn push_notification(&mut self, slot: Slot, notification: Notification<'_>) {
         // Watches of an ended connection are removed in slices, so some may still fire.
-        let Some(connection) = self.connections.get_mut(slot).filter(|it| it.phase != Phase::Closed) else {
+        if self.connections.get(slot).is_none_or(|connection| connection.phase == Phase::Closed) {
             return;
-        };
-        self.counters.notifications += 1;
-        let unread = connection.unread_notification_bytes() + frame.len();
-        self.notification_bytes += frame.len();
-        if connection.reads_beside && !planted!(self.settings.rules, NotifyPastLongReads) {
-            connection.held_notifications.extend_from_slice(frame);
-        } else {
-            let before = connection.outbox.bytes.len();
-            connection.outbox.push_notification(frame);
-            self.wrote(slot, before);
         }
+        self.counters.notifications += 1;
+        let past_long_reads = planted!(self.settings.rules, NotifyPastLongReads);
+        let group = self.group;
+        let unread = self.change_output(slot, |connection| {
+            connection.seen_group = group;
+            if connection.reads_beside && !past_long_reads {
+                connection.held_notifications.push(notification);
+            } else {
+                connection.outbox.push(notification);
+            }
+            connection.unread_notification_bytes()
+        });
+        self.count_sent(slot, notification.len());
+        self.mark_notified(slot);
         if !self.settings.rules.limits.allow(Limit::UnreadNotificationBytes, unread) {
             self.counters.limits.count(Limit::UnreadNotificationBytes);
             self.abort(slot, Some(CloseReason::SlowReader(unread)));
         }
-        let total = Limit::UnreadNotificationBytesTotal;
-        while !self.settings.rules.limits.allow(total, self.notification_bytes) {
-            self.counters.limits.count(total);
+        if !self.has_notification_room() {
             self.abort_slowest();
         }
     }
 
-    /// Closes the connection with most unread notifications. Looks at all connections, which is seldom: at
-    /// least an average connection's share of the bound has to be filled again before the next time.
+    /// Whether the notifications that wait for their clients to read take no more memory than they may.
+    fn has_notification_room(&self) -> bool {
+        let bytes = self.notification_bytes + self.blocks.bytes();
+        self.settings.rules.limits.allow(Limit::UnreadNotificationBytesTotal, bytes)
+    }
+
+    /// Closes the connections with most unread notifications until the others are within the bound. Looks at
+    /// all connections, which is seldom: at least an average connection's share of the bound has to be filled
+    /// again before the next time.
     fn abort_slowest(&mut self) {
         let unread = |(slot, connection): (Slot, &Connection)| (connection.unread_notification_bytes(), slot);
-        if let Some((unread, slot)) = self.connections.iter().map(unread).max() {
+        let mut slowest: Vec<_> = self.connections.iter().map(unread).collect();
+        slowest.sort_unstable();
+        while !self.has_notification_room()
+            && let Some((unread, slot)) = slowest.pop()
+        {
+            self.counters.limits.count(Limit::UnreadNotificationBytesTotal);
             self.reset(slot, Some(CloseReason::SlowReader(unread)));
         }
     }
@@ -191,7 +217,7 @@ impl Shard {
         let mut frame = std::mem::take(&mut self.notification);
         frame.clear();
         encode_notification(&mut frame, CATCH_UP_ZXID, event, path);
-        self.push_notification(slot, &frame);
+        self.push_notification(slot, Notification::Copied(&frame));
         self.notification = frame;
     }
 

@@ -37,6 +37,12 @@ const KEEP_BUFFER_BYTES: usize = 64 * 1024;
 /// Messages of the core that are handled before sockets are served again.
 const MESSAGES_PER_TURN: usize = 64;
 
+/// Connections whose notifications are written before sockets are served again.
+const NOTIFIED_PER_TURN: usize = 64;
+
+/// The same in bytes.
+const NOTIFIED_BYTES_PER_TURN: usize = 512 * 1024;
+
 /// A shard with its sockets and its rings.
 pub(crate) struct ShardHost {
     shard: RefCell<Shard>,
@@ -75,8 +81,8 @@ struct Output {
 /// The result of writing a connection's output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flushed {
-    /// All is written.
-    All,
+    /// What the shard gave is written.
+    Given,
     /// The socket takes no more; the connection's task is woken when it does.
     Blocked,
     /// The connection is over.
@@ -178,7 +184,8 @@ impl ShardHost {
         }
     }
 
-    /// Writes the connection's output, as far as the socket takes it.
+    /// Writes what the shard gives of the connection's output, as far as the socket takes it. If there is
+    /// more, the shard names the connection again.
     fn flush(&self, link: &Link) -> Flushed {
         let mut output = link.output.borrow_mut();
         if self.shard.borrow().is_aborted(link.conn) {
@@ -187,18 +194,13 @@ impl ShardHost {
         }
         let (waker, mut stream) = (link.waker.borrow(), link.stream.borrow_mut());
         let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
-        loop {
-            if output.written == output.buffer.len() {
-                output.empty();
-                let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
-                if output.buffer.is_empty() {
-                    return match stream.poll_flush(&mut cx) {
-                        Poll::Ready(Ok(())) if after == AfterWrite::Continue => Flushed::All,
-                        Poll::Ready(_) => Flushed::Ended,
-                        Poll::Pending => Flushed::Blocked,
-                    };
-                }
-            }
+        let mut ends = false;
+        if output.written == output.buffer.len() {
+            output.empty();
+            let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
+            ends = output.buffer.is_empty() && after != AfterWrite::Continue;
+        }
+        while output.written < output.buffer.len() {
             match stream.poll_write(&mut cx, &output.buffer[output.written..]) {
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     output.written += bytes;
@@ -207,6 +209,11 @@ impl ShardHost {
                 Poll::Ready(_) => return Flushed::Ended,
                 Poll::Pending => return Flushed::Blocked,
             }
+        }
+        match stream.poll_flush(&mut cx) {
+            Poll::Ready(Ok(())) if !ends => Flushed::Given,
+            Poll::Ready(_) => Flushed::Ended,
+            Poll::Pending => Flushed::Blocked,
         }
     }
 
@@ -221,10 +228,10 @@ impl ShardHost {
             let unfinished = self.shard.borrow_mut().next_slice(self.clock.monotonic_ms());
             self.carry_out_effects();
             self.read_beside();
-            self.write_outputs();
+            let unwritten = self.write_outputs();
             self.send_requests();
             self.resume_paused();
-            if unfinished {
+            if unfinished || unwritten {
                 self.work.raise();
                 glommio::executor().yield_task_queue_now().await;
             }
@@ -294,16 +301,31 @@ impl ShardHost {
         .detach();
     }
 
-    fn write_outputs(&self) {
-        loop {
-            let Some(conn) = self.shard.borrow_mut().next_dirty() else { return };
-            let link = self.links.borrow().get(&conn).map(Rc::clone);
-            if let Some(link) = link
-                && self.flush(&link) == Flushed::Ended
-            {
-                link.wake();
+    /// Writes all replies, and some of the notifications. Whether there may be more of them.
+    fn write_outputs(&self) -> bool {
+        let mut bytes = 0;
+        for _ in 0..NOTIFIED_PER_TURN {
+            loop {
+                let Some(conn) = self.shard.borrow_mut().next_dirty() else { break };
+                self.write_output(conn);
+            }
+            let Some(conn) = self.shard.borrow_mut().next_notified() else { return false };
+            bytes += self.write_output(conn);
+            if bytes >= NOTIFIED_BYTES_PER_TURN {
+                break;
             }
         }
+        true
+    }
+
+    /// Writes output of a connection; how many bytes the shard gave.
+    fn write_output(&self, conn: ConnId) -> usize {
+        let link = self.links.borrow().get(&conn).map(Rc::clone);
+        let Some(link) = link else { return 0 };
+        if self.flush(&link) == Flushed::Ended {
+            link.wake();
+        }
+        link.output.borrow().buffer.len()
     }
 
     fn send_requests(&self) {

@@ -482,7 +482,7 @@ impl ShardHost {
     }
 
     fn write_outputs(&mut self, now_ms: u64, out: &mut Vec<Outward>) {
-        while let Some(conn) = self.shard.next_dirty() {
+        while let Some(conn) = self.shard.next_dirty().or_else(|| self.shard.next_notified()) {
             let mut all = Vec::new();
             let close = loop {
                 let mut bytes = Vec::new();

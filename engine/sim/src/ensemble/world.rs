@@ -617,14 +617,17 @@ impl World {
 
     fn shard_settings(&self) -> shard::Settings {
         let small = self.faults.small_buffers;
+        let defaults = shard::Settings::default();
         shard::Settings {
             session_timeout_min_ms: 200,
             touch_interval_ms: 40,
             sessionless_timeout_ms: 500,
             outstanding_max: if small { 4 } else { 1000 },
-            read_visits_max: if small { 1 } else { shard::Settings::default().read_visits_max },
+            read_visits_max: if small { 1 } else { defaults.read_visits_max },
+            notification_copies_max: if small { 1 } else { defaults.notification_copies_max },
+            notifications_max: if small { 1 } else { defaults.notifications_max },
             rules: self.rules(),
-            ..shard::Settings::default()
+            ..defaults
         }
     }
 
