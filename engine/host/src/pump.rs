@@ -324,7 +324,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
                 tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
             }
             zab::Effect::Reset => self.sending.cancel_all(),
-            zab::Effect::SendSnapshot { to } => self.sending.ask(to),
+            zab::Effect::SendSnapshot { to, after } => self.sending.ask(to, after),
             zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),
             zab::Effect::SnapshotChunk { from, bytes } => self.receive_piece(from, bytes),
             zab::Effect::AbortSnapshot => self.receiving.abort(),

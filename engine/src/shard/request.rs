@@ -172,9 +172,18 @@ impl Shard {
     /// with the state before the group until it is sent something of the group. But it cannot leave a watch
     /// on that state, since the event for the watch may have been sent already.
     fn must_wait(&self, slot: Slot, op: OpCode, body: &[u8]) -> bool {
+        if self.is_between_slices(slot) {
+            return true;
+        }
         self.in_group
             && reads_state(op)
             && (self.has_seen_group(slot) || Request::decode(op, body).is_ok_and(|it| concerns_watches(&it)))
+    }
+
+    /// Whether the connection may have some events of a transaction and lack others, so that no zxid would be
+    /// right for a reply.
+    fn is_between_slices(&self, slot: Slot) -> bool {
+        self.publication.is_some() && self.has_seen_group(slot)
     }
 
     fn has_seen_group(&self, slot: Slot) -> bool {
@@ -216,6 +225,10 @@ impl Shard {
     fn answer_one(&mut self, now_ms: u64, slot: Slot, backlog: &Backlog) -> bool {
         let Some(&pending) = backlog.front() else { return false };
         let (xid, zxid, received_ms) = (pending.xid, self.zxid_for(slot), pending.received_ms);
+        if self.is_between_slices(slot) {
+            self.drain_after_group(slot);
+            return false;
+        }
         match pending.what {
             What::Write(_) | What::Sync { due: false } => return false,
             What::Read { .. } if self.connection(slot).has_unfinished_read() => return false,

@@ -297,6 +297,12 @@ impl Core {
         self.log.last().zxid.max(self.epochs.claim)
     }
 
+    /// Whether this server may be left over from a founding that came to nothing: it has no data, and serves
+    /// nobody.
+    pub(super) fn is_left_over(&self) -> bool {
+        self.is_blank() && self.status == Status::Looking
+    }
+
     /// Whether this server has never logged anything.
     pub(super) fn is_blank(&self) -> bool {
         self.claimed() == Zxid::ZERO

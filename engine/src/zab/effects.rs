@@ -360,6 +360,8 @@ pub enum Effect {
     SendSnapshot {
         /// The learner.
         to: ServerId,
+        /// It has to end behind this.
+        after: Zxid,
     },
     /// Receive a snapshot from the leader and install it atomically, in place of log and state; answered by
     /// [`Input::SnapshotInstalled`] or [`Input::SnapshotAborted`].

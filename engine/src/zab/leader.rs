@@ -160,8 +160,10 @@ impl Leader {
             return;
         }
         if core.is_foreign(&join.ensemble) && !join.is_blank() {
-            let EnsembleId { cluster, .. } = join.ensemble;
-            out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
+            if !core.is_left_over() {
+                let EnsembleId { cluster, .. } = join.ensemble;
+                out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
+            }
             return;
         }
         // A learner that was told that its folder is an old copy joins again as one with a new disk: what it

@@ -234,6 +234,12 @@ impl Zab {
         self.core.commit
     }
 
+    /// Everything up to here is gone from the log.
+    #[must_use]
+    pub const fn log_base(&self) -> Zxid {
+        self.core.log.base()
+    }
+
     /// The log position at `zxid`, if a snapshot may end there: the position is committed, so it is never
     /// truncated, and durable here, so the log continues behind it. `None` also if its checksum is not in
     /// memory.
@@ -434,8 +440,7 @@ impl Zab {
         if offers && self.core.is_foreign(&ensemble) {
             // This server may be left over, too. It waits for a leader that a quorum follows, and joins that
             // ensemble.
-            let left_over = self.core.is_blank() && self.core.status == Status::Looking;
-            if !left_over {
+            if !self.core.is_left_over() {
                 let EnsembleId { cluster, .. } = ensemble;
                 out.push(Effect::Alarm(Alarm::ForeignCluster { peer: from, cluster }));
             }

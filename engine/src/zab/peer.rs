@@ -155,7 +155,7 @@ impl Peer {
             }
             _ => {
                 self.feed = Feed::SnapshotWanted;
-                out.push(Effect::SendSnapshot { to: self.id });
+                out.push(Effect::SendSnapshot { to: self.id, after: Zxid::ZERO });
                 return;
             }
         };
@@ -199,10 +199,11 @@ impl Peer {
         }
         self.reading = false;
         if batches.is_empty() {
-            // The log was purged meanwhile, so the learner needs a snapshot.
+            // The log was purged meanwhile, or is damaged. The learner needs a snapshot that ends behind what it
+            // has: from an older one it could not go on either.
             self.rest();
             self.feed = Feed::SnapshotWanted;
-            out.push(Effect::SendSnapshot { to: self.id });
+            out.push(Effect::SendSnapshot { to: self.id, after });
             return;
         }
         for batch in batches {

@@ -473,6 +473,16 @@ fn a_hole_in_the_leaders_log_is_not_sent_on() {
 }
 
 #[test]
+fn where_the_leaders_log_cannot_be_read_the_learner_needs_a_snapshot_that_ends_behind_what_it_has() {
+    let (mut server, epoch) = Server::leader(remembers(1, &[(1, 9)]));
+    server.hear(2, Message::FollowerInfo(standing(Epoch(1), zxid(1, 4))));
+    let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 4)] };
+    server.hear(2, Message::AckEpoch(promise(epoch, Epoch(1), log, 8)));
+    let nothing = Input::LogRead { peer: ServerId(2), after: zxid(1, 4), batches: Vec::new() };
+    assert!(server.input(nothing).contains(&Effect::SendSnapshot { to: ServerId(2), after: zxid(1, 4) }));
+}
+
+#[test]
 fn a_redundant_proposal_is_ignored() {
     let mut server = Server::streaming(remembers(1, &[(1, 4)]), 2, zxid(1, 4));
     let effects = server.propose(2, mark(1, 2), zxid(1, 3), batch(1, 3));
@@ -556,7 +566,7 @@ fn a_leader_sends_a_snapshot_where_a_log_cannot_be_cut() {
     let log = LogOutline { floor: zxid(1, 6), ends: vec![mark(1, 9)] };
     let ask = promise(epoch, Epoch(1), log, 8);
     let effects = server.hear(2, Message::AckEpoch(ask));
-    assert!(effects.contains(&Effect::SendSnapshot { to: ServerId(2) }));
+    assert!(effects.contains(&Effect::SendSnapshot { to: ServerId(2), after: Zxid::ZERO }));
 }
 
 #[test]

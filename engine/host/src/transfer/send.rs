@@ -45,6 +45,8 @@ pub(crate) struct Sending {
 /// One transfer.
 #[derive(Default)]
 struct Flow {
+    /// The snapshot has to end behind this.
+    after: Zxid,
     /// The snapshot; zero while none is chosen.
     zxid: Cell<Zxid>,
     /// Bytes that the peer has written; `None` until its first report.
@@ -54,10 +56,10 @@ struct Flow {
 }
 
 impl Sending {
-    /// A peer needs a snapshot. Ends the peer's current transfer, if any.
-    pub(crate) fn ask(&self, to: ServerId) {
+    /// A peer needs a snapshot that ends behind `after`. Ends the peer's current transfer, if any.
+    pub(crate) fn ask(&self, to: ServerId, after: Zxid) {
         self.cancel(to);
-        let flow = Rc::new(Flow::default());
+        let flow = Rc::new(Flow { after, ..Flow::default() });
         self.flows.borrow_mut().insert(to, Rc::clone(&flow));
         self.asked.borrow_mut().push_back((to, flow));
         self.work.raise();
@@ -218,9 +220,12 @@ impl<E: Env, F: Frontend> Transfer<'_, E, F> {
         while !self.flow.cancelled.get() {
             let committed = self.pump.node().zab().committed();
             let had = self.pump.sending().sent.borrow().get(&self.to).copied();
-            let zxids = self.snapshots.list().await?;
+            // The peer goes on from the snapshot with the log. A repair may have purged that beyond snapshots
+            // that are still in the folder.
+            let base = self.pump.node().zab().log_base();
+            let mut zxids = self.snapshots.list().await?;
+            zxids.retain(|zxid| *zxid >= base && *zxid > self.flow.after);
             let broken_off = self.pump.sending().broken_off.borrow().get(&self.to).copied();
-            // The log reaches back to each snapshot in the folder.
             let begun = broken_off.filter(|zxid| zxids.contains(zxid));
             let newest = zxids.first().copied();
             let newest = newest.filter(|newest| Some(*newest) != had || *newest >= committed);
@@ -266,12 +271,12 @@ mod tests {
     #[test]
     fn transfers_end_with_the_connection_or_the_leadership() {
         let sending = Sending::default();
-        (1..=3).for_each(|peer| sending.ask(ServerId(peer)));
+        (1..=3).for_each(|peer| sending.ask(ServerId(peer), Zxid::ZERO));
         let flows: Vec<_> = sending.flows.borrow().values().cloned().collect();
         let cancelled = || flows.iter().filter(|flow| flow.cancelled.get()).count();
         sending.cancel(ServerId(2));
         assert_eq!(cancelled(), 1);
-        sending.ask(ServerId(3));
+        sending.ask(ServerId(3), Zxid::ZERO);
         assert_eq!(cancelled(), 2, "who asks again is sent anew");
         sending.cancel_all();
         assert_eq!(cancelled(), 3);

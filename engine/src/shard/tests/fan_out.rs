@@ -125,7 +125,7 @@ fn while_events_are_sent_in_slices_no_client_sees_two_states_mixed() {
         world.send(client, -2, &Request::Ping);
     }
     world.send(1, -2, &Request::Ping);
-    assert_eq!(outline(&world.frames(1)), ["NodeDataChanged /a at 4", "reply -2 at 4: Ok"]);
+    assert_eq!(outline(&world.frames(1)), ["NodeDataChanged /a at 4"], "it may lack another event at 5");
     assert_eq!(outline(&world.frames(40)), [""; 0]);
     assert!(world.shard.next_slice(0) && world.shard.has_work());
     assert_eq!(outline(&world.frames(30)), ["NodeDataChanged /a at 4", "NodeDataChanged /a at 5"]);

@@ -106,6 +106,14 @@ fn a_server_left_over_from_a_founding_that_failed_waits_for_the_ensemble_that_be
 }
 
 #[test]
+fn a_member_that_would_follow_a_server_left_over_is_neither_taken_nor_called_foreign() {
+    let (mut server, _) = Server::leader_elect(left_over());
+    let effects = server.hear(2, Message::FollowerInfo(standing(Epoch(4), zxid(4, 2))));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Alarm(_))), "{effects:?}");
+    assert_eq!(messages(&effects).count(), 0);
+}
+
+#[test]
 fn a_server_left_over_takes_over_the_leaders_number_durably_before_it_logs_anything() {
     let (mut server, ask) = Server::learner(left_over(), 4);
     let effects = server.sync(&ask, SyncPlan::Diff, zxid(3, 1));
