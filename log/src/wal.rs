@@ -335,8 +335,8 @@ impl<S: Storage> Wal<S> {
         self.continue_after(Cut { kept: 0, previous: 0, tip }).await
     }
 
-    /// Continues in another segment if the current one is the damaged `file`. Returns the end of the log: a
-    /// snapshot of everything up to there allows [`Self::purge_before`] to remove the damaged file.
+    /// Continues in another segment if the current one is the damaged `file`. Returns the end of that file: a
+    /// snapshot of everything up to there allows [`Self::purge_before`] to remove it.
     ///
     /// # Errors
     /// When the disk is full or fails. [`FatalError`]s are final.
@@ -347,7 +347,8 @@ impl<S: Storage> Wal<S> {
             let cut = Cut { kept: self.segments.len(), previous: active.header.sequence, tip };
             self.continue_after(cut).await?;
         }
-        Ok(tip.zxid)
+        let behind = self.segments.iter().skip_while(|segment| segment.name() != file).nth(1);
+        Ok(behind.map_or(self.after_zxid(), |segment| segment.header.after_zxid))
     }
 
     /// The segments of the current history, oldest first.

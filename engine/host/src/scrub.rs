@@ -195,19 +195,27 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
             %until,
             "the log is damaged: a snapshot of the state in memory replaces it"
         );
-        let left = Rc::new(Cell::new(None));
-        self.pump.log().push(Command::Leave { file: file.clone(), end: Rc::clone(&left) });
-        let end = loop {
-            if let Some(end) = left.get() {
-                break end;
-            }
-            self.pump.env().sleep(LOOK_EVERY).await;
-        };
+        let end = self.leave(file).await;
         let snapshot = if planted!(RepairFromNothing) { end } else { self.take_snapshot(end).await };
         // Older snapshots cannot be used without the purged log; newer ones will displace them.
         self.pump.log().push(Command::Purge { upto: snapshot });
+        // The log answers when the purge is carried out. Until then the next pass would find the damage again,
+        // and so would a start.
+        self.leave(file).await;
         tracing::info!(file, snapshot = %snapshot, "the damaged part of the log is repaired");
         Ok(())
+    }
+
+    /// Has the log append to another file than this one; returns the end of this one.
+    async fn leave(&self, file: &str) -> Zxid {
+        let end = Rc::new(Cell::new(None));
+        self.pump.log().push(Command::Leave { file: file.to_owned(), end: Rc::clone(&end) });
+        loop {
+            if let Some(end) = end.get() {
+                return end;
+            }
+            self.pump.env().sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Writes another snapshot in the place of a damaged one, which stays until then: it may only have been
