@@ -10,7 +10,7 @@ use ringkeeper_engine::application::{Application, Effect};
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
 use ringkeeper_engine::replica::{Now, Output, Replica, ReplicaSettings};
-use ringkeeper_engine::shard::{self, Settings as ShardSettings, Shard};
+use ringkeeper_engine::shard::{self, AfterWrite, Settings as ShardSettings, Shard};
 use ringkeeper_engine::snapshot::{Decoder, Encoder};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{
@@ -187,8 +187,12 @@ impl Server {
             }
             while let Some(conn) = self.shard.next_dirty().or_else(|| self.shard.next_notified()) {
                 let mut output = Vec::new();
-                let _ = self.shard.take_output(conn, &mut output);
-                self.shard.written(0, conn, output.len());
+                let after = self.shard.take_output(conn, &mut output);
+                if output.is_empty() && after != AfterWrite::Continue {
+                    self.shard.disconnected(0, conn);
+                } else {
+                    self.shard.written(0, conn, output.len());
+                }
             }
             while self.shard.next_readable().is_some() {}
             let batch = self.shard.take_requests();
