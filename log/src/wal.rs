@@ -348,7 +348,7 @@ impl<S: Storage> Wal<S> {
             self.continue_after(cut).await?;
         }
         let behind = self.segments.iter().skip_while(|segment| segment.name() != file).nth(1);
-        Ok(behind.map_or(self.after_zxid(), |segment| segment.header.after_zxid))
+        Ok(behind.map_or_else(|| self.after_zxid(), |segment| segment.header.after_zxid))
     }
 
     /// The segments of the current history, oldest first.
