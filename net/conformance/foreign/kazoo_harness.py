@@ -25,25 +25,31 @@ class ManagedServer(common.ManagedZooKeeper):
         data_dir = folder / "data"
         data_dir.mkdir(parents=True, exist_ok=True)
         (data_dir / "myid").write_text(str(self.server_info.server_id))
-        jaas_file = folder / "jaas.conf"
-        jaas_file.write_text(self.jaas_config or "")
-        jaas_file.chmod(0o600)
+        properties = list(self.java_system_properties)
+        if self.jaas_config:
+            self._jaas_file(folder).touch(mode=0o600)
+            self._jaas_file(folder).write_text(self.jaas_config)
+            properties.append(f"-Djava.security.auth.login.config={self._jaas_file(folder)}")
         config_path = folder / "zoo.cfg"
         config_path.write_text("\n".join(self._configuration(folder, data_dir)) + "\n")
-        properties = [*self.java_system_properties, f"-Djava.security.auth.login.config={jaas_file}"]
         arguments = server.command(config_path, self.client_port, data_dir, java_properties=properties)
         with open(folder / "zookeeper.log", "ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=folder)
         self._running = True
 
+    @staticmethod
+    def _jaas_file(folder):
+        return folder / "jaas.conf"
+
     def _configuration(self, folder, data_dir):
         info = self.server_info
         yield from ("tickTime=2000", f"dataDir={data_dir}", f"clientPort={info.client_port}", "maxClientCnxns=0",
                     "admin.enableServer=false", f"secureClientPort={info.secure_client_port}",
-                    "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
-                    "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
-        # Apache ZooKeeper overlooks this line, and takes the file from its command line.
-        yield f"java.security.auth.login.config={folder / 'jaas.conf'}"
+                    "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory")
+        if self.jaas_config:
+            yield "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+            # Apache ZooKeeper overlooks this line, and takes the file from its command line.
+            yield f"java.security.auth.login.config={self._jaas_file(folder)}"
         yield from self.configuration_entries
         yield from (entry.removeprefix("-Dzookeeper.") for entry in self.java_system_properties
                     if entry.startswith("-Dzookeeper."))

@@ -3,6 +3,9 @@
 //! Only damage that a start can find is done to a log. Damage to the very last append, with nothing written
 //! after it, looks like a crash in the middle of that append; the loss of the newest file looks like a crash
 //! before it was created.
+//!
+//! Nothing happens to an empty log. A server that has lost one cannot know that there was nothing in it. If it
+//! had a part in a founding that came to nothing, it passes for a member of another ensemble from then on.
 
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::MetaStore;
@@ -10,6 +13,7 @@ use ringkeeper_log::mutation::Mutation;
 use ringkeeper_log::salvage;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN, Storage};
 use ringkeeper_log::wal::{Options, Wal};
+use ringkeeper_wire::Zxid;
 
 use super::chaos::durable_copy;
 use super::recovery::at_once;
@@ -54,9 +58,7 @@ pub(super) fn spoil(
 
 fn damage(disk: &MemoryDisk, server: Server, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
     let options = options_of(disk, segment_size_bytes)?;
-    if !is_sound(disk, &options) {
-        return None;
-    }
+    sound_end(disk, &options).filter(|end| *end > Zxid::ZERO)?;
     let names = disk.names();
     let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).cloned().collect::<Vec<_>>();
     let (log, snapshots) = (of("log."), of("snapshot.0"));
@@ -71,7 +73,7 @@ fn damage(disk: &MemoryDisk, server: Server, segment_size_bytes: u64, random: &m
         });
         if settled
             && damage.happens_to(&spoiled)
-            && (damage.is_to_snapshots() || !is_sound(&spoiled, &options))
+            && (damage.is_to_snapshots() || sound_end(&spoiled, &options).is_none())
         {
             damage.happens_to(disk);
             return Some(format!("{damage:?}"));
@@ -160,18 +162,17 @@ fn overwrite(disk: &MemoryDisk, file: &str, offset: u64, block: &[u8]) -> bool {
     old != block
 }
 
-/// Whether a start would find nothing wrong with the log.
-fn is_sound(disk: &MemoryDisk, options: &Options) -> bool {
+/// The end of the log, if a start would find nothing wrong with it.
+fn sound_end(disk: &MemoryDisk, options: &Options) -> Option<Zxid> {
     let disk = durable_copy(disk);
     at_once(async {
         let meta = MetaStore::peek(&disk.storage()).await.ok().flatten()?;
         let meta = MetaStore::open(disk.storage(), meta.server_id, meta.salt).await.ok()?;
         let gone = salvage::is_gone(&disk.storage(), &meta).await.ok()?;
-        let opened = Wal::open(disk.storage(), options.clone(), |_| Ok(())).await;
-        Some(!gone && opened.is_ok())
+        let (wal, _) = Wal::open(disk.storage(), options.clone(), |_| Ok(())).await.ok()?;
+        (!gone).then(|| wal.last().zxid)
     })
     .flatten()
-    .unwrap_or(false)
 }
 
 fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
