@@ -358,8 +358,11 @@ impl Shard {
     pub fn next_dirty(&mut self) -> Option<ConnId> {
         while let Some(conn) = self.dirty.pop_front() {
             if let Some(slot) = self.connections.slot(conn) {
-                self.connection(slot).dirty = false;
-                return Some(conn);
+                let connection = self.connection(slot);
+                connection.dirty = false;
+                if connection.outbox.is_due() {
+                    return Some(conn);
+                }
             }
         }
         None
@@ -630,6 +633,7 @@ impl Shard {
     fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
+        let mut expects_replies = true;
         while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
             let (fresh, len_max) = match self.connection(slot).phase {
                 Phase::Fresh => (true, self.settings.frame_len_max.min(CONNECT_LEN_MAX)),
@@ -644,10 +648,15 @@ impl Shard {
                 break;
             }
             match next_frame(rest, len_max) {
-                Ok(Some((frame, len))) if self.frame(now_ms, slot, frame) => consumed += len,
-                Ok(Some(_)) => {
-                    self.connection(slot).waits = true;
-                    break;
+                Ok(Some((frame, len))) => {
+                    if std::mem::take(&mut expects_replies) {
+                        self.connection(slot).expect_replies(rest.len() / len);
+                    }
+                    if !self.frame(now_ms, slot, frame) {
+                        self.connection(slot).waits = true;
+                        break;
+                    }
+                    consumed += len;
                 }
                 Ok(None) => break,
                 Err(_) if fresh && rest.starts_with(&TLS_HANDSHAKE) => {
