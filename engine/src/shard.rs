@@ -390,6 +390,9 @@ impl Shard {
         buffer.clear();
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
         self.change_output(slot, |connection| connection.outbox.take(buffer));
+        if self.dirty.pop_back_if(|last| *last == conn).is_some() {
+            self.connection(slot).dirty = false;
+        }
         let outbox = &self.connection(slot).outbox;
         if outbox.is_aborted() {
             AfterWrite::Abort
@@ -423,7 +426,10 @@ impl Shard {
     /// Whether there are requests for the core, an effect, output, a socket to read again, or another slice.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.requests.is_empty()
+        // The next slice renews the visits.
+        let visits_are_left = self.visits_left == self.settings.read_visits_max;
+        !(visits_are_left
+            && self.requests.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()
             && self.notified.is_empty()

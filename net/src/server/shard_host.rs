@@ -179,7 +179,9 @@ impl ShardHost {
             if self.flush(link) == Flushed::Ended {
                 return Poll::Ready(());
             }
-            self.work.raise();
+            if self.shard.borrow().has_work() {
+                self.work.raise();
+            }
             if bytes == buffer.len() {
                 // More bytes wait, but other connections come first.
                 cx.waker().wake_by_ref();
