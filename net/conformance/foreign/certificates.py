@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import subprocess
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -41,6 +42,20 @@ class Authority:
         path = self.folder / f"{x509.random_serial_number():x}.pem"
         path.write_bytes(encoded + self._signed(builder))
         return path
+
+    def keytools_stores(self, certificate, kind, password, extension):
+        """A key store with what `certificate` holds, and a trust store with the authority, as Java's keytool makes
+        them."""
+        exported, key_store, trust_store = (self.folder / f"{name}.{extension}" for name in ("export", "key", "trust"))
+        secret = ["-storetype", kind, "-storepass", password, "-noprompt"]
+        for command in (
+            ["openssl", "pkcs12", "-export", "-in", certificate, "-out", exported, "-passout", f"pass:{password}"],
+            ["keytool", "-importkeystore", "-srckeystore", exported, "-srcstoretype", "PKCS12", "-srcstorepass", password,
+             "-destkeystore", key_store, "-deststoretype", kind, "-deststorepass", password],
+            ["keytool", "-importcert", "-file", self.certificate, "-keystore", trust_store, "-alias", "ca", *secret],
+        ):
+            subprocess.run([str(word) for word in command], check=True, capture_output=True)
+        return key_store, trust_store
 
     def _builder(self, subject, key, not_after):
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name)

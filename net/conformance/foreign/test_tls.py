@@ -21,8 +21,8 @@ WAIT_S = 30
 class Secured:
     """A server with a secure port, and the authority that it trusts."""
 
-    def __init__(self, start, folder, **config):
-        self.authority = Authority(folder)
+    def __init__(self, start, authority, **config):
+        self.authority = authority
         self.port = server_module.free_port()
         self.server = start(**{
             "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -57,7 +57,7 @@ class Secured:
 @pytest.fixture
 def secured(start, tmp_path):
     """A function that starts a server with a secure port and further settings."""
-    return lambda **config: Secured(start, tmp_path, **config)
+    return lambda authority=None, **config: Secured(start, authority or Authority(tmp_path), **config)
 
 
 def test_kazoo_speaks_tls(secured):
@@ -86,6 +86,21 @@ def test_openssl_is_served_or_refused_as_it_should(secured):
         "the server has another name": service.openssl("-verify_hostname", "zoo.example", certificate=good),
     }
     assert {reason for reason, answer in refused.items() if answer} == set()
+
+
+@pytest.mark.parametrize("kind, extension", [("JKS", "jks"), ("PKCS12", "p12"), ("PKCS12", "store"), ("JKS", "p12")])
+def test_stores_of_keytool_are_opened_by_type_or_extension(secured, tmp_path, kind, extension):
+    authority = Authority(tmp_path)
+    key_store, trust_store = authority.keytools_stores(authority.issue("server"), kind, "geheim1", extension)
+    (tmp_path / "password").write_text("geheim1\n")
+    usual = {"JKS": "jks", "PKCS12": "p12"}[kind]
+    types = {} if extension == usual else {"ssl.keyStore.type": kind, "ssl.trustStore.type": kind}
+    service = secured(authority, **{
+        "ssl.keyStore.location": key_store, "ssl.keyStore.password": "geheim1",
+        "ssl.trustStore.location": trust_store, "ssl.trustStore.passwordPath": tmp_path / "password", **types})
+    with service.kazoo(authority.issue("client")) as client:
+        client.create("/a")
+    assert service.openssl(certificate=Authority(tmp_path, "other ca").issue("client")) == ""
 
 
 def test_versions_and_suites_are_those_that_are_named(secured):

@@ -5,10 +5,15 @@
 //! A setting that asks for less is refused by name, so that nobody believes in a protection or a
 //! compatibility that is not there.
 
+mod decryption;
+mod der;
+mod elliptic;
 mod error;
+mod jks;
 mod name;
 mod offer;
 mod password;
+mod pkcs12;
 mod server;
 mod store;
 

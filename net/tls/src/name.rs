@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use rustls::pki_types::CertificateDer;
 
+use crate::der::{Element, Elements};
+
 /// The attributes that have a keyword; others are shown as object identifiers.
 const KEYWORDS: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
@@ -22,19 +24,32 @@ const KEYWORDS: [(&str, &str); 9] = [
 /// BMPString.
 const STRING_TAGS: [u8; 7] = [12, 19, 20, 22, 27, 28, 30];
 
-const OBJECT_IDENTIFIER: u8 = 6;
-
-/// The tag of a version, which certificates of X.509 version 1 lack.
+/// The tag of the version.
 const VERSION: u8 = 0xa0;
 
 /// The subject of a certificate. `None` if the certificate is malformed.
 #[must_use]
 pub fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
+    name(parties(certificate)?.subject.value)
+}
+
+/// Who signed a certificate, and for whom.
+pub(crate) struct Parties<'a> {
+    pub(crate) issuer: Element<'a>,
+    pub(crate) subject: Element<'a>,
+}
+
+/// The parties of a certificate. `None` if it is malformed.
+pub(crate) fn parties<'a>(certificate: &'a CertificateDer<'_>) -> Option<Parties<'a>> {
+    let mut fields = fields(certificate)?;
+    // Behind serial number and algorithm; validity stands between the two.
+    Some(Parties { issuer: fields.nth(2)?, subject: fields.nth(1)? })
+}
+
+/// What a certificate says, without its version, which those of version 1 lack: the serial number first.
+pub(crate) fn fields<'a>(certificate: &'a CertificateDer<'_>) -> Option<impl Iterator<Item = Element<'a>>> {
     let to_be_signed = Element::first(Element::first(certificate)?.value)?;
-    let mut fields = Elements(to_be_signed.value).filter(|field| field.tag != VERSION);
-    // Behind serial number, algorithm, issuer and validity.
-    let subject = fields.nth(4)?;
-    name(subject.value)
+    Some(to_be_signed.inside().filter(|field| field.tag != VERSION))
 }
 
 /// The name that consists of these relative names.
@@ -45,14 +60,14 @@ fn name(bytes: &[u8]) -> Option<String> {
 }
 
 fn relative_name(set: Element<'_>) -> Option<String> {
-    let attributes: Option<Vec<_>> = Elements(set.value).map(attribute).collect();
+    let attributes: Option<Vec<_>> = set.inside().map(attribute).collect();
     Some(attributes?.join("+"))
 }
 
 fn attribute(pair: Element<'_>) -> Option<String> {
-    let mut parts = Elements(pair.value);
+    let mut parts = pair.inside();
     let (kind, value) = (parts.next()?, parts.next()?);
-    let identifier = dotted(kind)?;
+    let identifier = kind.identifier()?;
     let keyword = KEYWORDS.iter().find(|(known, _)| *known == identifier).map(|(_, keyword)| *keyword);
     match keyword.filter(|_| STRING_TAGS.contains(&value.tag)) {
         Some(keyword) => Some(format!("{keyword}={}", escaped(&String::from_utf8_lossy(value.value)))),
@@ -62,26 +77,6 @@ fn attribute(pair: Element<'_>) -> Option<String> {
             Some(text)
         }
     }
-}
-
-/// An object identifier as numbers with dots between them.
-fn dotted(identifier: Element<'_>) -> Option<String> {
-    if identifier.tag != OBJECT_IDENTIFIER {
-        return None;
-    }
-    let mut numbers = Vec::new();
-    let mut number = 0_u64;
-    for byte in identifier.value {
-        number = number.checked_mul(128)? | u64::from(byte & 0x7f);
-        if byte & 0x80 == 0 {
-            numbers.push(std::mem::take(&mut number));
-        }
-    }
-    // The first two share a number.
-    let (first, rest) = numbers.split_first()?;
-    let root = (*first / 40).min(2);
-    let all = [root, *first - 40 * root].into_iter().chain(rest.iter().copied());
-    Some(all.map(|number| number.to_string()).collect::<Vec<_>>().join("."))
 }
 
 /// A backslash before what has a meaning in a name, and before blanks at either end.
@@ -99,41 +94,6 @@ fn escaped(text: &str) -> String {
         }
     }
     name
-}
-
-/// One element of DER: tag, value, and both with the length between them.
-#[derive(Clone, Copy)]
-struct Element<'a> {
-    tag: u8,
-    value: &'a [u8],
-    whole: &'a [u8],
-}
-
-/// Elements one after the other; ends before one that is malformed.
-struct Elements<'a>(&'a [u8]);
-
-impl<'a> Element<'a> {
-    fn first(bytes: &'a [u8]) -> Option<Self> {
-        Elements(bytes).next()
-    }
-}
-
-impl<'a> Iterator for Elements<'a> {
-    type Item = Element<'a>;
-
-    fn next(&mut self) -> Option<Element<'a>> {
-        let (&[tag, length], rest) = self.0.split_first_chunk()?;
-        let (length, rest) = if length < 0x80 {
-            (usize::from(length), rest)
-        } else {
-            let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f).min(4))?;
-            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-        };
-        let (value, rest) = rest.split_at_checked(length)?;
-        let whole = &self.0[..self.0.len() - rest.len()];
-        self.0 = rest;
-        Some(Element { tag, value, whole })
-    }
 }
 
 #[cfg(test)]

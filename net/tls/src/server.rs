@@ -6,10 +6,9 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::sign::SingleCertAndKey;
+use rustls::{RootCertStore, ServerConfig};
 
-use crate::store::Identity;
 use crate::{CipherSuites, Error, StoreSettings, Versions};
 
 const KEY_STORE: &str = "ssl.keyStore.location";
@@ -73,11 +72,11 @@ impl ServerSettings {
     /// # Errors
     /// A store is missing, cannot be read, or holds something else; versions and cipher suites do not fit.
     pub fn load(&self) -> Result<ServerConfig, Error> {
-        let Some(store) = self.key_store.open(KEY_STORE)? else {
+        let Some(mut store) = self.key_store.open(KEY_STORE)? else {
             let reason = "is missing: name a file with the server's private key and certificates";
             return Err(Error::setting(KEY_STORE, reason));
         };
-        let Identity { key, chain } = store.identity()?;
+        let identity = store.take_identity()?;
         let provider = Arc::new(self.cipher_suites.provider());
         let newest = Versions::newest();
         let versions = self.enabled_versions.as_ref().or(self.version.as_ref()).unwrap_or(&newest);
@@ -86,13 +85,7 @@ impl ServerSettings {
             .map_err(|_| {
                 Error::setting("ssl.ciphersuites", "has no suite of a version in ssl.enabledProtocols")
             })?;
-        let unusable = |error| store.unusable(&format!("key and certificate cannot be used: {error}"));
-        let key = CertifiedKey::new(chain, provider.key_provider.load_private_key(key).map_err(unusable)?);
-        // Certificates of X.509 version 1 cannot be parsed; clients that take them are served all the same.
-        if let Err(error @ rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = key.keys_match()
-        {
-            return Err(unusable(error));
-        }
+        let key = identity.certified(&provider).map_err(|error| store.unusable(&error))?;
         let mut config = builder
             .with_client_cert_verifier(self.client_verifier(provider)?)
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
@@ -105,13 +98,13 @@ impl ServerSettings {
         if self.client_auth == ClientAuth::None {
             return Ok(WebPkiClientVerifier::no_client_auth());
         }
-        let Some(store) = self.trust_store.open(TRUST_STORE)? else {
+        let Some(mut store) = self.trust_store.open(TRUST_STORE)? else {
             let reason = "is missing: name a file with the certificates by which clients are verified, or \
                           let them come without any (ssl.clientAuth=none)";
             return Err(Error::setting(TRUST_STORE, reason));
         };
         let mut roots = RootCertStore::empty();
-        for certificate in store.certificates()? {
+        for certificate in store.take_trusted()? {
             let added = roots.add(certificate);
             added.map_err(|error| store.unusable(&format!("a certificate cannot be read: {error}")))?;
         }
