@@ -411,7 +411,7 @@ impl Config {
     /// Keys that ask for protection that there is none of.
     fn unmet(&self) -> impl Iterator<Item = &Unmet> {
         let needs_users = self.needs_sasl_users.iter().filter(|_| self.sasl_users.is_none());
-        self.unprotected.iter().chain(needs_users)
+        self.unprotected.iter().filter(|unmet| !self.tls.provides(&unmet.key)).chain(needs_users)
     }
 
     /// The schemes of which a connection needs one; empty where it needs none.
@@ -763,7 +763,8 @@ mod tests {
         let read = |text: &str| read(&format!("dataDir=$D\n{text}"), None);
         let text = "secureClientPort=2281\nsecureClientPortAddress=127.0.0.1\nssl.keyStore.location=/k.pem\n\
                     ssl.keyStore.password=geheim\nssl.ciphersuites=TLS_AES_128_GCM_SHA256,AES128-SHA\n\
-                    client.certReload=true\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n";
+                    client.certReload=true\nssl.crl=true\nringkeeper.ssl.crlFile=/crl.pem\n\
+                    serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n";
         let (config, _) = read(text).expect("valid");
         assert_eq!(
             (config.client_port, config.client_socket().to_string()),

@@ -43,6 +43,11 @@ impl TlsConfig {
             .then(|| ("secureClientPortAddress", "needs secureClientPort, too".to_owned()))
     }
 
+    /// Whether what this key asks for is there, thanks to another key.
+    pub(super) fn provides(&self, key: &str) -> bool {
+        key == CRL && self.settings.revocation_lists.is_some()
+    }
+
     /// What the operator should know.
     pub(super) fn notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
@@ -61,7 +66,13 @@ impl TlsConfig {
 }
 
 const JAVA_CLASS: &str = "it names a Java class, which cannot be run here";
-const REVOCATION: &str = "revocation is not checked, a revoked certificate would still be taken";
+/// Asks for lists of revoked certificates.
+const CRL: &str = "ssl.crl";
+
+const LISTS: &str = "lists of revoked certificates are not fetched from the network: put them into a file and \
+                     name it, ringkeeper.ssl.crlFile=FILE";
+const OCSP: &str = "nobody is asked by OCSP, a revoked certificate would still be taken; lists of revoked \
+                    certificates are checked (ringkeeper.ssl.crlFile=FILE)";
 
 /// Keys by their name in the file, without the prefix `zookeeper.`.
 pub(super) const KEYS: &[(&str, Treatment)] = &[
@@ -115,8 +126,15 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
             "a name that reverse DNS gives proves nothing, the name in the certificate would not count",
         ),
     ),
-    ("ssl.crl", Unprotected(asks, REVOCATION)),
-    ("ssl.ocsp", Unprotected(asks, REVOCATION)),
+    (CRL, Unprotected(asks, LISTS)),
+    (
+        "ringkeeper.ssl.crlFile",
+        Honoured(|c, v| {
+            c.tls.settings.revocation_lists = (!v.is_empty()).then(|| v.into());
+            Ok(())
+        }),
+    ),
+    ("ssl.ocsp", Unprotected(asks, OCSP)),
     ("ssl.authProvider", Unprotected(|v| v != "x509", JAVA_CLASS)),
     (
         "X509AuthenticationProvider.superUser",

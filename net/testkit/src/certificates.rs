@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
+    DnType, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData, RevokedCertParams, SerialNumber,
+    date_time_ymd,
 };
 
 /// A certificate authority.
@@ -16,6 +17,7 @@ pub struct Credentials {
     pub key: String,
     /// Signed by the authority.
     pub certificate: String,
+    serial: SerialNumber,
 }
 
 impl Authority {
@@ -44,7 +46,7 @@ impl Authority {
         let mut params = of_subject(subject);
         let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
-        self.sign(&params)
+        self.sign(params)
     }
 
     /// Credentials that are no longer valid.
@@ -54,13 +56,38 @@ impl Authority {
     pub fn issue_expired(&self, subject: &str) -> Result<Credentials> {
         let mut params = of_subject(subject);
         params.not_after = date_time_ymd(2001, 1, 1);
-        self.sign(&params)
+        self.sign(params)
     }
 
-    fn sign(&self, params: &CertificateParams) -> Result<Credentials> {
+    /// A list of revoked certificates, as PEM; one that has expired long ago unless it is valid.
+    ///
+    /// # Errors
+    /// It cannot be signed.
+    pub fn revocation_list(&self, revoked: &[&Credentials], is_valid: bool) -> Result<String> {
+        let revoked = revoked.iter().map(|credentials| RevokedCertParams {
+            serial_number: credentials.serial.clone(),
+            revocation_time: date_time_ymd(2001, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2001, 1, 1),
+            next_update: date_time_ymd(if is_valid { 4000 } else { 2001 }, 2, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        Ok(params.signed_by(&self.0)?.pem()?)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Credentials> {
         let key = KeyPair::generate()?;
+        // Of its own, since it is a part of the key.
+        let serial = SerialNumber::from_slice(&key.der_bytes()[1..9]);
+        params.serial_number = Some(serial.clone());
         let certificate = params.signed_by(&key, &self.0)?.pem();
-        Ok(Credentials { key: key.serialize_pem(), certificate })
+        Ok(Credentials { key: key.serialize_pem(), certificate, serial })
     }
 }
 

@@ -91,7 +91,7 @@ impl Setup {
             .with_protocol_versions(&[version])
             .expect("a version")
             .with_root_certificates(roots);
-        let Some(Credentials { key, certificate: own }) = credentials else {
+        let Some(Credentials { key, certificate: own, .. }) = credentials else {
             return Arc::new(builder.with_no_client_auth());
         };
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
@@ -288,6 +288,37 @@ fn stores_that_change_are_read_again_and_bad_ones_change_nothing() {
 }
 
 #[test]
+fn a_revoked_certificate_is_refused_and_so_is_one_without_a_valid_list() {
+    let setup = Setup::new();
+    let (good, bad) = (setup.issue("good"), setup.issue("bad"));
+    let write = |authority: &Authority, revoked: &[&Credentials], is_valid| {
+        setup.write("crl.pem", &authority.revocation_list(revoked, is_valid).expect("signed"));
+    };
+    write(&setup.authority, &[&bad], true);
+    let file = setup.folder.path().join("crl.pem").display().to_string();
+    let server = setup.start(&["ssl.crl=true", &format!("ringkeeper.ssl.crlFile={file}")]);
+    let (good_client, bad_client) = (setup.client(Some(&good), &TLS13), setup.client(Some(&bad), &TLS13));
+    let becomes_refused = |client, reason: &str| {
+        wait_for(reason, || (setup.is_refused(client) && server.log().contains(reason)).then_some(()));
+    };
+    becomes_refused(&bad_client, "ringkeeper.ssl.crlFile lists the client's certificate");
+    let mut open = TlsClient::connect(setup.address, &good_client).expect("connected");
+    open.open_session().expect("a session");
+
+    write(&setup.authority, &[&good], true);
+    wait_for("the new list", || (!setup.is_refused(&bad_client)).then_some(()));
+    assert!(setup.is_refused(&good_client));
+    let mut request = Vec::new();
+    append_request(&mut request, Xid(1), &get_data("/"));
+    assert_eq!(open.ask(&request), ErrorCode::Ok.to_wire());
+
+    write(&setup.authority, &[], false);
+    becomes_refused(&bad_client, "replace the issuer's list in ringkeeper.ssl.crlFile");
+    write(&Authority::new("other").expect("a key"), &[], true);
+    becomes_refused(&bad_client, "add the list of the issuer");
+}
+
+#[test]
 fn a_certificates_subject_is_an_identity_that_acls_name() {
     let setup = Setup::new();
     let super_user = "X509AuthenticationProvider.superUser=CN=root";
@@ -368,6 +399,9 @@ fn settings_that_cannot_be_honoured_stop_the_start_and_are_named() {
         ("ssl.ciphersuites=ECDHE-RSA-AES128-GCM-SHA256".to_owned(), "no suite of a version"),
         ("ssl.clientAuth=maybe".to_owned(), "none of need, want and none"),
         ("ssl.ocsp=true".to_owned(), "a revoked certificate"),
+        ("ssl.crl=true".to_owned(), "ringkeeper.ssl.crlFile=FILE"),
+        (format!("ringkeeper.ssl.crlFile={}", file("empty.pem")), "holds no list"),
+        (format!("ringkeeper.ssl.crlFile={}", file("none.pem")), "none.pem: cannot be read"),
         ("fips-mode=true".to_owned(), "FIPS"),
         ("ssl.context.supplier.class=a.B".to_owned(), "Java class"),
         ("ssl.authProvider=mine".to_owned(), "Java class"),

@@ -1,6 +1,6 @@
 //! Why TLS cannot be served.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One sentence that names the setting or the file, and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -28,5 +28,9 @@ pub enum Error {
 impl Error {
     pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
         Self::Setting { key, reason: reason.into() }
+    }
+
+    pub(crate) fn file(key: &'static str, path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { key, path: path.to_owned(), reason: reason.into() }
     }
 }

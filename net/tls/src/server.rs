@@ -1,18 +1,26 @@
 //! The settings of a port that serves TLS.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::der::SEQUENCE;
+use crate::store::read;
 use crate::{CipherSuites, Error, StoreSettings, Versions};
 
 const KEY_STORE: &str = "ssl.keyStore.location";
 const TRUST_STORE: &str = "ssl.trustStore.location";
+const REVOCATION_LISTS: &str = "ringkeeper.ssl.crlFile";
+
+/// The length of a file with lists of revoked certificates, at most: about a million entries.
+const LISTS_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// What a port that serves TLS is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +29,9 @@ pub struct ServerSettings {
     pub key_store: StoreSettings,
     /// The certificates by which clients are verified.
     pub trust_store: StoreSettings,
+    /// A file with lists of revoked certificates, PEM or DER. With it, a valid list is needed for each
+    /// certificate of a client's chain.
+    pub revocation_lists: Option<PathBuf>,
     /// Whether clients show certificates.
     pub client_auth: ClientAuth,
     /// Whether a client's certificate has to name the address that it comes from.
@@ -63,7 +74,8 @@ impl ClientAuth {
 impl ServerSettings {
     /// The files whose changes ask for another [`Self::load`].
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.key_store.files().chain(self.trust_store.files())
+        let stores = self.key_store.files().chain(self.trust_store.files());
+        stores.chain(self.revocation_lists.as_deref())
     }
 
     /// Reads the stores. Sessions are not resumed: a resumed session would go on with a certificate that has
@@ -113,6 +125,28 @@ impl ServerSettings {
             ClientAuth::Want => verifier.allow_unauthenticated(),
             ClientAuth::Need | ClientAuth::None => verifier,
         };
-        verifier.build().map_err(|error| store.unusable(&error.to_string()))
+        let verifier = verifier.with_crls(self.revocation_lists()?).enforce_revocation_expiration();
+        verifier.build().map_err(|error| match (error, &self.revocation_lists) {
+            (VerifierBuilderError::InvalidCrl(error), Some(path)) => {
+                Error::file(REVOCATION_LISTS, path, format!("a list cannot be read: {error:?}"))
+            }
+            (error, _) => store.unusable(&error.to_string()),
+        })
+    }
+
+    fn revocation_lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+        let Some(path) = &self.revocation_lists else { return Ok(Vec::new()) };
+        let unusable = |reason: String| Error::file(REVOCATION_LISTS, path, reason);
+        let bytes =
+            read(path, LISTS_BYTES_MAX).map_err(|error| unusable(format!("cannot be read: {error}")))?;
+        if bytes.first() == Some(&SEQUENCE) {
+            return Ok(vec![bytes.into()]);
+        }
+        let lists = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+        let lists = lists.map_err(|error| unusable(format!("a list cannot be read: {error}")))?;
+        if lists.is_empty() {
+            return Err(unusable("holds no list of revoked certificates (X509 CRL)".to_owned()));
+        }
+        Ok(lists)
     }
 }

@@ -105,7 +105,7 @@ impl StoreSettings {
     pub(crate) fn open(&self, key: &'static str) -> Result<Option<Store<'_>>, Error> {
         let Some(path) = self.location.as_deref() else { return Ok(None) };
         let contents = self.contents(path);
-        let contents = contents.map_err(|reason| Error::File { key, path: path.to_owned(), reason })?;
+        let contents = contents.map_err(|reason| Error::file(key, path, reason))?;
         Ok(Some(Store { key, path, contents }))
     }
 
@@ -193,12 +193,12 @@ impl Store<'_> {
     }
 
     pub(crate) fn unusable(&self, reason: &str) -> Error {
-        Error::File { key: self.key, path: self.path.to_owned(), reason: reason.to_owned() }
+        Error::file(self.key, self.path, reason)
     }
 }
 
 /// Reads a file, unless it is too long.
-fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {

@@ -309,6 +309,15 @@ fn refused(error: rustls::Error) -> HandshakeError {
         rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the client needs a new certificate",
+        rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
+            "ringkeeper.ssl.crlFile lists the client's certificate, or that of an issuer"
+        }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+            "add the list of the issuer, and those of the issuer's issuers, to ringkeeper.ssl.crlFile"
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
+        ) => "replace the issuer's list in ringkeeper.ssl.crlFile by a new one",
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the client does not speak TLS: have it connect with TLS, or to clientPort"
         }
