@@ -45,9 +45,7 @@ impl State {
                 Effect::Missed(code) => Outcome::Failed(code),
                 effect => Outcome::Done(effect),
             },
-            TxnOp::Multi(updates) => {
-                Outcome::Multi(updates.iter().map(|update| self.update(stamp, update)).collect())
-            }
+            TxnOp::Multi(updates) => Outcome::Multi(self.multi(stamp, updates)),
             TxnOp::FailedMulti(failed) => Outcome::MultiFailed(*failed),
             TxnOp::Error(code) => Outcome::Failed(*code),
             TxnOp::CreateSession(session) => {
@@ -63,6 +61,18 @@ impl State {
                 self.close_session(stamp, txn.session, ephemerals)
             }
         }
+    }
+
+    fn multi(&mut self, stamp: Stamp, updates: &[Update]) -> Box<[Effect]> {
+        let mut effects = Vec::with_capacity(updates.len());
+        for group in updates.chunks(PREFETCHED_WRITES) {
+            // Those of a short multi are prefetched already.
+            if updates.len() > PREFETCHED_WRITES {
+                self.prefetch_updates(group);
+            }
+            effects.extend(group.iter().map(|update| self.update(stamp, update)));
+        }
+        effects.into()
     }
 
     /// Records the zxid and time of a transaction as the last ones.

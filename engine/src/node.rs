@@ -102,6 +102,8 @@ impl<A: Application> Node<A> {
     /// delay everybody else. To be called once in each pass of the host.
     pub fn lead_waiting(&mut self, now: Now) {
         if self.has_due() {
+            // What is prepared already does not wait until the large request is prepared and appended.
+            let _ = self.has_log_room() && self.propose(now);
             self.request(now, |application| application.lead_waiting(now));
         }
     }
@@ -160,10 +162,11 @@ impl<A: Application> Node<A> {
     /// Proposes full batches even while an append is running, so that peers receive them meanwhile. Bounded,
     /// since batches wait in memory for this server's own log, while a quorum of others commits without it.
     fn propose_full(&mut self, now: Now) {
-        while self.application.has_full_batch()
-            && self.zab.undurable_bytes() < self.undurable_bytes_max()
-            && self.propose(now)
-        {}
+        while self.application.has_full_batch() && self.has_log_room() && self.propose(now) {}
+    }
+
+    fn has_log_room(&self) -> bool {
+        self.zab.undurable_bytes() < self.undurable_bytes_max()
     }
 
     /// Bytes of proposed batches that wait for a leader's own log, at which it proposes no more.

@@ -19,8 +19,15 @@ type Changed<'a> = (&'a str, bool);
 
 impl State {
     /// Prefetches what applying `txns` will change. `shared` says whether there are clones of this state.
+    /// Updates of long multis are not among them, see [`Self::prefetch_updates`].
     pub(crate) fn prefetch_txns(&self, txns: &[Txn], shared: bool) {
-        self.prefetch(txns.iter().flat_map(|txn| txn.op.updates()).map(changed_by_update), shared);
+        let updates = txns.iter().map(|txn| txn.op.updates()).filter(|it| it.len() <= PREFETCHED_WRITES);
+        self.prefetch(updates.flatten().map(changed_by_update), shared);
+    }
+
+    /// Prefetches what applying updates of a multi will change, on a state of which there are clones.
+    pub(crate) fn prefetch_updates(&self, updates: &[Update]) {
+        self.prefetch(updates.iter().map(changed_by_update), true);
     }
 
     /// Prefetches what executing `requests` will change, on a state of which there are clones. Operations of

@@ -238,6 +238,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
             }
             if more {
                 self.env.yield_now().await;
+                self.lead_waiting();
             } else {
                 poll_fn(|cx| self.poll_due(cx)).await;
             }
@@ -248,7 +249,6 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     fn handle(&self) -> bool {
         let now = self.env.now();
         let mut node = self.node.borrow_mut();
-        node.lead_waiting(now);
         while let Some(answer) = self.log.next_answer() {
             match answer {
                 Answer::Input(input) => node.input(now, input),
@@ -267,6 +267,12 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         node.flush(now);
         let more = self.frontend.work(now, &mut node);
         more || node.has_due()
+    }
+
+    /// Prepares a large request that has waited until others were committed, after these were told of it and
+    /// their peers and users had their turn: to prepare it may take long.
+    fn lead_waiting(&self) {
+        self.node.borrow_mut().lead_waiting(self.env.now());
     }
 
     fn poll_due(&self, cx: &mut Context<'_>) -> Poll<()> {

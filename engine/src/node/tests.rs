@@ -1,5 +1,7 @@
 use bytes::Bytes;
-use ringkeeper_wire::{Epoch, ErrorCode, OpCode, ServerId, SessionId, Xid};
+use ringkeeper_wire::{
+    CheckRequest, Epoch, ErrorCode, MultiOp, MultiRequest, OpCode, Record, ServerId, SessionId, Xid,
+};
 
 use super::*;
 use crate::message::{ConnId, Serving, Submission, Submitted};
@@ -128,16 +130,21 @@ fn requests(session: SessionId, what: Submitted, bytes: &[u8]) -> RequestBatch {
 
 /// A batch with one write of 20 bytes.
 fn write(session: SessionId) -> RequestBatch {
-    let body = [0; 20];
-    let op = OpCode::Delete;
-    let what = Submitted::Write {
-        xid: Xid(1),
-        op,
-        body: 0..body.len(),
-        identities: Some([].into()),
-        read_barrier: false,
-    };
-    requests(session, what, &body)
+    write_of(session, OpCode::Delete, &[0; 20])
+}
+
+/// A batch with one multi of so many checks.
+fn multi(session: SessionId, operations: usize) -> RequestBatch {
+    let check = MultiOp::Check(CheckRequest { path: "/".into(), version: -1 });
+    let mut body = Vec::new();
+    MultiRequest::from(&vec![check; operations][..]).encode(&mut body);
+    write_of(session, OpCode::Multi, &body)
+}
+
+fn write_of(session: SessionId, op: OpCode, body: &[u8]) -> RequestBatch {
+    let (identities, read_barrier) = (Some([].into()), false);
+    let what = Submitted::Write { xid: Xid(1), op, body: 0..body.len(), identities, read_barrier };
+    requests(session, what, body)
 }
 
 fn appended(node: &mut Node<Replica>) -> Vec<Batch> {
@@ -171,6 +178,26 @@ fn a_leader_does_not_propose_without_end_what_its_own_log_has_not_taken() {
     node.input(now, Input::Durable { upto: newest.last() });
     let [rest] = &appended(&mut node)[..] else { panic!("what has waited is one batch") };
     assert_eq!(rest.last().counter(), 101, "the session and its hundred writes");
+}
+
+#[test]
+fn what_is_prepared_is_proposed_before_a_large_multi_that_waited_is_prepared() {
+    let (mut node, session) = leading_alone(1 << 20);
+    let now = Now::default();
+    (0..2).for_each(|_| submit(&mut node, multi(session, 5_000)));
+    node.propose(now);
+    let [first] = &appended(&mut node)[..] else {
+        panic!("the second one waits until the first is committed")
+    };
+    let mut small = requests(SessionId(0), Submitted::Open { timeout_ms: 4000 }, &[]);
+    small.submissions[0].conn = ConnId(2);
+    submit(&mut node, small);
+    node.input(now, Input::Durable { upto: first.last() });
+    assert!(node.has_due());
+    node.lead_waiting(now);
+    node.propose(now);
+    let txns: Vec<u64> = appended(&mut node).iter().map(Batch::txns).collect();
+    assert_eq!(txns, [1, 1], "the small one does not wait in the large one's batch");
 }
 
 /// A leader that had lost its office went on sending snapshots: the effect that says so was dropped here.

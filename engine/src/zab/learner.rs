@@ -257,7 +257,16 @@ impl Learner {
             return self.ask_again(true);
         }
         self.learn_commit(commit);
+        // Before the append: to execute a large batch takes long.
+        self.deliver(core, out);
         core.append(batch, out);
+    }
+
+    /// Delivers what is known to be committed, as far as the log has it.
+    fn deliver(&self, core: &mut Core, out: &mut Effects) {
+        let committed = self.commit_known.min(core.log.last().zxid);
+        let upto = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
+        core.commit_upto(upto, NO_STREAMING_LEARNER, out);
     }
 
     fn on_ping(&mut self, core: &mut Core, ping: Ping, out: &mut Effects) -> Next {
@@ -311,9 +320,7 @@ impl Learner {
             self.acked = Some(ack);
             out.send(self.leader, Message::Ack(ack));
         }
-        let committed = self.commit_known.min(core.log.last().zxid);
-        let deliver = if planted!(core.config, DeliverOnAppend) { core.log.last().zxid } else { committed };
-        core.commit_upto(deliver, NO_STREAMING_LEARNER, out);
+        self.deliver(core, out);
         let caught_up = self.active_from.is_some_and(|commit| core.commit >= commit.max(core.recovered));
         if ack.adopted && caught_up {
             let status = Status::Following { leader: self.leader, epoch: self.epoch };

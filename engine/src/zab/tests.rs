@@ -364,6 +364,19 @@ fn a_commit_ahead_of_its_proposal_waits_for_it() {
 }
 
 #[test]
+fn a_commit_that_comes_with_a_proposal_is_delivered_before_the_proposal_is_executed() {
+    let mut server = Server::streaming(remembers(1, &[(1, 1)]), 2, zxid(1, 1));
+    server.propose(2, mark(1, 1), Zxid::ZERO, batch(2, 1));
+    let effects = server.propose(2, mark(2, 1), zxid(2, 1), batch(2, 2));
+    let order = effects.iter().filter_map(|effect| match effect {
+        Effect::Commit { upto } => Some(("commit", *upto)),
+        Effect::Append(batch) => Some(("append", batch.last())),
+        _ => None,
+    });
+    assert_eq!(order.collect::<Vec<_>>(), [("commit", zxid(2, 1)), ("append", zxid(2, 2))]);
+}
+
+#[test]
 fn the_next_election_waits_for_a_truncation_under_way() {
     // [ZOOKEEPER-4712, 4541, 2845, 5094]: there, memory and disk went apart.
     let (mut server, ask) = Server::learner(remembers(1, &[(1, 4)]), 2);

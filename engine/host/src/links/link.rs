@@ -22,6 +22,9 @@ use crate::wake::WakeFlag;
 /// flight to one learner, so a peer with more does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
 
+/// To handle a longer message may take long. Others have their turn before.
+const LARGE_BYTES: usize = 64 << 10;
+
 /// Connections that are logged at once, and the time after which another one is: two machines with one id
 /// take each other's connection once a second.
 const LOGGED_MAX: u64 = 6;
@@ -175,11 +178,16 @@ impl Link {
                 Err(error) => return error,
             }
             loop {
-                let message = match frames.next() {
-                    Ok(Some(frame)) => Message::decode(frame),
+                let (message, len) = match frames.next() {
+                    Ok(Some(frame)) => (Message::decode(frame), frame.len()),
                     Ok(None) => break,
                     Err(error) => return io::Error::other(error),
                 };
+                if len >= LARGE_BYTES {
+                    // The pump carries out what the messages before have caused, then its users are served.
+                    env.yield_now().await;
+                    env.yield_now().await;
+                }
                 match message {
                     Ok(message) => deliver(Input::Message { from: self.peer(), message }),
                     Err(error) => return io::Error::other(error),
