@@ -56,12 +56,21 @@ pub enum Mutation {
     /// The scrub purges the damaged part of the log, and no snapshot takes its place.
     #[cfg(feature = "mutations")]
     RepairFromNothing,
+    /// A server starts on the folder of another one.
+    #[cfg(feature = "mutations")]
+    OtherMemberUnchecked,
+    /// A member of an ensemble starts as a server alone.
+    #[cfg(feature = "mutations")]
+    AloneUnchecked,
+    /// A server starts with a list of voters that its folder's ensemble does not meet.
+    #[cfg(feature = "mutations")]
+    OtherVotersUnchecked,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::AppendUnsynced,
         Self::SkipNewestSegment,
         Self::TakeDamageForTear,
@@ -77,6 +86,9 @@ impl Mutation {
         Self::ScrubBlind,
         Self::RepairUnwritten,
         Self::RepairFromNothing,
+        Self::OtherMemberUnchecked,
+        Self::AloneUnchecked,
+        Self::OtherVotersUnchecked,
     ];
 
     /// Plants this fault in all logs of this thread; returns the one planted before.

@@ -1,24 +1,43 @@
 //! Recovery: what a server starts with, read from its folders.
 
+use std::io;
+use std::path::Path;
+
 use ringkeeper_engine::zab::{Durable, Epochs, LogPosition, LogSummary, ServerSet};
 use ringkeeper_log::error::{FatalError, OpenError};
-use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
+use ringkeeper_log::meta::{MetaError, MetaStore, PersistedEpochs};
+use ringkeeper_log::repair;
 use ringkeeper_log::reserve::Reserve;
 use ringkeeper_log::salvage::{self, Repair, RepairError};
 use ringkeeper_log::snapshot::Snapshots;
-use ringkeeper_log::storage::Storage;
+use ringkeeper_log::storage::{Storage, WriteMode};
 use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::env::Env;
+use crate::identity::{Mismatch, Wanted};
 use crate::log_task::LogTask;
 use crate::restore::{self, RestoreError, StateFormat};
 
 /// Why a server cannot start with its folders. Nothing is changed, unless a repair failed half way; the next
 /// start repeats it.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum RecoveryError {
+    /// The folder cannot be read or written to.
+    #[error(transparent)]
+    Unusable(io::Error),
+    /// An operator's repair of the log was interrupted.
+    #[error("a repair of the log was interrupted")]
+    Interrupted,
+    /// The folder belongs to another server, or to another ensemble.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The file with the server's promises is another server's, or of another version.
+    #[error(transparent)]
+    NotOurs(MetaError),
+    /// The file with the server's promises is damaged, or gone.
+    #[error(transparent)]
+    MetaDamaged(MetaError),
     /// There is no file of the log, although the server has made promises.
     #[error("the files of the log are gone")]
     LogGone,
@@ -37,9 +56,96 @@ pub enum RecoveryError {
     /// No state can be restored from snapshots and log.
     #[error(transparent)]
     State(#[from] RestoreError),
-    /// Disk space cannot be reserved.
-    #[error(transparent)]
-    Reserve(#[from] FatalError),
+}
+
+impl RecoveryError {
+    /// A sentence about the folder, behind which the program says what to do.
+    #[must_use]
+    pub fn about(&self, folder: &Path) -> String {
+        let folder = folder.display();
+        match self {
+            Self::Unusable(_) | Self::Mismatch(_) => format!("the folder {folder} cannot be used: {self}"),
+            Self::LogGone => {
+                format!(
+                    "the log in {folder} is gone: the server has made promises, and there is no file of its log"
+                )
+            }
+            Self::NothingBack => format!(
+                "the log in {folder} was lost while this server was a member of an ensemble, and the other servers \
+                 have not brought it back yet"
+            ),
+            Self::Log(_) => format!("the log in {folder} cannot be opened: {self}"),
+            Self::Damaged(_) => format!("the log in {folder} is damaged: {self}"),
+            Self::Repair(_) => format!("the damaged log in {folder} cannot be repaired: {self}"),
+            Self::Interrupted | Self::NotOurs(_) | Self::MetaDamaged(_) | Self::State(_) => {
+                format!("{folder}: {self}")
+            }
+        }
+    }
+}
+
+impl From<MetaError> for RecoveryError {
+    fn from(error: MetaError) -> Self {
+        match error {
+            MetaError::Corrupt | MetaError::Missing { .. } => Self::MetaDamaged(error),
+            MetaError::Io { source, .. } => Self::Unusable(source),
+            error => Self::NotOurs(error),
+        }
+    }
+}
+
+impl From<FatalError> for RecoveryError {
+    fn from(error: FatalError) -> Self {
+        Self::Unusable(io::Error::other(error))
+    }
+}
+
+/// The folders of a server, and how it is started on them.
+pub struct Folders<'a, S: Storage> {
+    /// The log and the promises.
+    pub log: S,
+    /// The snapshots, in the same folder or in another one.
+    pub snapshots: S,
+    /// The role of the server; a tool that only reads has none.
+    pub wanted: Option<&'a Wanted>,
+    /// The id of the server, unless the role decides.
+    pub server_id: ServerId,
+    /// A secret of the folder, if it is new.
+    pub salt: u64,
+    /// Length of new files of the log in bytes.
+    pub segment_size_bytes: u64,
+    /// How the log is made durable.
+    pub write_mode: WriteMode,
+    /// There are other voters, which have what this server may have lost.
+    pub has_peers: bool,
+}
+
+/// Opens the folders of a server: checks whose they are, which is recorded in new ones, and recovers the state
+/// as [`recover`] does.
+///
+/// # Errors
+/// The folders are another server's, or are damaged, or a disk fails.
+pub async fn open<E: Env, F: StateFormat<E::Storage>>(
+    env: E,
+    format: F,
+    folders: Folders<'_, E::Storage>,
+) -> Result<Recovered<E, F>, RecoveryError> {
+    let Folders { log, snapshots, wanted, server_id, salt, segment_size_bytes, write_mode, has_peers } =
+        folders;
+    if repair::interrupted(&log).await.is_ok_and(|guard| guard.is_some()) {
+        return Err(RecoveryError::Interrupted);
+    }
+    let found = MetaStore::peek(&log).await?;
+    wanted.map_or(Ok(()), |wanted| wanted.check(found.as_ref()))?;
+    let server_id = wanted.map_or(server_id, |wanted| {
+        found.as_ref().map_or_else(|| wanted.resolve(None).0, |found| found.server_id)
+    });
+    let mut meta = MetaStore::open(log.clone(), server_id, salt).await?;
+    if let Some(wanted) = wanted {
+        wanted.record(&mut meta).await?;
+    }
+    let options = Options { segment_size_bytes, write_mode, ..Options::new(meta.meta().identity()) };
+    recover(env, format, log, Snapshots::new(snapshots), meta, &options, has_peers).await
 }
 
 /// The result of recovery.
@@ -66,7 +172,7 @@ pub struct Recovered<E: Env, F: StateFormat<E::Storage>> {
 ///
 /// # Errors
 /// The folders are damaged beyond that, or a disk fails.
-pub async fn recover<E: Env, F: StateFormat<E::Storage>>(
+async fn recover<E: Env, F: StateFormat<E::Storage>>(
     env: E,
     format: F,
     storage: E::Storage,

@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 
 use ringkeeper_engine::zab::{Batch, LogPosition};
 use ringkeeper_host::identity::{FolderOf, Mismatch, Wanted};
-use ringkeeper_host::recovery::{self, RecoveryError, recover};
-use ringkeeper_host::restore::{RestoreError, StateFormat, Unusable};
-use ringkeeper_log::error::{OpenError, ReplayError};
+use ringkeeper_host::recovery::{self, Folders, RecoveryError};
+use ringkeeper_host::restore::{StateFormat, Unusable};
+use ringkeeper_log::error::ReplayError;
 use ringkeeper_log::folder::{FolderLock, LockError};
 use ringkeeper_log::frame::Frame;
-use ringkeeper_log::meta::{MetaError, MetaStore};
-use ringkeeper_log::salvage::RepairError;
-use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
+use ringkeeper_log::snapshot::SnapshotReader;
 use ringkeeper_log::storage::{Storage, WriteMode};
-use ringkeeper_log::wal::Options;
 use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::{ServerId, Zxid};
 
@@ -27,27 +24,9 @@ use ringkeeper_runtime::env::GlommioEnv;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// The system refuses.
-    #[error(
-        "the folder {folder} cannot be used: {source}; make it writable for this user, or choose another"
-    )]
-    Unusable {
-        /// The folder.
-        folder: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
     /// Another server has it.
     #[error("{0}; end that server, or choose another folder")]
     Locked(LockError),
-    /// It belongs to something else.
-    #[error("{folder}: {source}; choose another folder")]
-    NotOurs {
-        /// The folder.
-        folder: PathBuf,
-        /// Whose it is.
-        source: MetaError,
-    },
     /// It belongs to another server, or to another ensemble.
     #[error(
         "the folder {folder} cannot be used: {mismatch}; what either side acknowledges could be lost: give each server a \
@@ -59,56 +38,35 @@ pub enum FolderError {
         /// What does not fit.
         mismatch: Mismatch,
     },
-    /// The file with its promises is damaged.
-    #[error("{folder}: {source}; nothing was changed: restore it from a copy, or begin anew in an empty one")]
-    Damaged {
+    /// The system refuses, or it is damaged.
+    #[error("{}{}", source.about(folder), remedy(source))]
+    Unusable {
         /// The folder.
         folder: PathBuf,
         /// What is wrong.
-        source: MetaError,
+        source: RecoveryError,
     },
-    /// The log.
-    #[error("the log in {folder} cannot be opened: {source}; nothing of it was changed")]
-    Log {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong.
-        source: OpenError,
-    },
-    /// There is no log.
-    #[error(
-        "the log in {folder} is gone: the server has made promises, and there is no file of its log; nothing was changed: put \
-         the files back, or begin anew in an empty folder"
-    )]
-    LogGone {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The log is damaged.
-    #[error("the damaged log in {folder} cannot be repaired: {source}")]
-    Repair {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong.
-        source: RepairError,
-    },
-    /// Snapshots and log give no state of a machine.
-    #[error("in {folder}: {source}; nothing was changed")]
-    State {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong.
-        source: RestoreError,
-    },
-    /// The log was lost, and the other members have not brought it back.
-    #[error(
-        "the log in {folder} was lost while this server was a member of an ensemble, and the others have not brought it back: \
-         start it together with them, or begin anew in an empty folder"
-    )]
-    NothingBack {
-        /// The folder.
-        folder: PathBuf,
-    },
+}
+
+fn unusable(folder: &Path, source: io::Error) -> FolderError {
+    FolderError::Unusable { folder: folder.to_owned(), source: RecoveryError::Unusable(source) }
+}
+
+const fn remedy(error: &RecoveryError) -> &'static str {
+    match error {
+        RecoveryError::Unusable(_) => "; make it writable for this user, or choose another",
+        RecoveryError::NotOurs(_) | RecoveryError::Mismatch(_) => "; choose another folder",
+        RecoveryError::MetaDamaged(_) | RecoveryError::Interrupted => {
+            "; nothing was changed: restore it from a copy, or begin anew in an empty one"
+        }
+        RecoveryError::LogGone => {
+            "; nothing was changed: put the files back, or begin anew in an empty folder"
+        }
+        RecoveryError::NothingBack => "; start it together with them, or begin anew in an empty folder",
+        RecoveryError::Log(_) | RecoveryError::Damaged(_) => "; nothing of it was changed",
+        RecoveryError::State(_) => "; nothing was changed",
+        RecoveryError::Repair(_) => "",
+    }
 }
 
 /// A folder that this process has locked.
@@ -127,11 +85,10 @@ impl Folder {
     /// # Errors
     /// It cannot be made or written to, or another server has it.
     pub(crate) fn claim(path: &Path) -> Result<Self, FolderError> {
-        let unusable = |source| FolderError::Unusable { folder: path.to_owned(), source };
-        std::fs::create_dir_all(path).map_err(unusable)?;
-        let path = path.canonicalize().map_err(unusable)?;
+        let made = std::fs::create_dir_all(path).and_then(|()| path.canonicalize());
+        let path = made.map_err(|source| unusable(path, source))?;
         let lock = FolderLock::take_patiently(&path).map_err(|error| match error {
-            LockError::Io { folder, source } => FolderError::Unusable { folder, source },
+            LockError::Io { folder, source } => unusable(&folder, source),
             in_use => FolderError::Locked(in_use),
         })?;
         Ok(Self { path, _lock: lock })
@@ -148,43 +105,24 @@ impl Folder {
         salt: u64,
     ) -> Result<Recovered, FolderError> {
         let folder = || self.path.clone();
-        let storage = DmaStorage::open(&self.path)
-            .await
-            .map_err(|source| FolderError::Unusable { folder: folder(), source })?;
-        let unusable = |source| match source {
-            MetaError::Corrupt | MetaError::Missing { .. } => {
-                FolderError::Damaged { folder: folder(), source }
-            }
-            MetaError::Io { source, .. } => FolderError::Unusable { folder: folder(), source },
-            source => FolderError::NotOurs { folder: folder(), source },
-        };
-        let (id, voters) = (Some(ServerId(config.id)), config.voters());
-        let wanted = Wanted { application: FolderOf::Library, id, voters };
-        let found = MetaStore::peek(&storage).await.map_err(unusable)?;
-        let checked = wanted.check(found.as_ref());
-        checked.map_err(|mismatch| FolderError::Identity { folder: folder(), mismatch })?;
-        let meta = MetaStore::open(storage.clone(), ServerId(config.id), salt).await;
-        let mut meta = meta.map_err(unusable)?;
-        let recorded = wanted.record(&mut meta).await;
-        recorded
-            .map_err(|failed| FolderError::Unusable { folder: folder(), source: io::Error::other(failed) })?;
-        let options = Options {
+        let log = DmaStorage::open(&self.path).await;
+        let log = log.map_err(|source| unusable(&self.path, source))?;
+        let server_id = ServerId(config.id);
+        let wanted = Wanted { application: FolderOf::Library, id: Some(server_id), voters: config.voters() };
+        let folders = Folders {
+            snapshots: log.clone(),
+            log,
+            wanted: Some(&wanted),
+            server_id,
+            salt,
             segment_size_bytes: config.segment_size_bytes,
             write_mode: WriteMode::Adaptive,
-            ..Options::new(meta.meta().identity())
+            has_peers: config.has_voting_peers(),
         };
-        let snapshots = Snapshots::new(storage.clone());
-        let has_peers = config.has_voting_peers();
-        let recovered = recover(env, MachineFormat, storage, snapshots, meta, &options, has_peers).await;
+        let recovered = recovery::open(env, MachineFormat, folders).await;
         recovered.map_err(|error| match error {
-            RecoveryError::LogGone => FolderError::LogGone { folder: folder() },
-            RecoveryError::NothingBack => FolderError::NothingBack { folder: folder() },
-            RecoveryError::Log(source) | RecoveryError::Damaged(source) => {
-                FolderError::Log { folder: folder(), source }
-            }
-            RecoveryError::Repair(source) => FolderError::Repair { folder: folder(), source },
-            RecoveryError::State(source) => FolderError::State { folder: folder(), source },
-            failed => FolderError::Unusable { folder: folder(), source: io::Error::other(failed) },
+            RecoveryError::Mismatch(mismatch) => FolderError::Identity { folder: folder(), mismatch },
+            source => FolderError::Unusable { folder: folder(), source },
         })
     }
 }
@@ -240,12 +178,12 @@ impl<S: Storage> StateFormat<S> for MachineFormat {
 #[cfg(test)]
 mod tests {
     use glommio::LocalExecutor;
-    use ringkeeper_host::restore::{Restored, restore};
+    use ringkeeper_host::restore::{RestoreError, Restored, restore};
     use ringkeeper_log::Identity;
     use ringkeeper_log::frame::Checksum;
     use ringkeeper_log::memory::{MemoryDisk, MemoryStorage};
-    use ringkeeper_log::snapshot::{Contents, Head, SnapshotError};
-    use ringkeeper_log::wal::Wal;
+    use ringkeeper_log::snapshot::{Contents, Head, SnapshotError, Snapshots};
+    use ringkeeper_log::wal::{Options, Wal};
 
     use super::*;
     use crate::entry::{Entries, Entry};

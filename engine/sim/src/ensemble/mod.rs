@@ -38,6 +38,5 @@ pub use faults::FaultMix;
 pub use founding::Founding;
 pub use planted::Planted;
 pub use report::Report;
-pub use slips::Unchecked;
 pub use violation::{Oracle, Violation};
 pub use world::{run, run_recipes, trace, trace_recipes};

@@ -5,8 +5,6 @@ use std::fmt;
 use ringkeeper_engine::{mutation, zab};
 use ringkeeper_log::mutation as log;
 
-use super::slips::Unchecked;
-
 /// A planted fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planted {
@@ -17,10 +15,8 @@ pub enum Planted {
     Service(mutation::Mutation),
     /// In the broadcast.
     Broadcast(zab::Mutation),
-    /// In the log, the snapshots, or the host above them.
+    /// In the log, the snapshots, and their host.
     Log(log::Mutation),
-    /// In the check of the folder at a start: this refusal is left out.
-    Start(Unchecked),
 }
 
 impl Planted {
@@ -29,7 +25,7 @@ impl Planted {
         let service = mutation::Mutation::ALL.into_iter().map(Self::Service);
         let broadcast = zab::Mutation::ALL.into_iter().map(Self::Broadcast);
         let log = log::Mutation::ALL.into_iter().map(Self::Log);
-        service.chain(broadcast).chain(log).chain(Unchecked::ALL.into_iter().map(Self::Start))
+        service.chain(broadcast).chain(log)
     }
 
     pub(crate) const fn service(self) -> mutation::Mutation {
@@ -38,10 +34,6 @@ impl Planted {
 
     pub(crate) const fn log(self) -> log::Mutation {
         if let Self::Log(mutation) = self { mutation } else { log::Mutation::None }
-    }
-
-    pub(crate) const fn start(self) -> Option<Unchecked> {
-        if let Self::Start(unchecked) = self { Some(unchecked) } else { None }
     }
 
     pub(crate) const fn broadcast(self) -> zab::Mutation {
@@ -56,7 +48,6 @@ impl fmt::Display for Planted {
             Self::Service(mutation) => write!(f, "{mutation:?}"),
             Self::Broadcast(mutation) => write!(f, "{mutation:?}"),
             Self::Log(mutation) => write!(f, "{mutation:?}"),
-            Self::Start(unchecked) => write!(f, "Unchecked{unchecked:?}"),
         }
     }
 }

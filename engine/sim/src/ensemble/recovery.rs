@@ -8,18 +8,14 @@ use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn;
 use ringkeeper_engine::zab::Batch;
 use ringkeeper_host::identity::{Mismatch, Wanted};
-use ringkeeper_host::recovery as host;
+use ringkeeper_host::recovery::{self as host, RecoveryError};
 use ringkeeper_host::restore::{StateFormat, Unusable};
 use ringkeeper_log::error::ReplayError;
 use ringkeeper_log::frame::Frame;
 use ringkeeper_log::memory::MemoryStorage;
-use ringkeeper_log::meta::MetaStore;
-use ringkeeper_log::snapshot::{SnapshotReader, Snapshots};
+use ringkeeper_log::snapshot::SnapshotReader;
 use ringkeeper_log::storage::WriteMode;
-use ringkeeper_log::wal::Options;
 use ringkeeper_wire::{ServerId, Zxid};
-
-use super::slips::Unchecked;
 
 use crate::env::{SimEnv, SimListener};
 
@@ -75,8 +71,6 @@ impl StateFormat<MemoryStorage> for TreeFormat {
 pub(crate) struct How {
     pub(crate) server: ServerId,
     pub(super) wanted: Wanted,
-    /// The refusal that is left out.
-    pub(super) unchecked: Option<Unchecked>,
     pub(crate) write_mode: WriteMode,
     pub(crate) segment_size_bytes: u64,
     pub(crate) has_peers: bool,
@@ -108,25 +102,21 @@ pub(crate) async fn recover(
     how: How,
 ) -> Result<Recovered, Stopped> {
     let storage = env.storage();
-    let found = MetaStore::peek(&storage).await.map_err(failed)?;
-    if let Err(mismatch) = how.wanted.check(found.as_ref())
-        && !how.unchecked.is_some_and(|unchecked| unchecked.lets_pass(&mismatch))
-    {
-        return Err(Stopped::Refused(mismatch));
-    }
-    // The folder's own, even if it passed unchecked.
-    let server = found.map_or(how.server, |meta| meta.server_id);
-    let mut meta = MetaStore::open(storage.clone(), server, how.seed).await.map_err(failed)?;
-    how.wanted.record(&mut meta).await.map_err(failed)?;
-    let options = Options {
+    let folders = host::Folders {
+        log: storage.clone(),
+        snapshots: storage,
+        wanted: Some(&how.wanted),
+        server_id: how.server,
+        salt: how.seed,
         segment_size_bytes: how.segment_size_bytes,
         write_mode: how.write_mode,
-        ..Options::new(meta.meta().identity())
+        has_peers: how.has_peers,
     };
-    let snapshots = Snapshots::new(storage.clone());
-    let format = TreeFormat { seed: how.seed };
-    let host = host::recover(env, format, storage, snapshots, meta, &options, how.has_peers).await;
-    let host = host.map_err(failed)?;
+    let opened = host::open(env, TreeFormat { seed: how.seed }, folders).await;
+    let host = opened.map_err(|error| match error {
+        RecoveryError::Mismatch(mismatch) => Stopped::Refused(mismatch),
+        error => failed(error),
+    })?;
     let wal = &host.log.wal;
     let mut batches = Vec::new();
     if wal.last().zxid > wal.base().zxid {

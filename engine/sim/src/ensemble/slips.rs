@@ -37,29 +37,6 @@ impl fmt::Display for Slip {
     }
 }
 
-/// A refusal that is left out, to prove that a run detects what it prevents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is the refusal of the same name")]
-pub enum Unchecked {
-    OtherMember,
-    Alone,
-    OtherVoters,
-}
-
-impl Unchecked {
-    /// Every refusal there is.
-    pub const ALL: [Self; 3] = [Self::OtherMember, Self::Alone, Self::OtherVoters];
-
-    pub(super) const fn lets_pass(self, mismatch: &Mismatch) -> bool {
-        matches!(
-            (self, mismatch),
-            (Self::OtherMember, Mismatch::OtherMember { .. })
-                | (Self::Alone, Mismatch::Alone { .. })
-                | (Self::OtherVoters, Mismatch::OtherVoters { .. })
-        )
-    }
-}
-
 impl World {
     /// The role in which a server is started next.
     pub(super) fn wanted(&self, index: usize) -> Wanted {

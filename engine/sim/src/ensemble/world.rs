@@ -518,7 +518,6 @@ impl World {
         let how = How {
             server: id,
             wanted,
-            unchecked: self.planted.start(),
             write_mode: self.faults.write_mode,
             segment_size_bytes: self.faults.segment_size_bytes,
             has_peers: wanted.voters.iter().any(|voter| voter != id),
