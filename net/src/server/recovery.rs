@@ -25,14 +25,14 @@ pub(crate) enum FolderError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("{}{remedy}", source.about(folder))]
-    Unusable { folder: PathBuf, source: RecoveryError, remedy: String },
+    Unusable { folder: PathBuf, source: Box<RecoveryError>, remedy: String },
 }
 
 impl FolderError {
     /// The system refuses.
     fn refused(folder: PathBuf, source: io::Error) -> Self {
         let remedy = "; make it writable for this user, or choose another with --data-dir".into();
-        Self::Unusable { folder, source: RecoveryError::Unusable(source), remedy }
+        Self::Unusable { folder, source: Box::new(RecoveryError::Unusable(source)), remedy }
     }
 }
 
@@ -157,10 +157,14 @@ impl Folder {
             RecoveryError::Repair(_) => String::new(),
             RecoveryError::State(_) => {
                 let remedy = format!("; `{repair}` shows what can be done about it, and what that loses");
-                return FolderError::Unusable { folder: self.data_dir.clone(), source, remedy };
+                return FolderError::Unusable {
+                    folder: self.data_dir.clone(),
+                    source: Box::new(source),
+                    remedy,
+                };
             }
         };
-        FolderError::Unusable { folder, source, remedy }
+        FolderError::Unusable { folder, source: Box::new(source), remedy }
     }
 }
 
