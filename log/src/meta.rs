@@ -5,11 +5,12 @@
 //! phases). Its two blocks have the same contents, so that one of them may be damaged.
 //!
 //! ```text
-//!  0        4        8    10   12        16        20        21      24        32          40     48      56     64
-//!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
-//!  | "RKME" | CRC32C |ver |len | accepted| current | initial-| zeros | cluster | server id | salt | claim | fork |
-//!  |        |        |    |184 | epoch   | epoch   | ized    |       |         |           |      |       |      |
-//!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+-------+------+
+//!  0        4        8    10   12        16        20        21      24        32          40     48       56     64
+//!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+--------+------+
+//!  | "RKME" | CRC32C |ver |len | accepted| current | initial-| zeros | cluster | server id | salt | end    | fork |
+//!  |        |        |    |184 | epoch   | epoch   | ized    |       |         |           |      | before |      |
+//!  |        |        |    |    |         |         |         |       |         |           |      | damage |      |
+//!  +--------+--------+----+----+---------+---------+---------+-------+---------+-----------+------+--------+------+
 //!                    |<-- covered by the CRC32C, up to the end
 //!  64                96                128         136       144           148      152               184
 //!  +-----------------+-----------------+-----------+---------+-------------+--------+-----------------+
@@ -53,8 +54,8 @@ const INITIALIZED_AT: usize = CURRENT_AT + 4;
 const CLUSTER_AT: usize = INITIALIZED_AT + 4;
 const SERVER_AT: usize = CLUSTER_AT + 8;
 const SALT_AT: usize = SERVER_AT + 8;
-const CLAIM_AT: usize = SALT_AT + 8;
-const FORK_AT: usize = CLAIM_AT + 8;
+const END_BEFORE_DAMAGE_AT: usize = SALT_AT + 8;
+const FORK_AT: usize = END_BEFORE_DAMAGE_AT + 8;
 const VOTERS_AT: usize = FORK_AT + 8;
 const MEMBERS_AT: usize = VOTERS_AT + VOTERS_LEN;
 const COMMITTED_AT: usize = MEMBERS_AT + VOTERS_LEN;
@@ -107,7 +108,7 @@ pub struct PersistedEpochs {
     /// Whether this folder has everything that the server ever promised.
     pub initialized: bool,
     /// Where the log ended before a damaged part was cut off, see [`crate::salvage`]; 0 if the log is whole.
-    pub claim: Zxid,
+    pub end_before_damage: Zxid,
 }
 
 /// The contents of the file.
@@ -144,7 +145,7 @@ impl Meta {
         put(&mut out, CLUSTER_AT, self.promises.cluster.to_le_bytes());
         put(&mut out, SERVER_AT, self.server_id.0.to_le_bytes());
         put(&mut out, SALT_AT, self.salt.to_le_bytes());
-        put(&mut out, CLAIM_AT, self.promises.claim.0.to_le_bytes());
+        put(&mut out, END_BEFORE_DAMAGE_AT, self.promises.end_before_damage.0.to_le_bytes());
         put(&mut out, FORK_AT, self.promises.fork.to_le_bytes());
         let sets = self.promises.voters.iter().chain(&self.promises.members);
         for (word, at) in sets.zip((VOTERS_AT..COMMITTED_AT).step_by(8)) {
@@ -187,7 +188,7 @@ impl Meta {
                 accepted_epoch: Epoch(u32_at(bytes, ACCEPTED_AT)),
                 current_epoch: Epoch(u32_at(bytes, CURRENT_AT)),
                 initialized: bytes[INITIALIZED_AT] != 0,
-                claim: Zxid(u64_at(bytes, CLAIM_AT)),
+                end_before_damage: Zxid(u64_at(bytes, END_BEFORE_DAMAGE_AT)),
                 fork: u64_at(bytes, FORK_AT),
                 voters: std::array::from_fn(|word| u64_at(bytes, VOTERS_AT + 8 * word)),
                 members: std::array::from_fn(|word| u64_at(bytes, MEMBERS_AT + 8 * word)),
@@ -297,7 +298,7 @@ impl<S: Storage> MetaStore<S> {
     ///
     /// # Errors
     /// Like [`Self::promise`].
-    pub async fn claim(&mut self, application: u32, voters: [u64; 4]) -> Result<(), FatalError> {
+    pub async fn record_owner(&mut self, application: u32, voters: [u64; 4]) -> Result<(), FatalError> {
         let promises = PersistedEpochs { voters, ..self.meta.promises };
         self.save(Meta { application, promises, ..self.meta }).await
     }

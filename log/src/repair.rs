@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 1  repair.log.<sequence>, higher ones than the old log has, are written, verified, durable    server: refuses, damage
-//! 2  meta gets the claim on what is lost, if anything is                                         server: refuses, damage
+//! 2  meta gets the former end of the log, if anything is lost                                   server: refuses, damage
 //! 3  meta becomes repair.<first sequence>.meta                                                   server: refuses, no meta
 //! 4  repair.log.<sequence> become log.<sequence>; lower ones, and snapshots behind the new end,
 //!    are set aside                                                                               server: refuses, no meta
@@ -17,8 +17,8 @@
 //! Until then no server starts on the folder, since it has a log and no meta file.
 //!
 //! The folder may be that of a member of an ensemble, whatever the operator knows. Its peers may rely on the
-//! server's acks, so what is lost becomes its claim, as in [`crate::salvage`]. A server alone drops the
-//! claim.
+//! server's acks, so the former end of the log is recorded, as in [`crate::salvage`]. A server alone forgets
+//! it at its next start.
 
 mod beside;
 
@@ -60,8 +60,8 @@ pub enum RepairError {
     /// What the server has promised cannot be read.
     #[error(transparent)]
     Meta(#[from] MetaError),
-    /// The claim on what is lost cannot be written.
-    #[error("writing the claim on what is lost: {0}")]
+    /// The former end of the log cannot be recorded.
+    #[error("recording the former end of the log: {0}")]
     Claim(#[from] FatalError),
     /// The log cannot be read as far as the frames to be kept.
     #[error("the log can be read up to zxid {found}, and not up to {wanted}")]
@@ -93,8 +93,8 @@ pub struct Extent {
     pub after: LogPosition,
     /// Its last zxid, the end of a batch.
     pub until_zxid: Zxid,
-    /// How far the server's history is known to have gone. If that is after `until_zxid`, it becomes the
-    /// claim ([`meta::PersistedEpochs::claim`]).
+    /// How far the server's history is known to have gone. If that is after `until_zxid`, it is
+    /// recorded ([`meta::PersistedEpochs::end_before_damage`]).
     pub known_zxid: Zxid,
 }
 
@@ -140,7 +140,7 @@ pub async fn rewrite<S: Storage>(
     if known_zxid > until_zxid {
         let Meta { server_id, salt, .. } = meta::read(log, meta::NAME).await?;
         let mut meta = MetaStore::open(log.clone(), server_id, salt).await?;
-        salvage::claim(&mut meta, known_zxid).await?;
+        salvage::record_end_before_damage(&mut meta, known_zxid).await?;
     }
     let guard = guard_name(first);
     log.rename(meta::NAME, &guard).await.map_err(failed("renaming", meta::NAME))?;

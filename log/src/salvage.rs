@@ -11,10 +11,10 @@
 //! 3. **Nothing**: the log begins anew behind the newest sound snapshot, or at zxid 0.
 //!
 //! In cases 2 and 3 the server has lost data that it may have acknowledged. Before anything is cut, the
-//! former end of the log is written down as the server's claim
-//! ([`crate::meta::PersistedEpochs::claim`]). It is found behind the damage: durable data is known to be
-//! damaged only by a sound group there, and that group names the zxid before it. Until the broadcast has
-//! fetched what is missing, the server decides nothing that it would not have decided with its whole log.
+//! former end of the log is recorded ([`crate::meta::PersistedEpochs::end_before_damage`]). It is found behind
+//! the damage: durable data is known to be damaged only by a sound group there, and that group names the zxid
+//! before it. Until the broadcast has fetched what is missing, the server decides nothing that it would not
+//! have decided with its whole log.
 //!
 //! A crash may interrupt a salvage at any point; it then begins anew. The cut is one durable header, as in
 //! [`Wal::truncate_after`]. Afterwards the removed files are kept for a while under other names, as far as
@@ -57,7 +57,7 @@ pub enum RepairError {
     /// The snapshots cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// The claim could not be written.
+    /// The former end of the log could not be recorded.
     #[error(transparent)]
     Claim(#[from] FatalError),
     /// There is no room for the segment that continues behind the damage, or the disk fails.
@@ -103,7 +103,7 @@ pub struct Repair {
 }
 
 /// Cuts the damaged part off a log that [`Wal::open`] has refused, so that it can be opened. If data is lost,
-/// `meta` gets a claim first. For a server with peers only, from which it learns that data again.
+/// `meta` gets the log's former end first. For a server with peers only, from which it learns that data again.
 ///
 /// # Errors
 /// When the disk is full or fails; the log must not be used then.
@@ -122,14 +122,15 @@ pub async fn repair<S: Storage>(
     let lost = kept < wreck.last_zxid;
     let (damage, last_zxid) = (wreck.damage.clone(), wreck.last_zxid);
     if lost {
-        claim(meta, last_zxid).await?;
+        record_end_before_damage(meta, last_zxid).await?;
     }
     let kept = wreck.mend(storage, options, remedy).await?;
     Ok(Repair { damage, remedy, last_zxid, lost, kept })
 }
 
 /// Empties a log that begins behind all sound snapshots, and the snapshots' folder: everything has to come
-/// from the peers. `meta` gets a claim first. Returns the names of the files in which the contents are kept.
+/// from the peers. `meta` gets the log's end first. Returns the names of the files in which the contents are
+/// kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -138,7 +139,7 @@ pub async fn begin_anew<S: Storage>(
     snapshots: &Snapshots<S>,
     meta: &mut MetaStore<S>,
 ) -> Result<Vec<String>, RepairError> {
-    claim(meta, wal.last().zxid).await?;
+    record_end_before_damage(meta, wal.last().zxid).await?;
     let segments: Vec<_> = wal.segments().map(|segment| (segment.header.sequence, false)).collect();
     wal.reset(Zxid::ZERO, frame::Checksum::NONE).await?;
     let upkeep = wal.upkeep();
@@ -236,8 +237,8 @@ pub async fn gone_until<S: Storage>(
 }
 
 /// Prepares a folder without its log ([`is_gone`]). How far the log went is unknown, so the server counts as
-/// one with a new disk; it keeps its promises, and gets a claim, so that it does not lead. The snapshots are
-/// useless without the log; returns the names of the files in which they are kept.
+/// one with a new disk; it keeps its promises, and records that the log is damaged, so that it does not lead.
+/// The snapshots are useless without the log; returns the names of the files in which they are kept.
 ///
 /// # Errors
 /// When the disk is full or fails.
@@ -247,8 +248,8 @@ pub async fn begin_without<S: Storage>(
 ) -> Result<Vec<String>, RepairError> {
     let zxids = snapshots.list().await?;
     let promises = meta.meta().promises;
-    let claim = promises.claim.max(zxids.first().copied().unwrap_or(Zxid(1)));
-    meta.promise(PersistedEpochs { claim, initialized: false, ..promises }).await?;
+    let end_before_damage = promises.end_before_damage.max(zxids.first().copied().unwrap_or(Zxid(1)));
+    meta.promise(PersistedEpochs { end_before_damage, initialized: false, ..promises }).await?;
     let kept = reported(keep_snapshots(snapshots).await);
     for zxid in snapshots.list().await? {
         snapshots.remove(zxid).await?;
@@ -256,10 +257,14 @@ pub async fn begin_without<S: Storage>(
     Ok(kept)
 }
 
-/// Raises the claim to `last_zxid`, the former end of the log, unless it is higher already.
-pub(crate) async fn claim<S: Storage>(meta: &mut MetaStore<S>, last_zxid: Zxid) -> Result<(), FatalError> {
+/// Records the former end of the log, unless a later one is recorded already.
+pub(crate) async fn record_end_before_damage<S: Storage>(
+    meta: &mut MetaStore<S>,
+    last_zxid: Zxid,
+) -> Result<(), FatalError> {
     let promises = meta.meta().promises;
-    meta.promise(PersistedEpochs { claim: promises.claim.max(last_zxid), ..promises }).await
+    meta.promise(PersistedEpochs { end_before_damage: promises.end_before_damage.max(last_zxid), ..promises })
+        .await
 }
 
 /// The position of the newest snapshot that is sound; the start of all history if there is none.

@@ -142,7 +142,7 @@ impl Wanted {
         let kept = &store.meta().promises;
         let known = kept.voters != [0; 4] && !is_new(kept);
         let voters = if known { kept.voters } else { voters.words() };
-        store.claim(self.application.number(), voters).await
+        store.record_owner(self.application.number(), voters).await
     }
 }
 

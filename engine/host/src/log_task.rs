@@ -669,7 +669,7 @@ fn promises(epochs: &Epochs) -> PersistedEpochs {
         accepted_epoch: epochs.accepted,
         current_epoch: epochs.current,
         initialized: epochs.initialized,
-        claim: epochs.claim,
+        end_before_damage: epochs.end_before_damage,
         leader: epochs.leader,
         members: epochs.members.words(),
         committed: epochs.committed,

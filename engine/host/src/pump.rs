@@ -326,8 +326,8 @@ impl<E: Env, F: Frontend> Pump<E, F> {
             zab::Effect::Departed(why) => tracing::warn!(%why, "leaving the ensemble for a new election"),
             zab::Effect::Status(status) => report(status),
             zab::Effect::Alarm(alarm) => self.alarms.raise(self.env.now().monotonic_ms, alarm),
-            zab::Effect::Repaired { from, claim } => {
-                tracing::info!(leader = %from, upto = %claim, "what was damaged here is repaired from the leader");
+            zab::Effect::Repaired { from, end_before_damage } => {
+                tracing::info!(leader = %from, upto = %end_before_damage, "what was damaged here is repaired from the leader");
             }
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to, after } => self.sending.ask(to, after),

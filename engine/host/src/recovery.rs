@@ -189,7 +189,10 @@ async fn recover<E: Env, F: StateFormat<E::Storage>>(
         let kept = salvage::begin_without(&snapshots, &mut meta).await?.join(", ");
         tracing::error!(kept, "the files of the log are gone: all of it has to come from the other servers");
         damage += 1;
-    } else if !has_peers && meta.meta().promises.claim > Zxid::ZERO && !meta.meta().promises.initialized {
+    } else if !has_peers
+        && meta.meta().promises.end_before_damage > Zxid::ZERO
+        && !meta.meta().promises.initialized
+    {
         return Err(RecoveryError::NothingBack);
     }
     let mut opened = read_log(&storage, options).await;
@@ -267,7 +270,7 @@ fn epochs(promises: &PersistedEpochs) -> Epochs {
         fork: promises.fork,
         voters: ServerSet::from_words(promises.voters),
         initialized: promises.initialized,
-        claim: promises.claim,
+        end_before_damage: promises.end_before_damage,
         leader: promises.leader,
         members: ServerSet::from_words(promises.members),
         committed: promises.committed,
@@ -283,11 +286,11 @@ fn report(repair: &Repair) {
             (&damage.file, damage.offset, damage.after_zxid, damage.until_zxid);
         tracing::error!(file, offset, %after, %until, "the log is damaged");
     }
-    let (remedy, claim) = (repair.remedy, repair.last_zxid);
+    let (remedy, end_before_damage) = (repair.remedy, repair.last_zxid);
     if repair.lost {
         tracing::warn!(
             %remedy,
-            %claim,
+            %end_before_damage,
             "the log was repaired: what it lacks has to come from the other servers, and this one leads nobody before"
         );
     } else {

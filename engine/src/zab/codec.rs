@@ -168,7 +168,11 @@ impl Writer<'_> {
     }
 
     fn ack_epoch(&mut self, ask: &AckEpoch) {
-        self.u8(kind::ACK_EPOCH).epoch(ask.epoch).flag(ask.promise).epoch(ask.current).zxid(ask.claim);
+        self.u8(kind::ACK_EPOCH)
+            .epoch(ask.epoch)
+            .flag(ask.promise)
+            .epoch(ask.current)
+            .zxid(ask.end_before_damage);
         self.u64(ask.serial).flag(ask.snapshot).zxid(ask.log.floor);
         let newest = ask.log.ends.len().saturating_sub(LogOutline::ENDS_MAX);
         for end in ask.log.ends.iter().skip(newest) {
@@ -255,7 +259,7 @@ impl Reader<'_> {
             epoch: self.epoch()?,
             promise: self.flag("promise")?,
             current: self.epoch()?,
-            claim: self.zxid()?,
+            end_before_damage: self.zxid()?,
             serial: self.u64()?,
             snapshot: self.flag("snapshot")?,
             log: self.outline()?,
@@ -405,11 +409,11 @@ mod tests {
             },
         );
         (epoch(), any::<bool>(), epoch(), zxid(), log, any::<u64>(), any::<bool>()).prop_map(
-            |(epoch, promise, current, claim, log, serial, snapshot)| AckEpoch {
+            |(epoch, promise, current, end_before_damage, log, serial, snapshot)| AckEpoch {
                 epoch,
                 promise,
                 current,
-                claim,
+                end_before_damage,
                 log,
                 serial,
                 snapshot,

@@ -141,7 +141,7 @@ pub struct Epochs {
     /// The server may have acknowledged everything up to here, so its history counts as this long in all
     /// comparisons, although its log is shorter: see "Damaged logs" in [`super`]. The shell makes it durable
     /// before it cuts a damaged log.
-    pub claim: Zxid,
+    pub end_before_damage: Zxid,
 }
 
 /// What recovery found in the log: enough to compare two logs without reading them.

@@ -131,12 +131,12 @@ impl Core {
         let mut epochs = durable.epochs;
         epochs.initialized |= planted!(config, WipedServerVotes);
         if planted!(config, DamagedServerVotes) {
-            epochs.claim = Zxid::ZERO;
+            epochs.end_before_damage = Zxid::ZERO;
         }
         let persisted = epochs;
-        // A claim matters to the other voters only. Without any, nobody has the lost part.
+        // What is lost matters to the other voters only. Without any, nobody has the lost part.
         if config.quorum.voters().iter().eq([config.id]) {
-            epochs.claim = Zxid::ZERO;
+            epochs.end_before_damage = Zxid::ZERO;
         }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -240,8 +240,8 @@ impl Core {
     pub(super) fn take_over(&mut self, ensemble: &EnsembleId) {
         debug_assert!(self.is_blank());
         let EnsembleId { cluster, fork, .. } = *ensemble;
-        let Epochs { accepted, voters, claim, .. } = self.epochs;
-        self.epochs = Epochs { accepted, voters, claim, cluster, fork, ..Epochs::default() };
+        let Epochs { accepted, voters, end_before_damage, .. } = self.epochs;
+        self.epochs = Epochs { accepted, voters, end_before_damage, cluster, fork, ..Epochs::default() };
     }
 
     pub(super) fn append(&mut self, batch: Batch, out: &mut Effects) {
@@ -288,13 +288,13 @@ impl Core {
 
     /// Whether a part of the log is lost that this server may have acknowledged.
     pub(super) fn is_damaged(&self) -> bool {
-        self.epochs.claim > Zxid::ZERO
+        self.epochs.end_before_damage > Zxid::ZERO
     }
 
     /// The end of everything that this server has logged and no leader has truncated, even if it is lost
     /// since.
-    pub(super) fn claimed(&self) -> Zxid {
-        self.log.last().zxid.max(self.epochs.claim)
+    pub(super) fn last_logged(&self) -> Zxid {
+        self.log.last().zxid.max(self.epochs.end_before_damage)
     }
 
     /// Whether this server may be left over from a founding that came to nothing: it has no data, and serves
@@ -305,7 +305,7 @@ impl Core {
 
     /// Whether this server has never logged anything.
     pub(super) fn is_blank(&self) -> bool {
-        self.claimed() == Zxid::ZERO
+        self.last_logged() == Zxid::ZERO
     }
 
     pub(super) fn notification(&self, state: PeerState, vote: Vote, to: ServerId) -> Message {
@@ -321,7 +321,7 @@ impl Core {
             accepted,
             current,
             led_by: leader,
-            last: self.claimed(),
+            last: self.last_logged(),
             ensemble: self.ensemble(),
             initialized,
             founds: self.founds(),
@@ -424,7 +424,7 @@ impl Core {
             Doubt::OldCopy(known) if self.epochs.initialized && self.standing().lacks(known) => {
                 out.push(Effect::Alarm(Alarm::OldCopy { told_by: peer, known }));
                 self.epochs.initialized = false;
-                self.epochs.claim = self.claimed().max(known.zxid).max(Zxid(1));
+                self.epochs.end_before_damage = self.last_logged().max(known.zxid).max(Zxid(1));
                 return Some(Next::Look(Departure::OldCopy(peer), None));
             }
             Doubt::OldCopy(_) => return None,
@@ -452,7 +452,7 @@ impl Core {
         }
         let EnsembleId { cluster, fork, .. } = *ensemble;
         let adopted = Epochs { current: epoch, leader: Some(leader), members, cluster, fork, ..self.epochs };
-        self.epochs = Epochs { initialized: true, claim: Zxid::ZERO, ..adopted };
+        self.epochs = Epochs { initialized: true, end_before_damage: Zxid::ZERO, ..adopted };
     }
 
     /// Whether a peer has the same list of voters, so that the two may count in each other's decisions.

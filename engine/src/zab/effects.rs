@@ -411,12 +411,12 @@ pub enum Effect {
         /// The peer.
         peer: ServerId,
     },
-    /// The server's claim is met: the lost part of its log is there again, or was never part of the history.
+    /// The damaged log is whole again: its lost part is back, or was never part of the history.
     Repaired {
         /// The leader that had it.
         from: ServerId,
-        /// The claim.
-        claim: Zxid,
+        /// Where the log had ended before the damage.
+        end_before_damage: Zxid,
     },
     /// Tell the operator.
     Alarm(Alarm),

@@ -205,7 +205,7 @@ impl Leader {
             false => (ask.current, ask.last()) > (own.epoch, own.zxid),
         };
         // A server with a lost part of its log cannot lead, so its newer history is no reason to resign.
-        peer.log_damaged = peer.newer && ask.claim > Zxid::ZERO;
+        peer.log_damaged = peer.newer && ask.end_before_damage > Zxid::ZERO;
         peer.newer &= !peer.log_damaged;
         // Once the epoch is established, no quorum has the newer history: it will be truncated.
         peer.promised = ask.promise && (established || !peer.newer);

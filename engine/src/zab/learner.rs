@@ -301,7 +301,7 @@ impl Learner {
             true => core.log.durable(),
             false => Zxid::ZERO,
         };
-        let adopted = core.persisted.current == self.epoch && core.persisted.claim == Zxid::ZERO;
+        let adopted = core.persisted.current == self.epoch && core.persisted.end_before_damage == Zxid::ZERO;
         Ack { epoch, upto, adopted: streaming && adopted }
     }
 
@@ -339,7 +339,7 @@ impl Learner {
             epoch: self.epoch,
             promise: self.promised,
             current: core.epochs.current,
-            claim: core.epochs.claim,
+            end_before_damage: core.epochs.end_before_damage,
             log: core.log.outline(),
             serial: self.serial,
             snapshot: self.snapshot_wanted,
@@ -348,20 +348,22 @@ impl Learner {
     }
 
     fn adopt(&self, core: &mut Core, out: &mut Effects) {
-        let claim = core.epochs.claim;
+        let end_before_damage = core.epochs.end_before_damage;
         let early = planted!(core.config, AdoptBeforeHistoryDurable);
         if core.epochs.current < self.epoch && (early || core.log.durable() >= self.history) {
             core.adopt(self.epoch, self.leader, &self.ensemble);
         }
         // The server holds everything again that it acknowledged to this leader.
-        if core.epochs.current == self.epoch && core.log.durable() >= core.epochs.claim.max(self.history) {
-            // A server that lost its whole log, and so does not know its claim, has everything that it may
-            // have acknowledged, too.
-            core.epochs.initialized |= core.epochs.claim > Zxid::ZERO;
-            core.epochs.claim = Zxid::ZERO;
+        if core.epochs.current == self.epoch
+            && core.log.durable() >= core.epochs.end_before_damage.max(self.history)
+        {
+            // A server that lost its whole log, and so does not know its end, has everything that it may have
+            // acknowledged, too.
+            core.epochs.initialized |= core.epochs.end_before_damage > Zxid::ZERO;
+            core.epochs.end_before_damage = Zxid::ZERO;
         }
-        if core.epochs.claim != claim {
-            out.push(Effect::Repaired { from: self.leader, claim });
+        if core.epochs.end_before_damage != end_before_damage {
+            out.push(Effect::Repaired { from: self.leader, end_before_damage });
         }
     }
 }

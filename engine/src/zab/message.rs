@@ -146,8 +146,8 @@ pub struct AckEpoch {
     pub promise: bool,
     /// `currentEpoch`.
     pub current: Epoch,
-    /// See [`super::Epochs::claim`].
-    pub claim: Zxid,
+    /// See [`super::Epochs::end_before_damage`].
+    pub end_before_damage: Zxid,
     /// The learner's log.
     pub log: LogOutline,
     /// Chosen by the learner for each request, and repeated in the answer.
@@ -159,7 +159,7 @@ pub struct AckEpoch {
 impl AckEpoch {
     /// The end of the learner's history, including what it has lost.
     pub(super) fn last(&self) -> Zxid {
-        self.log.last().max(self.claim)
+        self.log.last().max(self.end_before_damage)
     }
 }
 

@@ -98,24 +98,25 @@
 //!
 //! A server that finds damage in its log at a start cuts the log in front of the damage. It keeps its
 //! promises, and it knows how far its log went from later groups of the log, which are at least partly sound.
-//! Before it cuts the log, it writes that position to disk as its [`Epochs::claim`]. Until the claim is met:
+//! Before it cuts the log, it writes that position to disk ([`Epochs::end_before_damage`]). Until the log is
+//! repaired:
 //!
 //! - In all comparisons of histories the server counts with the log that it had. So its promise counts only
 //!   for a leader whose history goes at least as far, as if its log were whole. Such a history contains
 //!   everything committed that the server's own log contained, so the missing part does not matter to the
 //!   election: rule 2 holds, and no committed transaction is lost by the server's vote.
-//! - The server never leads, and nobody votes for it, since its log is shorter than its claim.
+//! - The server never leads, and nobody votes for it, since a part of its log is missing.
 //! - It acknowledges what is durable, but adopts no epoch (rule 3), so its acks commit nothing.
 //! - It learns like any other server: from the end of its log, or by a snapshot if the leader's log does not
 //!   reach back that far.
-//! - The claim is met when the server adopts an epoch newer than its current one, since the history of that
-//!   epoch was chosen by a quorum and replaces its own. It is also met when the server has received
-//!   everything up to the claim from the leader of its current epoch, since all that it ever acknowledged in
-//!   that epoch came from that leader.
-//! - For a leader whose history is shorter than the claim, the server counts as one with a new disk: a quorum
-//!   of others decides, or all voters (of two servers, the other one has everything committed).
-//! - A server that is the only voter drops its claim when it starts, since no other server relies on its
-//!   acks.
+//! - The log is repaired when the server adopts an epoch newer than its current one, since the history of that
+//!   epoch was chosen by a quorum and replaces its own. It is also repaired when the server has received
+//!   everything up to the former end from the leader of its current epoch, since all that it ever
+//!   acknowledged in that epoch came from that leader.
+//! - For a leader whose history is shorter than the log was, the server counts as one with a new disk: a
+//!   quorum of others decides, or all voters (of two servers, the other one has everything committed).
+//! - A server that is the only voter counts its log as whole when it starts, since no other server
+//!   relies on its acks.
 //!
 //! So with a damaged minority the others go on as if those servers were down, and with the help of one
 //! damaged server they can still elect a leader that is up to date.

@@ -63,7 +63,7 @@ fn standing(epoch: Epoch, last: Zxid) -> Standing {
 
 /// What a whole server says to a new leader's epoch.
 fn promise(epoch: Epoch, current: Epoch, log: LogOutline, serial: u64) -> AckEpoch {
-    AckEpoch { epoch, promise: true, current, claim: Zxid::ZERO, log, serial, snapshot: false }
+    AckEpoch { epoch, promise: true, current, end_before_damage: Zxid::ZERO, log, serial, snapshot: false }
 }
 
 fn remembers(epoch: u32, ends: &[(u32, u32)]) -> Durable {

@@ -24,7 +24,7 @@ fn epochs_survive_a_crash() {
         accepted_epoch: Epoch(5),
         current_epoch: Epoch(4),
         initialized: true,
-        claim: Zxid(9),
+        end_before_damage: Zxid(9),
         leader: Some(ServerId(2)),
         members: [0b110, 0, 0, 9],
         committed: Zxid(0x4_0000_0007),
@@ -44,7 +44,7 @@ fn whose_folder_it_is_survives_a_crash_beside_the_promises() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk).expect("an empty folder");
     block_on(store.promise(accepted(5))).expect("a healthy disk");
-    block_on(store.claim(2, [0b1110, 0, 0, 0])).expect("a healthy disk");
+    block_on(store.record_owner(2, [0b1110, 0, 0, 0])).expect("a healthy disk");
     disk.crash(CrashMode::LoseUnsynced);
     let store = open(&disk).expect("a folder of ours");
     let promises = PersistedEpochs { voters: [0b1110, 0, 0, 0], ..accepted(5) };

@@ -84,9 +84,9 @@ fn rewrite_to(disk: &MemoryDisk, after: LogPosition, until: Zxid) -> Result<Repa
     block_on(rewrite(&disk.storage(), &snapshots, options(disk), extent))
 }
 
-fn claim(disk: &MemoryDisk) -> Zxid {
+fn end_before_damage(disk: &MemoryDisk) -> Zxid {
     let meta = block_on(MetaStore::open(disk.storage(), ServerId(1), SEED)).expect("a sound folder");
-    meta.meta().promises.claim
+    meta.meta().promises.end_before_damage
 }
 
 fn contains(disk: &MemoryDisk, bytes: &[u8]) -> bool {
@@ -151,7 +151,7 @@ fn survives(disk: &MemoryDisk, file: &str, block: usize) -> bool {
     let expected: Vec<Zxid> = zxids(1..=LAST).into_iter().filter(|zxid| *zxid <= kept).collect();
     assert_eq!(opened(disk).expect("sound"), expected, "{file} block {block}");
     let lost = kept < zxid(LAST);
-    assert_eq!(claim(disk), if lost { zxid(LAST) } else { Zxid::ZERO }, "{file} block {block}");
+    assert_eq!(end_before_damage(disk), if lost { zxid(LAST) } else { Zxid::ZERO }, "{file} block {block}");
     for (name, bytes) in before {
         assert!(contains(disk, &bytes), "{name} is gone: {file} block {block}");
     }
@@ -285,5 +285,5 @@ fn assert_finishes(disk: &MemoryDisk, kept: Zxid, identity: Identity, halt_after
         }
     }
     assert_eq!(opened(disk).expect("sound").last(), Some(&kept), "{halt_after}");
-    assert_eq!(claim(disk), zxid(LAST), "{halt_after}");
+    assert_eq!(end_before_damage(disk), zxid(LAST), "{halt_after}");
 }

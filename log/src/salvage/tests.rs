@@ -99,7 +99,7 @@ fn try_repair(disk: &Disk) -> impl Future<Output = Result<Repair, RepairError>> 
     async move { repair(&storage, &options, &Snapshots::new(storage.clone()), &mut meta).await }
 }
 
-/// What is left is what was there, goes on from the snapshot, and nothing is missing without a claim.
+/// What is left is what was there, goes on from the snapshot, and nothing is missing without a record of it.
 fn check(disk: &Disk, whole: &Frames, snapshot: Zxid, place: &str) -> bool {
     let last = *whole.keys().next_back().expect("a log");
     let (mut wal, frames) = open(disk).unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -110,7 +110,7 @@ fn check(disk: &Disk, whole: &Frames, snapshot: Zxid, place: &str) -> bool {
     let kept = whole.range(Zxid(after.0 + 1)..).take_while(|(zxid, _)| **zxid <= end);
     assert!(frames.iter().eq(kept), "{place}: a hole");
     let lost = wal.last().zxid < last;
-    assert_eq!(meta(disk).meta().promises.claim, if lost { last } else { Zxid::ZERO }, "{place}");
+    assert_eq!(meta(disk).meta().promises.end_before_damage, if lost { last } else { Zxid::ZERO }, "{place}");
     append(&mut wal, 4, 3);
     let end = wal.last();
     drop(wal);
@@ -291,8 +291,8 @@ fn a_log_whose_files_are_all_gone_leaves_a_server_with_a_new_disk_and_a_claim() 
     let names = block_on(begin_without(&snapshots, &mut meta(&disk))).expect("a healthy disk");
     assert_eq!(kept(&disk), names);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty() && is_gone());
-    let PersistedEpochs { claim, initialized, current_epoch, .. } = meta(&disk).meta().promises;
-    assert_eq!((claim, initialized, current_epoch), (newest, false, Epoch(3)));
+    let PersistedEpochs { end_before_damage, initialized, current_epoch, .. } = meta(&disk).meta().promises;
+    assert_eq!((end_before_damage, initialized, current_epoch), (newest, false, Epoch(3)));
     let (wal, _) = open(&disk).expect("a new log");
     assert_eq!(wal.last(), LogPosition::default());
     assert!(!is_gone());
@@ -313,6 +313,6 @@ fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
     assert_eq!(names.iter().filter(|name| name.starts_with("salvaged.1.snapshot.")).count(), 1);
     assert_eq!(kept(&disk).len(), names.len());
     assert_eq!(wal.last(), LogPosition::default());
-    assert_eq!(meta(&disk).meta().promises.claim, last);
+    assert_eq!(meta(&disk).meta().promises.end_before_damage, last);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty());
 }

@@ -119,7 +119,7 @@ impl Broadcast {
     pub fn start<M: StateMachine>(config: Config, machine: M) -> Result<Self, StartError> {
         let members = config.check()?;
         preflight::check()?;
-        let folder = Folder::claim(&config.folder)?;
+        let folder = Folder::lock(&config.folder)?;
         let port = open_port(&config, &members)?;
         let shared = Shared::new(config.proposal_bytes_max, config.outstanding_bytes_max);
         let (sender, requests) = async_channel::unbounded();

@@ -84,7 +84,7 @@ impl Folder {
     ///
     /// # Errors
     /// It cannot be made or written to, or another server has it.
-    pub(crate) fn claim(path: &Path) -> Result<Self, FolderError> {
+    pub(crate) fn lock(path: &Path) -> Result<Self, FolderError> {
         let made = std::fs::create_dir_all(path).and_then(|()| path.canonicalize());
         let path = made.map_err(|source| unusable(path, source))?;
         let lock = FolderLock::take_patiently(&path).map_err(|error| match error {

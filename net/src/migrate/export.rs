@@ -51,7 +51,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
         my_id: Some(server_id),
         ..Config::default()
     };
-    let folder = Folder::claim(&config)?;
+    let folder = Folder::lock(&config)?;
     let draft = Draft::begin(&args.to)?;
     let (seed, salt) = (random()?, random()?);
     let recovered =

@@ -99,7 +99,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         disk_full: core.log().disk_is_full(),
         findings: shards.integrity.findings(),
         digest_mismatches: shards.digest_mismatches.get(),
-        lacks_log: node.zab().durable_epochs().claim > Zxid::ZERO,
+        lacks_log: node.zab().durable_epochs().end_before_damage > Zxid::ZERO,
         history_conflict: core.alarms().lasts(now_ms, zab::Alarm::is_conflict),
         id_conflict: core.alarms().lasts(now_ms, zab::Alarm::is_id_conflict),
         proposals: shards.counters.proposals(),

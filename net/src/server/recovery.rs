@@ -57,7 +57,7 @@ impl Folder {
     ///
     /// # Errors
     /// They cannot be made or written to, or another server has them.
-    pub(crate) fn claim(config: &Config) -> Result<Self, FolderError> {
+    pub(crate) fn lock(config: &Config) -> Result<Self, FolderError> {
         let mut folders = vec![make(&config.data_dir)?];
         let log_dir = make(config.log_dir())?;
         if !folders.contains(&log_dir) {

@@ -125,7 +125,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     }
     preflight::check()?;
     let open_files = preflight::raise_open_files();
-    let folder = recovery::Folder::claim(&config)?;
+    let folder = recovery::Folder::lock(&config)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
     let ports = client_ports(&config, tls.as_ref())?;

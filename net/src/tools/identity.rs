@@ -53,14 +53,18 @@ impl FolderCommand {
 async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
     let folder = Folder::open_settled(&args.folder).await?;
     let meta = &folder.meta;
-    let PersistedEpochs { cluster, fork, accepted_epoch, current_epoch, initialized, claim, .. } =
-        meta.promises;
+    let PersistedEpochs {
+        cluster, fork, accepted_epoch, current_epoch, initialized, end_before_damage, ..
+    } = meta.promises;
     let (Epoch(accepted_epoch), Epoch(current_epoch)) = (accepted_epoch, current_epoch);
     let mut out = Out::new(args.folder.json);
     out.line(format_args!("{} belongs to {}", folder.log_dir.display(), Owner::of(meta)))?;
     out.line(format_args!("epochs: accepted {accepted_epoch}, current {current_epoch}"))?;
-    if claim > Zxid::ZERO {
-        out.line(format_args!("damaged: the log went up to {}, and has to be brought back", hex(claim.0)))?;
+    if end_before_damage > Zxid::ZERO {
+        out.line(format_args!(
+            "damaged: the log went up to {}, and has to be brought back",
+            hex(end_before_damage.0)
+        ))?;
     }
     let voters: Vec<_> = ServerSet::from_words(meta.promises.voters).iter().map(|id| id.0).collect();
     out.object(|| {
@@ -72,7 +76,7 @@ async fn show(args: ShowArgs) -> Result<Finding, ToolError> {
             "accepted_epoch": accepted_epoch,
             "current_epoch": current_epoch,
             "initialized": initialized,
-            "claim": hex(claim.0),
+            "end_before_damage": hex(end_before_damage.0),
         })
     })?;
     out.flush()?;

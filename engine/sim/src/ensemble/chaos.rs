@@ -265,8 +265,9 @@ impl World {
             let former = ServerSet::from_words(promises.former_members);
             let knows = (members.contains(id) && promises.current_epoch > then.current_epoch)
                 || (former.contains(id) && promises.former_epoch > then.current_epoch);
-            let remembers =
-                promises.initialized && promises.claim == Zxid::ZERO && promises.cluster == now.cluster;
+            let remembers = promises.initialized
+                && promises.end_before_damage == Zxid::ZERO
+                && promises.cluster == now.cluster;
             let newer = promises.current_epoch > now.current_epoch;
             remembers && promises.accepted_epoch >= now.accepted_epoch && (knows || newer)
         };
@@ -407,7 +408,7 @@ impl World {
         let votes = |process: &Process| {
             let node = process.node();
             let epochs = node.zab().durable_epochs();
-            process.is_serving() && epochs.initialized && epochs.claim == Zxid::ZERO
+            process.is_serving() && epochs.initialized && epochs.end_before_damage == Zxid::ZERO
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != index);
         let voting = others.filter(|(_, server)| server.process.as_ref().is_some_and(votes));

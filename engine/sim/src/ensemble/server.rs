@@ -139,7 +139,7 @@ impl Server {
         let node = process.node();
         let epochs = node.zab().durable_epochs();
         let forgot = self.forgot.is_some_and(|epoch| epochs.current <= epoch);
-        let whole = self.damaged.is_none() && epochs.initialized && epochs.claim == Zxid::ZERO;
+        let whole = self.damaged.is_none() && epochs.initialized && epochs.end_before_damage == Zxid::ZERO;
         (whole && !forgot).then_some(epochs.cluster)
     }
 }

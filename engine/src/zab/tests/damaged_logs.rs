@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Server 1, whose log was cut to `ends` and had gone up to `claim`.
-fn damaged(epoch: u32, ends: &[(u32, u32)], claim: Zxid) -> Durable {
+/// Server 1, whose log was cut to `ends` and had gone up to `end_before_damage`.
+fn damaged(epoch: u32, ends: &[(u32, u32)], end_before_damage: Zxid) -> Durable {
     let mut durable = remembers(epoch, ends);
-    durable.epochs.claim = claim;
+    durable.epochs.end_before_damage = end_before_damage;
     durable
 }
 
@@ -31,7 +31,7 @@ fn a_damaged_server_stands_for_nothing_and_says_how_far_its_log_went() {
 #[test]
 fn a_damaged_server_acknowledges_but_adopts_nothing_until_its_claim_is_met() {
     let (mut server, ask) = Server::learner(damaged(1, &[(1, 4)], zxid(1, 6)), 2);
-    assert_eq!((ask.claim, ask.log.last()), (zxid(1, 6), zxid(1, 4)));
+    assert_eq!((ask.end_before_damage, ask.log.last()), (zxid(1, 6), zxid(1, 4)));
     let history = zxid(1, 6);
     server.sync(&ask, SyncPlan::Diff, history);
     server.propose(2, mark(1, 4), Zxid::ZERO, batch(1, 5));
@@ -40,7 +40,10 @@ fn a_damaged_server_acknowledges_but_adopts_nothing_until_its_claim_is_met() {
     server.propose(2, mark(1, 5), Zxid::ZERO, batch(1, 6));
     let adopts = server.input(Input::Durable { upto: zxid(1, 6) });
     assert!(adopts.iter().any(|effect| {
-        matches!(effect, Effect::PersistEpochs(Epochs { current: Epoch(2), claim: Zxid::ZERO, .. }))
+        matches!(
+            effect,
+            Effect::PersistEpochs(Epochs { current: Epoch(2), end_before_damage: Zxid::ZERO, .. })
+        )
     }));
     let adopted = server.input(Input::EpochsDurable);
     assert!(messages(&adopted).any(|message| *message == ack(Epoch(2), zxid(1, 6), true)));
@@ -69,7 +72,10 @@ fn a_claim_does_not_keep_the_only_voter_from_leading() {
     let mut server = Server { zab: Zab::new(config, durable, 1), now_ms: 0 };
     let started = server.input(Input::Start);
     assert!(started.iter().any(|effect| {
-        matches!(effect, Effect::PersistEpochs(Epochs { accepted: Epoch(2), claim: Zxid::ZERO, .. }))
+        matches!(
+            effect,
+            Effect::PersistEpochs(Epochs { accepted: Epoch(2), end_before_damage: Zxid::ZERO, .. })
+        )
     }));
     server.input(Input::EpochsDurable);
     server.input(Input::EpochsDurable);
@@ -87,24 +93,27 @@ fn a_server_whose_log_is_gone_remembers_again_when_it_has_all_of_its_leaders_log
     server.propose(2, LogPosition::START, Zxid::ZERO, batch(2, 1));
     let whole = server.input(Input::Durable { upto: zxid(2, 1) });
     assert!(whole.iter().any(|effect| {
-        matches!(effect, Effect::PersistEpochs(Epochs { initialized: true, claim: Zxid::ZERO, .. }))
+        matches!(
+            effect,
+            Effect::PersistEpochs(Epochs { initialized: true, end_before_damage: Zxid::ZERO, .. })
+        )
     }));
 }
 
 /// Server 3 with this log, which server 1 with that log joins after damage; whether the two are enough for an
 /// epoch.
-fn leads_with_damaged(last: Zxid, claim: Zxid) -> bool {
+fn leads_with_damaged(last: Zxid, end_before_damage: Zxid) -> bool {
     let mut server = Server::start(3, remembers(1, &[(1, last.counter())]));
     let vote = Vote { epoch: Epoch(1), zxid: last, leader: ServerId(3) };
-    let own = standing(Epoch(1), claim);
+    let own = standing(Epoch(1), end_before_damage);
     let agrees = Notification { state: PeerState::Looking, round: 1, vote, own, serves: false, doubt: None };
     server.hear(1, Message::Notification(agrees));
     server.tick_at(200);
-    server.hear(1, Message::FollowerInfo(standing(Epoch(1), claim)));
+    server.hear(1, Message::FollowerInfo(standing(Epoch(1), end_before_damage)));
     server.input(Input::EpochsDurable);
     let log = LogOutline { floor: Zxid::ZERO, ends: vec![mark(1, 1)] };
     let (epoch, current) = (Epoch(2), Epoch(1));
-    let ask = AckEpoch { epoch, promise: true, current, claim, log, serial: 5, snapshot: false };
+    let ask = AckEpoch { epoch, promise: true, current, end_before_damage, log, serial: 5, snapshot: false };
     server.hear(1, Message::AckEpoch(ask));
     let verified = server.hear(1, pong(Epoch(2), 99, Zxid::ZERO, false));
     messages(&verified).any(|message| matches!(message, Message::Sync(_)))

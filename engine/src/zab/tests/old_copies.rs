@@ -84,7 +84,7 @@ fn a_server_that_is_told_that_its_folder_is_an_old_copy_is_new_and_damaged_from_
     let effects = server.hear(3, Message::Notification(told));
     assert_eq!(alarms(&effects), [Alarm::OldCopy { told_by: ServerId(3), known }]);
     let kept = |effect: &Effect| match effect {
-        Effect::PersistEpochs(epochs) => Some((epochs.initialized, epochs.claim)),
+        Effect::PersistEpochs(epochs) => Some((epochs.initialized, epochs.end_before_damage)),
         _ => None,
     };
     assert_eq!(effects.iter().find_map(kept), Some((false, zxid(1, 9))));
