@@ -4,6 +4,7 @@ use ringkeeper_wire::frame::DEFAULT_FRAME_LEN_MAX;
 
 use crate::connect_string::ConnectString;
 use crate::core::{Config, Credential, SessionTicket, User};
+use crate::driver::{ClientSettings, Security};
 use crate::{Client, Connecting, Error, Result, driver};
 
 /// Settings of a client. From [`Client::builder`].
@@ -29,6 +30,7 @@ pub struct Builder {
     connect_timeout: Option<Duration>,
     read_only: bool,
     user: Option<User>,
+    tls: Option<ClientSettings>,
     credentials: Vec<Credential>,
     requests_max: usize,
     queued_bytes_max: usize,
@@ -49,6 +51,7 @@ impl Builder {
             connect_timeout: Some(Duration::from_secs(30)),
             read_only: false,
             user: None,
+            tls: None,
             credentials: Vec::new(),
             requests_max: 16 * 1024,
             queued_bytes_max: 64 * 1024 * 1024,
@@ -93,6 +96,13 @@ impl Builder {
     /// the session with [`Error::AuthFailed`]; so does a server that has no users.
     pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some(User { name: user.into(), password: password.into() });
+        self
+    }
+
+    /// Speaks TLS with the servers. Files that change are read again when the client connects anew.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, settings: ClientSettings) -> Self {
+        self.tls = Some(settings);
         self
     }
 
@@ -157,11 +167,12 @@ impl Builder {
     /// Begins to connect and returns at once. Requests wait for the connection.
     ///
     /// # Errors
-    /// The connection string or a setting is wrong, or the system refuses a thread.
+    /// The connection string, a setting or a file is wrong, or the system refuses a thread.
     pub fn open(self) -> Result<Client> {
         let watch_events_max = self.watch_events_max;
+        let security = self.tls.clone().map(Security::load).transpose()?;
         let (config, ConnectString { servers, chroot }) = self.checked()?;
-        Ok(Client::new(driver::start(config, servers)?, chroot, watch_events_max))
+        Ok(Client::new(driver::start(config, servers, security)?, chroot, watch_events_max))
     }
 
     /// A client without thread, socket and clock of its own, which the [`Host`](crate::hosted::Host) drives
@@ -172,6 +183,9 @@ impl Builder {
     #[cfg(feature = "hosted")]
     pub fn host(self, now: crate::core::Millis) -> Result<(Client, driver::hosted::Host)> {
         let watch_events_max = self.watch_events_max;
+        if self.tls.is_some() {
+            return Err(Error::InvalidSetting("the host of a client does TLS by itself"));
+        }
         let (config, ConnectString { chroot, .. }) = self.checked()?;
         let (host, shared) = driver::hosted::Host::start(config, now);
         Ok((Client::new(shared, chroot, watch_events_max), host))

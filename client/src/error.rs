@@ -93,6 +93,9 @@ pub enum Error {
     /// A setting of the client is out of its range.
     #[error("invalid setting: {0}")]
     InvalidSetting(&'static str),
+    /// A file for TLS cannot be used.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// The request is longer than [`crate::Builder::request_len_max`] allows.
     #[error("request of {len} bytes exceeds the limit of {max} bytes")]
     RequestTooLong {

@@ -92,6 +92,8 @@ pub use driver::hosted;
 pub use driver::{Reply, StateChanges, Wait};
 pub use error::{Error, Outcome, Result};
 pub use event::{EventKind, SessionState, WatchEvent};
+#[cfg(feature = "tls")]
+pub use ringkeeper_tls::{ClientSettings as TlsSettings, Password, StoreKind, StoreSettings};
 pub use ringkeeper_wire::{AddWatchMode, Epoch, ErrorCode, Identity, Perms, SessionId, WatcherType, Zxid};
 pub use stat::Stat;
 pub use transaction::{OpResult, ReadResult, Reads, Transaction};

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use ringkeeper_client::TlsSettings;
 
 use crate::command::Line;
 use crate::error::ShellError;
@@ -60,6 +61,8 @@ pub struct ShellArgs {
     /// environment's RINGKEEPER_LOGIN
     #[arg(long, value_name = "FILE")]
     login_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Answers as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -69,6 +72,33 @@ pub struct ShellArgs {
     /// A command and its words; without one, the shell asks for commands. `help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// TLS, which a trust store asks for.
+#[derive(Debug, clap::Args)]
+struct TlsArgs {
+    /// Speak TLS with servers whose certificates these authorities have signed (.pem, .p12, .jks)
+    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_TRUST_STORE")]
+    tls_trust_store: Option<PathBuf>,
+    /// The private key and certificates to show to servers (.pem, .p12, .jks)
+    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_KEY_STORE", requires = "tls_trust_store")]
+    tls_key_store: Option<PathBuf>,
+    /// A file with the password of both stores
+    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_PASSWORD_FILE", requires = "tls_trust_store")]
+    tls_password_file: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    fn settings(self) -> Option<TlsSettings> {
+        let mut settings = TlsSettings::trusting(self.tls_trust_store?);
+        if let Some(file) = self.tls_key_store {
+            settings = settings.with_key_store(file);
+        }
+        if let Some(file) = self.tls_password_file {
+            settings = settings.with_password_file(file);
+        }
+        Some(settings)
+    }
 }
 
 /// Runs the shell; the exit status is that of the one command, or of the last one of a script.
@@ -90,6 +120,7 @@ fn try_run(args: ShellArgs) -> Result<(), ShellError> {
         connect_timeout: Duration::from_millis(args.connect_timeout.into()),
         read_only: args.readonly,
         login: Login::find(args.login_file.as_deref())?,
+        tls: args.tls.settings(),
         credentials: args.auth.iter().map(|auth| split_credential(auth)).collect::<Result<_, _>>()?,
     };
     let stdin_is_terminal = std::io::stdin().is_terminal();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringkeeper_client::{Client, Error};
+use ringkeeper_client::{Client, Error, TlsSettings};
 
 use crate::error::ShellError;
 use crate::interrupt;
@@ -22,6 +22,7 @@ pub(crate) struct Target {
     pub(crate) credentials: Vec<(String, Vec<u8>)>,
     /// Who logs in by SASL.
     pub(crate) login: Option<Login>,
+    pub(crate) tls: Option<TlsSettings>,
 }
 
 /// A session, open or closed, and the watches left in it.
@@ -115,6 +116,10 @@ fn connect(target: &Target) -> Result<Client, ShellError> {
         .read_only(target.read_only);
     let builder = match &target.login {
         Some(Login { user, password }) => builder.login(user, password),
+        None => builder,
+    };
+    let builder = match &target.tls {
+        Some(settings) => builder.tls(settings.clone()),
         None => builder,
     };
     let with_credentials = target

@@ -14,6 +14,8 @@ mod probe;
 mod reply;
 mod socket;
 mod tasks;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod wait;
 
 use std::io::Write;
@@ -32,9 +34,11 @@ pub use reply::Reply;
 pub(crate) use reply::{Completion, Decode, Detached, Slot};
 use socket::Socket;
 use tasks::Tasks;
+use tls::Session;
+pub(crate) use tls::{ClientSettings, Security};
 pub use wait::Wait;
 
-use crate::core::{Admission, Config, Core, Link, Millis, WatchRequest};
+use crate::core::{Admission, Config, Core, Link, Loss, Millis, WatchRequest};
 use crate::{Error, Result};
 use ringkeeper_wire::OpCode;
 
@@ -177,7 +181,11 @@ impl Inner {
 }
 
 /// Starts a client's thread.
-pub(crate) fn start(config: Config, servers: Vec<(String, u16)>) -> Result<Arc<Shared>> {
+pub(crate) fn start(
+    config: Config,
+    servers: Vec<(String, u16)>,
+    security: Option<Security>,
+) -> Result<Arc<Shared>> {
     let resources = |error: std::io::Error| Error::Resources(error.to_string());
     let poll = Poll::new().map_err(resources)?;
     let waker = mio::Waker::new(poll.registry(), KICK).map_err(resources)?;
@@ -187,6 +195,7 @@ pub(crate) fn start(config: Config, servers: Vec<(String, u16)>) -> Result<Arc<S
         poll,
         socket: Socket::default(),
         servers: servers.into(),
+        security,
         link: Link::Down,
     };
     std::thread::Builder::new()
@@ -201,6 +210,8 @@ struct Driver {
     poll: Poll,
     socket: Socket,
     servers: Arc<[(String, u16)]>,
+    /// TLS, if the servers are spoken to with it.
+    security: Option<Security>,
     /// The connection that the socket belongs to.
     link: Link,
 }
@@ -263,9 +274,18 @@ impl Driver {
         drop(inner);
         wakers.into_iter().for_each(std::task::Waker::wake);
         if let Some(server) = probe {
-            probe::ask(&self.shared, &self.servers, server);
+            // Without a session, the next dial says what is wrong.
+            if let Ok(session) = self.session(server) {
+                probe::ask(&self.shared, &self.servers, server, session);
+            }
         }
         turn
+    }
+
+    /// TLS with this server, if it is spoken to with it.
+    fn session(&mut self, server: usize) -> Result<Option<Session>, Loss> {
+        let (host, _) = &self.servers[server];
+        self.security.as_mut().map(|security| security.session(host)).transpose()
     }
 
     /// Closes what is open, and dials what the core wants.
@@ -273,14 +293,17 @@ impl Driver {
         self.socket.close(self.poll.registry());
         self.link = link;
         if let Link::Open { server, .. } = link {
+            let session = self.session(server);
             let (host, port) = &self.servers[server];
-            if let Err(loss) = self.socket.dial(host, *port, self.poll.registry()) {
+            let dialed =
+                session.and_then(|session| self.socket.dial(host, *port, session, self.poll.registry()));
+            if let Err(loss) = dialed {
                 self.lost(loss);
             }
         }
     }
 
-    fn lost(&self, loss: crate::core::Loss) {
+    fn lost(&self, loss: Loss) {
         if let Link::Open { attempt, .. } = self.link {
             self.shared.change(|core, now, outcomes| core.handle_lost(now, attempt, loss, outcomes));
         }

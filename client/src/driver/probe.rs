@@ -6,15 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
+use super::tls::Session;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Asks from a thread of its own: rare, short, and off the path of every request.
-pub(super) fn ask(shared: &Arc<Shared>, servers: &Arc<[(String, u16)]>, server: usize) {
+pub(super) fn ask(
+    shared: &Arc<Shared>,
+    servers: &Arc<[(String, u16)]>,
+    server: usize,
+    session: Option<Session>,
+) {
     let (shared, servers) = (Arc::clone(shared), Arc::clone(servers));
     let spawned = std::thread::Builder::new().name("ringkeeper-isro".to_owned()).spawn(move || {
         let (host, port) = &servers[server];
-        if has_quorum(host, *port).unwrap_or(false) {
+        if has_quorum(host, *port, session).unwrap_or(false) {
             shared.change(|core, now, outcomes| core.handle_read_write_server(now, server, outcomes));
         }
     });
@@ -23,12 +29,21 @@ pub(super) fn ask(shared: &Arc<Shared>, servers: &Arc<[(String, u16)]>, server: 
     }
 }
 
-fn has_quorum(host: &str, port: u16) -> std::io::Result<bool> {
+fn has_quorum(host: &str, port: u16, session: Option<Session>) -> std::io::Result<bool> {
     let address = (host, port).to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"isro")?;
     let mut answer = [0; 2];
-    stream.read_exact(&mut answer)?;
+    match session {
+        None => {
+            stream.write_all(b"isro")?;
+            stream.read_exact(&mut answer)?;
+        }
+        Some(mut session) => {
+            session.shake_hands(&mut stream)?;
+            session.write(&mut stream, b"isro")?;
+            session.read(&mut stream, &mut answer)?;
+        }
+    }
     Ok(&answer == b"rw")
 }

@@ -1,6 +1,6 @@
 //! A nonblocking connection with its two buffers, both kept from one connection to the next.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry};
 
 use super::SOCKET;
+use super::tls::Session;
 use crate::core::Loss;
 
 /// Room for one read, in bytes.
@@ -33,19 +34,32 @@ enum Stream {
     Dialing {
         stream: TcpStream,
         others: std::vec::IntoIter<SocketAddr>,
+        session: Option<Session>,
     },
     Open(Arc<TcpStream>),
+    /// With TLS, from its handshake on.
+    Secured(Secured),
+}
+
+struct Secured {
+    tcp: TcpStream,
+    session: Session,
 }
 
 impl Socket {
-    pub(super) const fn is_open(&self) -> bool {
-        matches!(self.stream, Stream::Open(_))
+    pub(super) fn is_open(&self) -> bool {
+        match &self.stream {
+            Stream::Open(_) => true,
+            Stream::Secured(secured) => !secured.session.is_handshaking(),
+            Stream::Closed | Stream::Dialing { .. } => false,
+        }
     }
 
-    pub(super) const fn is_dialing(&self) -> bool {
-        matches!(self.stream, Stream::Dialing { .. })
+    pub(super) fn is_dialing(&self) -> bool {
+        !matches!(self.stream, Stream::Closed) && !self.is_open()
     }
 
+    /// The open connection, if bytes are sent on it as they are.
     pub(super) fn opened(&self) -> Option<Arc<TcpStream>> {
         match &self.stream {
             Stream::Open(stream) => Some(Arc::clone(stream)),
@@ -77,6 +91,10 @@ impl Socket {
                 Ok(mut stream) => deregister(&mut stream, registry),
                 Err(stream) => drop(stream.shutdown(std::net::Shutdown::Both)),
             },
+            Stream::Secured(mut secured) => {
+                secured.session.end(&mut secured.tcp);
+                deregister(&mut secured.tcp, registry);
+            }
         }
         self.output.clear();
         self.sent = 0;
@@ -84,16 +102,24 @@ impl Socket {
     }
 
     /// Resolves the name, which may block, and begins to connect to the first address that takes it.
-    pub(super) fn dial(&mut self, host: &str, port: u16, registry: &Registry) -> Result<(), Loss> {
+    /// With a session, TLS comes before anything else.
+    pub(super) fn dial(
+        &mut self,
+        host: &str,
+        port: u16,
+        session: Option<Session>,
+        registry: &Registry,
+    ) -> Result<(), Loss> {
         let addresses = (host, port)
             .to_socket_addrs()
             .map_err(|error| Loss::Dial(format!("cannot resolve {host}: {error}")))?;
-        self.dial_next(addresses.collect::<Vec<_>>().into_iter(), None, registry)
+        self.dial_next(addresses.collect::<Vec<_>>().into_iter(), session, None, registry)
     }
 
     fn dial_next(
         &mut self,
         mut addresses: std::vec::IntoIter<SocketAddr>,
+        session: Option<Session>,
         mut failure: Option<Loss>,
         registry: &Registry,
     ) -> Result<(), Loss> {
@@ -104,7 +130,7 @@ impl Socket {
             });
             match connecting {
                 Ok(stream) => {
-                    self.stream = Stream::Dialing { stream, others: addresses };
+                    self.stream = Stream::Dialing { stream, others: addresses, session };
                     return Ok(());
                 }
                 Err(error) => failure = Some(Loss::Dial(format!("cannot connect to {address}: {error}"))),
@@ -115,7 +141,10 @@ impl Socket {
 
     /// Looks what became of the dial: whether the connection is open.
     pub(super) fn finish_dial(&mut self, registry: &Registry) -> Result<bool, Loss> {
-        let Stream::Dialing { mut stream, others } = std::mem::take(&mut self.stream) else {
+        if let Stream::Secured(secured) = &mut self.stream {
+            return secured.shake_hands();
+        }
+        let Stream::Dialing { mut stream, others, session } = std::mem::take(&mut self.stream) else {
             return Ok(false);
         };
         let failure = match (stream.take_error(), stream.peer_addr()) {
@@ -124,31 +153,47 @@ impl Socket {
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::warn!(%error, "TCP_NODELAY");
                 }
-                self.stream = Stream::Open(Arc::new(stream));
-                return Ok(true);
+                let Some(session) = session else {
+                    self.stream = Stream::Open(Arc::new(stream));
+                    return Ok(true);
+                };
+                let mut secured = Secured { tcp: stream, session };
+                let done = secured.shake_hands();
+                self.stream = Stream::Secured(secured);
+                return done;
             }
             (Ok(Some(error)) | Err(error), _) => error,
             (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => {
-                self.stream = Stream::Dialing { stream, others };
+                self.stream = Stream::Dialing { stream, others, session };
                 return Ok(false);
             }
             (Ok(None), Err(error)) => error,
         };
         deregister(&mut stream, registry);
-        self.dial_next(others, Some(Loss::Dial(format!("cannot connect: {failure}"))), registry)?;
+        self.dial_next(others, session, Some(Loss::Dial(format!("cannot connect: {failure}"))), registry)?;
         Ok(false)
     }
 
     /// Sends as much as the socket takes.
     pub(super) fn flush(&mut self) -> Result<(), Loss> {
-        let Stream::Open(stream) = &self.stream else { return Ok(()) };
-        while let Some(unsent @ [_, ..]) = self.output.get(self.sent..) {
-            match (&**stream).write(unsent) {
-                Ok(0) => return Err(Loss::Broken("the server takes nothing".to_owned())),
+        match self.is_open().then(|| self.send()) {
+            Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => {
+                Err(Loss::Broken(format!("send: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        if let Stream::Secured(secured) = &mut self.stream {
+            secured.session.send(&mut secured.tcp)?;
+        }
+        while self.has_unsent() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(len) => self.sent += len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Loss::Broken(format!("send: {error}"))),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -156,14 +201,17 @@ impl Socket {
 
     /// Reads all there is, handing it to `handle`, which says how much it has used.
     pub(super) fn receive(&mut self, mut handle: impl FnMut(&[u8]) -> usize) -> Result<(), Loss> {
-        let Stream::Open(stream) = &self.stream else { return Ok(()) };
+        if !self.is_open() {
+            return Ok(());
+        }
+        let is_plain = matches!(self.stream, Stream::Open(_));
         loop {
             if self.filled == self.input.len() {
                 // The beginning of a frame fills it: twice as much, at least one read.
                 self.input.resize((self.filled * 2).max(READ_BYTES), 0);
             }
             let room = &mut self.input[self.filled..];
-            let (room_len, read) = (room.len(), (&**stream).read(room));
+            let (room_len, read) = (room.len(), self.stream.read(room));
             match read {
                 Ok(0) => return Err(Loss::Broken("closed by the server".to_owned())),
                 Ok(len) => {
@@ -173,7 +221,7 @@ impl Socket {
                     self.filled = end - used;
                     // A short read has emptied a socket of Linux and the BSDs: saves a call that would
                     // only say so.
-                    if len < room_len && cfg!(unix) {
+                    if len < room_len && is_plain && cfg!(unix) {
                         break;
                     }
                 }
@@ -186,6 +234,31 @@ impl Socket {
             self.input = Vec::new();
         }
         Ok(())
+    }
+}
+
+impl Stream {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Open(stream) => (&**stream).read(room),
+            Self::Secured(secured) => secured.session.read(&mut secured.tcp, room),
+            Self::Closed | Self::Dialing { .. } => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Open(stream) => (&**stream).write(bytes),
+            Self::Secured(secured) => secured.session.write(&mut secured.tcp, bytes),
+            Self::Closed | Self::Dialing { .. } => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Secured {
+    /// Goes on with the handshake: whether it is done.
+    fn shake_hands(&mut self) -> Result<bool, Loss> {
+        self.session.shake_hands(&mut self.tcp).map_err(|error| Loss::Dial(format!("TLS: {error}")))
     }
 }
 

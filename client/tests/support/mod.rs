@@ -31,7 +31,7 @@ pub(crate) fn servers() -> Option<Servers> {
     let (addresses, started) = match std::env::var("RINGKEEPER_TEST_SERVERS") {
         Ok(addresses) => (addresses, None),
         Err(_) => {
-            let started = start(&ringkeeper_binary()?);
+            let started = start(&ringkeeper_binary()?, "");
             (started.connect_string(), Some(started))
         }
     };
@@ -79,9 +79,10 @@ impl Servers {
     }
 }
 
-fn start(binary: &Path) -> Ensemble {
+/// A server of ours with these lines in its configuration.
+pub(crate) fn start(binary: &Path, config: &str) -> Ensemble {
     let folder = WorkFolder::new("client-test", &std::env::temp_dir()).expect("a temporary folder");
     let program = Program::ringkeeper(binary, &[]).expect("it is there");
-    let started = Ensemble::start(&program, Seat::on_own_addresses(1), "", folder, START_MAX);
+    let started = Ensemble::start(&program, Seat::on_own_addresses(1), config, folder, START_MAX);
     started.expect("the server serves")
 }

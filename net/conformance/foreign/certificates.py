@@ -17,6 +17,11 @@ def name(common_name):
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
+def _pem(key):
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                             serialization.NoEncryption())
+
+
 class Authority:
     """A certificate authority, and a folder for what it issues."""
 
@@ -28,6 +33,9 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.certificate = folder / f"{common_name.replace(' ', '-')}.pem"
         self.certificate.write_bytes(self._signed(builder))
+        # With its key: what only a client shows that takes itself for its own authority.
+        self.own = self.certificate.with_suffix(".own.pem")
+        self.own.write_bytes(_pem(self.key) + self.certificate.read_bytes())
 
     def issue(self, subject, not_after=NOW + DAY):
         """A file with key and certificate for `subject`, a common name or a whole name, on this machine."""
@@ -37,11 +45,20 @@ class Authority:
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         alternatives = x509.SubjectAlternativeName([x509.DNSName("localhost"), address])
         builder = builder.add_extension(alternatives, critical=False)
-        encoded = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                                    serialization.NoEncryption())
         path = self.folder / f"{x509.random_serial_number():x}.pem"
-        path.write_bytes(encoded + self._signed(builder))
+        path.write_bytes(_pem(key) + self._signed(builder))
         return path
+
+    def revoke(self, certificates, path):
+        """Writes a list of revoked certificates, those in these files."""
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.name)
+        builder = builder.last_update(NOW - DAY).next_update(NOW + DAY)
+        builder = builder.add_extension(x509.CRLNumber(1), critical=False)
+        for certificate in certificates:
+            serial = x509.load_pem_x509_certificate(certificate.read_bytes()).serial_number
+            revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW - DAY).build()
+            builder = builder.add_revoked_certificate(revoked)
+        path.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def keytools_stores(self, certificate, kind, password, extension):
         """A key store with what `certificate` holds, and a trust store with the authority, as Java's keytool makes
@@ -50,8 +67,8 @@ class Authority:
         secret = ["-storetype", kind, "-storepass", password, "-noprompt"]
         for command in (
             ["openssl", "pkcs12", "-export", "-in", certificate, "-out", exported, "-passout", f"pass:{password}"],
-            ["keytool", "-importkeystore", "-srckeystore", exported, "-srcstoretype", "PKCS12", "-srcstorepass", password,
-             "-destkeystore", key_store, "-deststoretype", kind, "-deststorepass", password],
+            ["keytool", "-importkeystore", "-srckeystore", exported, "-srcstoretype", "PKCS12",
+             "-srcstorepass", password, "-destkeystore", key_store, "-deststoretype", kind, "-deststorepass", password],
             ["keytool", "-importcert", "-file", self.certificate, "-keystore", trust_store, "-alias", "ca", *secret],
         ):
             subprocess.run([str(word) for word in command], check=True, capture_output=True)

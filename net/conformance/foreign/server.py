@@ -135,9 +135,13 @@ class Server:
             time.sleep(0.05)
         raise RuntimeError(f"{self.subject} does not serve:\n{self.log_tail()}")
 
+    def log(self):
+        """What the server has written."""
+        return (self.folder / "log").read_text(errors="replace")
+
     def log_tail(self):
         """The last lines that the server has written."""
-        return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-30:])
+        return "\n".join(self.log().splitlines()[-30:])
 
     def kill(self):
         """Ends it at once, as SIGKILL does; its folder stays."""

@@ -144,3 +144,26 @@ def test_zookeepers_shell_speaks_tls(secured):
     output = shell(f"localhost:{service.port}", "create /a one\nget /a\n", "lib",
                    [f"-Dzookeeper.{key}={value}" for key, value in properties.items()])
     assert "Created /a" in output and "\none\n" in output, output
+
+
+@pytest.mark.parametrize("subject", ["ringkeeper", "zookeeper"])
+def test_ringkeepers_shell_speaks_tls(secured, tmp_path, subject):
+    service = secured(subject=subject)
+    stores = service.authority.keytools_stores(service.authority.issue("client"), "PKCS12", "geheim1", "p12")
+    (tmp_path / "password").write_text("geheim1\n")
+
+    def run(*words, **environment):
+        command = [server_module.BINARY, "shell", "-s", f"127.0.0.1:{service.port}", "--connect-timeout", "5000",
+                   *words]
+        return subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
+                              timeout=WAIT_S, check=False)
+
+    options = ["--tls-trust-store", stores[1], "--tls-key-store", stores[0],
+               "--tls-password-file", tmp_path / "password"]
+    assert run(*options, "create", "/a", "one", "auth::cdrwa").returncode == 0
+    environment = {"RINGKEEPER_TLS_TRUST_STORE": str(service.authority.certificate),
+                   "RINGKEEPER_TLS_KEY_STORE": str(service.authority.issue("client"))}
+    assert run("get", "/a", **environment).stdout == "one\n"
+    other = Authority(tmp_path, "other ca")
+    refused = run("--tls-trust-store", other.certificate, "get", "/a")
+    assert refused.returncode == 3 and "the trust store has no authority" in refused.stderr, refused.stderr

@@ -5,6 +5,7 @@
 //! A setting that asks for less is refused by name, so that nobody believes in a protection or a
 //! compatibility that is not there.
 
+mod client;
 mod decryption;
 mod der;
 mod elliptic;
@@ -16,7 +17,9 @@ mod password;
 mod pkcs12;
 mod server;
 mod store;
+mod versions;
 
+pub use client::ClientSettings;
 pub use error::Error;
 pub use name::subject;
 pub use offer::{CipherSuites, Versions};
@@ -24,3 +27,4 @@ pub use password::Password;
 pub use rustls;
 pub use server::{ClientAuth, ServerSettings};
 pub use store::{StoreKind, StoreSettings};
+pub use versions::FileVersions;

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
-use rustls::{RootCertStore, ServerConfig};
 
 use crate::der::SEQUENCE;
 use crate::store::read;
@@ -115,21 +115,19 @@ impl ServerSettings {
                           let them come without any (ssl.clientAuth=none)";
             return Err(Error::setting(TRUST_STORE, reason));
         };
-        let mut roots = RootCertStore::empty();
-        for certificate in store.take_trusted()? {
-            let added = roots.add(certificate);
-            added.map_err(|error| store.unusable(&format!("a certificate cannot be read: {error}")))?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let roots = Arc::new(store.take_roots()?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         let verifier = match self.client_auth {
             ClientAuth::Want => verifier.allow_unauthenticated(),
             ClientAuth::Need | ClientAuth::None => verifier,
         };
         let verifier = verifier.with_crls(self.revocation_lists()?).enforce_revocation_expiration();
         verifier.build().map_err(|error| match (error, &self.revocation_lists) {
-            (VerifierBuilderError::InvalidCrl(error), Some(path)) => {
-                Error::file(REVOCATION_LISTS, path, format!("a list cannot be read: {error:?}"))
-            }
+            (VerifierBuilderError::InvalidCrl(error), Some(path)) => Error::file(
+                REVOCATION_LISTS,
+                path,
+                format!("a list cannot be read ({error:?}): it has to be of version 2, with a number"),
+            ),
             (error, _) => store.unusable(&error.to_string()),
         })
     }

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rustls::InconsistentKeys;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
 
 use crate::decryption::Decryption;
 use crate::der::Element;
@@ -96,6 +96,11 @@ impl StoreKind {
 }
 
 impl StoreSettings {
+    /// A store in this file, without a password.
+    pub fn at(location: impl Into<PathBuf>) -> Self {
+        Self { location: Some(location.into()), ..Self::default() }
+    }
+
     /// The files that it is read from.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         self.location.as_deref().into_iter().chain(self.password_path.as_deref())
@@ -183,7 +188,16 @@ impl Store<'_> {
     }
 
     /// The certificates by which others are verified, at least one.
-    pub(crate) fn take_trusted(&mut self) -> Result<Vec<CertificateDer<'static>>, Error> {
+    pub(crate) fn take_roots(&mut self) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.take_trusted()? {
+            let added = roots.add(certificate);
+            added.map_err(|error| self.unusable(&format!("a certificate cannot be read: {error}")))?;
+        }
+        Ok(roots)
+    }
+
+    fn take_trusted(&mut self) -> Result<Vec<CertificateDer<'static>>, Error> {
         if self.contents.trusted.is_empty() {
             return Err(self.unusable(
                 "holds no certificate to trust (`keytool -importcert` adds one to a store of Java's)",

@@ -5,12 +5,10 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_lite::future::or;
 use futures_lite::{AsyncRead, AsyncWriteExt};
@@ -19,7 +17,7 @@ use ringkeeper_tls::rustls::client::verify_server_name;
 use ringkeeper_tls::rustls::pki_types::ServerName;
 use ringkeeper_tls::rustls::server::{ParsedCertificate, ServerConnection};
 use ringkeeper_tls::rustls::{self, AlertDescription, CertificateError, InvalidMessage, ServerConfig};
-use ringkeeper_tls::{Error, ServerSettings};
+use ringkeeper_tls::{Error, FileVersions, ServerSettings};
 
 use super::connection::TlsConnection;
 use crate::config::TlsConfig;
@@ -54,12 +52,8 @@ pub(crate) struct TlsAcceptor {
 /// What was read from the stores, and the versions of their files.
 struct Stores {
     config: Arc<ServerConfig>,
-    versions: Vec<Option<FileVersion>>,
+    versions: FileVersions,
 }
-
-/// What changes when a file is written, replaced, or reached through another link: device, number, length and
-/// time of change.
-type FileVersion = (u64, u64, u64, SystemTime);
 
 /// Figures for `mntr`.
 #[derive(Debug, Default)]
@@ -159,7 +153,7 @@ impl TlsAcceptor {
     }
 
     fn reload_changed(&self) {
-        let versions = file_versions(&self.settings);
+        let versions = FileVersions::of(self.settings.files());
         if versions == self.stores().versions {
             return;
         }
@@ -239,17 +233,9 @@ pub(crate) enum StartError {
 impl Stores {
     /// The versions are those from before: a file that changes meanwhile is read again.
     fn read(settings: &ServerSettings) -> Result<Self, Error> {
-        let versions = file_versions(settings);
+        let versions = FileVersions::of(settings.files());
         Ok(Self { config: Arc::new(settings.load()?), versions })
     }
-}
-
-fn file_versions(settings: &ServerSettings) -> Vec<Option<FileVersion>> {
-    let version = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.dev(), metadata.ino(), metadata.len(), metadata.modified().ok()?))
-    };
-    settings.files().map(version).collect()
 }
 
 /// Whether a connection begins with a TLS handshake. Waits for its first byte, which stays to be read.
