@@ -1,7 +1,15 @@
 """TLS on the client port, with OpenSSL's client, kazoo and ZooKeeper's own shell."""
 
+import collections
+import concurrent.futures
 import contextlib
+import os
+import socket
+import ssl
+import struct
 import subprocess
+import threading
+import time
 
 import pytest
 from cryptography import x509
@@ -16,6 +24,9 @@ from certificates import DAY, NOW, Authority
 from test_zkcli import shell
 
 WAIT_S = 30
+
+# Of the flood; ten times as many are for a run by hand.
+HANDSHAKES = int(os.environ.get("HANDSHAKES", "1000"))
 
 
 class Secured:
@@ -167,3 +178,128 @@ def test_ringkeepers_shell_speaks_tls(secured, tmp_path, subject):
     other = Authority(tmp_path, "other ca")
     refused = run("--tls-trust-store", other.certificate, "get", "/a")
     assert refused.returncode == 3 and "the trust store has no authority" in refused.stderr, refused.stderr
+
+
+ours = pytest.mark.skipif(server_module.SUBJECT != "ringkeeper", reason="its log and its settings")
+
+
+@contextlib.contextmanager
+def pinging(port):
+    """A session in the clear that pings without a pause; prints how long it waited at most."""
+    session = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+    session.sendall(struct.pack(">iiqiqi16s?", 45, 0, 0, 60_000, 0, 16, bytes(16), False))
+    assert session.recv(4096)
+    ended, waits = threading.Event(), []
+
+    def ping():
+        while not ended.is_set():
+            before = time.monotonic()
+            session.sendall(struct.pack(">iii", 8, -2, 11))
+            assert session.recv(4096), "the session was closed"
+            waits.append(time.monotonic() - before)
+            time.sleep(0.001)
+
+    with session, concurrent.futures.ThreadPoolExecutor(1) as thread:
+        pings = thread.submit(ping)
+        try:
+            yield
+        finally:
+            ended.set()
+            pings.result()
+            print(f"{len(waits)} pings beside it, the longest took {max(waits) * 1000:.0f} ms")
+
+
+@ours
+def test_whoever_is_refused_is_named_with_the_reason(secured, tmp_path):
+    authority = Authority(tmp_path)
+    bad = authority.issue("bad")
+    authority.revoke([bad], tmp_path / "crl.pem")
+    service = secured(authority, **{"ssl.crl": "true", "ringkeeper.ssl.crlFile": tmp_path / "crl.pem",
+                                    "ssl.enabledProtocols": "TLSv1.3"})
+    good, other = authority.issue("client"), Authority(tmp_path, "other ca")
+
+    def send(port, data):
+        with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as connection:
+            connection.sendall(data)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(4096):
+                    pass
+
+    attempts = [
+        (lambda: service.openssl(), "give the client a certificate"),
+        (lambda: service.openssl("-tls1_1", "-cipher", "ALL:@SECLEVEL=0", certificate=good), "ssl.enabledProtocols"),
+        (lambda: service.openssl("-tls1_2", certificate=good), "ssl.enabledProtocols"),
+        (lambda: service.openssl(certificate=authority.issue("client", NOW - DAY)), "needs a new certificate"),
+        (lambda: service.openssl(certificate=bad), "ringkeeper.ssl.crlFile lists the client's certificate"),
+        (lambda: service.openssl(certificate=other.issue("client")), "issuer of the client's certificate"),
+        (lambda: service.openssl(certificate=other.own), "the client shows an authority's certificate"),
+        (lambda: service.openssl("-CAfile", other.certificate, certificate=good), "does not trust the certificate"),
+        (lambda: send(service.port, b"ruok"), "does not speak TLS"),
+        (lambda: send(service.port, b"\x16\x03\x01\x00\x05hello"), "TLS"),
+        (lambda: send(service.server.port, bytes.fromhex("160301010001")), "client.portUnification=true"),
+    ]
+    with pinging(service.server.port):
+        for attempt, reason in attempts:
+            before, deadline = len(service.server.log()), time.monotonic() + WAIT_S
+            # The log takes ten such lines at once, then one a second.
+            while reason not in service.server.log()[before:]:
+                assert time.monotonic() < deadline, reason
+                assert not attempt(), reason
+                time.sleep(0.1)
+    assert service.openssl(certificate=good) == "imok"
+
+
+def client_hello():
+    """What a client sends first."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
+
+
+@ours
+def test_half_handshakes_hold_up_nobody_and_end(secured):
+    service = secured()
+    client, hello = service.authority.issue("client"), client_hello()
+    with pinging(service.server.port), contextlib.ExitStack() as stack:
+        halves = []
+        for number in range(500):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S))
+            half.sendall([hello[:0], hello[:1], hello[:4], hello[:200], hello][number % 5])
+            halves.append(half)
+        assert service.openssl(certificate=client) == "imok"
+        for half in halves:
+            with contextlib.suppress(ConnectionResetError):
+                while half.recv(4096):
+                    pass
+    assert "the handshake took more than 10 s" in service.server.log()
+    assert "zk_unsuccessful_handshake\t500\n" in server_module.four_letter_word(service.server.port, "mntr")
+
+
+@ours
+def test_a_connection_is_not_negotiated_anew(secured):
+    service = secured(**{"ssl.enabledProtocols": "TLSv1.2", "ssl.clientAuth": "none"})
+    with subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{service.port}", "-tls1_2"], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as client:
+        client.stdin.write("R\n")
+        client.stdin.flush()
+        output = client.communicate(timeout=WAIT_S)[0]
+    assert "RENEGOTIATING" in output and "no renegotiation" in output, output
+
+
+@ours
+def test_a_flood_of_handshakes_is_served_beside_others(secured):
+    service = secured()
+    certificate = service.authority.issue("client")
+    context = ssl.create_default_context(cafile=service.authority.certificate)
+    context.load_cert_chain(certificate)
+
+    def shake_hands(_):
+        with socket.create_connection(("127.0.0.1", service.port), timeout=WAIT_S) as connection:
+            with context.wrap_socket(connection, server_hostname="localhost") as secure:
+                secure.sendall(b"ruok")
+                return secure.recv(4)
+
+    with pinging(service.server.port), concurrent.futures.ThreadPoolExecutor(200) as threads:
+        answers = collections.Counter(threads.map(shake_hands, range(HANDSHAKES)))
+    assert answers == {b"imok": HANDSHAKES}
