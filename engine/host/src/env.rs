@@ -27,7 +27,7 @@ pub enum Class {
 pub struct PeerAddress {
     /// The server.
     pub id: ServerId,
-    /// A name, resolved at each dial, or an address.
+    /// A name, resolved at each dial, or an address. The server's certificate bears it, where there is one.
     pub host: String,
     /// The port for other servers.
     pub port: u16,
@@ -104,19 +104,46 @@ pub trait Listener: 'static {
 
 /// An ordered byte stream to and from a peer.
 #[expect(async_fn_in_trait, reason = "everything of a server lives on one thread")]
-pub trait Stream: 'static {
+pub trait Stream: Sized + 'static {
     /// The half that receives.
     type Reader: AsyncRead + Unpin + 'static;
-    /// The half that sends.
+    /// The half that sends. What was written is with the system when it is flushed.
     type Writer: AsyncWrite + Unpin + 'static;
 
-    /// Splits the connection, so that one task can read while another writes. Written bytes are sent without
-    /// delay.
+    /// Secures the connection where the environment does so, and splits it. Ends within seconds, whatever
+    /// the other end does.
     ///
     /// # Errors
-    /// No file descriptor is free.
-    fn split(self) -> io::Result<(Self::Reader, Self::Writer)>;
+    /// The other end is not trusted, or does not speak as this one; no file descriptor is free.
+    async fn open(self) -> io::Result<Connection<Self>>;
 
     /// Closes the connection in both directions, and ends pending reads.
-    async fn shutdown(writer: &mut Self::Writer);
+    fn shutdown(writer: &mut Self::Writer);
+}
+
+/// A connection to a peer in halves, of which one can be read while the other is written, by one task.
+pub struct Connection<S: Stream> {
+    /// The half that receives.
+    pub reader: S::Reader,
+    /// The half that sends.
+    pub writer: S::Writer,
+    /// The other end's certificate, where the environment asks for one.
+    pub certificate: Option<Certificate>,
+}
+
+/// A certificate that is valid and belongs to the other end of a connection. Whose name it bears is left to
+/// be checked.
+pub struct Certificate(Box<dyn Fn(&str) -> bool>);
+
+impl Certificate {
+    /// A certificate that bears the names for which `bears_name` is true.
+    pub fn new(bears_name: impl Fn(&str) -> bool + 'static) -> Self {
+        Self(Box::new(bears_name))
+    }
+
+    /// Whether it bears the name (or the address) of this host.
+    #[must_use]
+    pub fn names(&self, host: &str) -> bool {
+        (self.0)(host)
+    }
 }

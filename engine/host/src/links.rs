@@ -13,6 +13,11 @@
 //! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
 //! key. Without a secret, it only proves that the other end speaks this protocol.
 //!
+//! The environment may secure the connection below that, by TLS with certificates of both ends. Then a
+//! certificate has to bear the name of the server's host in the list of members: the server that was dialed,
+//! or the one that the hello comes from. Otherwise a refusal is the last that is sent: a hello with another
+//! magic.
+//!
 //! Bounded are: unauthenticated connections, in number (in all and from one address) and time; memory for a
 //! peer's messages, by the bytes received; memory for output that a peer does not read, above which it is
 //! disconnected.
@@ -34,7 +39,7 @@ use futures_lite::future::or;
 use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_wire::ServerId;
 
-use crate::env::{Class, Env, Listener, PeerAddress, Stream, Task};
+use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
 use crate::rate_limiter::RateLimiter;
 pub use handshake::MAGIC;
 
@@ -75,20 +80,6 @@ pub struct Links<E: Env> {
     refusals: RateLimiter,
     /// The tasks that dial and accept.
     tasks: RefCell<Vec<E::Task>>,
-}
-
-/// A connection to a peer, in halves.
-struct Connection<S: Stream> {
-    reader: S::Reader,
-    writer: S::Writer,
-}
-
-impl<S: Stream> Connection<S> {
-    /// All bytes between servers, of handshakes and of messages, go through the halves that this makes.
-    fn new(stream: S) -> io::Result<Self> {
-        let (reader, writer) = stream.split()?;
-        Ok(Self { reader, writer })
-    }
 }
 
 impl<E: Env> Links<E> {
@@ -181,7 +172,7 @@ impl<E: Env> Links<E> {
     }
 
     const fn handshake(&self) -> Handshake<'_, E> {
-        Handshake { env: &self.env, own: self.own, secret: &self.secret }
+        Handshake { env: &self.env, own: self.own, secret: &self.secret, links: &self.links }
     }
 
     /// Accepts connections of peers with greater ids.
@@ -220,7 +211,7 @@ impl<E: Env> Links<E> {
 
     /// Learns which peer has connected.
     async fn introduce(&self, stream: E::Stream) -> io::Result<(&Link, Connection<E::Stream>)> {
-        let mut connection = Connection::new(stream)?;
+        let mut connection = stream.open().await?;
         let peer = self.handshake().answer(&mut connection).await?;
         match self.links.get(&peer).filter(|_| peer > self.own) {
             Some(link) => Ok((link, connection)),
@@ -278,7 +269,7 @@ impl<E: Env> Links<E> {
     }
 
     async fn connect_to(&self, address: SocketAddr, peer: ServerId) -> io::Result<Connection<E::Stream>> {
-        let mut connection = Connection::new(self.env.dial(address, self.redial.last).await?)?;
+        let mut connection = self.env.dial(address, self.redial.last).await?.open().await?;
         self.handshake().begin(&mut connection, peer).await?;
         Ok(connection)
     }

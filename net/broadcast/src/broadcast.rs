@@ -20,7 +20,7 @@ use ringkeeper_host::snapshots::Trigger;
 use ringkeeper_host::tasks::{self, Settings, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_runtime::clock::Clock;
-use ringkeeper_runtime::env::{GlommioEnv, PeerListener};
+use ringkeeper_runtime::env::GlommioEnv;
 use ringkeeper_runtime::executor::{executor, keep_awake};
 use ringkeeper_runtime::{preflight, socket};
 use ringkeeper_wire::ServerId;
@@ -234,6 +234,7 @@ impl Server {
         let release = Release { waiters: Rc::clone(&waiters), requests };
         let handles = Handles::new(shared, waiters);
         let log = LogQueue::new(FORCE_WARNING);
+        let port = port.map(|socket| env.listen(socket));
         let pump = Pump::new(env, handles, links, node, Rc::clone(&log), trigger);
         let settings = Settings {
             tick: TICK,
@@ -241,7 +242,7 @@ impl Server {
             scrub: (!config.scrub.rest.is_zero()).then_some(config.scrub),
         };
         let tasks = Tasks::start(&pump, log_task, integrity, settings);
-        pump.start_links(port.map(PeerListener::new));
+        pump.start_links(port);
         say(Ok(()));
 
         let stop = async {

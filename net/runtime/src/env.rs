@@ -3,17 +3,19 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{Latency, Shares, TaskQueueHandle};
 use ringkeeper_engine::replica::Now;
-use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Stream, Task};
+use ringkeeper_host::env::{Class, Env, Listener, PeerAddress, Task};
 use socket2::Socket;
 
 use crate::clock::Clock;
 use crate::dma::DmaStorage;
 use crate::socket;
+use crate::tls::{PeerStream, PeerTls};
 
 /// CPU shares of [`Class::Background`]; all other tasks together have 1000.
 const BACKGROUND_SHARES: usize = 10;
@@ -24,15 +26,28 @@ pub struct GlommioEnv {
     clock: Clock,
     started: Instant,
     background: TaskQueueHandle,
+    tls: Option<Arc<PeerTls>>,
 }
 
 impl GlommioEnv {
-    /// The environment on this thread's executor, with this clock.
+    /// The environment on this thread's executor, with this clock. Links are in the clear.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         let shares = Shares::Static(BACKGROUND_SHARES);
         let background = glommio::executor().create_task_queue(shares, Latency::NotImportant, "background");
-        Self { clock, started: Instant::now(), background }
+        Self { clock, started: Instant::now(), background, tls: None }
+    }
+
+    /// The environment with links that are secured so.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Arc<PeerTls>>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// Listens for peers on a socket, on this thread's executor.
+    #[must_use]
+    pub fn listen(&self, socket: Socket) -> PeerListener {
+        PeerListener { listener: socket::adopt(socket), tls: self.tls.clone() }
     }
 }
 
@@ -81,7 +96,8 @@ impl Env for GlommioEnv {
     }
 
     async fn dial(&self, address: SocketAddr, patience: Duration) -> io::Result<PeerStream> {
-        Ok(PeerStream(TcpStream::connect_timeout(address, patience).await?))
+        let tcp = TcpStream::connect_timeout(address, patience).await?;
+        Ok(PeerStream::dialed(tcp, self.tls.as_ref()))
     }
 }
 
@@ -103,14 +119,9 @@ impl Task for RunningTask {
 }
 
 /// The port for other servers.
-pub struct PeerListener(TcpListener);
-
-impl PeerListener {
-    /// Listens on a socket, on this thread's executor.
-    #[must_use]
-    pub fn new(socket: Socket) -> Self {
-        Self(socket::adopt(socket))
-    }
+pub struct PeerListener {
+    listener: TcpListener,
+    tls: Option<Arc<PeerTls>>,
 }
 
 impl Listener for PeerListener {
@@ -118,30 +129,11 @@ impl Listener for PeerListener {
 
     async fn accept(&self) -> io::Result<(PeerStream, SocketAddr)> {
         loop {
-            let stream = self.0.accept().await?;
+            let stream = self.listener.accept().await?;
             // A connection that has ended already has no address.
             if let Ok(address) = stream.peer_addr() {
-                return Ok((PeerStream(stream), address));
+                return Ok((PeerStream::accepted(stream, self.tls.as_ref()), address));
             }
         }
-    }
-}
-
-/// A TCP connection to a peer.
-pub struct PeerStream(TcpStream);
-
-impl Stream for PeerStream {
-    type Reader = TcpStream;
-    type Writer = TcpStream;
-
-    fn split(self) -> io::Result<(TcpStream, TcpStream)> {
-        self.0.set_nodelay(true)?;
-        let writer = socket::second(&self.0)?;
-        Ok((self.0, writer))
-    }
-
-    async fn shutdown(writer: &mut TcpStream) {
-        // It may be closed already.
-        let _ = writer.shutdown(std::net::Shutdown::Both).await;
     }
 }

@@ -1,5 +1,6 @@
-//! The host's environment on glommio and io_uring: executors, files, sockets, clocks, and the rings between
-//! executors. The server and the library run on it; the simulator has an environment of its own.
+//! The host's environment on glommio and io_uring: executors, files, sockets with or without TLS, clocks, and
+//! the rings between executors. The server and the library run on it; the simulator has an environment of its
+//! own.
 //!
 //! All `unsafe` code of the product lies in this crate: in [`socket`], `cooperative` and `allocator`.
 
@@ -11,6 +12,8 @@ pub mod cooperative;
 pub mod dma;
 pub mod env;
 pub mod executor;
+pub mod helper;
 pub mod preflight;
 pub mod ring;
 pub mod socket;
+pub mod tls;

@@ -77,6 +77,14 @@ pub fn reset(stream: &TcpStream) {
     let _ = rustix::net::connect_unspec(borrowed);
 }
 
+/// Closes a connection in both directions, and ends its pending reads.
+pub fn shut_down(stream: &TcpStream) {
+    // SAFETY: the stream lives, and with it its descriptor, for the length of this call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+    // It may be closed already.
+    let _ = rustix::net::shutdown(borrowed, rustix::net::Shutdown::Both);
+}
+
 /// A second handle of a connection, so that one task can read and another write.
 ///
 /// # Errors

@@ -32,7 +32,6 @@ const THREADS: &str = "the Java server's threads; cores are shared out by ringke
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
 const ADMIN: &str = "there is no admin server; four-letter words answer on the client port";
 const METRICS: &str = "metrics are served by the word mntr";
-const TLS: &str = "TLS between servers is not supported yet, peers would speak in the clear";
 const KERBEROS: &str = "Kerberos is not supported yet, SASL logs users in by DIGEST-MD5 alone";
 const QUORUM_SASL: &str = "SASL between servers is not supported; use ringkeeper.peerSecretFile";
 const NO_SASL_USERS: &str =
@@ -182,9 +181,6 @@ const KEYS: &[(&str, Treatment)] = &[
         }),
     ),
     ("electionAlg", Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) })),
-    ("sslQuorum", Unprotected(asks, TLS)),
-    ("sslQuorumReloadCertFiles", Unprotected(asks, TLS)),
-    ("portUnification", Unprotected(asks, TLS)),
     ("fips-mode", Unprotected(asks, "the cryptography that is built in (ring) has no FIPS certificate")),
     ("quorum.auth.enableSasl", Unprotected(asks, QUORUM_SASL)),
     ("quorum.auth.learnerRequireSasl", Unprotected(asks, QUORUM_SASL)),
@@ -283,7 +279,6 @@ const KEYS: &[(&str, Treatment)] = &[
 const PREFIXES: &[(&str, Treatment)] = &[
     ("admin.", NoEffect(ADMIN)),
     ("metricsProvider.", NoEffect(METRICS)),
-    ("ssl.quorum.", Unprotected(always, TLS)),
     ("ssl.", Unprotected(always, "this protection is unknown here")),
     ("connection_throttle_", NoEffect(THROTTLE)),
     ("jvm.pause.", NoEffect("there is no virtual machine to pause")),
@@ -321,6 +316,9 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
         return Ok(None);
     }
     let in_front = |reason: String| format!("{key}: {reason}");
+    if let Some(applied) = tls::apply_common(config, key, &property.value) {
+        return applied.map(|()| None).map_err(in_front);
+    }
     let by_name = KEYS.iter().chain(tls::KEYS).find(|(name, _)| *name == key);
     let by_prefix = || PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix));
     if let Some((_, treatment)) = by_name.or_else(by_prefix) {

@@ -19,7 +19,7 @@ use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::sasl::{self, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
-pub(crate) use tls::TlsConfig;
+pub(crate) use tls::{PeerTlsConfig, TlsConfig};
 
 /// The part of the memory, one in so many, that notifications for clients that do not read may take.
 const UNREAD_NOTIFICATIONS_SHARE: u64 = 8;
@@ -38,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) client_port: u16,
     pub(crate) client_backlog: u32,
     pub(crate) tls: TlsConfig,
+    pub(crate) peer_tls: PeerTlsConfig,
     /// Base unit of the times below, milliseconds.
     pub(crate) tick_time_ms: u32,
     pub(crate) min_session_timeout_ms: Option<u32>,
@@ -181,6 +182,7 @@ impl Default for Config {
             client_port: 2181,
             client_backlog: 1024,
             tls: TlsConfig::default(),
+            peer_tls: PeerTlsConfig::default(),
             tick_time_ms: 2000,
             min_session_timeout_ms: None,
             max_session_timeout_ms: None,
@@ -405,7 +407,8 @@ impl Config {
         let left_out = |unmet: &Unmet| {
             format!("{} is left out as ringkeeper.ignoreUnsupported says: {}", unmet.key, unmet.reason)
         };
-        Ok(ignored.into_iter().map(left_out).chain(self.tls.notices()).collect())
+        let tls = self.tls.notices().into_iter().chain(self.peer_tls.notices());
+        Ok(ignored.into_iter().map(left_out).chain(tls).collect())
     }
 
     /// Keys that ask for protection that there is none of.
@@ -722,8 +725,7 @@ mod tests {
     fn settings_of_protection_stop_the_start_unless_they_are_named_as_left_out() {
         let base = "dataDir=$D\nclientPort=1\n";
         for (key, value) in [
-            ("sslQuorum", "true"),
-            ("zookeeper.ssl.quorum.keyStore.location", "/k"),
+            ("zookeeper.ssl.quorum.crl", "true"),
             ("ssl.crl", "true"),
             ("ssl.unheardOf", "1"),
             ("quorum.auth.enableSasl", "true"),
@@ -746,11 +748,11 @@ mod tests {
             let (config, _) = read(&ignoring, None).expect("well formed");
             assert_eq!(config.check_protection().expect(key).len(), 1);
         }
-        let several = "sslQuorum=true\naudit.enable=yes\nssl.quorum.keyStore.location=/k\n";
+        let several = "ssl.quorum.ocsp=true\naudit.enable=yes\nssl.quorum.crl=yes\n";
         let (config, _) = read(&format!("{base}{several}"), None).expect("well formed");
         let error = config.check_protection().expect_err("three keys").to_string();
-        assert!(error.contains("sslQuorum (line 3), ssl.quorum.keyStore.location (line 5): TLS"), "{error}");
-        assert!(error.ends_with("=audit.enable,ssl.quorum.keyStore.location,sslQuorum"), "{error}");
+        assert!(error.contains("ssl.quorum.ocsp (line 3), ssl.quorum.crl (line 5): revocation"), "{error}");
+        assert!(error.ends_with("=audit.enable,ssl.quorum.crl,ssl.quorum.ocsp"), "{error}");
         let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
                    DigestAuthenticationProvider.digestAlg=SHA1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
@@ -775,6 +777,20 @@ mod tests {
         assert_eq!(notices, ["ssl.ciphersuites: not safe, so not offered: AES128-SHA"]);
         let (config, _) = read("clientPort=1\nssl.clientAuth=none\n").expect("valid");
         assert!(config.check_protection().expect("allowed")[0].contains("neither secureClientPort"));
+        let text = "clientPort=1\nsslQuorum=true\nssl.quorum.keyStore.location=/q.pem\nssl.keyStore.type=JKS\n\
+                    ssl.quorum.ciphersuites=AES128-SHA,TLS_AES_128_GCM_SHA256\nssl.quorum.crl=no\n\
+                    ssl.quorum.handshakeDetectionTimeoutMillis=7\nsslQuorumReloadCertFiles=true\n\
+                    ssl.quorum.hostnameVerification=false\n";
+        let (config, notices) = read(text).expect("valid");
+        assert!(notices[0].contains("server.N line") && notices.len() == 1, "{notices:?}");
+        let (own, clients) = (&config.peer_tls.settings.0, &config.tls.settings.common);
+        assert_eq!((&own.key_store.location, &clients.key_store.location), (&Some("/q.pem".into()), &None));
+        assert_eq!(own.key_store.kind, None);
+        assert!(config.peer_tls.is_demanded() && config.peer_tls.detection.as_millis() == 7);
+        let notices = config.check_protection().expect("all of it is there");
+        assert!(notices[1].starts_with("ssl.quorum.ciphersuites: not safe"), "{notices:?}");
+        let (config, _) = read("clientPort=1\nssl.quorum.keyStore.location=/q\n").expect("valid");
+        assert!(config.check_protection().expect("allowed")[0].contains("neither sslQuorum nor"));
         let alone = read("clientPort=1\nsecureClientPortAddress=127.0.0.1\n").expect_err("no port");
         assert!(alone.contains("needs secureClientPort, too"), "{alone}");
     }

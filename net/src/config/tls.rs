@@ -1,9 +1,13 @@
-//! The keys of TLS on the client port (Apache ZooKeeper 3.9's administrator guide, "Encryption,
-//! Authentication, Authorization Options").
+//! The keys of TLS on the client port and between servers (Apache ZooKeeper 3.9's administrator guide,
+//! "Encryption, Authentication, Authorization Options").
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
-use ringkeeper_tls::{CipherSuites, ClientAuth, ServerSettings, StoreKind, StoreSettings, Versions};
+use ringkeeper_tls::{
+    CipherSuites, ClientAuth, Party, PeerSettings, ServerSettings, Settings, StoreKind, StoreSettings,
+    Versions,
+};
 
 use super::keys::Treatment::{self, Honoured, NoEffect, Unprotected};
 use super::keys::{I32_MAX, address, always, asks, flag, number};
@@ -57,15 +61,66 @@ impl TlsConfig {
                     .to_owned(),
             );
         }
-        let left_out = &self.settings.cipher_suites.left_out;
-        if !left_out.is_empty() {
-            notices.push(format!("ssl.ciphersuites: not safe, so not offered: {}", left_out.join(", ")));
-        }
+        notices.extend(left_out(&self.settings.common, Party::Client));
         notices
     }
 }
 
+/// Whether links between servers speak TLS, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PeerTlsConfig {
+    /// Whether peers are dialed with TLS; then those in the clear are refused, unless both are accepted.
+    pub(crate) quorum: bool,
+    /// Whether peers are accepted with TLS and in the clear.
+    pub(crate) port_unification: bool,
+    /// How long the first byte of a peer may take where both are accepted.
+    pub(crate) detection: Duration,
+    pub(crate) settings: PeerSettings,
+}
+
+impl Default for PeerTlsConfig {
+    fn default() -> Self {
+        let detection = Duration::from_secs(5);
+        Self { quorum: false, port_unification: false, detection, settings: PeerSettings::default() }
+    }
+}
+
+impl PeerTlsConfig {
+    /// Whether links may speak TLS.
+    pub(crate) fn is_spoken(&self) -> bool {
+        self.quorum || self.port_unification
+    }
+
+    /// Whether nobody is taken for a peer without a certificate.
+    pub(crate) fn is_demanded(&self) -> bool {
+        self.quorum && !self.port_unification
+    }
+
+    /// What the operator should know.
+    pub(super) fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        if !self.is_spoken() && self.settings != PeerSettings::default() {
+            notices.push(
+                "the ssl.quorum. keys have no effect: neither sslQuorum nor portUnification is on".to_owned(),
+            );
+        }
+        notices.extend(left_out(&self.settings.0, Party::Peer));
+        notices
+    }
+}
+
+fn left_out(settings: &Settings, party: Party) -> Option<String> {
+    let left_out = &settings.cipher_suites.left_out;
+    let names =
+        || format!("{}ciphersuites: not safe, so not offered: {}", party.prefix(), left_out.join(", "));
+    (!left_out.is_empty()).then(names)
+}
+
 const JAVA_CLASS: &str = "it names a Java class, which cannot be run here";
+const NAMES: &str = "a server's certificate always has to bear the name of its host in the server.N line";
+const REVOCATION: &str =
+    "revocation is not checked between servers, a revoked certificate would still be taken";
+
 /// Asks for lists of revoked certificates.
 const CRL: &str = "ssl.crl";
 
@@ -79,25 +134,11 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     ("secureClientPort", Honoured(|c, v| number(v, 1, 65535).map(|n| c.tls.secure_port = Some(n)))),
     ("secureClientPortAddress", Honoured(|c, v| address(v).map(|a| c.tls.secure_address = Some(a)))),
     ("client.portUnification", Honoured(|c, v| flag(v).map(|on| c.tls.port_unification = on))),
+    ("sslQuorum", Honoured(|c, v| flag(v).map(|on| c.peer_tls.quorum = on))),
+    ("portUnification", Honoured(|c, v| flag(v).map(|on| c.peer_tls.port_unification = on))),
     // Changed files are always read again.
     ("client.certReload", Honoured(|_, v| flag(v).map(drop))),
-    ("ssl.keyStore.location", Honoured(|c, v| location(key_store(c), v))),
-    ("ssl.keyStore.password", Honoured(|c, v| password(key_store(c), v))),
-    ("ssl.keyStore.passwordPath", Honoured(|c, v| password_path(key_store(c), v))),
-    ("ssl.keyStore.type", Honoured(|c, v| kind(key_store(c), v))),
-    ("ssl.trustStore.location", Honoured(|c, v| location(trust_store(c), v))),
-    ("ssl.trustStore.password", Honoured(|c, v| password(trust_store(c), v))),
-    ("ssl.trustStore.passwordPath", Honoured(|c, v| password_path(trust_store(c), v))),
-    ("ssl.trustStore.type", Honoured(|c, v| kind(trust_store(c), v))),
-    ("ssl.protocol", Honoured(|c, v| Versions::parse(v).map(|v| c.tls.settings.version = Some(v)))),
-    (
-        "ssl.enabledProtocols",
-        Honoured(|c, v| Versions::parse(v).map(|v| c.tls.settings.enabled_versions = Some(v))),
-    ),
-    (
-        "ssl.ciphersuites",
-        Honoured(|c, v| CipherSuites::parse(v).map(|suites| c.tls.settings.cipher_suites = suites)),
-    ),
+    ("sslQuorumReloadCertFiles", Honoured(|_, v| flag(v).map(drop))),
     ("ssl.clientAuth", Honoured(|c, v| ClientAuth::parse(v).map(|auth| c.tls.settings.client_auth = auth))),
     (
         "ssl.clientHostnameVerification",
@@ -145,14 +186,50 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     ),
     ("ssl.sslProvider", NoEffect("TLS is rustls's")),
     ("ssl.context.supplier.class", Unprotected(always, JAVA_CLASS)),
+    (
+        "ssl.quorum.handshakeDetectionTimeoutMillis",
+        Honoured(|c, v| {
+            let is_default = v.parse::<i64>().is_ok_and(|milliseconds| milliseconds < 1);
+            if !is_default {
+                c.peer_tls.detection = Duration::from_millis(number(v, 1, I32_MAX)?);
+            }
+            Ok(())
+        }),
+    ),
+    ("ssl.quorum.clientAuth", NoEffect("every server has to show a certificate")),
+    ("ssl.quorum.hostnameVerification", NoEffect(NAMES)),
+    ("ssl.quorum.clientHostnameVerification", NoEffect(NAMES)),
+    ("ssl.quorum.allowReverseDnsLookup", NoEffect(NAMES)),
+    ("ssl.quorum.crl", Unprotected(asks, REVOCATION)),
+    ("ssl.quorum.ocsp", Unprotected(asks, REVOCATION)),
+    ("ssl.quorum.context.supplier.class", Unprotected(always, JAVA_CLASS)),
 ];
 
-fn key_store(config: &mut Config) -> &mut StoreSettings {
-    &mut config.tls.settings.key_store
-}
+type ApplyCommon = fn(&mut Settings, &str) -> Result<(), String>;
 
-fn trust_store(config: &mut Config) -> &mut StoreSettings {
-    &mut config.tls.settings.trust_store
+/// Keys of both, behind `ssl.` for clients' ports and `ssl.quorum.` for links between servers.
+const COMMON_KEYS: &[(&str, ApplyCommon)] = &[
+    ("keyStore.location", |s, v| location(&mut s.key_store, v)),
+    ("keyStore.password", |s, v| password(&mut s.key_store, v)),
+    ("keyStore.passwordPath", |s, v| password_path(&mut s.key_store, v)),
+    ("keyStore.type", |s, v| kind(&mut s.key_store, v)),
+    ("trustStore.location", |s, v| location(&mut s.trust_store, v)),
+    ("trustStore.password", |s, v| password(&mut s.trust_store, v)),
+    ("trustStore.passwordPath", |s, v| password_path(&mut s.trust_store, v)),
+    ("trustStore.type", |s, v| kind(&mut s.trust_store, v)),
+    ("protocol", |s, v| Versions::parse(v).map(|versions| s.version = Some(versions))),
+    ("enabledProtocols", |s, v| Versions::parse(v).map(|versions| s.enabled_versions = Some(versions))),
+    ("ciphersuites", |s, v| CipherSuites::parse(v).map(|suites| s.cipher_suites = suites)),
+];
+
+/// Applies a key that clients' ports and links between servers have in common; `None` if it is another one.
+pub(super) fn apply_common(config: &mut Config, key: &str, value: &str) -> Option<Result<(), String>> {
+    let (settings, name) = match key.strip_prefix(Party::Peer.prefix()) {
+        Some(name) => (&mut config.peer_tls.settings.0, name),
+        None => (&mut config.tls.settings.common, key.strip_prefix(Party::Client.prefix())?),
+    };
+    let (_, set) = COMMON_KEYS.iter().find(|(common, _)| *common == name)?;
+    Some(set(settings, value))
 }
 
 fn location(store: &mut StoreSettings, value: &str) -> Result<(), String> {

@@ -3,7 +3,6 @@
 mod admission;
 mod block_readers;
 mod core_host;
-mod helper;
 mod identity;
 mod inspect;
 mod listener;
@@ -18,7 +17,7 @@ mod system;
 mod tls;
 
 use ringkeeper_host::{links, log_task, rate_limiter, scrub, snapshots, wake};
-use ringkeeper_runtime::{clock, cooperative, env, executor, preflight, ring, socket};
+use ringkeeper_runtime::{clock, cooperative, env, executor, helper, preflight, ring, socket};
 
 pub(crate) use clock::Clock;
 pub(crate) use env::GlommioEnv;

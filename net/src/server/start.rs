@@ -21,6 +21,7 @@ use ringkeeper_engine::zab::{self, Founding};
 use ringkeeper_host::env::PeerAddress;
 use ringkeeper_host::tasks::{self, Failure, Tasks};
 use ringkeeper_host::transfer::Limits;
+use ringkeeper_runtime::tls::{PeerTls, StartError as TlsStartError};
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -31,7 +32,7 @@ use super::admission::{Admission, Admitted};
 use super::block_readers;
 use super::clock::Clock;
 use super::core_host::{CoreHost, Shards};
-use super::env::{GlommioEnv, PeerListener};
+use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::helper::Helper;
 use super::identity::wanted;
@@ -46,7 +47,7 @@ use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
 use super::shard_host::ShardHost;
 use super::snapshots::{Policy, Trigger};
-use super::tls::{self, PortSecurity, TlsAcceptor};
+use super::tls::{PortSecurity, TlsAcceptor};
 use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
@@ -62,7 +63,7 @@ pub(crate) enum StartError {
     #[error(transparent)]
     Bind(#[from] listener::BindError),
     #[error(transparent)]
-    Tls(#[from] tls::StartError),
+    Tls(#[from] TlsStartError),
     #[error(transparent)]
     Folder(#[from] recovery::FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
@@ -81,8 +82,8 @@ pub(crate) enum StartError {
     Quorum(String),
     #[error(
         "whoever reaches {0}, the quorum port, could pass for a member and change all data: name a file with a secret that \
-         only the ensemble's servers know (ringkeeper.peerSecretFile), or say that only they can reach the port \
-         (ringkeeper.trustedNetwork=yes)"
+         only the ensemble's servers know (ringkeeper.peerSecretFile), have them show certificates (sslQuorum=true \
+         without portUnification), or say that only they can reach the port (ringkeeper.trustedNetwork=yes)"
     )]
     Untrusted(SocketAddr),
 }
@@ -128,6 +129,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let folder = recovery::Folder::lock(&config)?;
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
+    let peer_tls = peer_tls(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
@@ -147,8 +149,18 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
-    let server =
-        Server { config, folder, ports, quorum_socket, requests, placement, open_files, helper, tls };
+    let server = Server {
+        config,
+        folder,
+        ports,
+        quorum_socket,
+        requests,
+        placement,
+        open_files,
+        helper,
+        tls,
+        peer_tls,
+    };
     executor.run(server.serve())
 }
 
@@ -185,6 +197,7 @@ struct Server {
     open_files: u64,
     helper: Helper,
     tls: Option<Arc<TlsAcceptor>>,
+    peer_tls: Option<Arc<PeerTls>>,
 }
 
 /// What a shard is built from, on whichever executor it runs.
@@ -214,14 +227,15 @@ struct Accepted {
 impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
-        let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, helper, tls } =
-            self;
+        let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
+        let Self { helper, tls, peer_tls, .. } = self;
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
         keep_awake();
-        let env = GlommioEnv::new(clock);
+        let env = GlommioEnv::new(clock).with_tls(peer_tls.clone());
+        let quorum_port = quorum_socket.map(|socket| env.listen(socket));
         let seed = u64::from_le_bytes(random()?);
         let wanted = wanted(&config);
         let recovered =
@@ -296,11 +310,14 @@ impl Server {
         let tasks = Tasks::start(&core, recovered.log, integrity, settings);
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
-        core.start_links(quorum_socket.map(PeerListener::new));
+        core.start_links(quorum_port);
 
         // An executor's first timer fires late; it is armed by now, so the port opens after it.
         let silence_max = Duration::from_millis(config.max_session_timeout().into()).max(SILENCE_MIN);
         if let Some(tls) = tls {
+            glommio::spawn_local(tls.reload()).detach();
+        }
+        if let Some(tls) = peer_tls {
             glommio::spawn_local(tls.reload()).detach();
         }
         for port in ports {
@@ -444,6 +461,16 @@ fn client_ports(config: &Config, tls: Option<&Arc<TlsAcceptor>>) -> Result<Vec<C
         .collect()
 }
 
+/// How the links to the other servers are secured, if there are any.
+fn peer_tls(config: &Config) -> Result<Option<Arc<PeerTls>>, TlsStartError> {
+    let peers = &config.peer_tls;
+    if config.servers.is_empty() || !peers.is_spoken() {
+        return Ok(None);
+    }
+    let clear_patience = (!peers.is_demanded()).then_some(peers.detection);
+    PeerTls::start(peers.settings.clone(), peers.quorum, clear_patience).map(Some)
+}
+
 /// Accepts clients and hands each to the shard with the fewest connections.
 async fn accept(
     port: ClientPort,
@@ -529,7 +556,7 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
 /// operator trusts.
 fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartError> {
     let needs_no_trust = quorum_port.ip().is_loopback() || config.servers.len() == 1;
-    if config.peer_secret.is_some() || needs_no_trust {
+    if config.peer_secret.is_some() || config.peer_tls.is_demanded() || needs_no_trust {
         return Ok(());
     }
     if !config.trusted_network {

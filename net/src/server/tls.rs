@@ -2,16 +2,19 @@
 //! seals and opens itself.
 
 mod acceptor;
-mod connection;
+mod stream;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use glommio::net::TcpStream;
+use ringkeeper_runtime::tls::begins_handshake;
+use ringkeeper_tls::Party;
 
-pub(crate) use acceptor::{HandshakeError, StartError, TlsAcceptor};
-pub(crate) use connection::Stream;
+use acceptor::PATIENCE;
+pub(crate) use acceptor::{HandshakeError, TlsAcceptor};
+pub(crate) use stream::Stream;
 
 /// How the clients of a port speak.
 #[derive(Clone)]
@@ -41,7 +44,7 @@ impl PortSecurity {
             Self::Clear => return Ok((Stream::Plain(tcp), None)),
             Self::Tls(tls) => tls,
             Self::Either(tls) => {
-                if !acceptor::begins_handshake(&tcp).await? {
+                if !begins_handshake(&tcp, Party::Client, PATIENCE).await? {
                     return Ok((Stream::Plain(tcp), None));
                 }
                 tls

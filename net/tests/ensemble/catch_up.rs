@@ -5,6 +5,7 @@ use ringkeeper_wire::{CreateMode, Request, SetDataRequest};
 use crate::cluster::Ensemble;
 use crate::load::{Load, assert_nothing_lost};
 use crate::support::{Client, wait_for};
+use crate::tls;
 
 /// Set to run the long variant: a million transactions.
 const LONG: &str = "RINGKEEPER_LONG_TESTS";
@@ -69,14 +70,14 @@ fn write_until_purged(ensemble: &Ensemble, leader: usize, client: &mut Client) -
     })
 }
 
-/// Starts a server again, under load, which has to be sent a snapshot; `meanwhile` gets it while that is
-/// coming in.
+/// Starts a server of an ensemble with [`SMALL`] again, under load, which has to be sent a snapshot;
+/// `meanwhile` gets it while that is coming in.
 fn comes_back_by_a_snapshot(
+    mut ensemble: Ensemble,
     large: usize,
     while_away: impl FnOnce(&Ensemble, usize),
     meanwhile: impl FnOnce(&mut Ensemble, usize),
 ) {
-    let mut ensemble = Ensemble::start_with(SMALL);
     let away = ensemble.others(ensemble.leader())[0];
     let mut client = ensemble.connect(ensemble.leader());
     (0..100).for_each(|number| drop(client.create(&format!("/{number}"), b"", CreateMode::Persistent)));
@@ -113,12 +114,13 @@ fn wait_for_one_more(ensemble: &Ensemble, server: usize, text: &str, before: usi
 
 #[test]
 fn a_follower_that_missed_what_is_purged_comes_back_by_a_snapshot_under_load() {
-    comes_back_by_a_snapshot(0, |_, _| {}, |_, _| {});
+    comes_back_by_a_snapshot(Ensemble::start_with(SMALL), 0, |_, _| {}, |_, _| {});
 }
 
 #[test]
 fn a_follower_killed_again_and_again_while_a_snapshot_comes_in_has_it_in_the_end() {
     comes_back_by_a_snapshot(
+        Ensemble::start_with(SMALL),
         100,
         |_, _| {},
         |ensemble, away| {
@@ -199,7 +201,12 @@ fn a_leader_killed_while_it_sends_a_snapshot_leaves_the_sending_to_the_next() {
 
 #[test]
 fn a_follower_with_a_new_disk_is_filled_by_a_snapshot() {
-    comes_back_by_a_snapshot(5, Ensemble::wipe, |_, _| {});
+    comes_back_by_a_snapshot(Ensemble::start_with(SMALL), 5, Ensemble::wipe, |_, _| {});
+}
+
+#[test]
+fn a_follower_with_a_new_disk_is_filled_over_tls() {
+    comes_back_by_a_snapshot(tls::start_with(SMALL), 5, Ensemble::wipe, |_, _| {});
 }
 
 #[test]

@@ -46,7 +46,8 @@ impl Ensemble {
         Self::prepare_at(network.seats(), "ringkeeper.trustedNetwork=yes").started()
     }
 
-    fn started(self) -> Self {
+    /// Starts the servers, and waits until they serve.
+    pub(crate) fn started(self) -> Self {
         self.launch().expect("the servers start");
         self.leader();
         self

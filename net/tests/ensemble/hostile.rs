@@ -14,10 +14,10 @@ use sha2::Sha256;
 use crate::cluster::Ensemble;
 use crate::support::{PATIENCE, is_closed, wait_for};
 
-const MAGIC: &[u8; 8] = b"RKPEER\0\x04";
-const HELLO_BYTES: usize = 56;
+pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x04";
+pub(crate) const HELLO_BYTES: usize = 56;
 
-fn hello(magic: &[u8; 8], from: u64, to: u64) -> Vec<u8> {
+pub(crate) fn hello(magic: &[u8; 8], from: u64, to: u64) -> Vec<u8> {
     [&magic[..], &from.to_le_bytes(), &to.to_le_bytes(), &[7; 32]].concat()
 }
 
@@ -54,7 +54,7 @@ fn two_of_three() -> Ensemble {
     ensemble
 }
 
-fn assert_serves(ensemble: &Ensemble) {
+pub(crate) fn assert_serves(ensemble: &Ensemble) {
     let mut client = ensemble.connect(1);
     let path = client.create("/s", b"", CreateMode::PersistentSequential);
     client.delete(&path);

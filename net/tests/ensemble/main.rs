@@ -17,3 +17,4 @@ mod partitions;
 mod serving;
 mod sessions;
 mod slips;
+mod tls;

@@ -15,6 +15,11 @@ impl Versions {
         Self(vec![&TLS13])
     }
 
+    /// All that are safe.
+    pub(crate) fn all() -> Self {
+        Self(vec![&TLS13, &TLS12])
+    }
+
     /// Reads Java's names, separated by commas; `TLS` stands for all that are safe.
     ///
     /// # Errors

@@ -9,15 +9,11 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::sign::SingleCertAndKey;
 
 use crate::der::SEQUENCE;
+use crate::party::CRL_FILE;
 use crate::store::read;
-use crate::{CipherSuites, Error, StoreSettings, Versions};
-
-const KEY_STORE: &str = "ssl.keyStore.location";
-const TRUST_STORE: &str = "ssl.trustStore.location";
-const REVOCATION_LISTS: &str = "ringkeeper.ssl.crlFile";
+use crate::{Error, Party, Settings, Versions};
 
 /// The length of a file with lists of revoked certificates, at most: about a million entries.
 const LISTS_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -25,10 +21,8 @@ const LISTS_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// What a port that serves TLS is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// The server's private key and certificates.
-    pub key_store: StoreSettings,
-    /// The certificates by which clients are verified.
-    pub trust_store: StoreSettings,
+    /// Stores, versions and cipher suites.
+    pub common: Settings,
     /// A file with lists of revoked certificates, PEM or DER. With it, a valid list is needed for each
     /// certificate of a client's chain.
     pub revocation_lists: Option<PathBuf>,
@@ -36,12 +30,6 @@ pub struct ServerSettings {
     pub client_auth: ClientAuth,
     /// Whether a client's certificate has to name the address that it comes from.
     pub client_hostname_verification: bool,
-    /// The newest version (`ssl.protocol`), which is the only one unless `enabled_versions` has others.
-    pub version: Option<Versions>,
-    /// The versions that are offered (`ssl.enabledProtocols`).
-    pub enabled_versions: Option<Versions>,
-    /// The cipher suites that are offered.
-    pub cipher_suites: CipherSuites,
 }
 
 /// Whether clients show certificates (`ssl.clientAuth`).
@@ -74,48 +62,28 @@ impl ClientAuth {
 impl ServerSettings {
     /// The files whose changes ask for another [`Self::load`].
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let stores = self.key_store.files().chain(self.trust_store.files());
-        stores.chain(self.revocation_lists.as_deref())
+        self.common.files().chain(self.revocation_lists.as_deref())
     }
 
-    /// Reads the stores. Sessions are not resumed: a resumed session would go on with a certificate that has
-    /// expired or was revoked meanwhile.
+    /// Reads the stores.
     ///
     /// # Errors
     /// A store is missing, cannot be read, or holds something else; versions and cipher suites do not fit.
     pub fn load(&self) -> Result<ServerConfig, Error> {
-        let Some(mut store) = self.key_store.open(KEY_STORE)? else {
-            let reason = "is missing: name a file with the server's private key and certificates";
-            return Err(Error::setting(KEY_STORE, reason));
-        };
-        let identity = store.take_identity()?;
-        let provider = Arc::new(self.cipher_suites.provider());
-        let newest = Versions::newest();
-        let versions = self.enabled_versions.as_ref().or(self.version.as_ref()).unwrap_or(&newest);
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions.as_slice())
-            .map_err(|_| {
-                Error::setting("ssl.ciphersuites", "has no suite of a version in ssl.enabledProtocols")
-            })?;
-        let key = identity.certified(&provider).map_err(|error| store.unusable(&error))?;
-        let mut config = builder
-            .with_client_cert_verifier(self.client_verifier(provider)?)
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok(config)
+        let provider = Arc::new(self.common.cipher_suites.provider());
+        let key = self.common.own_key(Party::Client, &provider)?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = self.common.offer(Party::Client, builder, &Versions::newest())?;
+        let builder = builder.with_client_cert_verifier(self.client_verifier(provider)?);
+        Ok(without_resumption(builder.with_cert_resolver(key)))
     }
 
     fn client_verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
         if self.client_auth == ClientAuth::None {
             return Ok(WebPkiClientVerifier::no_client_auth());
         }
-        let Some(mut store) = self.trust_store.open(TRUST_STORE)? else {
-            let reason = "is missing: name a file with the certificates by which clients are verified, or \
-                          let them come without any (ssl.clientAuth=none)";
-            return Err(Error::setting(TRUST_STORE, reason));
-        };
-        let roots = Arc::new(store.take_roots()?);
+        let without = ", or let them come without any (ssl.clientAuth=none)";
+        let roots = self.common.roots(Party::Client, without)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         let verifier = match self.client_auth {
             ClientAuth::Want => verifier.allow_unauthenticated(),
@@ -124,17 +92,17 @@ impl ServerSettings {
         let verifier = verifier.with_crls(self.revocation_lists()?).enforce_revocation_expiration();
         verifier.build().map_err(|error| match (error, &self.revocation_lists) {
             (VerifierBuilderError::InvalidCrl(error), Some(path)) => Error::file(
-                REVOCATION_LISTS,
+                CRL_FILE,
                 path,
                 format!("a list cannot be read ({error:?}): it has to be of version 2, with a number"),
             ),
-            (error, _) => store.unusable(&error.to_string()),
+            (error, _) => Error::setting(Party::Client.trust_store(), error.to_string()),
         })
     }
 
     fn revocation_lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
         let Some(path) = &self.revocation_lists else { return Ok(Vec::new()) };
-        let unusable = |reason: String| Error::file(REVOCATION_LISTS, path, reason);
+        let unusable = |reason: String| Error::file(CRL_FILE, path, reason);
         let bytes =
             read(path, LISTS_BYTES_MAX).map_err(|error| unusable(format!("cannot be read: {error}")))?;
         if bytes.first() == Some(&SEQUENCE) {
@@ -147,4 +115,12 @@ impl ServerSettings {
         }
         Ok(lists)
     }
+}
+
+/// Sessions are not resumed: a resumed session would go on with a certificate that has expired or was revoked
+/// meanwhile.
+pub(crate) fn without_resumption(mut config: ServerConfig) -> ServerConfig {
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config
 }

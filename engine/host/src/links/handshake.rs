@@ -1,6 +1,8 @@
 //! The handshake between servers: both prove who they are before any message is read.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_lite::future::or;
@@ -10,12 +12,20 @@ use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::ServerId;
 use sha2::Sha256;
 
-use super::Connection;
-use crate::env::{Env, Stream};
+use super::link::Link;
+use crate::env::{Connection, Env, Stream};
 
 /// The beginning of a hello. The last byte is the version of all messages between servers: builds with
 /// different versions refuse each other.
 pub const MAGIC: &[u8; 8] = b"RKPEER\0\x04";
+
+/// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
+/// is a hello's.
+const REFUSAL: &[u8; 8] = b"RKNAME\0\x04";
+
+/// The first byte of TLS, as of a record that belongs to a handshake.
+const TLS_HANDSHAKE: u8 = 22;
+
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = 8 + 8 + 8 + NONCE_BYTES;
 const PROOF_BYTES: usize = 32;
@@ -23,11 +33,12 @@ const PROOF_BYTES: usize = 32;
 /// A connection that is not authenticated within this time is closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// This server's id and the secret.
+/// This server's id, the secret, and the other servers.
 pub(super) struct Handshake<'a, E> {
     pub(super) env: &'a E,
     pub(super) own: ServerId,
     pub(super) secret: &'a [u8],
+    pub(super) links: &'a BTreeMap<ServerId, Rc<Link>>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,9 +56,18 @@ impl<E: Env> Handshake<'_, E> {
         peer: ServerId,
     ) -> io::Result<()> {
         self.in_time(async {
+            self.check_name(connection, peer).await?;
             let own = self.hello(peer);
-            connection.writer.write_all(&own.encode()).await?;
-            let theirs = read_hello(connection).await?;
+            send(connection, &own.encode(MAGIC)).await?;
+            let in_the_clear = connection.certificate.is_none();
+            let theirs = read_hello(connection).await.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof if in_the_clear => {
+                    let reason =
+                        "it closes the connection without an introduction: it may take TLS alone (sslQuorum)";
+                    io::Error::new(error.kind(), reason)
+                }
+                _ => error,
+            })?;
             if theirs.from != peer || theirs.to != self.own {
                 return Err(io::Error::other(format!(
                     "server {} answers in place of server {peer}",
@@ -70,8 +90,9 @@ impl<E: Env> Handshake<'_, E> {
                     theirs.from, theirs.to
                 )));
             }
+            self.check_name(connection, theirs.from).await?;
             let own = self.hello(theirs.from);
-            connection.writer.write_all(&own.encode()).await?;
+            send(connection, &own.encode(MAGIC)).await?;
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
             self.check_proof(connection, own, theirs).await?;
             self.prove(connection, own, theirs).await?;
@@ -86,13 +107,31 @@ impl<E: Env> Handshake<'_, E> {
         Hello { from: self.own, to, nonce }
     }
 
+    /// Refuses a peer whose certificate does not bear the name of its host, and tells it so.
+    async fn check_name(&self, connection: &mut Connection<impl Stream>, peer: ServerId) -> io::Result<()> {
+        let Some(certificate) = &connection.certificate else { return Ok(()) };
+        let Some(link) = self.links.get(&peer) else {
+            return Err(io::Error::other(format!("server {peer} is not one of the ensemble")));
+        };
+        let host = &link.address().host;
+        if certificate.names(host) {
+            return Ok(());
+        }
+        send(connection, &self.hello(peer).encode(REFUSAL)).await?;
+        let reason = format!(
+            "the certificate of server {peer} does not bear the name {host}, its host in the list of members: \
+             it needs a certificate that does (as a subjectAltName)"
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+    }
+
     async fn prove(
         &self,
         connection: &mut Connection<impl Stream>,
         own: Hello,
         theirs: Hello,
     ) -> io::Result<()> {
-        connection.writer.write_all(&self.proof(own, theirs).finalize().into_bytes()).await
+        send(connection, &self.proof(own, theirs).finalize().into_bytes()).await
     }
 
     async fn check_proof(
@@ -121,8 +160,8 @@ impl<E: Env> Handshake<'_, E> {
     /// sender.
     fn proof(&self, from: Hello, to: Hello) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.secret).expect("HMAC takes keys of any length");
-        mac.update(&from.encode());
-        mac.update(&to.encode());
+        mac.update(&from.encode(MAGIC));
+        mac.update(&to.encode(MAGIC));
         mac
     }
 
@@ -136,14 +175,19 @@ impl<E: Env> Handshake<'_, E> {
 }
 
 impl Hello {
-    fn encode(&self) -> [u8; HELLO_BYTES] {
+    fn encode(&self, magic: &[u8; 8]) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
-        bytes[..8].copy_from_slice(MAGIC);
+        bytes[..8].copy_from_slice(magic);
         bytes[8..16].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.to.0.to_le_bytes());
         bytes[24..].copy_from_slice(&self.nonce);
         bytes
     }
+}
+
+async fn send(connection: &mut Connection<impl Stream>, bytes: &[u8]) -> io::Result<()> {
+    connection.writer.write_all(bytes).await?;
+    connection.writer.flush().await
 }
 
 async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hello> {
@@ -154,8 +198,21 @@ async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hell
         number.copy_from_slice(&bytes[at..at + 8]);
         ServerId(u64::from_le_bytes(number))
     };
+    if bytes[..8] == *REFUSAL {
+        let reason = format!(
+            "server {} refuses this server: its certificate does not bear the name that server {} has in the \
+             list of members there; it needs a certificate that does (as a subjectAltName)",
+            number(8),
+            number(16),
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
     if bytes[..8] != *MAGIC {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a ringkeeper server of this version"));
+        let reason = match bytes[0] {
+            TLS_HANDSHAKE => "it speaks TLS, and this server in the clear: secure both or neither",
+            _ => "not a ringkeeper server of this version",
+        };
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut nonce = [0; NONCE_BYTES];
     nonce.copy_from_slice(&bytes[24..]);

@@ -11,10 +11,9 @@ use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_log::mutation::planted;
 use ringkeeper_wire::ServerId;
 
-use super::Connection;
 use super::frames::FrameReader;
 use super::output::Output;
-use crate::env::{Env, PeerAddress, Stream};
+use crate::env::{Connection, Env, PeerAddress, Stream};
 use crate::rate_limiter::RateLimiter;
 use crate::wake::WakeFlag;
 
@@ -121,7 +120,7 @@ impl Link {
         connection: Connection<E::Stream>,
         deliver: &impl Fn(Input),
     ) {
-        let Connection { reader, mut writer } = connection;
+        let Connection { reader, mut writer, certificate } = connection;
         if !self.take_over(env).await {
             return;
         }
@@ -129,7 +128,7 @@ impl Link {
         let (peer, connected) = (self.peer(), env.elapsed());
         let is_logged = self.lines.admit(env.now().monotonic_ms);
         if is_logged {
-            tracing::info!(%peer, "peer connected");
+            tracing::info!(%peer, certified = certificate.is_some(), "peer connected");
         }
         deliver(Input::PeerConnected(peer));
         let closing = async {
@@ -138,7 +137,7 @@ impl Link {
         };
         // Nothing is written after the decision to close, so that a peer never gets messages behind a gap.
         let error = or(closing, or(self.read(env, reader, deliver), self.write(&mut writer))).await;
-        E::Stream::shutdown(&mut writer).await;
+        E::Stream::shutdown(&mut writer);
         drop(standing);
         if is_logged || env.elapsed().saturating_sub(connected) > LASTING {
             tracing::info!(%peer, %error, "peer disconnected");
@@ -201,6 +200,9 @@ impl Link {
     async fn write(&self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Error {
         loop {
             let Some(piece) = self.output.borrow_mut().pop() else {
+                if let Err(error) = writer.flush().await {
+                    return error;
+                }
                 poll_fn(|cx| self.work.poll_lower(cx)).await;
                 continue;
             };

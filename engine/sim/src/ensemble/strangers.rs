@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use ringkeeper_host::env::{Class, Env, PeerAddress, Stream};
+use ringkeeper_host::env::{Class, Connection, Env, PeerAddress, Stream};
 use ringkeeper_host::links::MAGIC;
 
 use super::violation::{Oracle, Violation};
@@ -78,7 +78,7 @@ impl World {
 async fn visit(env: &SimEnv, peer: &PeerAddress, bytes: &[u8], leaves: bool) -> std::io::Result<usize> {
     let address: Vec<SocketAddr> = env.resolve(peer).await?;
     let stream = env.dial(address[0], PATIENCE).await?;
-    let (mut reader, mut writer) = stream.split()?;
+    let Connection { mut reader, mut writer, .. } = stream.open().await?;
     writer.write_all(bytes).await?;
     if leaves {
         return Ok(0);

@@ -256,6 +256,9 @@ impl World {
             cut: faults.cut,
         };
         let machines = Machines::new(&executor, quality, &hardware);
+        // Strangers come without a certificate.
+        (0..hardware.len() - 1)
+            .for_each(|number| machines.network().certify(number, &Machines::name(number)));
         let server = |(id, machine): (u64, Rc<Machine>)| Server {
             id: ServerId(id),
             disk: machine.disk(),

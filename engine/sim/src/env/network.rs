@@ -50,6 +50,8 @@ struct Inner {
     blocked: RefCell<BTreeMap<(Place, Place), Vec<End>>>,
     listeners: RefCell<BTreeMap<(Place, u16), Rc<Backlog>>>,
     connections: RefCell<Vec<Weak<RefCell<Connection>>>>,
+    /// The names in the certificates of those machines that have one.
+    certificates: RefCell<BTreeMap<Place, String>>,
     lost: Cell<u64>,
 }
 
@@ -143,6 +145,7 @@ impl Network {
             blocked: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
+            certificates: RefCell::default(),
             lost: Cell::new(0),
         }))
     }
@@ -154,6 +157,11 @@ impl Network {
 
     pub(crate) fn quality(&self) -> Quality {
         self.0.quality.get()
+    }
+
+    /// Gives a machine a certificate with this name, which it shows from now on.
+    pub(crate) fn certify(&self, place: Place, name: &str) {
+        self.0.certificates.borrow_mut().insert(place, name.to_owned());
     }
 
     /// How many packets were lost.
@@ -277,6 +285,12 @@ impl Network {
 }
 
 impl End {
+    /// The name in the certificate of the machine at the other end.
+    pub(super) fn certificate(&self) -> Option<String> {
+        let other = self.connection.borrow().ends[1 - self.index].place;
+        self.network.0.certificates.borrow().get(&other).cloned()
+    }
+
     /// Reads what has come in; `None` if the other end has ended.
     pub(super) fn poll_read(&self, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
         let mut connection = self.connection.borrow_mut();

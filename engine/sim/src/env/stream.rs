@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite};
-use ringkeeper_host::env::Stream;
+use ringkeeper_host::env::{Certificate, Connection, Stream};
 
 use super::network::End;
 
@@ -31,11 +31,13 @@ impl Stream for SimStream {
     type Reader = SimReader;
     type Writer = SimWriter;
 
-    fn split(self) -> io::Result<(SimReader, SimWriter)> {
-        Ok((self.reader, self.writer))
+    async fn open(self) -> io::Result<Connection<Self>> {
+        let certificate = self.reader.0.certificate();
+        let certificate = certificate.map(|name| Certificate::new(move |host| host == name));
+        Ok(Connection { reader: self.reader, writer: self.writer, certificate })
     }
 
-    async fn shutdown(writer: &mut SimWriter) {
+    fn shutdown(writer: &mut SimWriter) {
         writer.0.shut_down();
     }
 }

@@ -2,7 +2,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use ringkeeper_host::env::Stream;
+use ringkeeper_host::env::{Connection, Stream};
 use ringkeeper_log::memory::CrashMode;
 use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 use ringkeeper_wire::ServerId;
@@ -54,7 +54,7 @@ fn transfer(machines: &Machines, len: usize) -> Arrived {
     let seen = Rc::clone(&arrived);
     let read = async move {
         let (stream, _) = listener.accept().await.expect("it always works");
-        let (mut reader, _writer) = stream.split().expect("it always works");
+        let Connection { mut reader, writer: _writer, .. } = stream.open().await.expect("it always works");
         let mut buffer = [0; 1000];
         let end = loop {
             match reader.read(&mut buffer).await {
@@ -70,7 +70,7 @@ fn transfer(machines: &Machines, len: usize) -> Arrived {
     let env = sender.clone();
     let write = async move {
         let stream = env.dial(socket(1), Duration::from_secs(10)).await.expect("it listens");
-        let (_reader, mut writer) = stream.split().expect("it always works");
+        let Connection { reader: _reader, mut writer, .. } = stream.open().await.expect("it always works");
         if writer.write_all(&numbers(len)).await.is_ok() {
             writer.close().await.expect("it always works");
         }
@@ -265,7 +265,7 @@ fn a_peer_that_does_not_read_stops_the_writer() {
     let count = Rc::clone(&written);
     let write = async move {
         let stream = env.dial(socket(1), Duration::from_secs(1)).await.expect("it listens");
-        let (_reader, mut writer) = stream.split().expect("it always works");
+        let Connection { reader: _reader, mut writer, .. } = stream.open().await.expect("it always works");
         while let Ok(len) = writer.write(&[0; 100]).await {
             count.set(count.get() + len);
         }

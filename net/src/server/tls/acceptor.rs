@@ -2,57 +2,35 @@
 //! since one signature takes longer than a shard may be held.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_lite::future::or;
-use futures_lite::{AsyncRead, AsyncWriteExt};
 use glommio::net::TcpStream;
-use ringkeeper_tls::rustls::client::verify_server_name;
-use ringkeeper_tls::rustls::pki_types::ServerName;
-use ringkeeper_tls::rustls::server::{ParsedCertificate, ServerConnection};
-use ringkeeper_tls::rustls::{self, AlertDescription, CertificateError, InvalidMessage, ServerConfig};
-use ringkeeper_tls::{Error, FileVersions, ServerSettings};
+use ringkeeper_runtime::tls::{self, StartError, TlsConnection};
+use ringkeeper_tls::rustls::{Connection, ServerConfig, ServerConnection};
+use ringkeeper_tls::{Party, Stores, bears_name};
 
-use super::connection::TlsConnection;
 use crate::config::TlsConfig;
 use crate::server::helper::Helper;
 
 /// How long a handshake may take, as in ZooKeeper.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Bytes of a handshake that are read at once.
-const READ_BYTES: usize = 8 * 1024;
-
-/// The first byte of a handshake's first record. As the first byte of a request's length it would announce
-/// more than any request may have.
-const HANDSHAKE_RECORD: u8 = 22;
-
-/// How often the files of the stores are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One thread for handshakes for so many cores.
 const CORES_PER_THREAD: usize = 4;
 
 /// Does the handshakes of the connections of all shards.
 pub(crate) struct TlsAcceptor {
-    settings: ServerSettings,
-    stores: Mutex<Stores>,
+    stores: Arc<Stores<ServerConfig>>,
+    /// Whether a client's certificate has to name the address that it comes from.
+    verifies_address: bool,
     /// Handshakes under way, at most.
     at_once_max: u64,
     helper: Helper,
     counters: Counters,
-}
-
-/// What was read from the stores, and the versions of their files.
-struct Stores {
-    config: Arc<ServerConfig>,
-    versions: FileVersions,
 }
 
 /// Figures for `mntr`.
@@ -66,12 +44,8 @@ struct Counters {
 /// Why a connection is closed at its handshake.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
-    #[error("{0}")]
-    Tls(String),
-    #[error("the client closed the connection in the handshake")]
-    Closed,
-    #[error("the handshake took more than {} s", TIMEOUT.as_secs())]
-    Timeout,
+    #[error(transparent)]
+    Handshake(#[from] tls::HandshakeError),
     #[error("{0} handshakes are under way, netty.server.outstandingHandshake.limit allows no more")]
     Exceeded(u64),
     #[error(
@@ -80,8 +54,6 @@ pub(crate) enum HandshakeError {
     WrongAddress,
     #[error("the subject of the client's certificate cannot be read")]
     Subject,
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 /// A handshake under way; counted until this is dropped.
@@ -97,9 +69,11 @@ impl TlsAcceptor {
         if !config.is_served() {
             return Ok(None);
         }
+        let settings = config.settings.clone();
+        let files = settings.files().map(Path::to_owned).collect();
         let acceptor = Self {
-            stores: Mutex::new(Stores::read(&config.settings)?),
-            settings: config.settings.clone(),
+            stores: Arc::new(Stores::open(files, move || settings.load())?),
+            verifies_address: config.settings.client_hostname_verification,
             at_once_max: config.handshakes_max.map_or(u64::MAX, u64::from),
             helper: Helper::start("tls-handshake", cores.div_ceil(CORES_PER_THREAD).max(1))?,
             counters: Counters::default(),
@@ -130,7 +104,7 @@ impl TlsAcceptor {
         buffer: &RefCell<Box<[u8]>>,
     ) -> Result<(TlsConnection, Option<String>), HandshakeError> {
         let outcome = match self.begin() {
-            Ok(_under_way) => in_time(self.handshake(tcp, peer, buffer)).await,
+            Ok(_under_way) => self.handshake(tcp, peer, buffer).await,
             Err(error) => Err(error),
         };
         let counter = match &outcome {
@@ -142,37 +116,9 @@ impl TlsAcceptor {
         outcome
     }
 
-    /// Reads the stores again whenever a file of theirs has changed, for the handshakes from then on, for as
-    /// long as the server runs. Stores that cannot be used are logged, and the last ones stay.
-    pub(crate) async fn reload(self: Arc<Self>) {
-        loop {
-            glommio::timer::sleep(LOOK_EVERY).await;
-            let acceptor = Arc::clone(&self);
-            self.helper.run(move || acceptor.reload_changed()).await;
-        }
-    }
-
-    fn reload_changed(&self) {
-        let versions = FileVersions::of(self.settings.files());
-        if versions == self.stores().versions {
-            return;
-        }
-        let read = Stores::read(&self.settings);
-        let mut stores = self.stores();
-        match read {
-            Ok(read) => {
-                *stores = read;
-                tracing::info!("new TLS handshakes use the keys and certificates that were changed");
-            }
-            Err(error) => {
-                stores.versions = versions;
-                tracing::warn!(%error, "changed keys or certificates cannot be used, the last ones stay");
-            }
-        }
-    }
-
-    fn stores(&self) -> MutexGuard<'_, Stores> {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Reads changed stores again, for as long as the server runs.
+    pub(crate) fn reload(&self) -> impl Future<Output = ()> + use<> {
+        tls::reload(Arc::clone(&self.stores), Party::Client, self.helper.clone())
     }
 
     fn begin(&self) -> Result<UnderWay<'_>, HandshakeError> {
@@ -183,155 +129,19 @@ impl TlsAcceptor {
 
     async fn handshake(
         &self,
-        mut tcp: TcpStream,
+        tcp: TcpStream,
         peer: SocketAddr,
         buffer: &RefCell<Box<[u8]>>,
     ) -> Result<(TlsConnection, Option<String>), HandshakeError> {
-        let config = Arc::clone(&self.stores().config);
-        let mut session = ServerConnection::new(config).map(Box::new).map_err(refused)?;
-        while session.is_handshaking() {
-            let received = poll_fn(|cx| {
-                let mut buffer = buffer.borrow_mut();
-                let read = Pin::new(&mut tcp).poll_read(cx, &mut buffer[..READ_BYTES]);
-                read.map_ok(|bytes| buffer[..bytes].to_vec())
-            });
-            let received = received.await?;
-            if received.is_empty() {
-                return Err(HandshakeError::Closed);
-            }
-            let stepped = self.helper.run(move || step(session, &received)).await;
-            let (outcome, reply);
-            (session, outcome, reply) = stepped.ok_or(HandshakeError::Closed)?;
-            let sent = tcp.write_all(&reply).await;
-            if let Err(error) = outcome {
-                // The client is told before the connection ends.
-                let _ = tcp.close().await;
-                return Err(refused(error));
-            }
-            sent?;
-        }
-        if self.settings.client_hostname_verification && !names_its_address(&session, peer) {
+        let session = ServerConnection::new(self.stores.config()).map(Connection::from);
+        let connection = tls::handshake(session, tcp, Party::Client, &self.helper, buffer, PATIENCE).await?;
+        // A client that shows no certificate, and need not, is not asked for its name either.
+        let Some(certificate) = connection.certificate() else { return Ok((connection, None)) };
+        if self.verifies_address && !bears_name(certificate, &peer.ip().to_canonical().to_string()) {
             return Err(HandshakeError::WrongAddress);
         }
-        let certificate = session.peer_certificates().and_then(|chain| chain.first());
-        let subject = certificate
-            .map(|certificate| ringkeeper_tls::subject(certificate).ok_or(HandshakeError::Subject));
-        let subject = subject.transpose()?;
-        Ok((TlsConnection::new(tcp, session), subject))
-    }
-}
-
-/// Why the server does not start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error(transparent)]
-    Settings(#[from] Error),
-    #[error("the threads for TLS handshakes cannot start: {0}")]
-    Thread(#[from] io::Error),
-}
-
-impl Stores {
-    /// The versions are those from before: a file that changes meanwhile is read again.
-    fn read(settings: &ServerSettings) -> Result<Self, Error> {
-        let versions = FileVersions::of(settings.files());
-        Ok(Self { config: Arc::new(settings.load()?), versions })
-    }
-}
-
-/// Whether a connection begins with a TLS handshake. Waits for its first byte, which stays to be read.
-pub(super) async fn begins_handshake(tcp: &TcpStream) -> Result<bool, HandshakeError> {
-    in_time(async {
-        let mut first = [0];
-        match tcp.peek(&mut first).await.map_err(io::Error::from)? {
-            0 => Err(HandshakeError::Closed),
-            _ => Ok(first == [HANDSHAKE_RECORD]),
-        }
-    })
-    .await
-}
-
-async fn in_time<T>(step: impl Future<Output = Result<T, HandshakeError>>) -> Result<T, HandshakeError> {
-    or(step, async {
-        glommio::timer::sleep(TIMEOUT).await;
-        Err(HandshakeError::Timeout)
-    })
-    .await
-}
-
-/// Lets the session have what was received. Returns it with the outcome, and the bytes to be sent.
-fn step(
-    mut session: Box<ServerConnection>,
-    mut received: &[u8],
-) -> (Box<ServerConnection>, Result<(), rustls::Error>, Vec<u8>) {
-    let mut outcome = Ok(());
-    while !received.is_empty() && outcome.is_ok() {
-        outcome = match session.read_tls(&mut received) {
-            Ok(_) => session.process_new_packets().map(drop),
-            Err(error) => Err(rustls::Error::General(error.to_string())),
-        };
-    }
-    let mut reply = Vec::new();
-    while session.wants_write() && session.write_tls(&mut reply).is_ok() {}
-    (session, outcome, reply)
-}
-
-/// Whether the client's certificate has the address that it comes from. One that shows no certificate, and
-/// need not, passes.
-fn names_its_address(session: &ServerConnection, peer: SocketAddr) -> bool {
-    let Some(certificate) = session.peer_certificates().and_then(|chain| chain.first()) else { return true };
-    let name = ServerName::IpAddress(peer.ip().to_canonical().into());
-    ParsedCertificate::try_from(certificate).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
-}
-
-/// What is wrong and, where the operator can do something about it, what.
-fn refused(error: rustls::Error) -> HandshakeError {
-    let remedy = match &error {
-        rustls::Error::NoCertificatesPresented => {
-            "give the client a certificate, or serve those without (ssl.clientAuth=want)"
-        }
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "add the issuer of the client's certificate to ssl.trustStore.location"
-        }
-        rustls::Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        ) => "the client needs a new certificate",
-        rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
-            "ringkeeper.ssl.crlFile lists the client's certificate, or that of an issuer"
-        }
-        rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
-            "add the list of the issuer, and those of the issuer's issuers, to ringkeeper.ssl.crlFile"
-        }
-        rustls::Error::InvalidCertificate(
-            CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
-        ) => "replace the issuer's list in ringkeeper.ssl.crlFile by a new one",
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the client does not speak TLS: have it connect with TLS, or to clientPort"
-        }
-        rustls::Error::PeerIncompatible(_) => {
-            "the client offers no version or cipher suite of ssl.enabledProtocols and ssl.ciphersuites"
-        }
-        rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
-            "the client does not trust the certificate in ssl.keyStore.location"
-        }
-        error => match unusual_certificate(error) {
-            Some(remedy) => remedy,
-            None => return HandshakeError::Tls(error.to_string()),
-        },
-    };
-    HandshakeError::Tls(format!("{error}: {remedy}"))
-}
-
-/// What to do about a certificate that Java would take.
-fn unusual_certificate(error: &rustls::Error) -> Option<&'static str> {
-    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else { return None };
-    match other.to_string().as_str() {
-        "UnsupportedCertVersion" => Some(
-            "the client needs a certificate of X.509 version 3 (`openssl x509 -req` makes one with -extfile)",
-        ),
-        "CaUsedAsEndEntity" => {
-            Some("the client shows an authority's certificate: it needs its own (basicConstraints=CA:FALSE)")
-        }
-        _ => None,
+        let subject = ringkeeper_tls::subject(certificate).ok_or(HandshakeError::Subject)?;
+        Ok((connection, Some(subject)))
     }
 }
 

@@ -119,6 +119,27 @@ fn a_server_that_is_not_the_one_dialed_is_refused() {
     assert!(!two.links.trouble(ServerId(1)).is_empty());
 }
 
+#[test]
+fn a_certificate_has_to_bear_the_name_of_the_member_and_both_ends_are_told() {
+    for (names, trouble) in [
+        (["machine-0", "machine-1"], ""),
+        (["machine-7", "machine-1"], "server 1 does not bear the name machine-0"),
+        (["machine-0", "machine-7"], "server 1 refuses this server: its certificate"),
+        (["machine-1", "machine-0"], "server 1 does not bear the name machine-0"),
+    ] {
+        let machines = machines(1);
+        (0..).zip(names).for_each(|(number, name)| machines.network().certify(number, name));
+        let [one, two] = both(&machines);
+        run_until(&machines, 5_000_000);
+        let said = two.links.trouble(ServerId(1));
+        assert!(said.contains(trouble) && said.is_empty() == trouble.is_empty(), "{names:?}: {said}");
+        assert_eq!(
+            (one.names().is_empty(), two.names().is_empty()),
+            (!trouble.is_empty(), !trouble.is_empty())
+        );
+    }
+}
+
 /// How many bytes the first server says to a stranger that sends these, and when it hangs up.
 fn answer_to(bytes: Vec<u8>) -> (usize, Option<u64>) {
     let machines = machines(1);
@@ -128,7 +149,7 @@ fn answer_to(bytes: Vec<u8>) -> (usize, Option<u64>) {
     let (own, heard) = (env.clone(), Rc::clone(&answer));
     let stranger = async move {
         let stream = own.dial(socket(0), Duration::from_secs(1)).await.expect("it listens");
-        let (mut reader, mut writer) = stream.split().expect("it always works");
+        let Connection { mut reader, mut writer, .. } = stream.open().await.expect("it always works");
         writer.write_all(&bytes).await.expect("sent");
         let mut buffer = [0; 1000];
         while let Ok(len @ 1..) = reader.read(&mut buffer).await {
@@ -174,9 +195,11 @@ fn bytes_that_are_no_message_end_the_connection() {
         let own = env.clone();
         let relay = async move {
             let (dialed, _) = listener.accept().await.expect("it always works");
-            let (mut from_two, mut to_two) = dialed.split().expect("it always works");
+            let Connection { reader: mut from_two, writer: mut to_two, .. } =
+                dialed.open().await.expect("it always works");
             let stream = own.dial(socket(2), Duration::from_secs(1)).await.expect("it listens");
-            let (mut from_one, mut to_one) = stream.split().expect("it always works");
+            let Connection { reader: mut from_one, writer: mut to_one, .. } =
+                stream.open().await.expect("it always works");
             for len in [56, 32] {
                 pass(&mut from_two, &mut to_one, len).await;
                 pass(&mut from_one, &mut to_two, len).await;

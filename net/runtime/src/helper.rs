@@ -16,7 +16,7 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// A handle of one or more threads, which end when the last handle is dropped.
 #[derive(Clone)]
-pub(crate) struct Helper(Sender<Work>);
+pub struct Helper(Sender<Work>);
 
 impl Helper {
     /// Starts `threads` threads. To be called before executors are pinned, since they inherit the starting
@@ -24,7 +24,7 @@ impl Helper {
     ///
     /// # Errors
     /// The system refuses another thread.
-    pub(crate) fn start(name: &str, threads: usize) -> io::Result<Self> {
+    pub fn start(name: &str, threads: usize) -> io::Result<Self> {
         let (sender, works) = async_channel::unbounded::<Work>();
         for _ in 0..threads {
             let works = works.clone();
@@ -39,14 +39,16 @@ impl Helper {
         Ok(Self(sender))
     }
 
-    /// Runs a job on one of the threads; `None` if the process is ending.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
+    /// Runs a job on one of the threads, unless the future is dropped before its turn; `None` if the process
+    /// is ending.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (sender, done) = async_channel::bounded(1);
-        // The asking task may have ended.
-        let work = move || drop(sender.try_send(work()));
+        let work = move || {
+            // The asking task may have ended.
+            if !sender.is_closed() {
+                drop(sender.try_send(work()));
+            }
+        };
         self.0.try_send(Box::new(work)).ok()?;
         done.recv().await.ok()
     }

@@ -1,4 +1,4 @@
-//! A client's connection, in the clear or with TLS, as the shard reads and writes it.
+//! A connection with TLS, as its task reads and writes it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
@@ -6,11 +6,16 @@ use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite, ready};
 use glommio::net::TcpStream;
-use ringkeeper_tls::rustls::server::ServerConnection;
+use ringkeeper_tls::Party;
+use ringkeeper_tls::rustls::Connection;
+use ringkeeper_tls::rustls::pki_types::CertificateDer;
 
-/// Bytes of records that are read from a socket at once: the rest of a shard's buffer takes what they hold
+/// Bytes of records that are read from a socket at once: the rest of the reader's buffer takes what they hold
 /// and, before that, what has come of the record before them.
 const RECORDS_READ_BYTES: usize = 24 * 1024;
+
+/// The smallest buffer that can be read into: records, and what they hold.
+pub(super) const READ_ROOM_MIN: usize = 4 * RECORDS_READ_BYTES;
 
 /// Sealed bytes that wait for the socket, at most, before more are sealed.
 const RECORDS_AHEAD_BYTES: usize = 64 * 1024;
@@ -18,79 +23,43 @@ const RECORDS_AHEAD_BYTES: usize = 64 * 1024;
 /// A larger buffer for sealed records is freed when they are sent.
 const KEEP_BUFFER_BYTES: usize = 4 * 1024;
 
-/// A connection of a client.
-pub(crate) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsConnection>),
-}
-
 /// A connection with TLS after its handshake.
-pub(crate) struct TlsConnection {
+pub struct TlsConnection {
     tcp: TcpStream,
-    session: Box<ServerConnection>,
+    session: Box<Connection>,
+    party: Party,
     /// Sealed records on their way to the socket, of which `sent` bytes are gone.
     records: Vec<u8>,
     sent: usize,
     /// As much was read as is read at once: other connections come first. The task has been woken.
     yields: bool,
-    /// The client has announced that it sends no more.
+    /// The other end has announced that it sends no more.
     ended: bool,
-}
-
-impl Stream {
-    /// The socket, for its options.
-    pub(crate) fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(connection) => &connection.tcp,
-        }
-    }
-
-    /// Reads what the client has sent; 0 bytes at its end.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
-            Self::Tls(connection) => connection.poll_read(cx, buffer),
-        }
-    }
-
-    /// Takes bytes for the client. [`Self::poll_flush`] tells when they are with the socket.
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-            Self::Tls(connection) => connection.poll_write(cx, bytes),
-        }
-    }
-
-    /// Ready when the socket has taken all that was written.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(_) => Poll::Ready(Ok(())),
-            Self::Tls(connection) => connection.poll_send(cx),
-        }
-    }
-
-    /// Announces the end to the client.
-    pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(tcp) => Pin::new(tcp).poll_close(cx),
-            Self::Tls(connection) => {
-                connection.session.send_close_notify();
-                // A client that does not read is not waited for.
-                let _ = connection.poll_send(cx);
-                Pin::new(&mut connection.tcp).poll_close(cx)
-            }
-        }
-    }
 }
 
 impl TlsConnection {
     /// A connection whose handshake is done. The session may hold bytes that came right after it.
-    pub(super) fn new(tcp: TcpStream, session: Box<ServerConnection>) -> Self {
-        Self { tcp, session, records: Vec::new(), sent: 0, yields: false, ended: false }
+    pub(super) fn new(tcp: TcpStream, session: Box<Connection>, party: Party) -> Self {
+        Self { tcp, session, party, records: Vec::new(), sent: 0, yields: false, ended: false }
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// The socket, for its options.
+    #[must_use]
+    pub fn tcp(&self) -> &TcpStream {
+        &self.tcp
+    }
+
+    /// The other end's certificate, if it has shown one.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.session.peer_certificates()?.first()
+    }
+
+    /// Reads what was received into a buffer of at least [`READ_ROOM_MIN`] bytes; 0 bytes at the end.
+    ///
+    /// # Errors
+    /// The connection is broken, or what came is not what the other end has sent.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if std::mem::take(&mut self.yields) {
             return Poll::Pending;
         }
@@ -121,13 +90,25 @@ impl TlsConnection {
         }
     }
 
+    /// Announces the end to the other end.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.session.send_close_notify();
+        // An end that does not read is not waited for.
+        let _ = self.poll_send(cx);
+        Pin::new(&mut self.tcp).poll_close(cx)
+    }
+
     /// Opens records into `opened`, which has room for them. Returns how many bytes they hold.
     fn open(&mut self, mut records: &[u8], opened: &mut [u8]) -> io::Result<usize> {
         let mut bytes = 0;
         while !records.is_empty() {
             self.session.read_tls(&mut records)?;
             let processed = self.session.process_new_packets();
-            let state = processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            let state = processed
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, self.party.explain(&error)))?;
             self.ended |= state.peer_has_closed();
             bytes += self.take_opened(&mut opened[bytes..]);
         }
@@ -143,7 +124,11 @@ impl TlsConnection {
         taken
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    /// Takes bytes for the other end. [`Self::poll_send`] tells when they are with the socket.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_send(cx))?;
         let taken = self.session.writer().write(bytes)?;
         let _ = self.poll_send(cx)?;
@@ -151,7 +136,10 @@ impl TlsConnection {
     }
 
     /// Sends sealed records, until there are no more.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.sent == self.records.len() {
                 self.seal()?;

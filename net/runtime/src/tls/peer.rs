@@ -1,0 +1,237 @@
+//! Connections between servers, with TLS or in the clear.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_lite::{AsyncRead, AsyncWrite, ready};
+use glommio::net::TcpStream;
+use ringkeeper_host::env::{Certificate, Connection, Stream};
+use ringkeeper_tls::{Party, PeerConfig, PeerSettings, Stores, bears_name};
+
+use super::connection::READ_ROOM_MIN;
+use super::{HandshakeError, READ_BYTES, StartError, TlsConnection, begins_handshake, handshake, reload};
+use crate::helper::Helper;
+use crate::socket;
+
+/// How long a handshake between servers may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How the servers of an ensemble secure their links.
+pub struct PeerTls {
+    stores: Arc<Stores<PeerConfig>>,
+    helper: Helper,
+    /// Whether peers are dialed with TLS.
+    pub(crate) dials: bool,
+    /// How long the first byte of a peer is waited for, if those in the clear are accepted, too.
+    clear_patience: Option<Duration>,
+}
+
+impl PeerTls {
+    /// Reads the stores and starts a thread for handshakes. To be called before executors are pinned. Peers
+    /// are dialed with TLS if it `dials`. Those that connect in the clear are refused, or accepted with
+    /// `clear_patience`, which is how long their first byte may take.
+    ///
+    /// # Errors
+    /// A store cannot be used, or the system refuses another thread.
+    pub fn start(
+        settings: PeerSettings,
+        dials: bool,
+        clear_patience: Option<Duration>,
+    ) -> Result<Arc<Self>, StartError> {
+        let files = settings.files().map(Path::to_owned).collect();
+        let stores = Stores::open(files, move || settings.load())?;
+        let helper = Helper::start("peer-handshake", 1)?;
+        Ok(Arc::new(Self { stores: Arc::new(stores), helper, dials, clear_patience }))
+    }
+
+    /// Reads changed stores again, for as long as the server runs.
+    pub fn reload(&self) -> impl Future<Output = ()> + use<> {
+        reload(Arc::clone(&self.stores), Party::Peer, self.helper.clone())
+    }
+
+    async fn secure(&self, tcp: TcpStream, is_dialed: bool) -> Result<TlsConnection, HandshakeError> {
+        let config = self.stores.config();
+        let session = if is_dialed { config.dialed() } else { config.accepted() };
+        let buffer = RefCell::new(vec![0; READ_BYTES].into());
+        handshake(session, tcp, Party::Peer, &self.helper, &buffer, PATIENCE).await
+    }
+}
+
+impl From<HandshakeError> for io::Error {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Io(error) => error,
+            error => Self::other(error.to_string()),
+        }
+    }
+}
+
+/// A TCP connection to a peer.
+pub struct PeerStream {
+    tcp: TcpStream,
+    begins: Begins,
+}
+
+/// How a connection begins.
+enum Begins {
+    /// With the first message.
+    Clear,
+    /// With a handshake that this end begins.
+    Dialed(Arc<PeerTls>),
+    /// With a handshake that the other end begins, or in the clear where that is accepted.
+    Accepted(Arc<PeerTls>),
+}
+
+impl PeerStream {
+    /// A connection to a peer that was dialed.
+    pub(crate) fn dialed(tcp: TcpStream, tls: Option<&Arc<PeerTls>>) -> Self {
+        let tls = tls.filter(|tls| tls.dials);
+        Self { tcp, begins: tls.map_or(Begins::Clear, |tls| Begins::Dialed(Arc::clone(tls))) }
+    }
+
+    /// A connection that was accepted.
+    pub(crate) fn accepted(tcp: TcpStream, tls: Option<&Arc<PeerTls>>) -> Self {
+        Self { tcp, begins: tls.map_or(Begins::Clear, |tls| Begins::Accepted(Arc::clone(tls))) }
+    }
+}
+
+impl Stream for PeerStream {
+    type Reader = PeerReader;
+    type Writer = PeerWriter;
+
+    async fn open(self) -> io::Result<Connection<Self>> {
+        let Self { tcp, begins } = self;
+        tcp.set_nodelay(true)?;
+        let (tls, is_dialed) = match begins {
+            Begins::Clear => return in_the_clear(tcp),
+            Begins::Dialed(tls) => (tls, true),
+            Begins::Accepted(tls) => (tls, false),
+        };
+        if let Some(patience) = tls.clear_patience.filter(|_| !is_dialed)
+            && !begins_handshake(&tcp, Party::Peer, patience).await?
+        {
+            return in_the_clear(tcp);
+        }
+        match tls.secure(tcp, is_dialed).await {
+            Ok(connection) => Ok(secured(connection)),
+            Err(HandshakeError::Closed(_)) if is_dialed => Err(io::Error::other(
+                "it closes the connection in the TLS handshake: it may speak in the clear alone (neither \
+                 sslQuorum nor portUnification)",
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn shutdown(writer: &mut PeerWriter) {
+        match writer {
+            PeerWriter::Clear(tcp) => socket::shut_down(tcp),
+            PeerWriter::Tls(connection) => socket::shut_down(connection.borrow().tcp()),
+        }
+    }
+}
+
+fn in_the_clear(tcp: TcpStream) -> io::Result<Connection<PeerStream>> {
+    let writer = PeerWriter::Clear(socket::second(&tcp)?);
+    Ok(Connection { reader: PeerReader::Clear(tcp), writer, certificate: None })
+}
+
+fn secured(connection: TlsConnection) -> Connection<PeerStream> {
+    // The handshake demands one, and none names nobody.
+    let certificate = connection.certificate().cloned();
+    let names = move |host: &str| certificate.as_ref().is_some_and(|shown| bears_name(shown, host));
+    let connection = Rc::new(RefCell::new(connection));
+    let opened = Opened { connection: Rc::clone(&connection), bytes: Box::default(), waiting: 0..0 };
+    Connection {
+        reader: PeerReader::Tls(opened),
+        writer: PeerWriter::Tls(connection),
+        certificate: Some(Certificate::new(names)),
+    }
+}
+
+/// The half that receives.
+pub enum PeerReader {
+    /// From the socket.
+    Clear(TcpStream),
+    /// From records.
+    Tls(Opened),
+}
+
+/// The half that sends.
+pub enum PeerWriter {
+    /// To the socket.
+    Clear(TcpStream),
+    /// In records.
+    Tls(Rc<RefCell<TlsConnection>>),
+}
+
+/// What is received with TLS.
+pub struct Opened {
+    connection: Rc<RefCell<TlsConnection>>,
+    /// For readers with little room: what was opened, of which `waiting` has not been read.
+    bytes: Box<[u8]>,
+    waiting: Range<usize>,
+}
+
+impl Opened {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.waiting.is_empty() {
+            let mut connection = self.connection.borrow_mut();
+            if buffer.len() >= READ_ROOM_MIN {
+                self.bytes = Box::default();
+                return connection.poll_read(cx, buffer);
+            }
+            if self.bytes.is_empty() {
+                self.bytes = vec![0; READ_ROOM_MIN].into();
+            }
+            self.waiting = 0..ready!(connection.poll_read(cx, &mut self.bytes))?;
+        }
+        let len = self.waiting.len().min(buffer.len());
+        let begin = self.waiting.start;
+        buffer[..len].copy_from_slice(&self.bytes[begin..begin + len]);
+        self.waiting.start += len;
+        Poll::Ready(Ok(len))
+    }
+}
+
+impl AsyncRead for PeerReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Clear(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Self::Tls(opened) => opened.poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for PeerWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Clear(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Tls(connection) => connection.borrow_mut().poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Clear(tcp) => Pin::new(tcp).poll_flush(cx),
+            Self::Tls(connection) => connection.borrow_mut().poll_send(cx),
+        }
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Clear(tcp) => Pin::new(tcp).poll_close(cx),
+            Self::Tls(connection) => connection.borrow_mut().poll_close(cx),
+        }
+    }
+}

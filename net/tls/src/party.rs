@@ -1,0 +1,130 @@
+//! Who is at the other end of a connection.
+
+use std::fmt;
+
+use rustls::{AlertDescription, CertificateError, InvalidMessage};
+
+/// Names the file with lists of revoked certificates; there is one for clients alone.
+pub(crate) const CRL_FILE: &str = "ringkeeper.ssl.crlFile";
+
+/// Whom a server speaks TLS with. Decides which keys the settings have, and what messages say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// A client: `ssl.*`.
+    Client,
+    /// Another server of the ensemble: `ssl.quorum.*`.
+    Peer,
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Peer => "peer",
+        })
+    }
+}
+
+impl Party {
+    /// What the keys of its settings begin with.
+    #[must_use]
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Client => "ssl.",
+            Self::Peer => "ssl.quorum.",
+        }
+    }
+
+    pub(crate) const fn key_store(self) -> &'static str {
+        match self {
+            Self::Client => "ssl.keyStore.location",
+            Self::Peer => "ssl.quorum.keyStore.location",
+        }
+    }
+
+    pub(crate) const fn trust_store(self) -> &'static str {
+        match self {
+            Self::Client => "ssl.trustStore.location",
+            Self::Peer => "ssl.quorum.trustStore.location",
+        }
+    }
+
+    pub(crate) const fn cipher_suites(self) -> &'static str {
+        match self {
+            Self::Client => "ssl.ciphersuites",
+            Self::Peer => "ssl.quorum.ciphersuites",
+        }
+    }
+
+    /// Why a handshake with it failed and, where the operator can do something about it, what.
+    #[must_use]
+    pub fn explain(self, error: &rustls::Error) -> String {
+        match self.remedy(error) {
+            Some(remedy) => format!("{error}: {remedy}"),
+            None => error.to_string(),
+        }
+    }
+
+    fn remedy(self, error: &rustls::Error) -> Option<String> {
+        let prefix = self.prefix();
+        Some(match error {
+            rustls::Error::NoCertificatesPresented => match self {
+                Self::Client => {
+                    "give the client a certificate, or serve those without (ssl.clientAuth=want)".to_owned()
+                }
+                Self::Peer => "a server needs a certificate (ssl.quorum.keyStore.location)".to_owned(),
+            },
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                format!("add the issuer of the {self}'s certificate to {prefix}trustStore.location")
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            ) => format!("the {self} needs a new certificate"),
+            rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
+                format!("{CRL_FILE} lists the {self}'s certificate, or that of an issuer")
+            }
+            rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+                format!("add the list of the issuer, and those of the issuer's issuers, to {CRL_FILE}")
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::ExpiredRevocationList
+                | CertificateError::ExpiredRevocationListContext { .. },
+            ) => format!("replace the issuer's list in {CRL_FILE} by a new one"),
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => match self {
+                Self::Client => {
+                    "the client does not speak TLS: have it connect with TLS, or to clientPort".to_owned()
+                }
+                Self::Peer => {
+                    "the peer does not speak TLS: give it sslQuorum=true, or take both for the time of \
+                               an upgrade (portUnification=true)"
+                        .to_owned()
+                }
+            },
+            rustls::Error::PeerIncompatible(_) => format!(
+                "the {self} offers no version or cipher suite of {prefix}enabledProtocols and \
+                 {prefix}ciphersuites"
+            ),
+            rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
+                format!("the {self} does not trust the certificate in {prefix}keyStore.location")
+            }
+            rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
+                format!("this server needs a new certificate in {prefix}keyStore.location")
+            }
+            error => self.unusual_certificate(error)?,
+        })
+    }
+
+    /// What to do about a certificate that Java would take.
+    fn unusual_certificate(self, error: &rustls::Error) -> Option<String> {
+        let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else { return None };
+        match other.to_string().as_str() {
+            "UnsupportedCertVersion" => Some(format!(
+                "the {self} needs a certificate of X.509 version 3 (`openssl x509 -req` makes one with -extfile)"
+            )),
+            "CaUsedAsEndEntity" => Some(format!(
+                "the {self} shows an authority's certificate: it needs its own (basicConstraints=CA:FALSE)"
+            )),
+            _ => None,
+        }
+    }
+}
