@@ -13,6 +13,7 @@ use ringkeeper_engine::replica::{Now, Output, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{self, AfterWrite, Settings as ShardSettings, Shard};
 use ringkeeper_engine::snapshot::{Decoder, Encoder};
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::steps;
 use ringkeeper_engine::txn::{
     Create, FailedMulti, Session, SetAcl, SetData, Txn, TxnOp, Update, decode_batch, encode_batch,
 };
@@ -46,7 +47,7 @@ pub(crate) fn batches(bytes: &[u8]) {
 /// A batch of every kind of transaction, in which some bytes are others: each three bytes of `damage` name a
 /// place and what stands there instead.
 pub(crate) fn damaged_batches(damage: &[u8]) {
-    let mut bytes = sound_batch();
+    let mut bytes = encoded(&sound_txns());
     for change in damage.as_chunks().0 {
         let &[low, high, value] = change;
         let place = usize::from(u16::from_le_bytes([low, high])) % bytes.len();
@@ -55,8 +56,8 @@ pub(crate) fn damaged_batches(damage: &[u8]) {
     batches(&bytes);
 }
 
-/// Transactions of all kinds, as a leader encodes them.
-fn sound_batch() -> AlignedVec {
+/// Transactions of all kinds.
+pub(crate) fn sound_txns() -> Vec<Txn> {
     let path = || "/a".into();
     let acl = Acl::read_only();
     let create = |path: &str, raw_owner| {
@@ -79,9 +80,13 @@ fn sound_batch() -> AlignedVec {
         TxnOp::CloseSession,
     ];
     let txn = |(zxid, op)| Txn { zxid: Zxid(zxid), session: SessionId(5), xid: Xid(1), time_ms: 1, op };
-    let txns: Vec<_> = (1..).zip(ops).map(txn).collect();
+    (1..).zip(ops).map(txn).collect()
+}
+
+/// A batch as a leader encodes it.
+pub(crate) fn encoded(txns: &[Txn]) -> AlignedVec {
     let mut bytes = AlignedVec::new();
-    encode_batch(&txns, &mut bytes);
+    encode_batch(txns, &mut bytes);
     bytes
 }
 
@@ -119,15 +124,23 @@ pub(crate) fn snapshots(mut bytes: &[u8]) {
 /// A server alone is sent `bytes`: by a connection that has shown nothing, where they may be a four-letter
 /// word, and by one with a session. Whatever they ask is carried out to its end.
 pub(crate) fn clients(bytes: &[u8]) {
-    let mut server = Server::new();
+    let mut server = Server::new(ShardSettings {
+        four_letter_words: Whitelist::parse("*"),
+        read_visits_max: 1,
+        notification_copies_max: 0,
+        notifications_max: 1,
+        ..ShardSettings::default()
+    });
     let stranger = ConnId(2);
     server.shard.connected(0, stranger, peer());
-    server.shard.received(0, stranger, bytes);
+    server.turn(|server| server.shard.received(0, stranger, bytes));
     server.run();
     for part in bytes.chunks(1 + bytes.len() / 2) {
-        server.shard.received(0, CLIENT, part);
+        server.turn(|server| server.shard.received(0, CLIENT, part));
         server.run();
     }
+    let (steps, steps_max) = (server.steps_max, 1_000 + 4 * bytes.len() as u64);
+    assert!(steps <= steps_max, "{steps} steps at once for {} bytes", bytes.len());
     server.shard.disconnected(0, CLIENT);
     server.shard.disconnected(0, stranger);
     server.run();
@@ -137,23 +150,18 @@ pub(crate) fn clients(bytes: &[u8]) {
 }
 
 /// A leader and its shard, with a client that has a session.
-struct Server {
+pub(crate) struct Server {
     shard: Shard,
     leader: Replica,
+    /// The most steps that one call has taken since the last [`Self::steps_of`].
+    steps_max: u64,
 }
 
 impl Server {
-    fn new() -> Self {
-        let settings = ShardSettings {
-            four_letter_words: Whitelist::parse("*"),
-            read_visits_max: 1,
-            notification_copies_max: 0,
-            notifications_max: 1,
-            ..ShardSettings::default()
-        };
+    pub(crate) fn new(settings: ShardSettings) -> Self {
         let leader = replica();
         let shard = Shard::new(ShardId(0), settings, Arc::clone(leader.committed()));
-        let mut server = Self { shard, leader };
+        let mut server = Self { shard, leader, steps_max: 0 };
         server.shard.deliver(0, ToShard::Serving(Serving::Yes));
         server.shard.connected(0, CLIENT, peer());
         let mut hello = Vec::new();
@@ -173,12 +181,33 @@ impl Server {
         server
     }
 
+    /// The client sends these bytes, which are read and answered as the shell does: the most steps that are
+    /// taken between two turns of others.
+    pub(crate) fn steps_of(&mut self, bytes: &[u8]) -> u64 {
+        self.steps_max = 0;
+        for read in bytes.chunks(64 << 10) {
+            self.turn(|server| server.shard.received(0, CLIENT, read));
+            self.run();
+        }
+        self.steps_max
+    }
+
+    /// Does what is done before others have their turn.
+    fn turn<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let _ = steps::taken();
+        let result = act(self);
+        self.steps_max = self.steps_max.max(steps::taken());
+        result
+    }
+
     /// What the shell does, until nothing is left to do.
     fn run(&mut self) {
         loop {
-            let more = self.shard.next_slice(0);
+            let more = self.turn(|server| server.shard.next_slice(0));
             while let Some(read) = self.shard.next_long_read() {
-                self.shard.long_read_done(0, read.carry_out());
+                // Beside the shard.
+                let reply = read.carry_out();
+                self.turn(|server| server.shard.long_read_done(0, reply));
             }
             while let Some(effect) = self.shard.next_effect() {
                 if let shard::Effect::FourLetter { conn, .. } = effect {
@@ -186,23 +215,25 @@ impl Server {
                 }
             }
             while let Some(conn) = self.shard.next_dirty().or_else(|| self.shard.next_notified()) {
-                let mut output = Vec::new();
-                let after = self.shard.take_output(conn, &mut output);
-                if output.is_empty() && after != AfterWrite::Continue {
-                    self.shard.disconnected(0, conn);
-                } else {
-                    self.shard.written(0, conn, output.len());
-                }
+                self.turn(|Self { shard, .. }| {
+                    let mut output = Vec::new();
+                    let after = shard.take_output(conn, &mut output);
+                    if output.is_empty() && after != AfterWrite::Continue {
+                        shard.disconnected(0, conn);
+                    } else {
+                        shard.written(0, conn, output.len());
+                    }
+                });
             }
             while self.shard.next_readable().is_some() {}
             let batch = self.shard.take_requests();
             if batch.is_empty() && !more && !self.shard.has_work() {
                 return;
             }
-            self.leader.requests(Now::default(), ShardId(0), batch);
+            self.turn(|server| server.leader.requests(Now::default(), ShardId(0), batch));
             self.lead();
             while self.leader.has_due() {
-                self.leader.lead_waiting(Now::default());
+                self.turn(|server| server.leader.lead_waiting(Now::default()));
                 self.lead();
             }
         }
@@ -219,7 +250,7 @@ impl Server {
             for effect in effects {
                 match effect {
                     Effect::Output(Output::Shard(_, message) | Output::AllShards(message)) => {
-                        self.shard.deliver(0, message)
+                        self.turn(|server| server.shard.deliver(0, message));
                     }
                     Effect::ConfirmLeadership(round) => self.leader.leadership_confirmed(round, Zxid::ZERO),
                     _ => {}

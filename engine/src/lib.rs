@@ -4,6 +4,10 @@
 //! `log` crates move the bytes, and the simulator does the same from a seed.
 #![forbid(unsafe_code)]
 
+// By this name the checks of the fuzz targets know it.
+#[cfg(test)]
+extern crate self as ringkeeper_engine;
+
 pub mod acl;
 pub mod application;
 mod apply;
@@ -24,6 +28,7 @@ pub mod settings;
 pub mod shard;
 pub mod snapshot;
 pub mod state;
+pub mod steps;
 pub mod tree;
 pub mod txn;
 mod watch;

@@ -62,6 +62,7 @@ use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::{ConnId, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
 use crate::state::State;
+use crate::steps;
 use crate::watch::WatchTable;
 
 /// Longest first frame accepted, in bytes; a ConnectRequest has 45. Bounds the memory for connections without
@@ -96,6 +97,10 @@ pub enum Memory {
     /// New sessions are refused, too.
     Scarce,
 }
+
+/// Requests of one connection that are handled before others have their turn. One is counted again for each of
+/// the client's identities, since these may all be compared with an ACL.
+const CHECKS_MAX: usize = 4_000;
 
 /// One shard of a server.
 #[derive(Debug)]
@@ -390,6 +395,7 @@ impl Shard {
         buffer.clear();
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
         self.change_output(slot, |connection| connection.outbox.take(buffer));
+        steps::count(steps::kib(buffer.len()));
         if self.dirty.pop_back_if(|last| *last == conn).is_some() {
             self.connection(slot).dirty = false;
         }
@@ -469,6 +475,7 @@ impl Shard {
     /// The shard's statistics, with a report of each connection.
     #[must_use]
     pub fn detailed_report(&self) -> ShardReport {
+        steps::count(self.connections.len());
         let connections = self.connections.iter().map(|(_, connection)| connection.report()).collect();
         ShardReport { connections, ..self.report() }
     }
@@ -501,6 +508,7 @@ impl Shard {
     /// Counts one frame that was appended to output of `before` bytes.
     fn wrote(&mut self, slot: Slot, before: usize) {
         let added = self.connection(slot).outbox.bytes.len() - before;
+        steps::count(steps::kib(added));
         self.output_bytes += added;
         self.count_sent(slot, added);
         self.mark_dirty(slot);
@@ -639,6 +647,7 @@ impl Shard {
     fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
+        let mut left = CHECKS_MAX;
         let mut expects_replies = true;
         while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
             let (fresh, len_max) = match self.connection(slot).phase {
@@ -653,6 +662,11 @@ impl Shard {
             if !self.proceeds(slot) {
                 break;
             }
+            if left == 0 {
+                self.take_input_later(slot);
+                break;
+            }
+            left = left.saturating_sub(1 + self.connection(slot).identities.len());
             match next_frame(rest, len_max) {
                 Ok(Some((frame, len))) => {
                     if std::mem::take(&mut expects_replies) {
@@ -689,6 +703,7 @@ impl Shard {
 
     /// Handles one frame. False if it must be handled again later.
     fn frame(&mut self, now_ms: u64, slot: Slot, frame: &[u8]) -> bool {
+        steps::count(1 + steps::kib(frame.len()));
         let connection = self.connection(slot);
         let fresh = connection.phase == Phase::Fresh;
         let taken = if fresh { self.connect(slot, frame) } else { self.request(now_ms, slot, frame) };

@@ -24,6 +24,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::limits::{Limit, Limits};
 use crate::shard::{Slot, WatchCounts};
+use crate::steps;
 use arena::Arena;
 use index::Index;
 use list::{Ends, Links, NONE};
@@ -200,6 +201,7 @@ impl WatchTable {
         max: u32,
     ) -> (impl Iterator<Item = (&str, Slot)>, Option<u32>) {
         let end = self.watches.end().min(from.saturating_add(max));
+        steps::count(end.saturating_sub(from) as usize);
         let entries = (from..end).filter_map(|id| self.watches.get(id));
         let of_data = entries.filter(|watch| watch.modes.intersects(Modes::DATA_TABLE));
         let pairs = of_data.map(|watch| (&*self.paths[watch.path].path, watch.connection));
@@ -276,6 +278,11 @@ impl WatchTable {
         }
     }
 
+    /// How many ancestors of a changed path are looked up.
+    pub(crate) fn ancestors_of(&self, path: &str) -> usize {
+        if self.recursive > 0 { path.matches('/').count() } else { 0 }
+    }
+
     fn collect_at(&mut self, table: Table, path: u32, watchers: &mut Vec<Slot>) {
         let entry = &self.paths[path];
         let interested = if table == Table::Data { entry.data } else { entry.child };
@@ -284,6 +291,7 @@ impl WatchTable {
         }
         let mut next = entry.watches.first;
         while next != NONE {
+            steps::count(1);
             let watch = &self.watches[next];
             let (current, modes, connection) = (next, watch.modes, watch.connection);
             next = watch.of_path.next;
@@ -316,6 +324,7 @@ impl WatchTable {
         let Some(path) = self.find_hashed(hash, ancestor) else { return };
         let mut next = self.paths[path].recursive.first;
         while next != NONE {
+            steps::count(1);
             let Watch { connection, of_recursive, .. } = self.watches[next];
             next = of_recursive.next;
             self.collect_once(connection, watchers);
@@ -352,6 +361,7 @@ impl WatchTable {
     }
 
     fn find_hashed(&self, hash: u64, path: &str) -> Option<u32> {
+        steps::count(1);
         self.by_path.find(hash, |other| *self.paths[other].path == *path)
     }
 
@@ -417,6 +427,7 @@ impl WatchTable {
     }
 
     fn set_modes(&mut self, id: u32, modes: Modes) {
+        steps::count(1);
         let watch = &mut self.watches[id];
         let before = std::mem::replace(&mut watch.modes, modes);
         let (path, watcher) = (&mut self.paths[watch.path], &mut self.watchers[watch.connection.index()]);

@@ -7,6 +7,7 @@ use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{OpCode, Record, RequestHeader, Xid};
 
 #[path = "../fuzz/checks.rs"]
+#[expect(dead_code, reason = "seeds and steps of requests are for others")]
 mod checks;
 
 /// Frames of known requests with bodies of any bytes.

@@ -3,6 +3,7 @@
 use ringkeeper_wire::{AclEntry, Identity, Perms};
 
 use super::scheme::{self, Network};
+use crate::steps;
 
 /// ACLs of at most this many entries are scanned, which is faster than an index.
 const READ_ENTRIES_MAX: usize = 16;
@@ -55,13 +56,16 @@ impl Index {
     fn permits(&self, entries: &[AclEntry], who: &Identity) -> Perms {
         if who.scheme == scheme::IP {
             let Some(address) = scheme::parse_address(&who.id) else { return Perms(0) };
+            steps::count(self.networks.len());
             let matching = self.networks.iter().filter(|(network, _)| network.contains(address));
             return Perms(matching.fold(0, |all, (_, perms)| all | perms.0));
         }
         if scheme::matches_all(who) {
+            steps::count(self.exact.len());
             let same_scheme = self.exact.iter().filter(|(at, _)| entries[*at as usize].scheme == who.scheme);
             return Perms(same_scheme.fold(0, |all, (_, perms)| all | perms.0));
         }
+        steps::count(1);
         let wanted = (&*who.scheme, &*who.id);
         let found = self.exact.binary_search_by_key(&wanted, |(number, _)| key(&entries[*number as usize]));
         found.map_or(Perms(0), |at| self.exact[at].1)

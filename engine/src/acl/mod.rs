@@ -23,6 +23,8 @@ use std::sync::{Arc, LazyLock};
 use index::Index;
 use ringkeeper_wire::{AclEntry, Identity, Perms};
 
+use crate::steps;
+
 /// `world:anyone` with all permissions.
 static OPEN_ENTRIES: LazyLock<[AclEntry; 1]> = LazyLock::new(|| {
     [AclEntry { perms: Perms::ALL, scheme: scheme::WORLD.to_owned(), id: scheme::ANYONE.to_owned() }]
@@ -93,6 +95,7 @@ impl Acl {
         if let Some(List { entries, index: Some(index) }) = self.0.as_deref() {
             return index.grants(entries, wanted, identities);
         }
+        steps::count(self.entries().len() * identities.len());
         self.entries()
             .iter()
             .filter(|entry| entry.perms.intersects(wanted))
@@ -167,6 +170,7 @@ impl Caller<'_> {
         if self.may(Perms::ADMIN, acl) {
             Some(Cow::Borrowed(acl.entries()))
         } else if self.may(Perms::READ, acl) {
+            steps::count(acl.entries().len());
             Some(acl.entries().iter().map(redacted).collect())
         } else {
             None

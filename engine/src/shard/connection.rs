@@ -73,6 +73,8 @@ pub(super) struct Connection {
     pub(super) watches_set: usize,
     /// In the shard's list of connections whose oldest request continues in the next slice.
     pub(super) goes_on: bool,
+    /// In the same list: input waits for the next slice.
+    pub(super) rests: bool,
     /// In the shard's list of connections whose oldest request waits for the end of the published group.
     pub(super) awaits_group: bool,
     /// The last published group of which it was sent an event or a reply.
@@ -111,6 +113,7 @@ impl Connection {
             waits: false,
             watches_set: 0,
             goes_on: false,
+            rests: false,
             awaits_group: false,
             seen_group: 0,
             reads_beside: false,

@@ -273,6 +273,7 @@ impl Reader<'_> {
         self.within(Limit::MultiOperations, request.len())?;
         let start = out.len();
         for op in *request {
+            self.visit(1)?;
             match op {
                 MultiReadOp::GetData(read) => self.multi_get_data(&read.path, out)?,
                 MultiReadOp::GetChildren(read) => self.multi_get_children(&read.path, out)?,

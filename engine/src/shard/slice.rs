@@ -19,7 +19,7 @@ impl Shard {
         self.forget_departed();
         if let Some(slot) = self.going_on.pop_front()
             && let Some(connection) = self.connections.get_mut(slot)
-            && std::mem::take(&mut connection.goes_on)
+            && (std::mem::take(&mut connection.goes_on) | std::mem::take(&mut connection.rests))
         {
             self.drain(now_ms, slot);
         }
@@ -28,7 +28,17 @@ impl Shard {
 
     /// Schedules the connection's oldest request for a later slice.
     pub(super) fn go_on_later(&mut self, slot: Slot) {
-        if !std::mem::replace(&mut self.connection(slot).goes_on, true) {
+        let connection = self.connection(slot);
+        if !std::mem::replace(&mut connection.goes_on, true) && !connection.rests {
+            self.going_on.push_back(slot);
+        }
+    }
+
+    /// Leaves the connection's input to a later slice. Its earlier requests are answered meanwhile.
+    pub(super) fn take_input_later(&mut self, slot: Slot) {
+        let connection = self.connection(slot);
+        connection.waits = true;
+        if !std::mem::replace(&mut connection.rests, true) && !connection.goes_on {
             self.going_on.push_back(slot);
         }
     }

@@ -11,6 +11,7 @@ use crate::limits::Limit;
 use crate::message::Committed;
 use crate::mutation::planted;
 use crate::path;
+use crate::steps;
 use crate::tree::Znode;
 use crate::txn::{Change, ChangeKind};
 use crate::watch::{Modes, Table};
@@ -43,6 +44,8 @@ impl Shard {
             if self.notifications_left == 0 {
                 return false;
             }
+            self.notifications_left =
+                self.notifications_left.saturating_sub(self.watches.ancestors_of(change.path));
             self.fire_change(zxid, &change);
             *from += 1;
         }
@@ -111,6 +114,7 @@ impl Shard {
         }
         self.counters.notifications += 1;
         let past_long_reads = planted!(self.settings.rules, NotifyPastLongReads);
+        steps::count(1 + steps::kib(notification.len()));
         let group = self.group;
         let unread = self.change_output(slot, |connection| {
             connection.seen_group = group;
@@ -142,6 +146,7 @@ impl Shard {
     /// all connections, which is seldom: at least an average connection's share of the bound has to be filled
     /// again before the next time.
     fn abort_slowest(&mut self) {
+        steps::count(self.connections.len());
         let unread = |(slot, connection): (Slot, &Connection)| (connection.unread_notification_bytes(), slot);
         let mut slowest: Vec<_> = self.connections.iter().map(unread).collect();
         slowest.sort_unstable();

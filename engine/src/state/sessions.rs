@@ -7,6 +7,7 @@ use equivalent::{Comparable, Equivalent};
 use imbl::{OrdMap, OrdSet};
 use ringkeeper_wire::SessionId;
 
+use crate::steps;
 use crate::txn::Session;
 
 /// All sessions, and their ephemerals in one set. Most sessions have one ephemeral, for which a set of its
@@ -79,6 +80,7 @@ impl Sessions {
         self.ephemerals
             .range((Bound::Included(Wanted(owner, first)), Bound::Unbounded))
             .take_while(move |ephemeral| ephemeral.owner == owner)
+            .inspect(|_| steps::count(1))
             .map(|ephemeral| &ephemeral.path)
     }
 

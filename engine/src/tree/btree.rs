@@ -16,6 +16,7 @@ mod bulk;
 pub(super) use bulk::Builder;
 
 use super::cursor::Cursor;
+use crate::steps;
 use arrayvec::ArrayVec;
 use triomphe::Arc;
 
@@ -153,6 +154,7 @@ impl<V: Clone> BTree<V> {
     /// The last leaf that may hold `key`, and whether no other leaf may. Calls `took` with each child on the
     /// way.
     fn descend(&self, key: u64, mut took: impl FnMut(usize)) -> (&Leaf<V>, bool) {
+        steps::count(1);
         let mut node = &self.root;
         let mut complete = true;
         loop {
@@ -176,6 +178,7 @@ impl<V: Clone> BTree<V> {
     /// Whether a node is shared is not tested: such a branch waits for memory, and its misprediction costs
     /// more than it saves.
     pub(super) fn visit(&self, keys: &[u64], copying: bool, mut seen: impl FnMut(&V)) {
+        steps::count(keys.len());
         let mut ways: ArrayVec<(u64, &Node<V>), VISITED_MAX> = ArrayVec::new();
         for keys in keys.chunks(VISITED_MAX) {
             ways.clear();

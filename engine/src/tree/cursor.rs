@@ -1,6 +1,7 @@
 //! Walking the B+tree in key order.
 
 use super::btree::{DEPTH_MAX, Inner, Leaf, Node, Position, lower_bound};
+use crate::steps;
 use arrayvec::ArrayVec;
 
 /// Entries from a key upwards. A cursor keeps the path from the root, since leaves are not linked: with
@@ -71,6 +72,7 @@ impl<'a, V> Iterator for Cursor<'a, V> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.peek()?;
+        steps::count(1);
         self.slot += 1;
         self.settle();
         Some(entry)

@@ -273,3 +273,21 @@ fn unread_notifications_limited_to(bytes: u64) -> Settings {
     let rules = crate::settings::Settings { limits, ..crate::settings::Settings::default() };
     Settings { rules, ..Settings::default() }
 }
+
+#[test]
+fn input_beyond_a_turns_share_is_handled_in_later_slices_and_in_order() {
+    const REQUESTS: i32 = 6_000;
+    let mut world = World::with_znodes(&["/a"]);
+    let requests = (1..=REQUESTS).flat_map(|xid| request_bytes(xid, &exists("/a", false)));
+    world.receive(1, &requests.collect::<Vec<u8>>());
+    assert!(!world.shard.wants_read(ConnId(1)), "the client has sent more than its share");
+    let mut bytes = Vec::new();
+    let _ = world.shard.take_output(ConnId(1), &mut bytes);
+    let mut replies = frames(&bytes);
+    assert!(replies.len() < REQUESTS as usize, "{} at once", replies.len());
+    while world.shard.next_slice(0) {}
+    replies.extend(world.frames(1));
+    let xids = replies.iter().map(|frame| if let Frame::Reply { xid, .. } = frame { *xid } else { 0 });
+    assert!(xids.eq(1..=REQUESTS), "{} replies", replies.len());
+    assert!(world.shard.wants_read(ConnId(1)));
+}
