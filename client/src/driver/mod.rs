@@ -283,9 +283,9 @@ impl Driver {
     }
 
     /// TLS with this server, if it is spoken to with it.
-    fn session(&mut self, server: usize) -> Result<Option<Session>, Loss> {
+    fn session(&self, server: usize) -> Result<Option<Session>, Loss> {
         let (host, _) = &self.servers[server];
-        self.security.as_mut().map(|security| security.session(host)).transpose()
+        self.security.as_ref().map(|security| security.session(host)).transpose()
     }
 
     /// Closes what is open, and dials what the core wants.

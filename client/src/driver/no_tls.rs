@@ -17,7 +17,7 @@ impl Security {
         match settings {}
     }
 
-    pub(super) fn session(&mut self, _host: &str) -> Result<Session, Loss> {
+    pub(super) fn session(&self, _host: &str) -> Result<Session, Loss> {
         match *self {}
     }
 }

@@ -1,44 +1,37 @@
 //! TLS between the core and the socket: one rustls session a connection.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use ringkeeper_tls::ClientSettings;
-use ringkeeper_tls::FileVersions;
+use ringkeeper_tls::Stores;
 use ringkeeper_tls::rustls::pki_types::ServerName;
 use ringkeeper_tls::rustls::{self, CertificateError, ClientConfig, ClientConnection};
 
 use crate::core::Loss;
 use crate::{Error, Result};
 
-/// How a client speaks TLS: its settings, and what was read from their files.
-pub(crate) struct Security {
-    settings: ClientSettings,
-    config: Arc<ClientConfig>,
-    versions: FileVersions,
-}
+/// How a client speaks TLS: what was read from the files of its settings.
+pub(crate) struct Security(Stores<ClientConfig>);
 
 /// The TLS of one connection.
 pub(super) struct Session(Box<ClientConnection>);
 
 impl Security {
     pub(crate) fn load(settings: ClientSettings) -> Result<Self> {
-        // The versions are those from before: a file that changes meanwhile is read again.
-        let versions = FileVersions::of(settings.files());
-        let config = settings.load().map_err(|error| Error::Tls(error.to_string()))?;
-        Ok(Self { settings, config: Arc::new(config), versions })
+        let files = settings.files().map(Path::to_owned).collect();
+        let stores = Stores::open(files, move || settings.load());
+        stores.map(Self).map_err(|error| Error::Tls(error.to_string()))
     }
 
     /// A session with the server that is reached by this name or address. Files that have changed are read
     /// first; if they cannot be used, the last ones stay.
-    pub(super) fn session(&mut self, host: &str) -> Result<Session, Loss> {
-        if FileVersions::of(self.settings.files()) != self.versions {
-            match Self::load(self.settings.clone()) {
-                Ok(changed) => *self = changed,
-                Err(error) => tracing::warn!(%error, "the changed files cannot be used, the last ones stay"),
-            }
+    pub(super) fn session(&self, host: &str) -> Result<Session, Loss> {
+        if let Err(error) = self.0.reload_changed() {
+            tracing::warn!(%error, "the changed files cannot be used, the last ones stay");
         }
-        Session::new(Arc::clone(&self.config), host)
+        Session::new(self.0.config(), host)
     }
 }
 

@@ -35,4 +35,3 @@ pub use rustls;
 pub use server::{ClientAuth, ServerSettings};
 pub use settings::Settings;
 pub use store::{StoreKind, StoreSettings};
-pub use versions::FileVersions;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, FileVersions};
+use crate::Error;
+use crate::versions::FileVersions;
 
 /// What was read from stores, and how it is read again.
 pub struct Stores<C> {

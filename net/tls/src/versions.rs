@@ -6,12 +6,12 @@ use std::time::SystemTime;
 
 /// What changes when one of some files is written, replaced, or reached through another link: device, number,
 /// length and time of change of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileVersions(Vec<Option<(u64, u64, u64, SystemTime)>>);
+#[derive(PartialEq, Eq)]
+pub(crate) struct FileVersions(Vec<Option<(u64, u64, u64, SystemTime)>>);
 
 impl FileVersions {
     /// Looks at the files.
-    pub fn of<'a>(files: impl Iterator<Item = &'a Path>) -> Self {
+    pub(crate) fn of<'a>(files: impl Iterator<Item = &'a Path>) -> Self {
         let version = |path: &Path| {
             let metadata = std::fs::metadata(path).ok()?;
             Some((metadata.dev(), metadata.ino(), metadata.len(), metadata.modified().ok()?))
