@@ -1,5 +1,7 @@
 //! The snapshots of a server's folder.
 
+use std::io;
+
 use ringkeeper_wire::Zxid;
 
 use super::error::SnapshotError;
@@ -174,8 +176,14 @@ impl<S: Storage> Snapshots<S> {
         self.sync().await
     }
 
+    /// Removes a file, if it is there: whoever takes a snapshot and the scrub may remove the same one.
     pub(super) async fn remove_file(&self, name: &str) -> Result<(), SnapshotError> {
-        self.storage.remove(name).await.map_err(SnapshotError::io("removing", name))
+        match self.storage.remove(name).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(SnapshotError::io("removing", name)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn sync(&self) -> Result<(), SnapshotError> {

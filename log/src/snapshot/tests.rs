@@ -193,6 +193,18 @@ fn the_oldest_go_first_and_the_newest_are_kept() {
 }
 
 #[test]
+fn a_snapshot_that_somebody_else_has_removed_is_removed() {
+    block_on(async {
+        let disk = MemoryDisk::new();
+        write(&disk, HEAD, &payloads()).await;
+        for _ in 0..2 {
+            snapshots(&disk).remove(HEAD.zxid).await.expect("a healthy disk");
+            assert_eq!(snapshots(&disk).list().await.expect("a healthy disk"), []);
+        }
+    });
+}
+
+#[test]
 fn names_of_other_files_are_no_snapshots() {
     assert_eq!(zxid_of("snapshot.0000000200000007"), Some(Zxid(0x2_0000_0007)));
     for name in ["snapshot.new", "snapshot.7", "snapshot.+000000200000007", "log.0000000200000007"] {

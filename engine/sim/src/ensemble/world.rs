@@ -443,6 +443,7 @@ impl World {
                         process.node().status(),
                         process.view().last_zxid(),
                         process.node().application().last_executed(),
+                        server.damaged.map(|_| process.scrub()),
                     )
                 })
             })
