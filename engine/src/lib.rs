@@ -11,6 +11,7 @@ extern crate self as ringkeeper_engine;
 pub mod acl;
 pub mod application;
 mod apply;
+pub mod audit;
 pub mod codec;
 pub mod fourletter;
 pub mod limits;

@@ -18,6 +18,7 @@
 //! Memory does not grow with a client's speed: a connection whose client does not read, or that has more than
 //! its share of unanswered requests, is neither decoded nor read until its queues have drained.
 
+mod audited;
 mod auth;
 mod backlog;
 mod connection;
@@ -51,6 +52,7 @@ pub use self::long_read::{LongRead, LongReadReply};
 pub use self::settings::Settings;
 pub use self::stats::{ConnectionReport, Counters, Latency, ShardReport, WatchCounts};
 
+use self::backlog::Backlog;
 pub(crate) use self::connection::Slot;
 use self::connection::{Connection, Connections, Phase};
 use self::inbox::Inbox;
@@ -58,6 +60,7 @@ use self::long_read::LongReads;
 use self::notification::Blocks;
 use self::outbox::{Parts, Usage};
 use self::publish::Publication;
+use crate::audit;
 use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::{ConnId, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
@@ -136,6 +139,8 @@ pub struct Shard {
     effects: VecDeque<Effect>,
     /// Connections with replies to be written, or to be closed, each once.
     dirty: VecDeque<ConnId>,
+    /// Entries of the audit log that the shell has not taken.
+    audited: Vec<audit::Entry>,
     /// Connections with notifications or more output to be written, each once.
     notified: VecDeque<ConnId>,
     /// Connections whose sockets are to be read again.
@@ -207,6 +212,7 @@ impl Shard {
             touches_reported_ms: 0,
             effects: VecDeque::new(),
             dirty: VecDeque::new(),
+            audited: Vec::new(),
             notified: VecDeque::new(),
             readable: VecDeque::new(),
             stalled: VecDeque::new(),
@@ -234,7 +240,8 @@ impl Shard {
     /// # Panics
     /// `conn` was used before and not reported as disconnected.
     pub fn connected(&mut self, now_ms: u64, conn: ConnId, peer: SocketAddr) {
-        self.connections.insert(Connection::new(conn, peer, now_ms));
+        let backlog = Backlog::new(self.settings.audits);
+        self.connections.insert(Connection::new(conn, peer, now_ms, backlog));
         self.sessionless.push_back(conn);
     }
 
@@ -295,8 +302,8 @@ impl Shard {
         self.resume_stalled(now_ms);
     }
 
-    /// Handles a message of the core, if necessary in slices. The order of delivery must be the order in which
-    /// the core sent them.
+    /// Handles a message of the core, if necessary in slices. The order of delivery must be the order in
+    /// which the core sent them.
     pub fn deliver(&mut self, now_ms: u64, message: ToShard) {
         if self.publication.is_some() {
             self.undelivered.push_back(message);
@@ -429,12 +436,18 @@ impl Shard {
         self.readable.pop_front()
     }
 
+    /// What has happened since the last call for the audit log, in order.
+    pub fn take_audited(&mut self) -> Vec<audit::Entry> {
+        std::mem::take(&mut self.audited)
+    }
+
     /// Whether there are requests for the core, an effect, output, a socket to read again, or another slice.
     #[must_use]
     pub fn has_work(&self) -> bool {
         // The next slice renews the visits.
         let visits_are_left = self.visits_left == self.settings.read_visits_max;
         !(visits_are_left
+            && self.audited.is_empty()
             && self.requests.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()

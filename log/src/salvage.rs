@@ -11,10 +11,10 @@
 //! 3. **Nothing**: the log begins anew behind the newest sound snapshot, or at zxid 0.
 //!
 //! In cases 2 and 3 the server has lost data that it may have acknowledged. Before anything is cut, the
-//! former end of the log is recorded ([`crate::meta::PersistedEpochs::end_before_damage`]). It is found behind
-//! the damage: durable data is known to be damaged only by a sound group there, and that group names the zxid
-//! before it. Until the broadcast has fetched what is missing, the server decides nothing that it would not
-//! have decided with its whole log.
+//! former end of the log is recorded ([`crate::meta::PersistedEpochs::end_before_damage`]). It is found
+//! behind the damage: durable data is known to be damaged only by a sound group there, and that group names
+//! the zxid before it. Until the broadcast has fetched what is missing, the server decides nothing that it
+//! would not have decided with its whole log.
 //!
 //! A crash may interrupt a salvage at any point; it then begins anew. The cut is one durable header, as in
 //! [`Wal::truncate_after`]. Afterwards the removed files are kept for a while under other names, as far as
@@ -103,7 +103,8 @@ pub struct Repair {
 }
 
 /// Cuts the damaged part off a log that [`Wal::open`] has refused, so that it can be opened. If data is lost,
-/// `meta` gets the log's former end first. For a server with peers only, from which it learns that data again.
+/// `meta` gets the log's former end first. For a server with peers only, from which it learns that data
+/// again.
 ///
 /// # Errors
 /// When the disk is full or fails; the log must not be used then.

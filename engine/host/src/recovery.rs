@@ -120,8 +120,8 @@ pub struct Folders<'a, S: Storage> {
     pub has_peers: bool,
 }
 
-/// Opens the folders of a server: checks whose they are, which is recorded in new ones, and recovers the state
-/// as [`recover`] does.
+/// Opens the folders of a server: checks whose they are, which is recorded in new ones, and recovers the
+/// state as [`recover`] does.
 ///
 /// # Errors
 /// The folders are another server's, or are damaged, or a disk fails.

@@ -199,8 +199,8 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
         let snapshot = if planted!(RepairFromNothing) { end } else { self.take_snapshot(end).await };
         // Older snapshots cannot be used without the purged log; newer ones will displace them.
         self.pump.log().push(Command::Purge { upto: snapshot });
-        // The log answers when the purge is carried out. Until then the next pass would find the damage again,
-        // and so would a start.
+        // The log answers when the purge is carried out. Until then the next pass would find the damage
+        // again, and so would a start.
         self.leave(file).await;
         tracing::info!(file, snapshot = %snapshot, "the damaged part of the log is repaired");
         Ok(())

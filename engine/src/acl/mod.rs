@@ -134,6 +134,15 @@ pub(crate) fn is_proved(identity: &Identity) -> bool {
     scheme::is_authenticated(&identity.scheme)
 }
 
+/// The name of an identity: the user of a digest without the hash of the password; the superuser has none.
+pub(crate) fn user(identity: &Identity) -> &str {
+    match identity.scheme.as_str() {
+        scheme::DIGEST => identity.id.split(':').next().unwrap_or_default(),
+        "super" => "",
+        _ => &identity.id,
+    }
+}
+
 /// The identity that bypasses all ACLs.
 pub(crate) fn superuser() -> Identity {
     Identity { scheme: scheme::SUPER.to_owned(), id: String::new() }

@@ -168,8 +168,8 @@ impl Network {
     }
 }
 
-/// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone; in IPv4 four numbers as Java reads
-/// them, with leading zeros.
+/// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone; in IPv4 four numbers as Java
+/// reads them, with leading zeros.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return if text.contains('.') { None } else { text.parse::<Ipv6Addr>().ok().map(IpAddr::V6) };

@@ -28,6 +28,7 @@ impl Shard {
         let identities =
             scheme.and_then(|scheme| authenticate(scheme, request.auth, &self.settings.rules).ok());
         let Some(identities) = identities else {
+            self.audit_refused_login(slot, scheme.unwrap_or_default());
             return self.refuse(slot, xid, ErrorCode::AuthFailed, CloseReason::AuthFailed);
         };
         match self.add_identities(slot, identities) {
@@ -74,6 +75,9 @@ impl Shard {
     /// A login failed. Without an error, this server has no users: it answers with success and no token, as
     /// ZooKeeper does, and clients go on without the identity.
     fn login_failed(&mut self, slot: Slot, xid: Xid, error: Option<LoginError>) {
+        if error.is_some() {
+            self.audit_refused_login(slot, acl::SASL);
+        }
         let is_required = self.settings.enforced_auth_schemes.iter().any(|scheme| scheme == acl::SASL);
         let response = SetSaslResponse { token: None };
         match error {

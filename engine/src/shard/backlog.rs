@@ -16,7 +16,7 @@ pub(super) struct Pending {
     /// When it was received, milliseconds.
     pub(super) received_ms: u64,
     /// Length of its body in bytes. The body is in [`Backlog::bodies`], except for a write, whose body the
-    /// core has.
+    /// core has, unless they are kept.
     body_len: u32,
 }
 
@@ -64,12 +64,19 @@ pub(super) struct Backlog {
     /// Writes not yet answered, and the bytes of their bodies.
     writes: usize,
     write_bytes: usize,
+    /// Whether the bodies of writes are kept, too.
+    keeps_writes: bool,
 }
 
 /// A buffer that grew beyond this is given back when the backlog is empty.
 const IDLE_CAPACITY_MAX: usize = 4096;
 
 impl Backlog {
+    /// An empty one that keeps the bodies of writes, if `keeps_writes`.
+    pub(super) fn new(keeps_writes: bool) -> Self {
+        Self { keeps_writes, ..Self::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -118,17 +125,21 @@ impl Backlog {
             What::Fail { .. } => {}
         }
         let body_len = u32::try_from(body.len()).expect("a frame is shorter than 2^31 bytes");
-        if !matches!(what, What::Write(_)) {
+        if self.keeps_body(what) {
             self.bodies.extend_from_slice(body);
         }
         self.pending.push_back(Pending { xid, what, received_ms: now_ms, body_len });
+    }
+
+    fn keeps_body(&self, what: What) -> bool {
+        self.keeps_writes || !matches!(what, What::Write(_))
     }
 
     pub(super) fn front(&self) -> Option<&Pending> {
         self.pending.front()
     }
 
-    /// Body of the oldest.
+    /// Body of the oldest, which must be one that is kept.
     pub(super) fn front_body(&self) -> &[u8] {
         let len = self.pending.front().map_or(0, |pending| pending.body_len as usize);
         &self.bodies[self.bodies_start..self.bodies_start + len]
@@ -141,7 +152,8 @@ impl Backlog {
         if matches!(pending.what, What::Write(_)) {
             self.writes -= 1;
             self.write_bytes -= body_len;
-        } else {
+        }
+        if self.keeps_body(pending.what) {
             self.bodies_start += body_len;
         }
         if let What::Read { op, .. } = pending.what {

@@ -91,7 +91,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnId, peer: SocketAddr, now_ms: u64) -> Self {
+    pub(super) fn new(id: ConnId, peer: SocketAddr, now_ms: u64, backlog: Backlog) -> Self {
         let ip = Identity { scheme: "ip".to_owned(), id: peer.ip().to_canonical().to_string() };
         Self {
             id,
@@ -99,7 +99,7 @@ impl Connection {
             phase: Phase::Fresh,
             connected_ms: now_ms,
             input: Inbox::default(),
-            backlog: Backlog::default(),
+            backlog,
             outbox: Outbox::default(),
             identities: Arc::new([ip]),
             login: Login::default(),

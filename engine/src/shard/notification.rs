@@ -2,7 +2,8 @@
 //!
 //! The notifications are appended to a block, and the output of each watcher refers to ranges of it. Ranges
 //! that follow each other are one, so a transaction with many events copies nothing for each watcher, and
-//! clients that do not read share the memory. Blocks are small, since one range keeps a whole block in memory.
+//! clients that do not read share the memory. Blocks are small, since one range keeps a whole block in
+//! memory.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

@@ -61,6 +61,9 @@ impl Shard {
                 self.group += 1;
             }
             for committed in group.txns.get(at.txn..)? {
+                if at.changes == 0 {
+                    self.audit_ended_session(&published, at.group, at.txn);
+                }
                 let late = planted!(self.settings.rules, EventAfterReply);
                 if !late && !self.fire(committed, &mut at.changes) {
                     return Some(at);
@@ -120,6 +123,8 @@ impl Shard {
         let (What::Write(op), received_ms) = (front.what, front.received_ms) else {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
+        self.audit_outcome(slot, op, committed);
+        let connection = self.connection(slot);
         let before = connection.backlog.write_bytes();
         connection.backlog.pop();
         let answered = before - connection.backlog.write_bytes();

@@ -9,7 +9,7 @@ use ringkeeper_wire::{
 
 use super::connection::Phase;
 use super::{CloseReason, Shard, Slot};
-use crate::acl::Caller;
+use crate::acl::{self, Caller};
 use crate::limits::Limit;
 use crate::mutation::planted;
 use crate::settings::Settings;
@@ -331,16 +331,11 @@ impl Reader<'_> {
     }
 }
 
-/// The identities as ZooKeeper shows them: the user of a digest without its hash, the superuser without a
-/// name.
+/// The identities as ZooKeeper shows them.
 fn who_am_i(identities: &[Identity], out: &mut Vec<u8>) {
     jute::put_len(out, identities.len());
-    for Identity { scheme, id } in identities {
-        let user = match scheme.as_str() {
-            "digest" => id.split(':').next().unwrap_or_default(),
-            "super" => "",
-            _ => id,
-        };
-        ClientInfo { auth_scheme: scheme.into(), user: user.into() }.encode(out);
+    for identity in identities {
+        let user = acl::user(identity);
+        ClientInfo { auth_scheme: (&identity.scheme).into(), user: user.into() }.encode(out);
     }
 }

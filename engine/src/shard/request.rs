@@ -102,6 +102,7 @@ impl Shard {
             self.refusal(slot, op, body)
         };
         if let Some(code) = code {
+            self.audit_refusal(slot, op, body);
             self.fail(now_ms, slot, xid, op, code);
             return true;
         }

@@ -39,6 +39,8 @@ pub struct Settings {
     pub enforced_auth_schemes: Vec<String>,
     /// Logins by SASL.
     pub sasl: crate::sasl::Settings,
+    /// Whether an audit log is kept (`audit.enable`).
+    pub audits: bool,
     /// What requests may do.
     pub rules: crate::settings::Settings,
     /// Seed of the hash functions whose keys clients choose; secret and random in production.
@@ -63,6 +65,7 @@ impl Default for Settings {
             four_letter_words: Whitelist::default(),
             enforced_auth_schemes: Vec::new(),
             sasl: crate::sasl::Settings::default(),
+            audits: false,
             rules: crate::settings::Settings::default(),
             hash_seed: 0,
         }

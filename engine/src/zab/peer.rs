@@ -199,8 +199,8 @@ impl Peer {
         }
         self.reading = false;
         if batches.is_empty() {
-            // The log was purged meanwhile, or is damaged. The learner needs a snapshot that ends behind what it
-            // has: from an older one it could not go on either.
+            // The log was purged meanwhile, or is damaged. The learner needs a snapshot that ends behind what
+            // it has: from an older one it could not go on either.
             self.rest();
             self.feed = Feed::SnapshotWanted;
             out.push(Effect::SendSnapshot { to: self.id, after });

@@ -6,7 +6,6 @@
 //! - a newer salvage, when there are [`SALVAGES_MAX`] with it, or when the copies would exceed the free
 //!   space;
 //! - a full disk: all copies are removed before an append has to wait ([`let_go`]);
-//! - the operator.
 //! - the operator. No tool and no server looks into these files.
 
 use std::collections::BTreeMap;

@@ -261,7 +261,16 @@ const KEYS: &[(&str, Treatment)] = &[
     ("metricsProvider.httpHost", NoEffect(METRICS)),
     ("metricsProvider.httpPort", NoEffect(METRICS)),
     ("metricsProvider.exportJvmInfo", NoEffect(METRICS)),
-    ("audit.enable", Unprotected(asks, "there is no audit log yet, nothing would be recorded")),
+    ("audit.enable", Honoured(|c, v| flag(v).map(|on| c.audits = on))),
+    (
+        "audit.impl.class",
+        Unprotected(
+            |v| !v.ends_with("AuditLogger"),
+            "records go to files or the journal, not to a Java class",
+        ),
+    ),
+    ("ringkeeper.audit.to", Honoured(|c, v| folder(v).map(|to| c.audit_to = Some(to)))),
+    ("ringkeeper.audit.days", Honoured(|c, v| number(v, 1, 10_000).map(|n: u32| c.audit_days = n))),
     ("serverCnxnFactory", NoEffect("sockets are served through io_uring")),
     ("maxResponseCacheSize", NoEffect(CACHE)),
     ("maxGetChildrenResponseCacheSize", NoEffect(CACHE)),

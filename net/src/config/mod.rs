@@ -120,6 +120,10 @@ pub(crate) struct Config {
     pub(crate) needs_sasl_users: Vec<Unmet>,
     /// Resident memory above which the tree does not grow.
     pub(crate) memory_limit: MemoryLimit,
+    /// Whether an audit log is kept, where, and for how many days.
+    pub(crate) audits: bool,
+    pub(crate) audit_to: Option<PathBuf>,
+    pub(crate) audit_days: u32,
     /// Keys that ask for protection that there is none of, and those of them that the operator does without.
     pub(crate) unprotected: Vec<Unmet>,
     pub(crate) ignored: Vec<String>,
@@ -227,6 +231,9 @@ impl Default for Config {
             failed_sasl_clients_stay: false,
             needs_sasl_users: Vec::new(),
             memory_limit: MemoryLimit::default(),
+            audits: false,
+            audit_to: None,
+            audit_days: 30,
             unprotected: Vec::new(),
             ignored: Vec::new(),
             peer_secret: None,
@@ -239,11 +246,31 @@ impl Default for Config {
     }
 }
 
+/// Where the audit log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AuditTarget {
+    /// To standard error, which systemd's journal takes.
+    Journal,
+    /// To files in this folder, one a day, of which so many are kept.
+    Folder { folder: PathBuf, days: usize },
+}
+
 impl Config {
     /// Where clients connect: the port in the clear, or the secure one where there is no other.
     pub(crate) fn client_socket(&self) -> SocketAddr {
         let secure = self.tls.secure_socket().filter(|_| self.client_port == 0);
         secure.unwrap_or_else(|| socket_address(self.client_address, self.client_port, self.client_scope_id))
+    }
+
+    /// Where the audit log goes, if there is one.
+    pub(crate) fn audit_target(&self) -> Option<AuditTarget> {
+        let folder = match &self.audit_to {
+            _ if !self.audits => return None,
+            Some(to) if to == Path::new("journal") => return Some(AuditTarget::Journal),
+            Some(folder) => folder.clone(),
+            None => self.data_dir.join("audit"),
+        };
+        Some(AuditTarget::Folder { folder, days: self.audit_days as usize })
     }
 
     /// Folder of the log.
@@ -732,7 +759,7 @@ mod tests {
             ("sessionRequireClientSASLAuth", "yes"),
             ("enforce.auth.schemes", "digest,sasl"),
             ("kerberos.removeRealmFromPrincipal", "true"),
-            ("audit.enable", "true"),
+            ("audit.impl.class", "com.example.Auditor"),
             ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
             ("DigestAuthenticationProvider.digestAlg", "SHA-256"),
             ("DigestAuthenticationProvider.enabled", "false"),
@@ -748,11 +775,11 @@ mod tests {
             let (config, _) = read(&ignoring, None).expect("well formed");
             assert_eq!(config.check_protection().expect(key).len(), 1);
         }
-        let several = "ssl.quorum.ocsp=true\naudit.enable=yes\nssl.quorum.crl=yes\n";
+        let several = "ssl.quorum.ocsp=true\naudit.impl.class=com.example.Auditor\nssl.quorum.crl=yes\n";
         let (config, _) = read(&format!("{base}{several}"), None).expect("well formed");
         let error = config.check_protection().expect_err("three keys").to_string();
         assert!(error.contains("ssl.quorum.ocsp (line 3), ssl.quorum.crl (line 5): revocation"), "{error}");
-        assert!(error.ends_with("=audit.enable,ssl.quorum.crl,ssl.quorum.ocsp"), "{error}");
+        assert!(error.ends_with("=audit.impl.class,ssl.quorum.crl,ssl.quorum.ocsp"), "{error}");
         let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
                    DigestAuthenticationProvider.digestAlg=SHA1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";

@@ -1,6 +1,7 @@
 //! The running server: configuration, executors and their tasks, and a clean end.
 
 mod admission;
+mod audit;
 mod block_readers;
 mod core_host;
 mod identity;

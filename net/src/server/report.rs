@@ -11,6 +11,7 @@ use ringkeeper_engine::zab::{Learners, Status};
 use ringkeeper_wire::{SessionId, Zxid};
 
 use super::admission::Admission;
+use super::audit::AuditLog;
 use super::clock::Clock;
 use super::inspect::ShardAnswer;
 use super::log_task::Forced;
@@ -81,6 +82,7 @@ pub(crate) struct Facts {
     pub(crate) shards: u16,
     pub(crate) admission: Arc<Admission>,
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
+    pub(crate) audit: Option<AuditLog>,
 }
 
 impl CoreCounters {
@@ -209,6 +211,7 @@ impl Facts {
         metrics.extend(snapshot_metrics(&core.snapshots));
         let handshakes = self.tls.iter().flat_map(|tls| tls.metrics());
         metrics.extend(handshakes.map(|(name, value)| (name, value as f64)));
+        metrics.extend(self.audit.iter().map(|audit| ("audit_records_lost", audit.lost() as f64)));
         metrics.extend(integrity_metrics(core, now_ms));
         metrics.extend(system::resident_memory_bytes().map(|bytes| ("resident_memory_bytes", bytes as f64)));
         if !self.config.servers.is_empty() {

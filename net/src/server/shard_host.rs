@@ -18,6 +18,7 @@ use ringkeeper_engine::message::{ConnId, RequestBatch, ToShard};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
+use super::audit::AuditLog;
 use super::clock::Clock;
 use super::helper::Helper;
 use super::inspect::{Inspection, Inspectors};
@@ -43,6 +44,16 @@ const NOTIFIED_PER_TURN: usize = 64;
 /// The same in bytes.
 const NOTIFIED_BYTES_PER_TURN: usize = 512 * 1024;
 
+/// What the shards of a server have in common.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) inspectors: Inspectors,
+    pub(crate) memory: Arc<MemoryState>,
+    /// For long reads.
+    pub(crate) helper: Helper,
+    pub(crate) audit: Option<AuditLog>,
+}
+
 /// A shard with its sockets and its rings.
 pub(crate) struct ShardHost {
     shard: RefCell<Shard>,
@@ -55,9 +66,7 @@ pub(crate) struct ShardHost {
     to_core: Producer<RequestBatch>,
     /// A request batch for which the ring had no room.
     unsent: RefCell<Option<RequestBatch>>,
-    inspectors: Inspectors,
-    memory: Arc<MemoryState>,
-    helper: Helper,
+    shared: Shared,
     refusals: RateLimiter,
 }
 
@@ -97,9 +106,7 @@ impl ShardHost {
         first_conn: u64,
         clock: Clock,
         to_core: Producer<RequestBatch>,
-        inspectors: Inspectors,
-        memory: Arc<MemoryState>,
-        helper: Helper,
+        shared: Shared,
     ) -> Rc<Self> {
         Rc::new(Self {
             shard: RefCell::new(shard),
@@ -110,9 +117,7 @@ impl ShardHost {
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
             to_core,
             unsent: RefCell::new(None),
-            inspectors,
-            memory,
-            helper,
+            shared,
             refusals: RateLimiter::default(),
         })
     }
@@ -233,6 +238,7 @@ impl ShardHost {
             }
             let unfinished = self.shard.borrow_mut().next_slice(self.clock.monotonic_ms());
             self.carry_out_effects();
+            self.record_audited();
             self.read_beside();
             let unwritten = self.write_outputs();
             self.send_requests();
@@ -285,12 +291,20 @@ impl ShardHost {
         }
     }
 
+    fn record_audited(&self) {
+        let Some(audit) = &self.shared.audit else { return };
+        let entries = self.shard.borrow_mut().take_audited();
+        if !entries.is_empty() {
+            audit.record(entries);
+        }
+    }
+
     fn peer(&self, conn: ConnId) -> Option<String> {
         self.links.borrow().get(&conn).and_then(|link| link.peer())
     }
 
     async fn answer_four_letter_word(self: Rc<Self>, conn: ConnId, command: Command) {
-        let text = self.inspectors.answer(command).await;
+        let text = self.shared.inspectors.answer(command).await;
         self.shard.borrow_mut().answer(conn, &text);
         self.work.raise();
     }
@@ -300,7 +314,7 @@ impl ShardHost {
         let Some(read) = self.shard.borrow_mut().next_long_read() else { return };
         let host = Rc::clone(self);
         glommio::spawn_local(async move {
-            let Some(reply) = host.helper.run(move || read.carry_out()).await else { return };
+            let Some(reply) = host.shared.helper.run(move || read.carry_out()).await else { return };
             host.shard.borrow_mut().long_read_done(host.clock.monotonic_ms(), reply);
             host.work.raise();
         })
@@ -356,7 +370,7 @@ impl ShardHost {
 
     /// Time has passed.
     pub(crate) fn tick(&self) {
-        self.shard.borrow_mut().set_memory(self.memory.get());
+        self.shard.borrow_mut().set_memory(self.shared.memory.get());
         self.shard.borrow_mut().tick(self.clock.monotonic_ms());
         self.work.raise();
     }

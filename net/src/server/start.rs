@@ -29,6 +29,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::admission::{Admission, Admitted};
+use super::audit::{self, AuditLog, AuditThread};
 use super::block_readers;
 use super::clock::Clock;
 use super::core_host::{CoreHost, Shards};
@@ -45,7 +46,7 @@ use super::report::Facts;
 use super::ring::{Consumer, Producer, ring};
 use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
-use super::shard_host::ShardHost;
+use super::shard_host::{ShardHost, Shared};
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
 use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
@@ -64,6 +65,8 @@ pub(crate) enum StartError {
     Bind(#[from] listener::BindError),
     #[error(transparent)]
     Tls(#[from] TlsStartError),
+    #[error(transparent)]
+    Audit(#[from] audit::StartError),
     #[error(transparent)]
     Folder(#[from] recovery::FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
@@ -131,6 +134,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
     let peer_tls = peer_tls(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
+    let audit = config.audit_target().map(|target| AuditLog::start(&target)).transpose()?;
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
@@ -160,6 +164,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
         helper,
         tls,
         peer_tls,
+        audit,
     };
     executor.run(server.serve())
 }
@@ -198,6 +203,7 @@ struct Server {
     helper: Helper,
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
+    audit: Option<(AuditLog, AuditThread)>,
 }
 
 /// What a shard is built from, on whichever executor it runs.
@@ -212,9 +218,7 @@ struct ShardSeed {
     inbox: Consumer<ToShard>,
     accepted: Receiver<Accepted>,
     inspections: Receiver<Inspection>,
-    inspectors: Inspectors,
-    memory: Arc<MemoryState>,
-    helper: Helper,
+    shared: Shared,
 }
 
 /// A socket on its way to a shard.
@@ -228,7 +232,8 @@ impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
-        let Self { helper, tls, peer_tls, .. } = self;
+        let Self { helper, tls, peer_tls, audit, .. } = self;
+        let (audit, audit_thread) = audit.unzip();
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
@@ -267,11 +272,13 @@ impl Server {
             shards: count,
             admission: Arc::clone(&admission),
             tls: tls.clone(),
+            audit: audit.clone(),
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
+        let shared = Shared { inspectors, memory, helper, audit: audit.clone() };
         let mut rings = Vec::new();
         let mut seeds = Vec::new();
         let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);
@@ -289,9 +296,7 @@ impl Server {
                 inbox,
                 accepted,
                 inspections,
-                inspectors: inspectors.clone(),
-                memory: Arc::clone(&memory),
-                helper: helper.clone(),
+                shared: shared.clone(),
             });
         }
 
@@ -342,6 +347,9 @@ impl Server {
         };
         let ended = or(stop, tasks.ended()).await;
         sockets.iter().for_each(listener::stop_listening);
+        if let Some((audit, thread)) = audit.zip(audit_thread) {
+            audit.finish(thread);
+        }
         ended?;
         tracing::info!(zxid = %core.node().application().committed().last_zxid(), "stopped");
         Ok(())
@@ -403,15 +411,7 @@ impl ShardSeed {
     async fn run(self) {
         keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
-        let host = ShardHost::new(
-            shard,
-            self.first_conn,
-            self.clock,
-            self.to_core,
-            self.inspectors,
-            self.memory,
-            self.helper,
-        );
+        let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.shared);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
         glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
         let ticking = Rc::clone(&host);
@@ -639,6 +639,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         enforced_auth_schemes: config.required_schemes(),
         sasl: config.sasl_settings(random()?),
+        audits: config.audit_target().is_some(),
         rules,
         hash_seed: u64::from_le_bytes(random()?),
         touch_interval_ms: u64::from(TOUCH_INTERVAL_MS),

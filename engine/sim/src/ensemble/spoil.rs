@@ -4,8 +4,8 @@
 //! after it, looks like a crash in the middle of that append; the loss of the newest file looks like a crash
 //! before it was created.
 //!
-//! Nothing happens to an empty log. A server that has lost one cannot know that there was nothing in it. If it
-//! had a part in a founding that came to nothing, it passes for a member of another ensemble from then on.
+//! Nothing happens to an empty log. A server that has lost one cannot know that there was nothing in it. If
+//! it had a part in a founding that came to nothing, it passes for a member of another ensemble from then on.
 
 use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::MetaStore;

@@ -71,8 +71,8 @@ pub enum Oracle {
     /// Who has not proved to be a server is not treated as one.
     #[error("strangers stay strangers")]
     Stranger,
-    /// The scrub finds damage to a running server's files, and repairs it: a start would find everything that was
-    /// acknowledged.
+    /// The scrub finds damage to a running server's files, and repairs it: a start would find everything that
+    /// was acknowledged.
     #[error("damage under a running server is repaired")]
     Repair,
     /// The server detects no defect of its own.
