@@ -7,11 +7,12 @@
 //!
 //! ```text
 //! handshake, both ways:  hello { magic 8, from u64, to u64, nonce 32 }  proof { HMAC-SHA256 32 }
-//! afterwards:            { length u32, message }*                       (little endian)
+//! afterwards:            { length u32, message, seal 0 or 16 }*         (little endian)
 //! ```
 //!
 //! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
-//! key. Without a secret, it only proves that the other end speaks this protocol.
+//! key. Without a secret, it only proves that the other end speaks this protocol. With one, and without TLS,
+//! each frame is sealed: see `seal`.
 //!
 //! The environment may secure the connection below that, by TLS with certificates of both ends. Then a
 //! certificate has to bear the name of the server's host in the list of members: the server that was dialed,
@@ -26,6 +27,7 @@ mod frames;
 mod handshake;
 mod link;
 mod output;
+mod seal;
 mod strangers;
 
 use std::cell::RefCell;
@@ -45,6 +47,7 @@ pub use handshake::MAGIC;
 
 use handshake::Handshake;
 use link::Link;
+use seal::Seals;
 use strangers::Strangers;
 
 /// How often the names of the ensemble's servers are resolved.
@@ -204,17 +207,17 @@ impl<E: Env> Links<E> {
         let introduced = or(self.introduce(stream), displaced).await;
         self.strangers.leave(&stranger);
         match introduced {
-            Ok((link, connection)) => link.serve(&self.env, connection, &deliver).await,
+            Ok((link, connection, seals)) => link.serve(&self.env, connection, seals, &deliver).await,
             Err(error) => self.note_refusal(address, &error.to_string()),
         }
     }
 
     /// Learns which peer has connected.
-    async fn introduce(&self, stream: E::Stream) -> io::Result<(&Link, Connection<E::Stream>)> {
+    async fn introduce(&self, stream: E::Stream) -> io::Result<(&Link, Connection<E::Stream>, Seals)> {
         let mut connection = stream.open().await?;
-        let peer = self.handshake().answer(&mut connection).await?;
+        let (peer, seals) = self.handshake().answer(&mut connection).await?;
         match self.links.get(&peer).filter(|_| peer > self.own) {
-            Some(link) => Ok((link, connection)),
+            Some(link) => Ok((link, connection, seals)),
             None => Err(io::Error::other(format!("server {peer} is not one that dials this server"))),
         }
     }
@@ -239,9 +242,9 @@ impl<E: Env> Links<E> {
         loop {
             let dialed = self.env.elapsed();
             match self.connect(&link).await {
-                Ok(connection) => {
+                Ok((connection, seals)) => {
                     link.set_trouble(String::new());
-                    link.serve(&self.env, connection, &deliver).await;
+                    link.serve(&self.env, connection, seals, &deliver).await;
                 }
                 Err(error) => {
                     // A peer that is down for days is logged once, not at each dial.
@@ -257,20 +260,24 @@ impl<E: Env> Links<E> {
     }
 
     /// Connects to the first of the peer's addresses at which that peer answers.
-    async fn connect(&self, link: &Link) -> io::Result<Connection<E::Stream>> {
+    async fn connect(&self, link: &Link) -> io::Result<(Connection<E::Stream>, Seals)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.env.resolve(link.address()).await? {
             match self.connect_to(address, link.peer()).await {
-                Ok(connection) => return Ok(connection),
+                Ok(connected) => return Ok(connected),
                 Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 
-    async fn connect_to(&self, address: SocketAddr, peer: ServerId) -> io::Result<Connection<E::Stream>> {
+    async fn connect_to(
+        &self,
+        address: SocketAddr,
+        peer: ServerId,
+    ) -> io::Result<(Connection<E::Stream>, Seals)> {
         let mut connection = self.env.dial(address, self.redial.last).await?.open().await?;
-        self.handshake().begin(&mut connection, peer).await?;
-        Ok(connection)
+        let seals = self.handshake().begin(&mut connection, peer).await?;
+        Ok((connection, seals))
     }
 }

@@ -74,15 +74,18 @@ impl FrameReader {
     }
 }
 
+/// Length of a frame's length.
+pub(super) const LENGTH_BYTES: usize = 4;
+
 /// Appends a frame with the contents that `encode` appends. If `encode` leaves out the last bytes, which are
 /// then written separately, it returns their number.
 pub(super) fn append(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>) -> usize) {
     let start = out.len();
-    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
     let following = encode(out);
-    let length = out.len() - start - 4 + following;
+    let length = out.len() - start - LENGTH_BYTES + following;
     let length = u32::try_from(length).expect("a message is far shorter than 4 GiB");
-    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
 }
 
 #[cfg(test)]

@@ -13,15 +13,19 @@ use ringkeeper_wire::ServerId;
 use sha2::Sha256;
 
 use super::link::Link;
+use super::seal::{Seal, Seals};
 use crate::env::{Connection, Env, Stream};
 
 /// The beginning of a hello. The last byte is the version of all messages between servers: builds with
 /// different versions refuse each other.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x04";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x05";
 
 /// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
 /// is a hello's.
-const REFUSAL: &[u8; 8] = b"RKNAME\0\x04";
+const REFUSAL: &[u8; 8] = b"RKNAME\0\x05";
+
+/// What the keys of seals are made for.
+const FRAMES: &[u8] = b"frames";
 
 /// The first byte of TLS, as of a record that belongs to a handshake.
 const TLS_HANDSHAKE: u8 = 22;
@@ -54,7 +58,7 @@ impl<E: Env> Handshake<'_, E> {
         &self,
         connection: &mut Connection<impl Stream>,
         peer: ServerId,
-    ) -> io::Result<()> {
+    ) -> io::Result<Seals> {
         self.in_time(async {
             self.check_name(connection, peer).await?;
             let own = self.hello(peer);
@@ -75,13 +79,17 @@ impl<E: Env> Handshake<'_, E> {
                 )));
             }
             self.prove(connection, own, theirs).await?;
-            self.check_proof(connection, own, theirs).await
+            self.check_proof(connection, own, theirs).await?;
+            Ok(self.seals(connection, own, theirs))
         })
         .await
     }
 
-    /// The listener's side; returns the server that has connected.
-    pub(super) async fn answer(&self, connection: &mut Connection<impl Stream>) -> io::Result<ServerId> {
+    /// The listener's side; returns the server that has connected, too.
+    pub(super) async fn answer(
+        &self,
+        connection: &mut Connection<impl Stream>,
+    ) -> io::Result<(ServerId, Seals)> {
         self.in_time(async {
             let theirs = read_hello(connection).await?;
             if theirs.to != self.own {
@@ -96,7 +104,7 @@ impl<E: Env> Handshake<'_, E> {
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
             self.check_proof(connection, own, theirs).await?;
             self.prove(connection, own, theirs).await?;
-            Ok(theirs.from)
+            Ok((theirs.from, self.seals(connection, own, theirs)))
         })
         .await
     }
@@ -156,10 +164,26 @@ impl<E: Env> Handshake<'_, E> {
         self.proof(theirs, own).verify_slice(&proof).map_err(|_| unknown())
     }
 
+    /// The seals of the frames: none where TLS protects them, or where there is no secret to seal with.
+    fn seals(&self, connection: &Connection<impl Stream>, own: Hello, theirs: Hello) -> Seals {
+        if connection.certificate.is_some() || self.secret.is_empty() {
+            return Seals::default();
+        }
+        let seal = |from, to| Some(Seal::new(&self.mac(FRAMES, from, to).finalize().into_bytes().into()));
+        Seals { sent: seal(own, theirs), received: seal(theirs, own) }
+    }
+
     /// The proof that `from` sends to `to`. The two directions differ, so a proof cannot be reflected to its
     /// sender.
     fn proof(&self, from: Hello, to: Hello) -> Hmac<Sha256> {
+        self.mac(&[], from, to)
+    }
+
+    /// Made with the secret, for one direction of this connection. What it is for stands in front of the
+    /// hellos, which begin with their magic.
+    fn mac(&self, purpose: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.secret).expect("HMAC takes keys of any length");
+        mac.update(purpose);
         mac.update(&from.encode(MAGIC));
         mac.update(&to.encode(MAGIC));
         mac

@@ -13,6 +13,7 @@ use ringkeeper_wire::ServerId;
 
 use super::frames::FrameReader;
 use super::output::Output;
+use super::seal::{Seal, Seals};
 use crate::env::{Connection, Env, PeerAddress, Stream};
 use crate::rate_limiter::RateLimiter;
 use crate::wake::WakeFlag;
@@ -118,6 +119,7 @@ impl Link {
         &self,
         env: &E,
         connection: Connection<E::Stream>,
+        seals: Seals,
         deliver: &impl Fn(Input),
     ) {
         let Connection { reader, mut writer, certificate } = connection;
@@ -125,6 +127,7 @@ impl Link {
             return;
         }
         let standing = Standing(self);
+        self.output.borrow_mut().seal_with(seals.sent);
         let (peer, connected) = (self.peer(), env.elapsed());
         let is_logged = self.lines.admit(env.now().monotonic_ms);
         if is_logged {
@@ -136,7 +139,8 @@ impl Link {
             io::Error::other(self.reason.get())
         };
         // Nothing is written after the decision to close, so that a peer never gets messages behind a gap.
-        let error = or(closing, or(self.read(env, reader, deliver), self.write(&mut writer))).await;
+        let error =
+            or(closing, or(self.read(env, reader, seals.received, deliver), self.write(&mut writer))).await;
         E::Stream::shutdown(&mut writer);
         drop(standing);
         if is_logged || env.elapsed().saturating_sub(connected) > LASTING {
@@ -167,6 +171,7 @@ impl Link {
         &self,
         env: &impl Env,
         mut reader: impl AsyncRead + Unpin,
+        mut seal: Option<Seal>,
         deliver: &impl Fn(Input),
     ) -> io::Error {
         let mut frames = FrameReader::new();
@@ -177,9 +182,14 @@ impl Link {
                 Err(error) => return error,
             }
             loop {
-                let (message, len) = match frames.next() {
-                    Ok(Some(frame)) => (Message::decode(frame), frame.len()),
+                let frame = match frames.next() {
+                    Ok(Some(frame)) => frame,
                     Ok(None) => break,
+                    Err(error) => return io::Error::other(error),
+                };
+                let opened = seal.as_mut().map_or(Ok(frame), |seal| seal.open(frame));
+                let (message, len) = match opened {
+                    Ok(opened) => (Message::decode(opened), opened.len()),
                     Err(error) => return io::Error::other(error),
                 };
                 if len >= LARGE_BYTES {

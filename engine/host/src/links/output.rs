@@ -7,6 +7,7 @@ use ringkeeper_engine::zab::Message;
 use ringkeeper_log::mutation::planted;
 
 use super::frames;
+use super::seal::{SEAL_BYTES, Seal};
 
 /// A payload of at least this many bytes is written by a call of its own, which costs less than copying it.
 const SHARED_BYTES_MIN: usize = 64 * 1024;
@@ -15,13 +16,15 @@ const SHARED_BYTES_MIN: usize = 64 * 1024;
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// Messages in the order of writing.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Output {
     pieces: VecDeque<Piece>,
     /// Bytes of all pieces.
     bytes: usize,
     /// An empty buffer, kept for later frames.
     spare: Vec<u8>,
+    /// What frames are sealed with, if they are.
+    seal: Option<Seal>,
 }
 
 /// Bytes to be written with one call.
@@ -39,6 +42,11 @@ impl Output {
         self.bytes
     }
 
+    /// Seals all frames from now on.
+    pub(super) fn seal_with(&mut self, seal: Option<Seal>) {
+        self.seal = seal;
+    }
+
     /// Adds a message at the end.
     pub(super) fn push(&mut self, message: &Message) {
         if !matches!(self.pieces.back(), Some(Piece::Frames(_))) {
@@ -47,21 +55,33 @@ impl Output {
         let Some(Piece::Frames(out)) = self.pieces.back_mut() else { unreachable!("it was just pushed") };
         let before = out.len();
         let mut shared = None;
+        let seal_len = if self.seal.is_some() { SEAL_BYTES } else { 0 };
         frames::append(out, |out| match message.encode_header(out) {
-            None => 0,
+            None => seal_len,
             Some(payload) if payload.len() < SHARED_BYTES_MIN => {
                 out.extend_from_slice(payload);
-                0
+                seal_len
             }
-            Some(payload) => shared.insert(payload.clone()).len(),
+            Some(payload) => shared.insert(payload.clone()).len() + seal_len,
         });
+        let parts = [&out[before + frames::LENGTH_BYTES..], shared.as_deref().unwrap_or_default()];
+        let seal = self.seal.as_mut().map(|seal| seal.next(parts));
+        let seal = seal.as_ref().map_or(&[][..], |seal| seal);
+        if shared.is_none() {
+            out.extend_from_slice(seal);
+        }
         if planted!(ReorderMessages) && shared.is_none() {
             out.rotate_left(before);
         }
         self.bytes += out.len() - before;
         if let Some(payload) = shared {
-            self.bytes += payload.len();
+            self.bytes += payload.len() + seal.len();
             self.pieces.push_back(Piece::Payload(payload));
+            if !seal.is_empty() {
+                let mut behind = std::mem::take(&mut self.spare);
+                behind.extend_from_slice(seal);
+                self.pieces.push_back(Piece::Frames(behind));
+            }
         }
     }
 
@@ -98,6 +118,13 @@ mod tests {
 
     #[test]
     fn messages_come_out_whole_and_in_order_whether_they_are_copied_or_shared() {
+        for sealed in [false, true] {
+            messages_come_out(sealed);
+        }
+    }
+
+    fn messages_come_out(sealed: bool) {
+        let seal = || sealed.then(|| Seal::new(&[7; 32]));
         let payloads =
             [0, 5, SHARED_BYTES_MIN - 1, SHARED_BYTES_MIN, 3, 2 * SHARED_BYTES_MIN, SHARED_BYTES_MIN];
         let messages: Vec<Message> = (1_u8..)
@@ -105,6 +132,8 @@ mod tests {
             .flat_map(|(n, len)| [Message::Forward(vec![n; len].into()), Message::NewEpoch(Epoch(n.into()))])
             .collect();
         let mut output = Output::default();
+        output.seal_with(seal());
+        let mut seal = seal();
         let mut reader = frames::FrameReader::new();
         let mut received = Vec::new();
         // All at once, then one at a time: the spare buffer is that of the messages before.
@@ -122,7 +151,8 @@ mod tests {
                     reader.received(now.len());
                     rest = later;
                     while let Some(frame) = reader.next().expect("frames") {
-                        received.push(Message::decode(frame).expect("a message"));
+                        let frame = seal.as_mut().map_or(Ok(frame), |seal| seal.open(frame));
+                        received.push(Message::decode(frame.expect("its seal")).expect("a message"));
                     }
                 }
                 output.written(piece);

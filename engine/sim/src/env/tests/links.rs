@@ -179,36 +179,75 @@ fn strangers_are_told_apart_by_their_first_bytes_or_run_out_of_time() {
     assert!(matches!(answer_to(hello), (56, Some(0..100))), "nothing is proved to who proves nothing");
 }
 
-#[test]
-fn bytes_that_are_no_message_end_the_connection() {
+/// What server 2 hears if machine 0, which it takes for server 1's, passes the handshakes on between them,
+/// and says what `tamper` makes of the frames with epochs 1 and 2 that server 1 sends.
+fn heard_through(secret: &[u8], tamper: impl Fn([Vec<u8>; 2]) -> Vec<u8> + 'static) -> Vec<String> {
     async fn pass(from: &mut (impl AsyncReadExt + Unpin), to: &mut (impl AsyncWriteExt + Unpin), len: usize) {
+        to.write_all(&take(from, len).await).await.expect("it goes");
+    }
+    async fn take(from: &mut (impl AsyncReadExt + Unpin), len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         from.read_exact(&mut bytes).await.expect("it comes");
-        to.write_all(&bytes).await.expect("it goes");
+        bytes
     }
+    async fn frame(from: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
+        let length = take(from, 4).await;
+        let len = u32::from_le_bytes(length[..].try_into().expect("four bytes"));
+        [length, take(from, len as usize).await].concat()
+    }
+    let machines = Machines::new(&Executor::new(1, 50), quality(), &[hardware(); 3]);
+    let one = Server::start(&machines, 2, 1, secret);
+    let two = Server::start(&machines, 1, 2, secret);
+    let (env, listener) = machines.begin(0, PORT);
+    let own = env.clone();
+    let relay = async move {
+        let (dialed, _) = listener.accept().await.expect("it always works");
+        let dialed = dialed.open().await.expect("it always works");
+        let Connection { reader: mut from_two, writer: mut to_two, .. } = dialed;
+        let stream = own.dial(socket(2), Duration::from_secs(1)).await.expect("it listens");
+        let stream = stream.open().await.expect("it always works");
+        let Connection { reader: mut from_one, writer: mut to_one, .. } = stream;
+        for len in [56, 32] {
+            pass(&mut from_two, &mut to_one, len).await;
+            pass(&mut from_one, &mut to_two, len).await;
+        }
+        let frames = [frame(&mut from_one).await, frame(&mut from_one).await];
+        to_two.write_all(&tamper(frames)).await.expect("sent");
+        std::future::pending::<()>().await;
+    };
+    env.spawn(Class::Requests, relay).detach();
+    run_until(&machines, 1_000_000);
+    [1, 2].iter().for_each(|number| one.links.send(ServerId(2), &epoch(*number)));
+    run_until(&machines, 1_500_000);
+    two.names()
+}
+
+#[test]
+fn bytes_that_are_no_message_end_the_connection() {
     for garbage in [&[1, 0, 0, 0, 255][..], &[0, 0, 0, 0], &[255; 4]] {
-        let machines = Machines::new(&Executor::new(1, 50), quality(), &[hardware(); 3]);
-        // Server 2 dials machine 0, which passes the handshakes on between it and server 1.
-        let _one = Server::start(&machines, 2, 1, b"secret");
-        let two = Server::start(&machines, 1, 2, b"secret");
-        let (env, listener) = machines.begin(0, PORT);
-        let own = env.clone();
-        let relay = async move {
-            let (dialed, _) = listener.accept().await.expect("it always works");
-            let Connection { reader: mut from_two, writer: mut to_two, .. } =
-                dialed.open().await.expect("it always works");
-            let stream = own.dial(socket(2), Duration::from_secs(1)).await.expect("it listens");
-            let Connection { reader: mut from_one, writer: mut to_one, .. } =
-                stream.open().await.expect("it always works");
-            for len in [56, 32] {
-                pass(&mut from_two, &mut to_one, len).await;
-                pass(&mut from_one, &mut to_two, len).await;
-            }
-            to_two.write_all(garbage).await.expect("sent");
-            std::future::pending::<()>().await;
-        };
-        env.spawn(Class::Requests, relay).detach();
-        run_until(&machines, 1_000_000);
-        assert_eq!(two.names(), ["1 connected", "1 disconnected"], "{garbage:?}");
+        let heard = heard_through(b"", |_| garbage.to_vec());
+        assert_eq!(heard, ["1 connected", "1 disconnected"], "{garbage:?}");
+    }
+}
+
+type Tamper = fn([Vec<u8>; 2]) -> Vec<u8>;
+
+fn changed([mut one, two]: [Vec<u8>; 2], at: usize) -> Vec<u8> {
+    one[at] ^= 1;
+    [one, two].concat()
+}
+
+#[test]
+fn servers_that_share_a_secret_take_frames_as_they_were_sent_alone() {
+    let tampered: [(&str, Tamper, &[&str]); 6] = [
+        ("as it is", |frames| frames.concat(), &["1 connected", "epoch 1", "epoch 2"]),
+        ("a message is changed", |frames| changed(frames, 5), &["1 connected", "1 disconnected"]),
+        ("a seal is changed", |frames| changed(frames, 15), &["1 connected", "1 disconnected"]),
+        ("left out", |[_, two]| two, &["1 connected", "1 disconnected"]),
+        ("repeated", |[one, _]| one.repeat(2), &["1 connected", "epoch 1", "1 disconnected"]),
+        ("swapped", |[one, two]| [two, one].concat(), &["1 connected", "1 disconnected"]),
+    ];
+    for (what, tamper, expected) in tampered {
+        assert_eq!(heard_through(b"secret", tamper), expected, "{what}");
     }
 }
