@@ -75,6 +75,9 @@ fuzz name seconds='60':
         exit 1
     fi
     cd "${target%/fuzz/*}"
+    if [ -f fuzz/seeds.rs ]; then
+        cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
+    fi
     cargo +nightly fuzz run {{ name }} -- -max_total_time={{ seconds }}
 
 # Measures the hot parts whose name contains NAME, such as `batch/create_100`

@@ -13,3 +13,5 @@ pub mod ensemble;
 #[allow(dead_code, reason = "the ensemble moves onto it with the host")]
 mod env;
 mod random;
+
+pub use env::strangers;

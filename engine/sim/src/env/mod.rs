@@ -10,6 +10,7 @@
 mod executor;
 mod machine;
 mod network;
+pub mod strangers;
 mod stream;
 
 use std::future::Future;

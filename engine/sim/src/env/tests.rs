@@ -7,37 +7,13 @@ use ringkeeper_log::memory::CrashMode;
 use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 use ringkeeper_wire::ServerId;
 
+use super::strangers::{PORT, hardware, peer, quality, run_until, socket};
 use super::*;
 
 mod links;
 
-const PORT: u16 = 2888;
-
-fn quality() -> Quality {
-    Quality { latency_us: 1000, loss: 0, window_bytes: 4096, bytes_per_ms: 100_000, pieces: true, cut: 0 }
-}
-
-fn hardware() -> Hardware {
-    Hardware { clock_error_ms: 0, clock_rate: 1000, medium_us: 1000, writes_through: false }
-}
-
 fn machines(seed: u64) -> Machines {
     Machines::new(&Executor::new(seed, 50), quality(), &[hardware(), hardware()])
-}
-
-fn peer(number: usize) -> PeerAddress {
-    PeerAddress { id: ServerId(number as u64 + 1), host: Machines::name(number), port: PORT }
-}
-
-fn socket(number: usize) -> SocketAddr {
-    SocketAddr::new(address(number), PORT)
-}
-
-fn run_until(machines: &Machines, until_us: u64) {
-    let over = Rc::new(Cell::new(false));
-    let alarm = Rc::clone(&over);
-    machines.executor.call_after(until_us - machines.executor.now_us(), move || alarm.set(true));
-    while !over.get() && machines.executor.step() {}
 }
 
 /// What has arrived, and how the last read ended.

@@ -1,41 +1,15 @@
 //! The host's links between servers, over simulated connections.
 
-use ringkeeper_engine::zab::{Input, Message};
-use ringkeeper_host::links::{Links, MAGIC, Redial};
+use ringkeeper_engine::zab::Message;
+use ringkeeper_host::links::MAGIC;
 use ringkeeper_wire::Epoch;
 
+use super::strangers::{Server, accepting, between, dialing};
 use super::*;
+use crate::random::Random;
 
 /// Output that waits for a peer, beyond which it is disconnected.
 const OUTPUT_BYTES_MAX: u64 = 128 << 20;
-
-/// A server without anything above its links.
-struct Server {
-    links: Rc<Links<SimEnv>>,
-    heard: Rc<RefCell<Vec<Input>>>,
-}
-
-impl Server {
-    /// Starts the server of a machine, as the server `id` of an ensemble of two.
-    fn start(machines: &Machines, number: usize, id: u64, secret: &[u8]) -> Self {
-        let (env, listener) = machines.begin(number, PORT);
-        let heard = Rc::<RefCell<Vec<Input>>>::default();
-        let links = Links::new(env, ServerId(id), [0, 1].map(peer), secret, Redial::REAL);
-        let hears = Rc::clone(&heard);
-        links.start(Some(listener), move |input| hears.borrow_mut().push(input));
-        Self { links, heard }
-    }
-
-    fn names(&self) -> Vec<String> {
-        let name = |input: &Input| match input {
-            Input::PeerConnected(peer) => format!("{peer} connected"),
-            Input::PeerDisconnected(peer) => format!("{peer} disconnected"),
-            Input::Message { message: Message::NewEpoch(epoch), .. } => format!("epoch {}", epoch.0),
-            other => format!("{other:?}"),
-        };
-        self.heard.borrow().iter().map(name).collect()
-    }
-}
 
 fn both(machines: &Machines) -> [Server; 2] {
     [0, 1].map(|number| Server::start(machines, number, number as u64 + 1, b"secret"))
@@ -249,5 +223,20 @@ fn servers_that_share_a_secret_take_frames_as_they_were_sent_alone() {
     ];
     for (what, tamper, expected) in tampered {
         assert_eq!(heard_through(b"secret", tamper), expected, "{what}");
+    }
+}
+
+/// The fuzz target `links` does the same for longer.
+#[test]
+fn whatever_strangers_say_they_are_told_nothing_and_a_connection_stands_only_between_two_servers() {
+    for seed in 0..100 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut bytes: Vec<u8> = (0..random.index(300)).map(|_| random.next().to_le_bytes()[0]).collect();
+        between(&bytes);
+        between(&bytes[..bytes.len().min(3)]);
+        bytes.splice(..0, if random.chance(500) { &MAGIC[..] } else { &[] }.iter().copied());
+        accepting(&bytes);
+        dialing(&bytes);
     }
 }
