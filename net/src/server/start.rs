@@ -258,7 +258,7 @@ impl Server {
         let count = placement.shards();
         let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded::<Inspection>()).unzip();
-        let descriptors = connections_max(open_files, count, config.servers.len());
+        let descriptors = connections_max(open_files, &config, count);
         let admission =
             Admission::new(config.max_client_connections, config.max_connections, descriptors, count);
         let memory = Arc::<MemoryState>::default();
@@ -430,13 +430,18 @@ impl ShardSeed {
 }
 
 /// The number of clients for which the limit of open files leaves room. Descriptors for segments, snapshots,
-/// rings and links are kept free, since a log that cannot open its next file ends the server.
-fn connections_max(open_files: u64, shards: u16, servers: usize) -> u32 {
-    const FILES: u64 = 100;
+/// rings and links are kept free, since a log that cannot open its next file ends the server. Segments get as
+/// many as the log may need until a snapshot lets the oldest ones go, but not more than three quarters of all.
+fn connections_max(open_files: u64, config: &Config, shards: u16) -> u32 {
+    const PER_SEGMENT: u64 = 2;
+    const OTHER_FILES: u64 = 40;
     const PER_EXECUTOR: u64 = 16;
     const PER_PEER: u64 = 4;
-    let peers = u64::try_from(servers).unwrap_or(u64::MAX).saturating_mul(PER_PEER);
-    let kept = FILES + PER_EXECUTOR * (u64::from(shards) + 1) + peers;
+    let log_bytes =
+        (config.snap_size_limit_kib * 1024).saturating_mul(u64::from(config.snap_retain_count) + 1);
+    let files = OTHER_FILES + PER_SEGMENT * log_bytes.div_ceil(config.segment_size_bytes);
+    let peers = u64::try_from(config.servers.len()).unwrap_or(u64::MAX).saturating_mul(PER_PEER);
+    let kept = files.min(open_files / 4 * 3) + PER_EXECUTOR * (u64::from(shards) + 1) + peers;
     u32::try_from(open_files.saturating_sub(kept).max(1)).unwrap_or(u32::MAX)
 }
 
