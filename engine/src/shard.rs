@@ -370,11 +370,8 @@ impl Shard {
     pub fn next_dirty(&mut self) -> Option<ConnId> {
         while let Some(conn) = self.dirty.pop_front() {
             if let Some(slot) = self.connections.slot(conn) {
-                let connection = self.connection(slot);
-                connection.dirty = false;
-                if connection.outbox.is_due() {
-                    return Some(conn);
-                }
+                self.connection(slot).dirty = false;
+                return Some(conn);
             }
         }
         None
@@ -403,9 +400,6 @@ impl Shard {
         let Some(slot) = self.connections.slot(conn) else { return AfterWrite::Close };
         self.change_output(slot, |connection| connection.outbox.take(buffer));
         steps::count(steps::kib(buffer.len()));
-        if self.dirty.pop_back_if(|last| *last == conn).is_some() {
-            self.connection(slot).dirty = false;
-        }
         let outbox = &self.connection(slot).outbox;
         if outbox.is_aborted() {
             AfterWrite::Abort
@@ -444,10 +438,7 @@ impl Shard {
     /// Whether there are requests for the core, an effect, output, a socket to read again, or another slice.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        // The next slice renews the visits.
-        let visits_are_left = self.visits_left == self.settings.read_visits_max;
-        !(visits_are_left
-            && self.audited.is_empty()
+        !(self.audited.is_empty()
             && self.requests.is_empty()
             && self.effects.is_empty()
             && self.dirty.is_empty()
@@ -661,7 +652,6 @@ impl Shard {
         self.connection(slot).waits = false;
         let mut consumed = 0;
         let mut left = CHECKS_MAX;
-        let mut expects_replies = true;
         while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
             let (fresh, len_max) = match self.connection(slot).phase {
                 Phase::Fresh => (true, self.settings.frame_len_max.min(CONNECT_LEN_MAX)),
@@ -681,15 +671,10 @@ impl Shard {
             }
             left = left.saturating_sub(1 + self.connection(slot).identities.len());
             match next_frame(rest, len_max) {
-                Ok(Some((frame, len))) => {
-                    if std::mem::take(&mut expects_replies) {
-                        self.connection(slot).expect_replies(rest.len() / len);
-                    }
-                    if !self.frame(now_ms, slot, frame) {
-                        self.connection(slot).waits = true;
-                        break;
-                    }
-                    consumed += len;
+                Ok(Some((frame, len))) if self.frame(now_ms, slot, frame) => consumed += len,
+                Ok(Some(_)) => {
+                    self.connection(slot).waits = true;
+                    break;
                 }
                 Ok(None) => break,
                 Err(_) if fresh && rest.starts_with(&TLS_HANDSHAKE) => {

@@ -16,9 +16,6 @@ use super::stats::{ConnectionReport, ConnectionStats};
 use crate::message::ConnId;
 use crate::sasl::Login;
 
-/// The most that is reserved for replies before they are encoded.
-const EXPECTED_BYTES_MAX: usize = 128 * 1024;
-
 /// The stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -122,13 +119,6 @@ impl Connection {
             reply_len_hint: 0,
             stats: ConnectionStats::new(now_ms),
         }
-    }
-
-    /// Makes room for the replies to so many requests, if they are like the replies before. Otherwise the
-    /// output would grow in steps, and each of them copies it.
-    pub(super) fn expect_replies(&mut self, requests: usize) {
-        let bytes = requests.saturating_mul(self.reply_len_hint);
-        self.outbox.bytes.reserve(bytes.min(EXPECTED_BYTES_MAX));
     }
 
     /// What it shows of itself.

@@ -180,13 +180,7 @@ impl ShardHost {
                 Ok(bytes) => bytes,
             };
             self.shard.borrow_mut().received(self.clock.monotonic_ms(), link.conn, &buffer[..bytes]);
-            // Replies to reads are written while the processor's cache has them.
-            if self.flush(link) == Flushed::Ended {
-                return Poll::Ready(());
-            }
-            if self.shard.borrow().has_work() {
-                self.work.raise();
-            }
+            self.work.raise();
             if bytes == buffer.len() {
                 // More bytes wait, but other connections come first.
                 cx.waker().wake_by_ref();
