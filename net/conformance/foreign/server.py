@@ -37,7 +37,10 @@ CONFIG = {
     "DigestAuthenticationProvider.superDigest": "super:D/InIHSb7yEEbrWz8b9l71RjZJU=",
 }
 
-_next_port = int(os.environ.get("PORT_BASE", "22000"))
+# Tests that run side by side have ranges of ports of their own.
+PORTS_A_WORKER = 1000
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_next_port = int(os.environ.get("PORT_BASE", "22000")) + PORTS_A_WORKER * _worker
 
 
 def free_port():
