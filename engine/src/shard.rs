@@ -101,8 +101,8 @@ pub enum Memory {
     Scarce,
 }
 
-/// Requests of one connection that are handled before others have their turn. One is counted again for each of
-/// the client's identities, since these may all be compared with an ACL.
+/// Requests of one connection that are handled before others have their turn. One is counted again for each
+/// of the client's identities, since these may all be compared with an ACL.
 const CHECKS_MAX: usize = 4_000;
 
 /// One shard of a server.

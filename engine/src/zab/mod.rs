@@ -109,8 +109,8 @@
 //! - It acknowledges what is durable, but adopts no epoch (rule 3), so its acks commit nothing.
 //! - It learns like any other server: from the end of its log, or by a snapshot if the leader's log does not
 //!   reach back that far.
-//! - The log is repaired when the server adopts an epoch newer than its current one, since the history of that
-//!   epoch was chosen by a quorum and replaces its own. It is also repaired when the server has received
+//! - The log is repaired when the server adopts an epoch newer than its current one, since the history of
+//!   that epoch was chosen by a quorum and replaces its own. It is also repaired when the server has received
 //!   everything up to the former end from the leader of its current epoch, since all that it ever
 //!   acknowledged in that epoch came from that leader.
 //! - For a leader whose history is shorter than the log was, the server counts as one with a new disk: a

@@ -431,7 +431,8 @@ impl ShardSeed {
 
 /// The number of clients for which the limit of open files leaves room. Descriptors for segments, snapshots,
 /// rings and links are kept free, since a log that cannot open its next file ends the server. Segments get as
-/// many as the log may need until a snapshot lets the oldest ones go, but not more than three quarters of all.
+/// many as the log may need until a snapshot lets the oldest ones go, but not more than three quarters of
+/// all.
 fn connections_max(open_files: u64, config: &Config, shards: u16) -> u32 {
     const PER_SEGMENT: u64 = 2;
     const OTHER_FILES: u64 = 40;

@@ -26,8 +26,8 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// A client that trusts the authorities in a file (`.pem`, `.p12` or `.jks`), without a certificate of its
-    /// own.
+    /// A client that trusts the authorities in a file (`.pem`, `.p12` or `.jks`), without a certificate of
+    /// its own.
     pub fn trusting(trust_store: impl Into<PathBuf>) -> Self {
         Self { trust_store: StoreSettings::at(trust_store), ..Self::default() }
     }
