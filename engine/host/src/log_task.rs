@@ -90,12 +90,13 @@ pub enum Command {
     },
     /// Verify all of the log, in the background.
     Verify(Rc<Verification>),
-    /// Continue in another segment if this file is the current one.
+    /// Continue in another segment if this file is the current one, unless the disk is full. Appends go on in
+    /// the room that the file has, so this must not keep them waiting.
     Leave {
         /// Where damage was found.
         file: String,
-        /// Set to the end of the log when the command is done.
-        end: Rc<Cell<Option<Zxid>>>,
+        /// Set when the command is done: to the end of the file, or to nothing if there is no room.
+        end: Rc<Cell<Option<Option<Zxid>>>>,
     },
 }
 
@@ -496,34 +497,17 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             Command::Promise(_) | Command::Read { .. } | Command::Verify(_) => {
                 return self.carry_out_beside(command, queue).await;
             }
-            Command::Leave { file, end } => return self.leave(&file, &end, queue).await,
+            Command::Leave { file, end } => {
+                match self.wal.leave(&file).await {
+                    Ok(zxid) => end.set(Some(Some(zxid))),
+                    Err(SegmentError::NoSpace { .. }) => end.set(Some(None)),
+                    Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
+                }
+                return Ok(());
+            }
         };
         queue.answer(answer);
         Ok(())
-    }
-
-    /// Continues in another segment if `file` is the current one, waiting for room if necessary.
-    async fn leave(
-        &mut self,
-        file: &str,
-        end: &Cell<Option<Zxid>>,
-        queue: &Rc<LogQueue<F::State>>,
-    ) -> Result<(), LogFailure> {
-        loop {
-            match self.wal.leave(file).await {
-                Ok(zxid) => {
-                    self.found_room(queue).await?;
-                    end.set(Some(zxid));
-                    return Ok(());
-                }
-                Err(SegmentError::NoSpace { size_bytes }) => {
-                    if !self.wait_for_room(size_bytes, queue).await? {
-                        return Ok(());
-                    }
-                }
-                Err(SegmentError::Failed(fatal)) => return Err(fatal.into()),
-            }
-        }
     }
 
     /// Carries out a command that neither needs the end of the log nor changes it.

@@ -23,6 +23,9 @@ use crate::pump::{Frontend, Pump};
 /// How often the scrub checks for the snapshot that it has asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Pause before a full disk is tried again.
+const ROOM_EVERY: Duration = Duration::from_secs(1);
+
 /// Pause after a pass that ended with an I/O error.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
@@ -206,15 +209,22 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
         Ok(())
     }
 
-    /// Has the log append to another file than this one; returns the end of this one.
+    /// Has the log append to another file than this one, as soon as the disk has room for one; returns the
+    /// end of this one.
     async fn leave(&self, file: &str) -> Zxid {
-        let end = Rc::new(Cell::new(None));
-        self.pump.log().push(Command::Leave { file: file.to_owned(), end: Rc::clone(&end) });
         loop {
-            if let Some(end) = end.get() {
+            let end = Rc::new(Cell::new(None));
+            self.pump.log().push(Command::Leave { file: file.to_owned(), end: Rc::clone(&end) });
+            let left = loop {
+                self.pump.env().sleep(LOOK_EVERY).await;
+                if let Some(left) = end.get() {
+                    break left;
+                }
+            };
+            if let Some(end) = left {
                 return end;
             }
-            self.pump.env().sleep(LOOK_EVERY).await;
+            self.pump.env().sleep(ROOM_EVERY).await;
         }
     }
 
