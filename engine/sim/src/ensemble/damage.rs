@@ -33,6 +33,10 @@ impl World {
             return;
         }
         let disk = self.servers[index].disk.clone();
+        // An operation may be under way that is going to fail, and end the server.
+        if alone && disk.struck() > self.servers[index].struck {
+            return;
+        }
         let size = self.faults.segment_size_bytes;
         let Some(damage) = spoil(&disk, spoil::Server::Running, size, &mut self.random) else { return };
         if alone {
