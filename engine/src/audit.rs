@@ -2,7 +2,7 @@
 //! and whether it succeeded.
 //!
 //! ```text
-//! session=0x1..  user=bob,127.0.0.1  ip=127.0.0.1  operation=create  znode=/a  znode_type=persistent  result=success
+//! session=0x1..  user=bob,127.0.0.1  ip=127.0.0.1  operation=create  znode=/a  ...  result=success
 //! ```
 //!
 //! The fields are separated by tabs; those that a record lacks are left out. Control characters in what a

@@ -46,6 +46,9 @@ const THROTTLE: &str = "sockets stop being read when the limit of outstanding re
 /// Names the JAAS file; the Java server takes it on its command line only.
 pub(super) const JAAS_FILE: &str = "java.security.auth.login.config";
 
+/// The class that writes the audit log in ZooKeeper, unless the operator has another one.
+const AUDIT_LOGGER: &str = "org.apache.zookeeper.audit.Slf4jAuditLogger";
+
 /// The class that registers the scheme `sasl`.
 const SASL_PROVIDER: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
 
@@ -264,10 +267,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("audit.enable", Honoured(|c, v| flag(v).map(|on| c.audits = on))),
     (
         "audit.impl.class",
-        Unprotected(
-            |v| !v.ends_with("AuditLogger"),
-            "records go to files or the journal, not to a Java class",
-        ),
+        Unprotected(|v| v != AUDIT_LOGGER, "records go to files or the journal, not to a Java class"),
     ),
     ("ringkeeper.audit.to", Honoured(|c, v| folder(v).map(|to| c.audit_to = Some(to)))),
     ("ringkeeper.audit.days", Honoured(|c, v| number(v, 1, 10_000).map(|n: u32| c.audit_days = n))),

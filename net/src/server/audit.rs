@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use async_channel::{Receiver, Sender};
@@ -27,37 +27,54 @@ const LOGGER: &str = "o.a.z.a.Slf4jAuditLogger";
 pub(crate) struct AuditLog {
     sender: Sender<Vec<Entry>>,
     lost: Arc<AtomicU64>,
+    /// The user that the server runs as.
+    user: Arc<str>,
+    /// Whether the server's start is recorded.
+    started: Arc<AtomicBool>,
 }
 
 /// The thread that writes.
 pub(crate) struct AuditThread(JoinHandle<()>);
 
-/// The audit log cannot be written.
+/// Why there is no audit log.
 #[derive(Debug, thiserror::Error)]
-#[error("the audit log cannot be written to {}: {source}; name another folder (ringkeeper.audit.to)", folder.display())]
-pub(crate) struct StartError {
-    folder: PathBuf,
-    source: io::Error,
+pub(crate) enum StartError {
+    #[error(
+        "the audit log cannot be written to {}: {source}; name another folder (ringkeeper.audit.to)",
+        folder.display()
+    )]
+    Folder { folder: PathBuf, source: io::Error },
+    #[error("the thread for the audit log cannot start: {0}")]
+    Thread(io::Error),
 }
 
 impl AuditLog {
-    /// Begins the log; the first record is that of the server's start.
+    /// Begins the log.
     pub(crate) fn start(target: &AuditTarget) -> Result<(Self, AuditThread), StartError> {
         let output: Box<dyn Write + Send> = match target {
             AuditTarget::Journal => Box::new(io::stderr()),
             AuditTarget::Folder { folder, days } => {
-                let failed = |source| StartError { folder: folder.clone(), source };
+                let failed = |source| StartError::Folder { folder: folder.clone(), source };
                 Box::new(open(folder, *days).map_err(failed)?)
             }
         };
         let (sender, receiver) = async_channel::bounded(WAITING_MAX);
-        let lost = Arc::<AtomicU64>::default();
-        let writer =
-            Writer { output, user: user_name(), lost: Arc::clone(&lost), reported: 0, failing: false };
+        let log = Self { sender, lost: Arc::default(), user: user_name().into(), started: Arc::default() };
+        let (user, lost) = (Arc::clone(&log.user), Arc::clone(&log.lost));
+        let writer = Writer { output, user, lost, reported: 0, failing: false };
         let thread = std::thread::Builder::new().name("audit".to_owned());
-        let thread = thread.spawn(move || writer.run(&receiver));
-        let thread = thread.map_err(|source| StartError { folder: PathBuf::from("a thread"), source })?;
-        Ok((Self { sender, lost }, AuditThread(thread)))
+        let thread = thread.spawn(move || writer.run(&receiver)).map_err(StartError::Thread)?;
+        Ok((log, AuditThread(thread)))
+    }
+
+    /// The server has started.
+    pub(crate) fn started(&self) {
+        self.started.store(true, Ordering::Relaxed);
+        self.record_of_server("serverStart", "success");
+    }
+
+    fn record_of_server(&self, operation: &str, result: &str) {
+        self.record(vec![Entry::Record(audit::of_server(&self.user, operation, result))]);
     }
 
     /// Passes entries on; if too many wait, they are left out.
@@ -73,8 +90,14 @@ impl AuditLog {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Ends the log behind what has been recorded. To be called when no shard records any more.
+    /// Records the end of the server, and ends the log behind that. If the server has not started, its start
+    /// has failed.
     pub(crate) fn finish(self, thread: AuditThread) {
+        if self.started.load(Ordering::Relaxed) {
+            self.record_of_server("serverStop", "invoked");
+        } else {
+            self.record_of_server("serverStart", "failure");
+        }
         self.sender.close();
         let _ = thread.0.join();
     }
@@ -99,7 +122,7 @@ fn user_name() -> String {
 
 struct Writer {
     output: Box<dyn Write + Send>,
-    user: String,
+    user: Arc<str>,
     lost: Arc<AtomicU64>,
     /// How many lost records the log tells of.
     reported: u64,
@@ -109,16 +132,14 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, entries: &Receiver<Vec<Entry>>) {
-        self.write(&audit::of_server(&self.user, "serverStart", "success"));
         while let Ok(entries) = entries.recv_blocking() {
             self.report_lost();
             for entry in entries {
-                let user = self.user.clone();
+                let user = Arc::clone(&self.user);
                 entry.for_each(&user, |record| self.write(record));
             }
         }
         self.report_lost();
-        self.write(&audit::of_server(&self.user, "serverStop", "invoked"));
     }
 
     fn write(&mut self, record: &Record) {
@@ -184,25 +205,29 @@ mod tests {
         numbers.map(|number| Entry::Record(record(number))).collect()
     }
 
+    fn log(waiting_max: usize) -> (AuditLog, Receiver<Vec<Entry>>) {
+        let (sender, receiver) = async_channel::bounded(waiting_max);
+        let log = AuditLog { sender, lost: Arc::default(), user: "me".into(), started: Arc::default() };
+        (log, receiver)
+    }
+
     #[test]
     fn records_that_cannot_be_written_are_counted_in_the_log_and_for_mntr() {
         let disk = Disk::default();
         disk.failures.store(3, Ordering::Relaxed);
-        let lost = Arc::<AtomicU64>::default();
-        let (sender, receiver) = async_channel::bounded(WAITING_MAX);
-        let output = Box::new(disk.clone());
-        let writer =
-            Writer { output, user: "me".to_owned(), lost: Arc::clone(&lost), reported: 0, failing: false };
+        let (log, receiver) = log(WAITING_MAX);
+        let (output, user, lost) = (Box::new(disk.clone()), Arc::clone(&log.user), Arc::clone(&log.lost));
+        let writer = Writer { output, user, lost, reported: 0, failing: false };
         // The record of the start is the first that is lost, and the report of it cannot be written either.
-        for numbers in [0..1, 1..3] {
-            sender.try_send(entries(numbers)).expect("room");
-        }
-        sender.close();
-        writer.run(&receiver);
+        log.started();
+        log.record(entries(0..1));
+        log.record(entries(1..3));
+        let thread = std::thread::spawn(move || writer.run(&receiver));
+        log.clone().finish(AuditThread(thread));
         let text = disk.text.lock().expect("no panic");
         let fields: Vec<_> = text.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
         assert_eq!(
-            (fields, lost.load(Ordering::Relaxed)),
+            (fields, log.lost()),
             (
                 vec![
                     "records left out: 2",
@@ -217,8 +242,7 @@ mod tests {
 
     #[test]
     fn records_for_which_there_is_no_room_are_counted() {
-        let (sender, _receiver) = async_channel::bounded(1);
-        let log = AuditLog { sender, lost: Arc::default() };
+        let (log, _receiver) = log(1);
         log.record(entries(0..2));
         log.record(entries(2..5));
         assert_eq!(log.lost(), 3);

@@ -29,7 +29,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::admission::{Admission, Admitted};
-use super::audit::{self, AuditLog, AuditThread};
+use super::audit::{self, AuditLog};
 use super::block_readers;
 use super::clock::Clock;
 use super::core_host::{CoreHost, Shards};
@@ -134,7 +134,6 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
     let peer_tls = peer_tls(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
-    let audit = config.audit_target().map(|target| AuditLog::start(&target)).transpose()?;
     let quorum_socket = bind_quorum_port(&config)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
@@ -153,6 +152,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let executor = executor("core", core_placement(&placement), IO_MEMORY_BYTES)
         .make()
         .map_err(|error| StartError::Executor(error.to_string()))?;
+    let audit = config.audit_target().map(|target| AuditLog::start(&target)).transpose()?;
     let server = Server {
         config,
         folder,
@@ -164,9 +164,13 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
         helper,
         tls,
         peer_tls,
-        audit,
+        audit: audit.as_ref().map(|(log, _)| log.clone()),
     };
-    executor.run(server.serve())
+    let served = executor.run(server.serve());
+    if let Some((audit, thread)) = audit {
+        audit.finish(thread);
+    }
+    served
 }
 
 /// Logs to standard error what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
@@ -203,7 +207,7 @@ struct Server {
     helper: Helper,
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
-    audit: Option<(AuditLog, AuditThread)>,
+    audit: Option<AuditLog>,
 }
 
 /// What a shard is built from, on whichever executor it runs.
@@ -233,7 +237,6 @@ impl Server {
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
         let Self { helper, tls, peer_tls, audit, .. } = self;
-        let (audit, audit_thread) = audit.unzip();
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
@@ -338,6 +341,9 @@ impl Server {
             let cooperative_rings = cooperative::rings();
             tracing::info!(%address, clear, tls, cooperative_rings, "listening for clients");
         }
+        if let Some(audit) = &audit {
+            audit.started();
+        }
         glommio::spawn_local(serving::announce(Rc::clone(&core), config.clone())).detach();
 
         let stop = async {
@@ -347,9 +353,6 @@ impl Server {
         };
         let ended = or(stop, tasks.ended()).await;
         sockets.iter().for_each(listener::stop_listening);
-        if let Some((audit, thread)) = audit.zip(audit_thread) {
-            audit.finish(thread);
-        }
         ended?;
         tracing::info!(zxid = %core.node().application().committed().last_zxid(), "stopped");
         Ok(())
