@@ -5,12 +5,12 @@
 //! `aside.<n>.<name>`.
 //!
 //! ```text
-//! 1  repair.log.<sequence>, higher ones than the old log has, are written, verified, durable    server: refuses, damage
-//! 2  meta gets the former end of the log, if anything is lost                                   server: refuses, damage
-//! 3  meta becomes repair.<first sequence>.meta                                                   server: refuses, no meta
+//! 1  repair.log.<sequence>, higher than the old log has, are written, durable     server: refuses, damage
+//! 2  meta gets the former end of the log, if anything is lost                     server: refuses, damage
+//! 3  meta becomes repair.<first sequence>.meta                                    server: refuses, no meta
 //! 4  repair.log.<sequence> become log.<sequence>; lower ones, and snapshots behind the new end,
-//!    are set aside                                                                               server: refuses, no meta
-//! 5  repair.<first sequence>.meta becomes meta                                                   server: starts
+//!    are set aside                                                                server: refuses, no meta
+//! 5  repair.<first sequence>.meta becomes meta                                    server: starts
 //! ```
 //!
 //! A crash before step 3 leaves the log as it was; after a later crash, [`finish`] completes the repair.
