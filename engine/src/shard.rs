@@ -90,6 +90,12 @@ const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 /// How long a client may take to read the last bytes of a connection that ends, milliseconds.
 const LAST_BYTES_TIMEOUT_MS: u64 = 5_000;
 
+/// Spare buffers of a shard: as many connections as usually have large replies in one turn.
+const SPARES_MAX: usize = 8;
+
+/// A larger buffer is freed. It has held more than a connection's output should grow to.
+const SPARE_BYTES_MAX: usize = 2 << 20;
+
 /// How short of memory the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -182,6 +188,8 @@ pub struct Shard {
     notification: Vec<u8>,
     /// Connections that are sent the current event.
     watchers: Vec<Slot>,
+    /// Large buffers without contents, for connections that have none.
+    spares: Vec<Vec<u8>>,
 }
 
 impl Shard {
@@ -232,6 +240,7 @@ impl Shard {
             counters: Counters::default(),
             notification: Vec::new(),
             watchers: Vec::new(),
+            spares: Vec::new(),
         }
     }
 
@@ -264,6 +273,15 @@ impl Shard {
         } else {
             connection.input.push(bytes);
             self.pump(now_ms, slot);
+        }
+    }
+
+    /// Takes a large buffer back that [`Self::take_output`] has filled, so that replies to come need not grow
+    /// another one.
+    pub fn reuse(&mut self, mut buffer: Vec<u8>) {
+        if self.spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
+            buffer.clear();
+            self.spares.push(buffer);
         }
     }
 

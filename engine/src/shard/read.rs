@@ -58,6 +58,11 @@ impl Shard {
             exceeded: None,
         };
         let out = &mut connection.outbox.bytes;
+        if out.capacity() == 0
+            && let Some(spare) = self.spares.pop()
+        {
+            *out = spare;
+        }
         let before = out.len();
         let written = encode_reply(out, reply_xid, zxid, |out| match &request {
             Ok(request) => reader.answer(request, out),

@@ -32,7 +32,7 @@ use super::wake::WakeFlag;
 /// Bytes read from a socket at once. One buffer serves all connections of a shard.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// An output buffer larger than this is freed when it is empty.
+/// An output buffer larger than this does not stay with its connection once it is written.
 const KEEP_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Messages of the core that are handled before sockets are served again.
@@ -85,6 +85,8 @@ struct Link {
 struct Output {
     buffer: Vec<u8>,
     written: usize,
+    /// How many bytes the shard gave last.
+    given: usize,
 }
 
 /// The result of writing a connection's output.
@@ -201,9 +203,10 @@ impl ShardHost {
         let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
         let mut ends = false;
         if output.written == output.buffer.len() {
-            output.empty();
+            output.written = 0;
             let after = self.shard.borrow_mut().take_output(link.conn, &mut output.buffer);
-            ends = output.buffer.is_empty() && after != AfterWrite::Continue;
+            output.given = output.buffer.len();
+            ends = output.given == 0 && after != AfterWrite::Continue;
         }
         while output.written < output.buffer.len() {
             match stream.poll_write(&mut cx, &output.buffer[output.written..]) {
@@ -214,6 +217,10 @@ impl ShardHost {
                 Poll::Ready(_) => return Flushed::Ended,
                 Poll::Pending => return Flushed::Blocked,
             }
+        }
+        if output.buffer.capacity() > KEEP_BUFFER_BYTES {
+            output.written = 0;
+            self.shard.borrow_mut().reuse(std::mem::take(&mut output.buffer));
         }
         match stream.poll_flush(&mut cx) {
             Poll::Ready(Ok(())) if !ends => Flushed::Given,
@@ -339,7 +346,7 @@ impl ShardHost {
         if self.flush(&link) == Flushed::Ended {
             link.wake();
         }
-        link.output.borrow().buffer.len()
+        link.output.borrow().given
     }
 
     fn send_requests(&self) {
@@ -393,15 +400,5 @@ impl Link {
 
     fn peer(&self) -> Option<String> {
         self.stream.borrow().tcp().peer_addr().ok().map(|peer| peer.to_string())
-    }
-}
-
-impl Output {
-    fn empty(&mut self) {
-        self.written = 0;
-        if self.buffer.capacity() > KEEP_BUFFER_BYTES {
-            self.buffer = Vec::new();
-        }
-        self.buffer.clear();
     }
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 /// of them: as usual, except that an encoded surrogate is one. Java's clients send characters beyond U+FFFF
 /// as two of those. Only malformed text is copied.
 #[must_use]
+#[inline]
 pub fn decode_utf8(bytes: &[u8]) -> Cow<'_, str> {
     // `from_utf8` has a fast path for ASCII, `from_utf8_lossy` has not.
     match std::str::from_utf8(bytes) {
@@ -14,6 +15,7 @@ pub fn decode_utf8(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
+#[cold]
 fn repair(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -207,6 +207,25 @@ fn of_many_clients_that_do_not_read_the_one_with_most_notifications_is_disconnec
 }
 
 #[test]
+fn a_large_buffer_that_was_written_is_filled_for_another_connection() {
+    let mut world = world(settings());
+    let buffer = Vec::with_capacity(100_000);
+    let spare = buffer.as_ptr();
+    world.shard.reuse(buffer);
+    world.client(3);
+    world.send(3, 1, &get_data("/a", false));
+    let mut taken = Vec::new();
+    let _ = world.shard.take_output(ConnId(3), &mut taken);
+    assert_eq!((reply_count(&taken), taken.as_ptr()), (1, spare));
+    // One that is larger than all output should be is freed.
+    world.shard.reuse(Vec::with_capacity(10 << 20));
+    world.client(4);
+    world.send(4, 1, &get_data("/a", false));
+    let _ = world.shard.take_output(ConnId(4), &mut taken);
+    assert!(taken.capacity() < 10 << 20);
+}
+
+#[test]
 fn the_bytes_of_writes_without_an_answer_are_bounded() {
     let mut world = world(Settings { outstanding_max_bytes: 1_000, ..Settings::default() });
     for xid in 1..=4 {
