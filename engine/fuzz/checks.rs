@@ -126,7 +126,7 @@ pub(crate) fn snapshots(mut bytes: &[u8]) {
 pub(crate) fn clients(bytes: &[u8]) {
     let mut server = Server::new(ShardSettings {
         four_letter_words: Whitelist::parse("*"),
-        read_visits_max: 1,
+        slice_visits_max: 1,
         notification_copies_max: 0,
         notifications_max: 1,
         ..ShardSettings::default()
@@ -194,10 +194,9 @@ impl Server {
 
     /// Does what is done before others have their turn.
     fn turn<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
-        let _ = steps::taken();
-        let result = act(self);
-        self.steps_max = self.steps_max.max(steps::taken());
-        result
+        let (returned, steps) = steps::of(|| act(self));
+        self.steps_max = self.steps_max.max(steps);
+        returned
     }
 
     /// What the shell does, until nothing is left to do.

@@ -76,12 +76,18 @@ pub enum Mutation {
     /// The leader prepares multis however many operations are not committed yet.
     #[cfg(feature = "mutations")]
     PrepareAhead,
+    /// A client's watches are all restored in one slice.
+    #[cfg(feature = "mutations")]
+    RestoreAtOnce,
+    /// All events of a publication are sent in one slice.
+    #[cfg(feature = "mutations")]
+    NotifyAtOnce,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -104,6 +110,8 @@ impl Mutation {
         Self::ReadInsideGroup,
         Self::NotifyPastLongReads,
         Self::PrepareAhead,
+        Self::RestoreAtOnce,
+        Self::NotifyAtOnce,
     ];
 }
 

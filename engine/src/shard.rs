@@ -107,10 +107,6 @@ pub enum Memory {
     Scarce,
 }
 
-/// Requests of one connection that are handled before others have their turn. One is counted again for each
-/// of the client's identities, since these may all be compared with an ACL.
-const CHECKS_MAX: usize = 4_000;
-
 /// One shard of a server.
 #[derive(Debug)]
 pub struct Shard {
@@ -207,7 +203,7 @@ impl Shard {
             connections: Connections::new(),
             watches: WatchTable::new(settings.hash_seed),
             nonces: ChaCha12Rng::from_seed(settings.sasl.nonce_seed),
-            visits_left: settings.read_visits_max,
+            visits_left: settings.slice_visits_max,
             notifications_left: settings.notifications_max,
             settings,
             publication: None,
@@ -669,7 +665,7 @@ impl Shard {
     fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
-        let mut left = CHECKS_MAX;
+        let mut left = self.settings.slice_visits_max.max(1);
         while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
             let (fresh, len_max) = match self.connection(slot).phase {
                 Phase::Fresh => (true, self.settings.frame_len_max.min(CONNECT_LEN_MAX)),
@@ -687,6 +683,7 @@ impl Shard {
                 self.take_input_later(slot);
                 break;
             }
+            // All of the client's identities may be compared with an ACL.
             left = left.saturating_sub(1 + self.connection(slot).identities.len());
             match next_frame(rest, len_max) {
                 Ok(Some((frame, len))) if self.frame(now_ms, slot, frame) => consumed += len,

@@ -20,10 +20,11 @@ mod counter {
         TAKEN.set(TAKEN.get() + steps as u64);
     }
 
-    /// The steps of this thread since the last call.
-    #[must_use]
-    pub fn taken() -> u64 {
-        TAKEN.take()
+    /// What `call` returns, and the steps that it takes.
+    pub fn of<T>(call: impl FnOnce() -> T) -> (T, u64) {
+        TAKEN.set(0);
+        let returned = call();
+        (returned, TAKEN.get())
     }
 }
 
@@ -31,15 +32,14 @@ mod counter {
 mod counter {
     pub(crate) const fn count(_: usize) {}
 
-    /// Nothing is counted.
-    #[must_use]
-    pub const fn taken() -> u64 {
-        0
+    /// What `call` returns; nothing is counted.
+    pub fn of<T>(call: impl FnOnce() -> T) -> (T, u64) {
+        (call(), 0)
     }
 }
 
 pub(crate) use counter::count;
-pub use counter::taken;
+pub use counter::of;
 
 /// Counts bytes that are decoded, encoded or copied.
 pub(crate) const fn kib(bytes: usize) -> usize {

@@ -53,7 +53,7 @@ impl Shard {
             caller: Caller { identities, skip_acl: self.settings.rules.skip_acl },
             rules: &self.settings.rules,
             visits: Visits::Bounded(
-                self.visits_left.max(SMALL_READ_VISITS.min(self.settings.read_visits_max)),
+                self.visits_left.max(SMALL_READ_VISITS.min(self.settings.slice_visits_max)),
             ),
             exceeded: None,
         };

@@ -22,11 +22,13 @@ pub struct Settings {
     /// Output of all connections of this shard in bytes, above which a connection that has some is not
     /// served.
     pub output_total_max_bytes: usize,
-    /// Znodes that all reads of one slice may visit; longer reads are executed beside the shard.
-    pub read_visits_max: usize,
+    /// Entries that one slice may visit: znodes of its reads, of which longer ones are executed beside the
+    /// shard; requests of one connection and the identities that they show; watches of ended connections.
+    pub slice_visits_max: usize,
     /// An event for more watchers than this is shared by them; for fewer it is copied, which is cheaper.
     pub notification_copies_max: usize,
-    /// Notifications of one slice, above which the publication of transactions continues in the next one.
+    /// Notifications of one slice, and paths whose watches are looked up, above which the publication of
+    /// transactions continues in the next one.
     pub notifications_max: usize,
     /// How long a connection may take to present a session, in milliseconds (`nio.sessionlessCnxnTimeout`).
     pub sessionless_timeout_ms: u64,
@@ -47,6 +49,14 @@ pub struct Settings {
     pub hash_seed: u64,
 }
 
+impl Settings {
+    /// Watches that setWatches sets in one slice. To set one costs about as much as to visit four znodes.
+    #[must_use]
+    pub fn watches_of_slice(&self) -> usize {
+        (self.slice_visits_max / 4).max(1)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -57,7 +67,7 @@ impl Default for Settings {
             outstanding_max_bytes: 64 << 20,
             output_high_water_bytes: 1 << 20,
             output_total_max_bytes: 256 << 20,
-            read_visits_max: 4_000,
+            slice_visits_max: 4_000,
             notification_copies_max: 8,
             notifications_max: 20_000,
             sessionless_timeout_ms: 10_000,

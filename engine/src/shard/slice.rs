@@ -2,15 +2,12 @@
 
 use super::{Shard, Slot};
 
-/// Watches of ended connections that are removed in one slice.
-const REMOVED_WATCHES_MAX: usize = 2_000;
-
 impl Shard {
     /// Executes one slice: sends notifications, removes watches of ended connections, and continues the long
     /// request that has waited longest. Returns whether more is left. To be called once in each pass of the
     /// shell.
     pub fn next_slice(&mut self, now_ms: u64) -> bool {
-        self.visits_left = self.settings.read_visits_max;
+        self.visits_left = self.settings.slice_visits_max;
         self.notifications_left = self.settings.notifications_max;
         if self.publication.is_some() {
             self.continue_publication(now_ms);
@@ -45,7 +42,8 @@ impl Shard {
 
     /// Removes watches of ended connections: one slice.
     pub(super) fn forget_departed(&mut self) {
-        let mut left = REMOVED_WATCHES_MAX;
+        // To remove a watch costs about as much as to visit two znodes.
+        let mut left = (self.settings.slice_visits_max / 2).max(1);
         while let Some(&slot) = self.departed.front() {
             left -= self.watches.remove_some(slot, left);
             if left == 0 {

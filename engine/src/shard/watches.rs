@@ -16,9 +16,6 @@ use crate::tree::Znode;
 use crate::txn::{Change, ChangeKind};
 use crate::watch::{Modes, Table};
 
-/// Watches that one setWatches sets in one slice.
-const SET_WATCHES_MAX: usize = 1_000;
-
 /// Entries of the watch table that are listed in one call.
 const LISTED_WATCHES_MAX: u32 = 4_000;
 
@@ -41,11 +38,11 @@ impl Shard {
         }
         let zxid = committed.zxid().to_wire();
         for change in committed.changes().skip(*from) {
-            if self.notifications_left == 0 {
+            if self.notifications_left == 0 && !planted!(self.settings.rules, NotifyAtOnce) {
                 return false;
             }
-            self.notifications_left =
-                self.notifications_left.saturating_sub(self.watches.ancestors_of(change.path));
+            let looked_up = 1 + self.watches.ancestors_of(change.path);
+            self.notifications_left = self.notifications_left.saturating_sub(looked_up);
             self.fire_change(zxid, &change);
             *from += 1;
         }
@@ -172,12 +169,14 @@ impl Shard {
         let left =
             lists.into_iter().flat_map(|(kind, paths)| paths.into_iter().map(move |path| (kind, path)));
         let from = std::mem::take(&mut self.connection(slot).watches_set);
+        let at_once = planted!(self.settings.rules, RestoreAtOnce);
+        let max = if at_once { usize::MAX } else { self.settings.watches_of_slice() };
         let mut set = 0;
-        for (kind, path) in left.skip(from).take(SET_WATCHES_MAX) {
+        for (kind, path) in left.skip(from).take(max) {
             self.set_watch(slot, request.relative_zxid, kind, &path);
             set += 1;
         }
-        if set < SET_WATCHES_MAX || self.connection(slot).phase == Phase::Closed {
+        if set < max || self.connection(slot).phase == Phase::Closed {
             return true;
         }
         self.connection(slot).watches_set = from + set;

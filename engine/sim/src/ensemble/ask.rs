@@ -9,7 +9,7 @@ use ringkeeper_wire::{
     WatcherType, WatchesRequest, Xid,
 };
 
-use super::watching::Watches;
+use super::watching::{self, Watch};
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub(crate) enum Ask {
     },
     /// setWatches2: the watches that the client had, and the newest zxid that it had seen.
     Restore {
-        watches: Watches,
+        watches: Vec<Watch>,
         since: i64,
     },
 }
@@ -127,7 +127,7 @@ impl Ask {
                 }));
             }
             Self::Restore { watches, since } => {
-                let lists = watches.lists();
+                let lists = watching::lists(watches);
                 let [data, exist, child, persistent, recursive] = &lists;
                 write(&Request::SetWatches2(SetWatchesRequest {
                     relative_zxid: *since,
@@ -180,7 +180,7 @@ impl Ask {
                 Self::RemoveWatch { path: (**path).into(), recursive }
             }
             Request::SetWatches(lists) | Request::SetWatches2(lists) => {
-                Self::Restore { watches: Watches::of_lists(lists), since: lists.relative_zxid }
+                Self::Restore { watches: watching::of_lists(lists), since: lists.relative_zxid }
             }
             _ => return Err(format!("{request:?}")),
         })

@@ -464,10 +464,12 @@ impl World {
                 }
             }
         } else if client.pending() < PENDING_MAX {
-            let burst = self.random.between(0, 4);
+            let greedy = self.faults.greedy && !self.healed;
+            let burst = self.random.between(0, if greedy { 100 } else { 4 });
             // Only writes reveal that a leader's disk is full, so clients that write stay until then.
             let draw = match !self.healed && (index as u64) < self.faults.readers {
                 true => workload::draw_read,
+                false if greedy => workload::draw_greedy,
                 false => workload::draw,
             };
             asks.extend((0..burst).map(|_| draw(&mut self.random)));

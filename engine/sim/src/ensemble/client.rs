@@ -16,8 +16,9 @@ use ringkeeper_wire::{
 use super::ask::Ask;
 use super::judge::Judge;
 use super::model::Tree;
+use super::restoring::{Restoring, Told};
 use super::violation::{Oracle, Violation};
-use super::watching::{self, Event, Watches};
+use super::watching::{self, Event, Watch, Watches};
 
 const FRAME_LEN_MAX: usize = 1 << 20;
 
@@ -87,7 +88,8 @@ pub(crate) struct Client {
     /// Events up to here are in `expected`.
     cursor: i64,
     expected: VecDeque<Event>,
-    caught_up: Vec<(EventType, Arc<str>)>,
+    /// The events since the connection began, until the watches are restored.
+    told: Vec<Told>,
     /// Writes sent on the connection.
     writes: u64,
     input: Vec<u8>,
@@ -117,7 +119,7 @@ impl Client {
             restored: false,
             cursor: 0,
             expected: VecDeque::new(),
-            caught_up: Vec::new(),
+            told: Vec::new(),
             writes: 0,
             input: Vec::new(),
             sent_us: 0,
@@ -142,7 +144,7 @@ impl Client {
         self.link = 0;
         self.pending.clear();
         self.expected.clear();
-        self.caught_up.clear();
+        self.told.clear();
         self.input.clear();
         self.writes = 0;
         self.restored = false;
@@ -210,10 +212,11 @@ impl Client {
         judge: &mut Judge,
     ) -> Result<(), Violation> {
         if let Ask::Restore { watches, .. } = &ask {
-            Oracle::Watch.check(self.former.cover(watches), || {
-                format!("client {} restores {watches:?}, of {:?}", self.number, self.former)
+            let restored: Watches = watches.iter().cloned().collect();
+            Oracle::Watch.check(self.former.cover(&restored), || {
+                format!("client {} restores {restored:?}, of {:?}", self.number, self.former)
             })?;
-            self.watches = watches.clone();
+            self.watches = restored;
         }
         self.former = Watches::default();
         self.note(now_us, xid, ask, judge);
@@ -343,7 +346,7 @@ impl Client {
 
     /// The first request on a connection of a session with watches.
     pub(crate) fn restore(&self) -> Option<Ask> {
-        let watches = self.watches.clone();
+        let watches = self.watches.in_order();
         (!watches.is_empty()).then_some(Ask::Restore { watches, since: self.last_seen })
     }
 
@@ -391,8 +394,8 @@ impl Client {
                 "client {number} is answered at {zxid:#x}, which is not committed: {pending:?}"
             )));
         };
-        if let Ask::Restore { since, .. } = pending.ask {
-            self.restored(since, zxid, &tree, judge)?;
+        if let Ask::Restore { watches, since } = &pending.ask {
+            self.restored(watches, *since, zxid, judge)?;
         } else if self.restored || self.watches.is_empty() {
             self.advance(zxid, judge);
             Oracle::Watch.check(self.expected.is_empty(), || {
@@ -474,33 +477,43 @@ impl Client {
         };
         let path: Arc<str> = (*event.path).into();
         if zxid == CATCH_UP_ZXID {
-            self.caught_up.push((kind, path));
+            self.told.push(Told::Missed(kind, path));
             return Ok(());
         }
         let seen = Event { zxid, event: kind, path };
         Oracle::Watch.check(judge.tree_at(zxid).is_some(), || {
             format!("client {number} sees {seen:x?}, which is not committed")
         })?;
-        if self.restored {
-            self.advance(zxid, judge);
+        if !self.restored {
+            let restores = self.pending.iter().any(|pending| matches!(pending.ask, Ask::Restore { .. }));
+            Oracle::Watch.check(restores, || format!("client {number} sees {seen:x?} without a watch"))?;
+            self.told.push(Told::Now(seen));
+            return Ok(());
         }
+        self.advance(zxid, judge);
         let expected = self.expected.pop_front();
         Oracle::Watch.check(expected.as_ref() == Some(&seen), || {
             format!("client {number} sees {seen:x?}, and should see {expected:x?}")
         })
     }
 
-    fn restored(&mut self, since: i64, zxid: i64, tree: &Tree, judge: &mut Judge) -> Result<(), Violation> {
-        let expected = self.watches.catch_up(since, tree);
-        judge.events_checked += expected.len() as u64;
-        Oracle::Watch.check(expected == self.caught_up, || {
-            format!(
-                "client {} had seen {since:#x} and is told at {zxid:#x} that it has missed {:?}, not {expected:?}",
-                self.number, self.caught_up
-            )
-        })?;
-        self.caught_up.clear();
-        (self.restored, self.cursor) = (true, zxid);
+    fn restored(
+        &mut self,
+        watches: &[Watch],
+        since: i64,
+        zxid: i64,
+        judge: &mut Judge,
+    ) -> Result<(), Violation> {
+        judge.events_checked += self.told.len() as u64;
+        let told = std::mem::take(&mut self.told);
+        let restoring = Restoring::new(watches, (since, zxid), &told, judge);
+        let Some(left) = restoring.and_then(Restoring::explain) else {
+            return Err(Oracle::Watch.broken(format!(
+                "client {} had seen {since:#x} and is told, until {watches:?} are restored at {zxid:#x}: {told:x?}",
+                self.number
+            )));
+        };
+        (self.watches, self.restored, self.cursor) = (left, true, zxid);
         Ok(())
     }
 }

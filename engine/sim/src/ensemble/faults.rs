@@ -86,6 +86,8 @@ pub struct FaultMix {
     pub old_copy: u64,
     /// Share of crashes, per mille, after which the server is started as something that its folder is not.
     pub slip: u64,
+    /// Clients send many and large requests at once.
+    pub greedy: bool,
     /// A worker stands still, for longer than its session in some cases.
     pub worker_pause: u64,
     /// A worker's program is dropped wherever it is, and begins anew with the same client.
@@ -162,6 +164,7 @@ impl FaultMix {
             old_copy,
             slip,
             rot_running: if random.chance(300) { random.between(1, 20) } else { 0 },
+            greedy: random.chance(100),
             worker_pause: 0,
             worker_abort: 0,
         }

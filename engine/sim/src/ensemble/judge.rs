@@ -52,6 +52,8 @@ struct Sent {
 /// Checks one run.
 #[derive(Debug)]
 pub(crate) struct Judge {
+    /// Watches that a setWatches sets in one slice.
+    pub(crate) watches_of_slice: usize,
     quorum: Majority,
     history: Vec<Entry>,
     start: Tree,
@@ -82,8 +84,9 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(voters: ServerSet, ephemerals_max: usize) -> Self {
+    pub(crate) fn new(voters: ServerSet, ephemerals_max: usize, watches_of_slice: usize) -> Self {
         Self {
+            watches_of_slice,
             quorum: Majority::new(voters),
             history: Vec::new(),
             start: Tree::new(ephemerals_max),

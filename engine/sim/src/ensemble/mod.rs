@@ -24,6 +24,7 @@ mod model;
 mod planted;
 mod recovery;
 mod report;
+mod restoring;
 mod server;
 mod slips;
 mod spoil;

@@ -15,6 +15,7 @@ use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::shard::{self, AfterWrite, LongRead, Shard};
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::steps;
 use ringkeeper_engine::zab::{self, Batch, LogPosition, Message};
 use ringkeeper_host::env::{Class, Env};
 use ringkeeper_host::links::Links;
@@ -40,6 +41,10 @@ use crate::env::{Machine, SimEnv, SimListener};
 
 /// Messages of the core handled before sockets have their turn again, as in the shell.
 const MESSAGES_PER_TURN: usize = 64;
+
+/// The most steps of one call of a shard: those of a slice, and what a long reply or the end of a
+/// connection adds.
+const SHARD_STEPS_MAX: u64 = 400;
 
 /// Small, so that a transfer has several pieces and breaks off between them.
 const TRANSFER: Limits =
@@ -105,6 +110,8 @@ pub(crate) struct ShardHost {
     links: BTreeMap<ConnId, Socket>,
     /// A long read, executed before the shard's next turn.
     long_read: Option<LongRead>,
+    /// The most steps of one call of the shard.
+    steps_max: u64,
     pub(crate) pump_due: bool,
 }
 
@@ -183,6 +190,7 @@ impl Process {
             next_conn: first_conn,
             links: BTreeMap::new(),
             long_read: None,
+            steps_max: 0,
             pump_due: false,
         });
         Self {
@@ -416,12 +424,13 @@ impl Process {
         let host = &mut self.shards[index];
         for _ in 0..MESSAGES_PER_TURN {
             let Some(message) = host.inbox.pop_front() else { break };
-            host.shard.deliver(now_ms, message);
+            host.call(|shard| shard.deliver(now_ms, message));
         }
         if let Some(read) = host.long_read.take() {
-            host.shard.long_read_done(now_ms, read.carry_out());
+            let done = read.carry_out();
+            host.call(|shard| shard.long_read_done(now_ms, done));
         }
-        if host.shard.next_slice(now_ms) || !host.inbox.is_empty() {
+        if host.call(|shard| shard.next_slice(now_ms)) || !host.inbox.is_empty() {
             out.push(Outward::WakeShard(index));
         }
         while let Some(effect) = host.shard.next_effect() {
@@ -451,16 +460,25 @@ impl Process {
                 out.push(Outward::WakeShard(index));
             }
         }
-        Ok(())
+        Oracle::Slice.check(host.steps_max <= SHARD_STEPS_MAX, || {
+            format!("server {server}: a call of a shard takes {} steps", host.steps_max)
+        })
     }
 }
 
 impl ShardHost {
+    /// Calls the shard, and counts the steps of the call.
+    pub(crate) fn call<T>(&mut self, call: impl FnOnce(&mut Shard) -> T) -> T {
+        let (returned, steps) = steps::of(|| call(&mut self.shard));
+        self.steps_max = self.steps_max.max(steps);
+        returned
+    }
+
     pub(crate) fn connected(&mut self, now_ms: u64, link: u64) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
         self.links.insert(conn, Socket { link, unread: Vec::new() });
-        self.shard.connected(now_ms, conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+        self.call(|shard| shard.connected(now_ms, conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))));
         conn
     }
 
@@ -470,14 +488,14 @@ impl ShardHost {
         socket.unread.extend(bytes);
         if self.shard.wants_read(conn) && !socket.unread.is_empty() {
             let bytes = std::mem::take(&mut socket.unread);
-            self.shard.received(now_ms, conn, &bytes);
+            self.call(|shard| shard.received(now_ms, conn, &bytes));
         }
     }
 
     /// The client's end is closed.
     pub(crate) fn disconnected(&mut self, now_ms: u64, conn: ConnId) {
         if self.links.remove(&conn).is_some() {
-            self.shard.disconnected(now_ms, conn);
+            self.call(|shard| shard.disconnected(now_ms, conn));
         }
     }
 
@@ -486,7 +504,7 @@ impl ShardHost {
             let mut all = Vec::new();
             let close = loop {
                 let mut bytes = Vec::new();
-                let after = self.shard.take_output(conn, &mut bytes);
+                let after = self.call(|shard| shard.take_output(conn, &mut bytes));
                 if bytes.is_empty() {
                     break after != AfterWrite::Continue;
                 }

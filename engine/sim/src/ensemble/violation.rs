@@ -65,6 +65,10 @@ pub enum Oracle {
     /// A leader's work for multis that are not committed is bounded, however many clients send them.
     #[error("little work is ahead of the commits")]
     Work,
+    /// No call of a shard and no turn of the leader core takes more steps than its bound, so that nobody waits
+    /// long for his turn.
+    #[error("work comes in slices")]
+    Slice,
     /// The log returns what was appended.
     #[error("the log works")]
     Log,

@@ -23,6 +23,16 @@ pub(crate) const PERSISTENT: Kinds = 1 << 3;
 /// Left by addWatch, for everything below too.
 pub(crate) const RECURSIVE: Kinds = 1 << 4;
 
+/// All kinds, in the order of the lists of setWatches2.
+const KINDS: [Kinds; 5] = [DATA, EXIST, CHILD, PERSISTENT, RECURSIVE];
+
+/// One watch of a setWatches.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    pub(crate) kind: Kinds,
+    pub(crate) path: Arc<str>,
+}
+
 /// A client's watches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watches(BTreeMap<Arc<str>, Kinds>);
@@ -38,21 +48,6 @@ pub(crate) struct Event {
 impl Watches {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Those of a setWatches or setWatches2.
-    pub(crate) fn of_lists(lists: &SetWatchesRequest<'_>) -> Self {
-        let mut watches = Self::default();
-        for (list, kind) in [
-            (lists.data_watches, DATA),
-            (lists.exist_watches, EXIST),
-            (lists.child_watches, CHILD),
-            (lists.persistent_watches, PERSISTENT),
-            (lists.persistent_recursive_watches, RECURSIVE),
-        ] {
-            list.iter().for_each(|path| watches.add(&(*path).into(), kind));
-        }
-        watches
     }
 
     /// Whether all of `others` are among these.
@@ -81,12 +76,13 @@ impl Watches {
         }
     }
 
-    /// The paths of each kind, in the order of the kinds.
-    pub(crate) fn lists(&self) -> [Vec<String>; 5] {
-        [DATA, EXIST, CHILD, PERSISTENT, RECURSIVE].map(|kind| {
-            let of_kind = self.0.iter().filter(|(_, set)| **set & kind != 0);
-            of_kind.map(|(path, _)| path.to_string()).collect()
-        })
+    /// In the order in which setWatches2 restores them.
+    pub(crate) fn in_order(&self) -> Vec<Watch> {
+        let of_kind = |kind| {
+            let paths = self.0.iter().filter(move |(_, set)| **set & kind != 0);
+            paths.map(move |(path, _)| Watch { kind, path: Arc::clone(path) })
+        };
+        KINDS.into_iter().flat_map(of_kind).collect()
     }
 
     fn sees_below(&self, path: &str) -> bool {
@@ -124,34 +120,49 @@ impl Watches {
             self.fire(zxid, change, out);
         }
     }
+}
 
-    /// The events that setWatches2 must report on `tree` to a client that has seen `since`; consumes their
-    /// watches (docs/protocol.md, 6.4). A znode that was created and deleted meanwhile causes no event for an
-    /// exist watch: ZooKeeper cannot detect it either.
-    pub(crate) fn catch_up(&mut self, since: i64, tree: &Tree) -> Vec<(EventType, Arc<str>)> {
-        let mut missed = Vec::new();
-        for kind in [DATA, EXIST, CHILD] {
-            let of_kind: Vec<Arc<str>> = self
-                .0
-                .iter()
-                .filter(|(_, set)| **set & kind != 0)
-                .map(|(path, _)| Arc::clone(path))
-                .collect();
-            for path in of_kind {
-                let stat = tree.znodes.get(&path).map(super::model::Znode::stat);
-                let event = match (kind, stat) {
-                    (EXIST, None) => None,
-                    (EXIST, Some(_)) => Some(EventType::NodeCreated),
-                    (_, None) => Some(EventType::NodeDeleted),
-                    (DATA, Some(stat)) => (stat.mzxid > since).then_some(EventType::NodeDataChanged),
-                    (_, Some(stat)) => (stat.pzxid > since).then_some(EventType::NodeChildrenChanged),
-                };
-                if let Some(event) = event {
-                    self.consume(&path, kind);
-                    missed.push((event, path));
-                }
-            }
+impl Watch {
+    /// The event that setWatches2 must report on `tree` to a client that has seen `since` (docs/protocol.md,
+    /// 6.4). A znode that was created and deleted meanwhile causes no event for an exist watch: ZooKeeper
+    /// cannot detect it either.
+    pub(crate) fn missed(&self, since: i64, tree: &Tree) -> Option<EventType> {
+        let stat = tree.znodes.get(&self.path).map(super::model::Znode::stat);
+        match (self.kind, stat) {
+            (PERSISTENT | RECURSIVE, _) | (EXIST, None) => None,
+            (EXIST, Some(_)) => Some(EventType::NodeCreated),
+            (_, None) => Some(EventType::NodeDeleted),
+            (DATA, Some(stat)) => (stat.mzxid > since).then_some(EventType::NodeDataChanged),
+            (_, Some(stat)) => (stat.pzxid > since).then_some(EventType::NodeChildrenChanged),
         }
-        missed
     }
+}
+
+impl FromIterator<Watch> for Watches {
+    fn from_iter<I: IntoIterator<Item = Watch>>(watches: I) -> Self {
+        let mut all = Self::default();
+        watches.into_iter().for_each(|watch| all.add(&watch.path, watch.kind));
+        all
+    }
+}
+
+/// The watches of a setWatches or setWatches2, in the order in which a server restores them.
+pub(crate) fn of_lists(lists: &SetWatchesRequest<'_>) -> Vec<Watch> {
+    let lists = [
+        (lists.data_watches, DATA),
+        (lists.exist_watches, EXIST),
+        (lists.child_watches, CHILD),
+        (lists.persistent_watches, PERSISTENT),
+        (lists.persistent_recursive_watches, RECURSIVE),
+    ];
+    let watch = |kind| move |path: std::borrow::Cow<'_, str>| Watch { kind, path: (*path).into() };
+    lists.into_iter().flat_map(|(list, kind)| list.iter().map(watch(kind)).collect::<Vec<_>>()).collect()
+}
+
+/// The paths of each kind, in the order of the kinds.
+pub(crate) fn lists(watches: &[Watch]) -> [Vec<String>; 5] {
+    KINDS.map(|kind| {
+        let of_kind = watches.iter().filter(|watch| watch.kind == kind);
+        of_kind.map(|watch| watch.path.to_string()).collect()
+    })
 }

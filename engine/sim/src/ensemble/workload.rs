@@ -67,6 +67,21 @@ pub(crate) fn draw(random: &mut Random) -> Ask {
     }
 }
 
+/// One request, often as large as a client may send: long multis, and watches of many paths.
+pub(crate) fn draw_greedy(random: &mut Random) -> Ask {
+    match random.below(10) {
+        0 => {
+            let len = random.between(50, 300);
+            Ask::Multi((0..len).map(|_| change(random)).collect())
+        }
+        1..=4 => {
+            let path = format!("{}/{}", any_path(random), random.below(300)).into();
+            Ask::Exists { path, watch: true }
+        }
+        _ => draw(random),
+    }
+}
+
 /// One request that changes nothing.
 pub(crate) fn draw_read(random: &mut Random) -> Ask {
     match random.below(50) {

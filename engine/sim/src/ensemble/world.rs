@@ -13,6 +13,7 @@ use ringkeeper_engine::node::{Effect, Node};
 use ringkeeper_engine::replica::{Output, Replica, ReplicaSettings};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::shard::{self, Shard};
+use ringkeeper_engine::steps;
 use ringkeeper_engine::zab::{self, Config, ServerSet};
 use ringkeeper_host::env::{Class, Env, PeerAddress};
 use ringkeeper_host::links::{Links, Redial};
@@ -47,6 +48,10 @@ const SHARDS: u16 = 2;
 
 /// Ephemerals of a session in the runs whose clients meet the bound.
 const FEW_EPHEMERALS: usize = 2;
+/// Entries that one slice of a shard may visit.
+const SLICE_VISITS: usize = 20;
+/// The most steps of one turn of a server's task: such as the leader's, which prepares the longest multis.
+const TURN_STEPS_MAX: u64 = 10_000;
 /// How long a machine is off after a power failure during a start.
 const HALTED_US: u64 = 300_000;
 /// Where a server listens for others.
@@ -208,7 +213,7 @@ pub(super) struct World {
     scheduled: u64,
     pub(super) judge: Judge,
     /// How many ephemerals a session may own.
-    ephemerals_max: usize,
+    shard_settings: shard::Settings,
     pub(super) report: Report,
     pub(super) tracing: bool,
     pub(super) healed: bool,
@@ -287,6 +292,9 @@ impl World {
         // Recipes count on their ephemerals.
         let few = faults.small_buffers && recipes.is_none();
         let ephemerals_max = if few { FEW_EPHEMERALS } else { 100_000 };
+        let limits = Limits::default().with(Limit::Ephemerals, ephemerals_max as u64);
+        let rules = Settings { mutation: planted.service(), limits, ..Settings::default() };
+        let shard_settings = shard_settings(&faults, rules);
         let cast = |planted| workers::cast(&mut random, servers.len(), planted, &stage);
         let workers = recipes.map_or_else(Vec::new, cast);
         Self {
@@ -309,8 +317,8 @@ impl World {
             next_link: 1,
             queue: BinaryHeap::new(),
             scheduled: 0,
-            judge: Judge::new(voters, ephemerals_max),
-            ephemerals_max,
+            judge: Judge::new(voters, ephemerals_max, shard_settings.watches_of_slice()),
+            shard_settings,
             report: Report { seeds: 1, ..Report::default() },
             tracing: false,
             healed: false,
@@ -369,7 +377,9 @@ impl World {
         let world_us = self.queue.peek().map(|Reverse(next)| next.at_us);
         let machines_us = self.executor.next_us();
         if machines_us.is_some_and(|at_us| world_us.is_none_or(|world_us| at_us <= world_us)) {
-            self.executor.step();
+            let (_, steps) = steps::of(|| self.executor.step());
+            Oracle::Slice
+                .check(steps <= TURN_STEPS_MAX, || format!("a turn of a server takes {steps} steps"))?;
             self.now_us = self.executor.now_us();
             self.read_mail()?;
             return Ok(Some(false));
@@ -573,13 +583,13 @@ impl World {
             uncommitted_operations_max: 2,
             touch_interval_ms: 40,
             ensemble: "server.1=simulated".into(),
-            requests: self.rules(),
+            requests: self.shard_settings.rules.clone(),
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();
         let node = Node::new(Replica::new(settings, host.state), self.config(index), host.durable, seed);
         let shards = (0..SHARDS).map(|shard| {
-            let shard = Shard::new(ShardId(shard), self.shard_settings(), Arc::clone(&view));
+            let shard = Shard::new(ShardId(shard), self.shard_settings.clone(), Arc::clone(&view));
             (shard, self.random.next() >> 1)
         });
         let shards: Vec<(Shard, u64)> = shards.collect();
@@ -612,28 +622,6 @@ impl World {
         }
     }
 
-    fn rules(&self) -> Settings {
-        let ephemerals_max = self.ephemerals_max as u64;
-        let limits = Limits::default().with(Limit::Ephemerals, ephemerals_max);
-        Settings { mutation: self.planted.service(), limits, ..Settings::default() }
-    }
-
-    fn shard_settings(&self) -> shard::Settings {
-        let small = self.faults.small_buffers;
-        let defaults = shard::Settings::default();
-        shard::Settings {
-            session_timeout_min_ms: 200,
-            touch_interval_ms: 40,
-            sessionless_timeout_ms: 500,
-            outstanding_max: if small { 4 } else { 1000 },
-            read_visits_max: if small { 1 } else { defaults.read_visits_max },
-            notification_copies_max: if small { 1 } else { defaults.notification_copies_max },
-            notifications_max: if small { 1 } else { defaults.notifications_max },
-            rules: self.rules(),
-            ..defaults
-        }
-    }
-
     fn config(&self, index: usize) -> Config {
         let id = self.servers[index].id;
         let wanted = self.wanted(index).voters;
@@ -662,7 +650,7 @@ impl World {
         self.at(TICK_US, Event::Tick { server: index });
         self.check_repair(index)?;
         let Some((_, now, process)) = self.servers[index].running() else { return Ok(()) };
-        process.shards.iter_mut().for_each(|host| host.shard.tick(now.monotonic_ms));
+        process.shards.iter_mut().for_each(|host| host.call(|shard| shard.tick(now.monotonic_ms)));
         let shards = process.shards.len();
         (0..shards).for_each(|shard| self.wake_shard(index, shard));
         Ok(())
@@ -712,6 +700,24 @@ impl World {
     pub(super) fn connection_of(&mut self, server: usize, shard: usize, link: u64) -> Option<ConnId> {
         let (_, now, process) = self.servers[server].running()?;
         Some(process.shards[shard].connected(now.monotonic_ms, link))
+    }
+}
+
+/// Slices are so small that long work takes many of them.
+fn shard_settings(faults: &FaultMix, rules: Settings) -> shard::Settings {
+    let small = faults.small_buffers;
+    let slice_visits_max = if small { 1 } else { SLICE_VISITS };
+    let defaults = shard::Settings::default();
+    shard::Settings {
+        session_timeout_min_ms: 200,
+        touch_interval_ms: 40,
+        sessionless_timeout_ms: 500,
+        outstanding_max: if small { 4 } else { 1000 },
+        slice_visits_max,
+        notification_copies_max: if small { 1 } else { defaults.notification_copies_max },
+        notifications_max: slice_visits_max,
+        rules,
+        ..defaults
     }
 }
 

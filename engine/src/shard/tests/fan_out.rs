@@ -57,7 +57,7 @@ fn many_watchers_share_the_bytes_of_their_events_and_read_all_of_them() {
 
 #[test]
 fn shared_events_keep_their_order_among_other_output() {
-    let mut world = world(Settings { read_visits_max: 0, ..Settings::default() });
+    let mut world = world(Settings { slice_visits_max: 0, ..Settings::default() });
     world.commit([sets("/a", b"x")]);
     world.send(1, 2, &exists("/a", false));
     world.commit([sets("/a", b"y")]);
@@ -129,6 +129,8 @@ fn while_events_are_sent_in_slices_no_client_sees_two_states_mixed() {
     assert_eq!(outline(&world.frames(40)), [""; 0]);
     assert!(world.shard.next_slice(0) && world.shard.has_work());
     assert_eq!(outline(&world.frames(30)), ["NodeDataChanged /a at 4", "NodeDataChanged /a at 5"]);
+    assert!(world.shard.next_slice(0));
+    assert_eq!(outline(&world.frames(40)), [""; 0], "nobody watches /p, but the look-up is counted");
     assert!(world.shard.next_slice(0));
     let answers = ["reply 1 at 7: Ok", "reply 2 at 7: Ok", "reply -2 at 7: Ok"];
     assert_eq!(outline(&world.frames(40)), answers);

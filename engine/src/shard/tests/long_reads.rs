@@ -7,7 +7,7 @@ use crate::limits::{Limit, Limits};
 
 /// A world in which a read of more than two znodes is long, with `/p` and three children.
 fn world() -> World {
-    let mut world = World::with(Settings { read_visits_max: 2, ..Settings::default() });
+    let mut world = World::with(Settings { slice_visits_max: 2, ..Settings::default() });
     for path in ["/p", "/p/a", "/p/b", "/p/c"] {
         world.commit([creates(path)]);
     }
@@ -84,7 +84,7 @@ fn a_long_read_of_a_client_that_went_away_is_not_carried_out() {
 #[test]
 fn long_reads_wait_while_clients_leave_too_much_unread() {
     let mut world =
-        World::with(Settings { read_visits_max: 0, output_total_max_bytes: 1, ..Settings::default() });
+        World::with(Settings { slice_visits_max: 0, output_total_max_bytes: 1, ..Settings::default() });
     world.commit([creates("/p"), creates("/p/a")]);
     world.client(1);
     world.client(2);
@@ -100,7 +100,7 @@ fn long_reads_wait_while_clients_leave_too_much_unread() {
 fn notifications_held_for_a_long_read_are_bounded_like_others() {
     let limits = Limits::default().with(Limit::UnreadNotificationBytes, 100);
     let rules = crate::settings::Settings { limits, ..crate::settings::Settings::default() };
-    let mut world = World::with(Settings { read_visits_max: 0, rules, ..Settings::default() });
+    let mut world = World::with(Settings { slice_visits_max: 0, rules, ..Settings::default() });
     world.commit([creates("/p"), creates("/p/a")]);
     world.client(1);
     let mode = ringkeeper_wire::AddWatchMode::Persistent;
@@ -116,7 +116,7 @@ fn notifications_held_for_a_long_read_are_bounded_like_others() {
 
 #[test]
 fn a_multi_read_of_very_much_data_is_long() {
-    let mut world = World::with(Settings { read_visits_max: 100, ..Settings::default() });
+    let mut world = World::with(Settings { slice_visits_max: 100, ..Settings::default() });
     world.commit([creates("/p"), sets("/p", &[7; 60_000])]);
     world.client(1);
     let read = || MultiReadOp::GetData(PathWatchRequest { path: "/p".into(), watch: false });

@@ -176,7 +176,7 @@ fn requests_beyond_a_bound_are_refused_here_and_counted_and_named() {
 
 #[test]
 fn a_multi_read_answers_no_more_bytes_than_the_bound() {
-    let mut world = World::with(Settings { read_visits_max: 100_000, ..Settings::default() });
+    let mut world = World::with(Settings { slice_visits_max: 100_000, ..Settings::default() });
     world.commit([creates("/a")]);
     world.client(1);
     world.commit([sets("/a", &[1; 500_000])]);
