@@ -10,8 +10,8 @@ mod tests;
 mod whitelist;
 mod word;
 
-pub use answer::format;
-pub use report::{Metric, Mode, ProposalSizes, ServerReport};
+pub use answer::{counted_znodes, format};
+pub use report::{Mode, ServerReport};
 pub use whitelist::Whitelist;
 pub use word::{Command, Word};
 

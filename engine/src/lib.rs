@@ -16,6 +16,7 @@ pub mod codec;
 pub mod fourletter;
 pub mod limits;
 pub mod message;
+pub mod metrics;
 pub mod mutation;
 pub mod node;
 pub mod path;

@@ -26,7 +26,7 @@ macro_rules! limits {
                 match self { $(Self::$name => $setting,)* }
             }
 
-            /// The metric of `mntr` that counts the requests refused for this bound.
+            /// Its name in the metric `limit_exceeded`, which counts the requests refused for this bound.
             #[must_use]
             pub const fn metric(self) -> &'static str {
                 match self { $(Self::$name => $metric,)* }
@@ -48,38 +48,38 @@ macro_rules! limits {
 
 limits! {
     /// Operations of one multi or multiRead.
-    MultiOperations: "ringkeeper.multiOperationsMax", "multi_operations_limit_exceeded", 10_000, BadArguments;
+    MultiOperations: "ringkeeper.multiOperationsMax", "multi_operations", 10_000, BadArguments;
     /// The reply to a multiRead.
-    MultiReadBytes: "ringkeeper.multiReadBytesMax", "multi_read_bytes_limit_exceeded", 8 << 20, BadArguments;
+    MultiReadBytes: "ringkeeper.multiReadBytesMax", "multi_read_bytes", 8 << 20, BadArguments;
     /// A transaction in the log.
     TransactionBytes: "ringkeeper.transactionBytesMax",
-        "transaction_bytes_limit_exceeded", 16 << 20, BadArguments;
+        "transaction_bytes", 16 << 20, BadArguments;
     /// Entries of a znode's ACL.
-    AclEntries: "ringkeeper.aclEntriesMax", "acl_entries_limit_exceeded", 1_000, InvalidAcl;
+    AclEntries: "ringkeeper.aclEntriesMax", "acl_entries", 1_000, InvalidAcl;
     /// Schemes and ids of a znode's ACL.
-    AclBytes: "ringkeeper.aclBytesMax", "acl_bytes_limit_exceeded", 64 << 10, InvalidAcl;
+    AclBytes: "ringkeeper.aclBytesMax", "acl_bytes", 64 << 10, InvalidAcl;
     /// Identities of a connection.
-    Identities: "ringkeeper.identitiesMax", "identities_limit_exceeded", 100, AuthFailed;
+    Identities: "ringkeeper.identitiesMax", "identities", 100, AuthFailed;
     /// Schemes and ids of a connection's identities.
-    IdentityBytes: "ringkeeper.identityBytesMax", "identity_bytes_limit_exceeded", 64 << 10, AuthFailed;
+    IdentityBytes: "ringkeeper.identityBytesMax", "identity_bytes", 64 << 10, AuthFailed;
     /// Ephemeral znodes of a session.
-    Ephemerals: "ringkeeper.ephemeralsMax", "ephemerals_limit_exceeded", 20_000, QuotaExceeded;
+    Ephemerals: "ringkeeper.ephemeralsMax", "ephemerals", 20_000, QuotaExceeded;
     /// Paths of a session's ephemeral znodes.
-    EphemeralBytes: "ringkeeper.ephemeralBytesMax", "ephemeral_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
+    EphemeralBytes: "ringkeeper.ephemeralBytesMax", "ephemeral_bytes", 16 << 20, QuotaExceeded;
     /// Paths that a connection watches.
-    Watches: "ringkeeper.watchesMax", "watches_limit_exceeded", 1_000_000, QuotaExceeded;
+    Watches: "ringkeeper.watchesMax", "watches", 1_000_000, QuotaExceeded;
     /// The bytes of these paths, each counted for each connection that watches it.
-    WatchBytes: "ringkeeper.watchBytesMax", "watch_bytes_limit_exceeded", 128 << 20, QuotaExceeded;
+    WatchBytes: "ringkeeper.watchBytesMax", "watch_bytes", 128 << 20, QuotaExceeded;
     /// Notifications that wait for a client which does not read.
     UnreadNotificationBytes: "ringkeeper.unreadNotificationBytesMax",
-        "unread_notification_bytes_limit_exceeded", 16 << 20, QuotaExceeded;
+        "unread_notification_bytes", 16 << 20, QuotaExceeded;
     /// Memory of these for all clients together; shared bytes count once. Those with most are disconnected.
     UnreadNotificationBytesTotal: "ringkeeper.unreadNotificationBytesTotalMax",
-        "unread_notification_bytes_total_limit_exceeded", 64 << 20, QuotaExceeded;
+        "unread_notification_bytes_total", 64 << 20, QuotaExceeded;
     /// Znodes below a path that are visited to count its use, when the znode that shows the use is created.
-    QuotaZnodes: "ringkeeper.quotaZnodesMax", "quota_znodes_limit_exceeded", 500_000, QuotaExceeded;
+    QuotaZnodes: "ringkeeper.quotaZnodesMax", "quota_znodes", 500_000, QuotaExceeded;
     /// Sessions of the ensemble.
-    Sessions: "ringkeeper.sessionsMax", "sessions_limit_exceeded", 1_000_000, QuotaExceeded;
+    Sessions: "ringkeeper.sessionsMax", "sessions", 1_000_000, QuotaExceeded;
 }
 
 /// The value of each bound.

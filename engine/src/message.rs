@@ -30,6 +30,15 @@ pub struct Origin {
     pub conn: ConnId,
 }
 
+/// A message on its way between a shard and the leader core.
+#[derive(Debug)]
+pub struct Sent<T> {
+    /// When it was sent, microseconds on the server's monotonic clock.
+    pub at_us: u64,
+    /// The message.
+    pub message: T,
+}
+
 /// The batch of requests that one shard sends to the core after one pass over its sockets.
 #[derive(Debug, Default)]
 pub struct RequestBatch {

@@ -1,7 +1,7 @@
 //! One shard: its connections, the request queues of their sessions, reads and watches.
 //!
-//! A shard is a plain value. The shell reports events of sockets and of the core, with the time, and takes
-//! out what is to be written, submitted and logged. The shard decides the order in which a client sees
+//! A shard is a plain value. The shell reports events of sockets and of the core, with the time in
+//! microseconds on a clock that never jumps, and takes out what is to be written, submitted and logged. The shard decides the order in which a client sees
 //! replies and events:
 //!
 //! - Replies leave in the order of the connection's requests. A write or sync leaves a gap in the backlog,
@@ -25,6 +25,7 @@ mod connection;
 mod effect;
 mod handshake;
 mod inbox;
+mod latency;
 mod long_read;
 mod notification;
 mod outbox;
@@ -50,7 +51,7 @@ use ringkeeper_wire::{SessionId, Zxid};
 pub use self::effect::{CloseReason, Effect};
 pub use self::long_read::{LongRead, LongReadReply};
 pub use self::settings::Settings;
-pub use self::stats::{ConnectionReport, Counters, Latency, ShardReport, WatchCounts};
+pub use self::stats::{ConnectionReport, Counters, ShardReport, Timings, WatchCounts};
 
 use self::backlog::Backlog;
 pub(crate) use self::connection::Slot;
@@ -63,7 +64,7 @@ use self::publish::Publication;
 use crate::audit;
 use crate::fourletter::Command;
 use crate::limits::Limit;
-use crate::message::{ConnId, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
+use crate::message::{ConnId, RequestBatch, Sent, Serving, ShardId, Submission, Submitted, ToShard};
 use crate::state::State;
 use crate::steps;
 use crate::watch::WatchTable;
@@ -95,6 +96,8 @@ const SPARES_MAX: usize = 8;
 
 /// A larger buffer is freed. It has held more than a connection's output should grow to.
 const SPARE_BYTES_MAX: usize = 2 << 20;
+
+const US_PER_MS: u64 = 1_000;
 
 /// How short of memory the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +183,7 @@ pub struct Shard {
     /// The shared ones.
     blocks: Blocks,
     counters: Counters,
+    timings: Timings,
     /// A notification, encoded once for all its watchers.
     notification: Vec<u8>,
     /// Connections that are sent the current event.
@@ -234,6 +238,7 @@ impl Shard {
             notification_bytes: 0,
             blocks: Blocks::default(),
             counters: Counters::default(),
+            timings: Timings::new(id),
             notification: Vec::new(),
             watchers: Vec::new(),
             spares: Vec::new(),
@@ -244,14 +249,14 @@ impl Shard {
     ///
     /// # Panics
     /// `conn` was used before and not reported as disconnected.
-    pub fn connected(&mut self, now_ms: u64, conn: ConnId, peer: SocketAddr) {
+    pub fn connected(&mut self, now_us: u64, conn: ConnId, peer: SocketAddr) {
         let backlog = Backlog::new(self.settings.audits);
-        self.connections.insert(Connection::new(conn, peer, now_ms, backlog));
+        self.connections.insert(Connection::new(conn, peer, now_us, backlog));
         self.sessionless.push_back(conn);
     }
 
     /// Handles bytes received from the socket. Whole frames are handled in place; only the rest is copied.
-    pub fn received(&mut self, now_ms: u64, conn: ConnId, bytes: &[u8]) {
+    pub fn received(&mut self, now_us: u64, conn: ConnId, bytes: &[u8]) {
         let Some(slot) = self.connections.slot(conn) else { return };
         self.counters.received_bytes += bytes.len() as u64;
         self.touch(slot);
@@ -260,7 +265,7 @@ impl Shard {
             return;
         }
         if connection.input.is_empty() {
-            let consumed = self.consume(now_ms, slot, bytes);
+            let consumed = self.consume(now_us, slot, bytes);
             let connection = self.connection(slot);
             if connection.takes_input() {
                 connection.input.push(&bytes[consumed..]);
@@ -268,7 +273,7 @@ impl Shard {
             self.update_reading(slot);
         } else {
             connection.input.push(bytes);
-            self.pump(now_ms, slot);
+            self.pump(now_us, slot);
         }
     }
 
@@ -282,7 +287,7 @@ impl Shard {
     }
 
     /// The socket took `bytes` of what [`Self::take_output`] gave.
-    pub fn written(&mut self, now_ms: u64, conn: ConnId, bytes: usize) {
+    pub fn written(&mut self, now_us: u64, conn: ConnId, bytes: usize) {
         let Some(slot) = self.connections.slot(conn) else { return };
         let is_due = self.change_output(slot, |connection| {
             connection.outbox.written(bytes);
@@ -291,12 +296,13 @@ impl Shard {
         if is_due {
             self.mark_notified(slot);
         }
-        self.drain(now_ms, slot);
-        self.resume_stalled(now_ms);
+        self.record_latency(now_us, slot);
+        self.drain(now_us, slot);
+        self.resume_stalled(now_us);
     }
 
     /// The connection is gone, whoever closed it.
-    pub fn disconnected(&mut self, now_ms: u64, conn: ConnId) {
+    pub fn disconnected(&mut self, now_us: u64, conn: ConnId) {
         let Some((slot, connection)) = self.connections.remove(conn) else { return };
         self.departed.push_back(slot);
         self.outstanding -= connection.backlog.len();
@@ -313,27 +319,35 @@ impl Shard {
             self.submit(conn, connection.session, Submitted::Detach);
         }
         self.forget_departed();
-        self.resume_stalled(now_ms);
+        self.resume_stalled(now_us);
     }
 
     /// Handles a message of the core, if necessary in slices. The order of delivery must be the order in
     /// which the core sent them.
-    pub fn deliver(&mut self, now_ms: u64, message: ToShard) {
+    pub fn deliver(&mut self, now_us: u64, message: ToShard) {
         if self.publication.is_some() {
             self.undelivered.push_back(message);
         } else {
-            self.handle(now_ms, message);
-            self.continue_publication(now_ms);
+            self.handle(now_us, message);
+            self.continue_publication(now_us);
         }
-        self.resume_stalled(now_ms);
+        self.resume_stalled(now_us);
     }
 
-    fn handle(&mut self, now_ms: u64, message: ToShard) {
+    /// As [`Self::deliver`], and records how long what was committed was on its way.
+    pub fn deliver_sent(&mut self, now_us: u64, sent: Sent<ToShard>) {
+        if let ToShard::Published(_) = &sent.message {
+            self.timings.deliveries.record(now_us.saturating_sub(sent.at_us));
+        }
+        self.deliver(now_us, sent.message);
+    }
+
+    fn handle(&mut self, now_us: u64, message: ToShard) {
         match message {
             ToShard::Published(published) => self.publication = Some(Publication::new(published)),
             ToShard::View(view) => self.replace_view(view),
             ToShard::Attached { conn, session, password, timeout_ms } => {
-                self.attach(now_ms, conn, session, password, timeout_ms);
+                self.attach(now_us, conn, session, password, timeout_ms);
             }
             ToShard::Rejected { conn } => self.reject(conn),
             ToShard::Evict { conn } => {
@@ -342,7 +356,7 @@ impl Shard {
                     self.abort(slot, Some(CloseReason::Evicted));
                 }
             }
-            ToShard::Synced { conn } => self.synced(now_ms, conn),
+            ToShard::Synced { conn } => self.synced(now_us, conn),
             ToShard::Serving(serving) => self.set_serving(serving),
             ToShard::DiskFull(full) => self.disk_full = full,
         }
@@ -358,7 +372,8 @@ impl Shard {
     }
 
     /// Time passed; to be called a few times a second.
-    pub fn tick(&mut self, now_ms: u64) {
+    pub fn tick(&mut self, now_us: u64) {
+        let now_ms = now_us / US_PER_MS;
         self.ticked_ms = now_ms;
         self.close_sessionless(now_ms);
         self.abort_lingering(now_ms);
@@ -482,6 +497,8 @@ impl Shard {
     pub fn report(&self) -> ShardReport {
         ShardReport {
             counters: self.counters,
+            latency: self.timings.all(),
+            timings: Vec::new(),
             outstanding: self.outstanding,
             output_bytes: self.output_bytes,
             watches: self.watches.counts(),
@@ -498,14 +515,21 @@ impl Shard {
         ShardReport { connections, ..self.report() }
     }
 
+    /// The shard's statistics, with the distributions of its latencies.
+    #[must_use]
+    pub fn timed_report(&self) -> ShardReport {
+        ShardReport { timings: vec![self.timings.clone()], ..self.report() }
+    }
+
     /// Forgets the server's statistics (`srst`).
     pub fn reset_counters(&mut self) {
         self.counters = Counters::default();
+        self.timings = Timings::new(self.id);
     }
 
     /// Forgets the connections' statistics (`crst`).
-    pub fn reset_connections(&mut self, now_ms: u64) {
-        self.connections.iter_mut().for_each(|connection| connection.stats.reset(now_ms));
+    pub fn reset_connections(&mut self, now_us: u64) {
+        self.connections.iter_mut().for_each(|connection| connection.stats.reset(now_us));
     }
 }
 
@@ -520,16 +544,23 @@ impl Shard {
         let connection = self.connection(slot);
         let before = connection.outbox.bytes.len();
         encode(&mut connection.outbox.bytes);
-        self.wrote(slot, before);
+        self.appended(slot, before);
     }
 
-    /// Counts one frame that was appended to output of `before` bytes.
+    /// Counts a reply that was appended to output of `before` bytes.
     fn wrote(&mut self, slot: Slot, before: usize) {
+        let bytes = self.appended(slot, before);
+        self.counters.replies.record(bytes);
+    }
+
+    /// Counts one frame that was appended to output of `before` bytes, and returns its length.
+    fn appended(&mut self, slot: Slot, before: usize) -> usize {
         let added = self.connection(slot).outbox.bytes.len() - before;
         steps::count(steps::kib(added));
         self.output_bytes += added;
         self.count_sent(slot, added);
         self.mark_dirty(slot);
+        added
     }
 
     fn count_sent(&mut self, slot: Slot, frame_len: usize) {
@@ -630,10 +661,11 @@ impl Shard {
             CloseReason::Sessionless => self.counters.sessionless_expired += 1,
             CloseReason::AuthFailed | CloseReason::LoginFailed(_) => self.counters.auth_failed += 1,
             CloseReason::Limit(limit) => self.counters.limits.count(limit),
-            CloseReason::ClientAhead { .. }
-            | CloseReason::NoMemory
-            | CloseReason::NotServing
-            | CloseReason::ReadOnlyRefused => {
+            CloseReason::NotServing => {
+                self.counters.not_serving += 1;
+                self.counters.connections_rejected += 1;
+            }
+            CloseReason::ClientAhead { .. } | CloseReason::NoMemory | CloseReason::ReadOnlyRefused => {
                 self.counters.connections_rejected += 1;
             }
             CloseReason::Evicted
@@ -649,9 +681,9 @@ impl Shard {
 /// From bytes to frames.
 impl Shard {
     /// Handles the waiting input, as far as bounds and backlog allow.
-    fn pump(&mut self, now_ms: u64, slot: Slot) {
+    fn pump(&mut self, now_us: u64, slot: Slot) {
         let mut input = std::mem::take(&mut self.connection(slot).input);
-        let consumed = self.consume(now_ms, slot, input.waiting());
+        let consumed = self.consume(now_us, slot, input.waiting());
         let connection = self.connection(slot);
         if connection.takes_input() {
             input.consume(consumed);
@@ -662,7 +694,7 @@ impl Shard {
 
     /// Handles the whole frames at the front of `input` while the connection may proceed. Returns the number
     /// of bytes consumed.
-    fn consume(&mut self, now_ms: u64, slot: Slot, input: &[u8]) -> usize {
+    fn consume(&mut self, now_us: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
         let mut left = self.settings.slice_visits_max.max(1);
@@ -686,7 +718,7 @@ impl Shard {
             // All of the client's identities may be compared with an ACL.
             left = left.saturating_sub(1 + self.connection(slot).identities.len());
             match next_frame(rest, len_max) {
-                Ok(Some((frame, len))) if self.frame(now_ms, slot, frame) => consumed += len,
+                Ok(Some((frame, len))) if self.frame(now_us, slot, frame) => consumed += len,
                 Ok(Some(_)) => {
                     self.connection(slot).waits = true;
                     break;
@@ -715,11 +747,11 @@ impl Shard {
     }
 
     /// Handles one frame. False if it must be handled again later.
-    fn frame(&mut self, now_ms: u64, slot: Slot, frame: &[u8]) -> bool {
+    fn frame(&mut self, now_us: u64, slot: Slot, frame: &[u8]) -> bool {
         steps::count(1 + steps::kib(frame.len()));
         let connection = self.connection(slot);
         let fresh = connection.phase == Phase::Fresh;
-        let taken = if fresh { self.connect(slot, frame) } else { self.request(now_ms, slot, frame) };
+        let taken = if fresh { self.connect(slot, frame) } else { self.request(now_us, slot, frame) };
         if taken {
             self.counters.received += 1;
             self.connection(slot).stats.received += 1;
@@ -765,7 +797,7 @@ impl Shard {
     }
 
     /// Resumes connections that waited for the shard's bounds, oldest first, each at most once in a call.
-    fn resume_stalled(&mut self, now_ms: u64) {
+    fn resume_stalled(&mut self, now_us: u64) {
         for _ in 0..self.stalled.len() {
             let over = self.outstanding >= self.settings.outstanding_max
                 || self.outstanding_bytes >= self.settings.outstanding_max_bytes
@@ -778,7 +810,7 @@ impl Shard {
                 && std::mem::take(&mut connection.stalled)
             {
                 self.resumed = Some(slot);
-                self.pump(now_ms, slot);
+                self.pump(now_us, slot);
                 self.resumed = None;
             }
         }

@@ -3,7 +3,7 @@
 //! It carries out commands one at a time, in order. Batches received during an fsync are appended together
 //! after it (group commit).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use ringkeeper_engine::metrics::{Distribution, Totals};
 use ringkeeper_engine::zab::{Batch, Epochs, Input, LogPosition};
 use ringkeeper_log::error::{AppendError, FatalError, ReadError, SegmentError, TruncateError};
 use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
@@ -57,8 +57,8 @@ pub enum LogFailure {
 /// A command for the log task.
 #[derive(Debug)]
 pub enum Command {
-    /// Append, answered by [`Input::Durable`].
-    Append(Batch),
+    /// Append, answered by [`Input::Durable`]; handed over at this [`Env::elapsed`].
+    Append(Batch, Duration),
     /// Cut, answered by [`Input::Truncated`].
     Truncate {
         /// The last zxid that stays.
@@ -187,29 +187,22 @@ pub struct LogQueue<T> {
     /// There are answers, or the log is idle.
     news: WakeFlag,
     force_warning: Duration,
-    forced: Cell<Forced>,
-    /// Durations of appends, microseconds.
-    forced_us: RefCell<Histogram<u64>>,
+    appends: RefCell<Appends>,
 }
 
-/// Longer appends count as this long in percentiles, microseconds.
-const FORCED_US_MAX: u64 = 60_000_000;
-
-/// Statistics of appends, which include an fsync.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Forced {
-    /// Appends that were made durable.
-    pub count: u64,
-    /// Sum of their durations, microseconds.
-    pub sum_us: u64,
-    /// The shortest of them, microseconds.
-    pub min_us: u64,
-    /// The longest of them, microseconds.
-    pub max_us: u64,
-    /// Appends that took longer than the warning threshold.
+/// Statistics of appends, each of which makes one or more batches durable. Times are microseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Appends {
+    /// How long they took, with the fsync.
+    pub took: Distribution,
+    /// Those that took longer than the warning threshold.
     pub slow: u64,
-    /// The 50th, 95th, 99th and 99.9th percentile of the durations, microseconds, to two digits.
-    pub percentiles_us: [u64; 4],
+    /// Transactions of one append.
+    pub txns: Totals,
+    /// How long transactions waited for their append to begin.
+    pub waited: Distribution,
+    /// How long it was from their hand-over to the log until they were durable.
+    pub durable_after: Distribution,
 }
 
 impl<T> LogQueue<T> {
@@ -225,10 +218,7 @@ impl<T> LogQueue<T> {
             work: WakeFlag::default(),
             news: WakeFlag::default(),
             force_warning,
-            forced: Cell::default(),
-            forced_us: RefCell::new(
-                Histogram::new_with_bounds(1, FORCED_US_MAX, 2).expect("bounds that the library takes"),
-            ),
+            appends: RefCell::default(),
         })
     }
 
@@ -263,10 +253,8 @@ impl<T> LogQueue<T> {
 
     /// Statistics of the appends so far.
     #[must_use]
-    pub fn forced(&self) -> Forced {
-        let times = self.forced_us.borrow();
-        let percentiles_us = [0.5, 0.95, 0.99, 0.999].map(|quantile| times.value_at_quantile(quantile));
-        Forced { percentiles_us, ..self.forced.get() }
+    pub fn appends(&self) -> Ref<'_, Appends> {
+        self.appends.borrow()
     }
 
     /// Ends the task once the queue is empty.
@@ -280,13 +268,13 @@ impl<T> LogQueue<T> {
     }
 
     /// Takes the appends at the front of the queue.
-    fn next_group(&self) -> Vec<Batch> {
+    fn next_group(&self) -> Vec<(Batch, Duration)> {
         let mut commands = self.commands.borrow_mut();
         let mut group = Vec::new();
-        while let Some(Command::Append(batch)) =
-            commands.pop_front_if(|command| matches!(command, Command::Append(_)))
+        while let Some(Command::Append(batch, handed_over)) =
+            commands.pop_front_if(|command| matches!(command, Command::Append(..)))
         {
-            group.push(batch);
+            group.push((batch, handed_over));
         }
         group
     }
@@ -306,20 +294,26 @@ impl<T> LogQueue<T> {
         commands.remove(place)
     }
 
-    fn record(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let mut forced = self.forced.get();
-        forced.min_us = if forced.count == 0 { us } else { forced.min_us.min(us) };
-        forced.max_us = forced.max_us.max(us);
-        forced.sum_us += us;
-        forced.count += 1;
+    /// Records an append.
+    fn record(&self, group: &[(Batch, Duration)], started: Duration, ended: Duration) {
+        let mut appends = self.appends.borrow_mut();
+        let took = ended.saturating_sub(started);
         if took > self.force_warning {
-            forced.slow += 1;
-            tracing::warn!(took_ms = us / 1000, "an fsync of the log took long: is the disk shared or worn?");
+            appends.slow += 1;
+            let took_ms = micros(took) / 1000;
+            tracing::warn!(took_ms, "an fsync of the log took long: is the disk shared or worn?");
         }
-        self.forced.set(forced);
-        self.forced_us.borrow_mut().saturating_record(us);
+        appends.took.record(micros(took));
+        appends.txns.record(group.iter().map(|(batch, _)| batch.txns()).sum());
+        for (batch, handed_over) in group {
+            appends.waited.record_n(micros(started.saturating_sub(*handed_over)), batch.txns());
+            appends.durable_after.record_n(micros(ended.saturating_sub(*handed_over)), batch.txns());
+        }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The log, the persisted epochs, and the means to rebuild a state.
@@ -384,9 +378,13 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
 
     /// Appends a group, waiting for room if necessary. False if the server stops before there is room: the
     /// group was not reported as durable.
-    async fn append(&mut self, group: &[Batch], queue: &Rc<LogQueue<F::State>>) -> Result<bool, LogFailure> {
-        let Some(last) = group.last() else { return Ok(true) };
-        let frames: Vec<_> = group.iter().map(|batch| &**batch.bytes()).collect();
+    async fn append(
+        &mut self,
+        group: &[(Batch, Duration)],
+        queue: &Rc<LogQueue<F::State>>,
+    ) -> Result<bool, LogFailure> {
+        let Some((last, _)) = group.last() else { return Ok(true) };
+        let frames: Vec<_> = group.iter().map(|(batch, _)| &**batch.bytes()).collect();
         let mut started = self.env.elapsed();
         loop {
             match self.wal.append(&frames).await {
@@ -401,7 +399,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             }
         }
         self.found_room(queue).await?;
-        queue.record(self.env.elapsed().saturating_sub(started));
+        queue.record(group, started, self.env.elapsed());
         queue.answer(Answer::Input(Input::Durable { upto: last.last() }));
         Ok(true)
     }
@@ -478,7 +476,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         queue: &Rc<LogQueue<F::State>>,
     ) -> Result<(), LogFailure> {
         let answer = match command {
-            Command::Append(_) => unreachable!("appends are taken in groups"),
+            Command::Append(..) => unreachable!("appends are taken in groups"),
             Command::Truncate { after } => match self.truncate(after, queue).await? {
                 Some(last) => Answer::Input(Input::Truncated { last }),
                 None => return Ok(()),

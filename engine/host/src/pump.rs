@@ -315,7 +315,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
             zab::Effect::Send { to, message } => self.links().send(to, &message),
             zab::Effect::Append(batch) => {
                 self.trigger.appended(batch.txns(), batch.bytes().len() as u64);
-                self.log.push(Command::Append(batch));
+                self.log.push(Command::Append(batch, self.env.elapsed()));
             }
             zab::Effect::Truncate { after } => self.log.push(Command::Truncate { after }),
             zab::Effect::PersistEpochs(epochs) => self.log.push(Command::Promise(epochs)),

@@ -245,10 +245,10 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
     /// may be damaged, too.
     async fn take_snapshot(&self, zxid: Zxid) -> Zxid {
         let trigger = self.pump.trigger();
-        let before = trigger.taken().count;
+        let before = trigger.taken().times.count;
         loop {
             let taken = trigger.taken();
-            if taken.count > before && taken.zxid >= zxid {
+            if taken.times.count > before && taken.zxid >= zxid {
                 return taken.zxid;
             }
             trigger.demand_new_file();

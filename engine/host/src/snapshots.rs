@@ -13,7 +13,9 @@ mod take;
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::time::Duration;
 
+use ringkeeper_engine::metrics::Totals;
 use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_log::frame::AlignedBuf;
 use ringkeeper_log::snapshot::Contents;
@@ -67,28 +69,12 @@ const WAITS_FROM_BYTES: u64 = 16 << 20;
 /// Statistics of the snapshots taken so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
-    /// How many snapshots.
-    pub count: u64,
-    /// Sum of their durations, milliseconds.
-    pub sum_ms: u64,
-    /// Shortest duration, milliseconds.
-    pub min_ms: u64,
-    /// Longest duration, milliseconds.
-    pub max_ms: u64,
+    /// Their durations, microseconds.
+    pub times: Totals,
     /// Length of the newest one.
     pub bytes: u64,
     /// Zxid of the newest one.
     pub zxid: Zxid,
-}
-
-impl Taken {
-    fn add(&mut self, zxid: Zxid, bytes: u64, took_ms: u64) {
-        self.min_ms = if self.count == 0 { took_ms } else { self.min_ms.min(took_ms) };
-        self.max_ms = self.max_ms.max(took_ms);
-        self.sum_ms += took_ms;
-        self.count += 1;
-        (self.bytes, self.zxid) = (bytes, zxid);
-    }
 }
 
 /// Counts the log since the last snapshot, and decides when the next one is due.
@@ -221,10 +207,10 @@ impl Trigger {
         self.due.lower();
     }
 
-    fn note(&self, zxid: Zxid, bytes: u64, took_ms: u64) {
-        let mut taken = self.taken.get();
-        taken.add(zxid, bytes, took_ms);
-        self.taken.set(taken);
+    fn note(&self, zxid: Zxid, bytes: u64, took: Duration) {
+        let mut times = self.taken.get().times;
+        times.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.taken.set(Taken { times, bytes, zxid });
     }
 }
 

@@ -4,7 +4,11 @@ use ringkeeper_wire::OpCode;
 
 use super::report::{Mode, ServerReport};
 use super::{Word, dump, mntr};
-use crate::shard::{ConnectionReport, Latency};
+use crate::metrics::four_places;
+use crate::shard::ConnectionReport;
+
+/// Latencies are shown in whole milliseconds, as tools expect.
+const US_PER_MS: u64 = 1000;
 
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
@@ -31,7 +35,7 @@ fn write_answer(out: &mut String, word: Word, report: &ServerReport) -> std::fmt
         (Word::Srvr, None) => writeln!(out, "{NOT_SERVING}{}", report.missing),
         (Word::Mntr, None) => {
             out.write_str(NOT_SERVING)?;
-            mntr::further(out, report)
+            mntr::metrics(out, report)
         }
         (_, None) => out.write_str(NOT_SERVING),
         (word, Some(mode)) => write_serving(out, word, mode, report),
@@ -107,8 +111,9 @@ fn version(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Res
 
 fn server(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Result {
     let shards = &report.shards;
-    let Latency { min_ms, max_ms, .. } = shards.counters.latency;
-    writeln!(out, "Latency min/avg/max: {min_ms}/{:?}/{max_ms}", shards.counters.latency.average_ms())?;
+    let (latency, average_us) = (shards.latency, shards.latency.average());
+    let (min_ms, max_ms) = (latency.min / US_PER_MS, latency.max / US_PER_MS);
+    writeln!(out, "Latency min/avg/max: {min_ms}/{:?}/{max_ms}", four_places(average_us / 1000.0))?;
     writeln!(out, "Received: {}", shards.counters.received)?;
     writeln!(out, "Sent: {}", shards.counters.sent)?;
     writeln!(out, "Connections: {}", shards.connection_count)?;
@@ -124,8 +129,9 @@ fn server(out: &mut String, mode: Mode, report: &ServerReport) -> std::fmt::Resu
     }
 }
 
-/// ZooKeeper counts the root twice, under the paths "" and "/".
-pub(super) const fn counted_znodes(report: &ServerReport) -> usize {
+/// The number of znodes as ZooKeeper tells it, which counts the root twice, under the paths "" and "/".
+#[must_use]
+pub const fn counted_znodes(report: &ServerReport) -> usize {
     report.znode_count + 1
 }
 
@@ -146,10 +152,11 @@ fn detail(out: &mut String, connection: &ConnectionReport, clock_offset_ms: i64)
         write!(out, ",lcxid=0x{:x}", connection.last_xid.0)?;
     }
     let latency = connection.latency;
-    let average_ms = latency.sum_ms.checked_div(latency.count).unwrap_or(0);
+    let average_ms = latency.sum.checked_div(latency.count).unwrap_or(0) / US_PER_MS;
     write!(out, ",lzxid=0x{:x},lresp={}", connection.last_zxid, connection.last_response_ms)?;
-    write!(out, ",llat={},minlat={}", connection.last_latency_ms, latency.min_ms)?;
-    write!(out, ",avglat={average_ms},maxlat={}", latency.max_ms)
+    write!(out, ",llat={}", connection.last_latency_us / US_PER_MS)?;
+    write!(out, ",minlat={},avglat={average_ms}", latency.min / US_PER_MS)?;
+    write!(out, ",maxlat={}", latency.max / US_PER_MS)
 }
 
 /// ZooKeeper's short name of an operation.

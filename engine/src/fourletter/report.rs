@@ -2,6 +2,7 @@ use std::fmt;
 
 use ringkeeper_wire::{SessionId, Zxid};
 
+use crate::metrics::{Samples, Sizes};
 use crate::shard::ShardReport;
 
 /// The role of a server, as `srvr` shows it.
@@ -31,26 +32,6 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Sizes of proposals in bytes; -1 before the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProposalSizes {
-    /// Of the last one.
-    pub last: i64,
-    /// Of the smallest.
-    pub min: i64,
-    /// Of the largest.
-    pub max: i64,
-}
-
-/// A metric that `mntr` shows in addition to the fields of the report.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
-    /// Its name, without the prefix `zk_`.
-    pub name: String,
-    /// Its value; whole numbers are shown without a fraction.
-    pub value: f64,
-}
-
 /// What four-letter words report about a server. Fields that the asked word does not show may be empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerReport {
@@ -70,18 +51,10 @@ pub struct ServerReport {
     pub last_zxid: Zxid,
     /// Number of znodes.
     pub znode_count: usize,
-    /// Bytes of all paths and data.
-    pub data_size_bytes: u64,
-    /// Number of ephemeral znodes.
-    pub ephemeral_count: usize,
-    /// Number of sessions.
-    pub session_count: usize,
-    /// Open file descriptors of the process, and how many it may have.
-    pub file_descriptors: (u64, u64),
-    /// Of the leader alone.
-    pub proposal_sizes: Option<ProposalSizes>,
-    /// For `mntr`: more metrics, such as the log's and the quorum's.
-    pub metrics: Vec<Metric>,
+    /// Sizes of proposals; of the leader alone.
+    pub proposal_sizes: Option<Sizes>,
+    /// For `mntr`.
+    pub metrics: Samples,
     /// For `conf`: keys and values in order.
     pub configuration: Vec<(String, String)>,
     /// For `conf`: the ensemble's configuration, if there is an ensemble.

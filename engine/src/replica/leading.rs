@@ -224,6 +224,7 @@ impl Replica {
             within
         });
         let removable = leadership.cleaner.removable(now, self.pipeline.head());
+        self.expired_sessions += expired.len() as u64;
         for session in expired {
             let mut op = prepare::prepare_close_session(self.pipeline.head(), session);
             if planted!(self.settings.requests, KeepEphemerals) && op == TxnOp::CloseSession {

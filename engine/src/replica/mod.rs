@@ -177,6 +177,7 @@ pub struct Replica {
     /// Zxid of the newest digest that was sent to the leader.
     digest_told: Zxid,
     refusals: Refusals,
+    expired_sessions: u64,
     effects: Vec<Effect<Output>>,
 }
 
@@ -193,6 +194,7 @@ impl Replica {
             short_of_memory: false,
             digest_told: Zxid::ZERO,
             refusals: Refusals::default(),
+            expired_sessions: 0,
             effects: Vec::new(),
         }
     }
@@ -213,6 +215,12 @@ impl Replica {
     #[must_use]
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// Number of sessions that this server as a leader has ended since they were silent.
+    #[must_use]
+    pub const fn expired_sessions(&self) -> u64 {
+        self.expired_sessions
     }
 
     /// Zxid of the last transaction executed, committed or not.

@@ -13,8 +13,8 @@ use ringkeeper_wire::{ErrorCode, OpCode, Xid};
 pub(super) struct Pending {
     pub(super) xid: Xid,
     pub(super) what: What,
-    /// When it was received, milliseconds.
-    pub(super) received_ms: u64,
+    /// When it was received, microseconds.
+    pub(super) received_us: u64,
     /// Length of its body in bytes. The body is in [`Backlog::bodies`], except for a write, whose body the
     /// core has, unless they are kept.
     body_len: u32,
@@ -110,7 +110,7 @@ impl Backlog {
         self.write_bytes
     }
 
-    pub(super) fn push(&mut self, now_ms: u64, xid: Xid, what: What, body: &[u8]) {
+    pub(super) fn push(&mut self, now_us: u64, xid: Xid, what: What, body: &[u8]) {
         match what {
             What::Write(_) => {
                 self.reads_since_write = 0;
@@ -128,7 +128,7 @@ impl Backlog {
         if self.keeps_body(what) {
             self.bodies.extend_from_slice(body);
         }
-        self.pending.push_back(Pending { xid, what, received_ms: now_ms, body_len });
+        self.pending.push_back(Pending { xid, what, received_us: now_us, body_len });
     }
 
     fn keeps_body(&self, what: What) -> bool {

@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use ringkeeper_wire::{Identity, SessionId};
 use siphasher::sip::SipHasher13;
 
+use super::US_PER_MS;
 use super::backlog::Backlog;
 use super::inbox::Inbox;
 use super::outbox::{Outbox, Parts, Usage};
@@ -88,13 +89,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnId, peer: SocketAddr, now_ms: u64, backlog: Backlog) -> Self {
+    pub(super) fn new(id: ConnId, peer: SocketAddr, now_us: u64, backlog: Backlog) -> Self {
         let ip = Identity { scheme: "ip".to_owned(), id: peer.ip().to_canonical().to_string() };
         Self {
             id,
             peer,
             phase: Phase::Fresh,
-            connected_ms: now_ms,
+            connected_ms: now_us / US_PER_MS,
             input: Inbox::default(),
             backlog,
             outbox: Outbox::default(),
@@ -117,7 +118,7 @@ impl Connection {
             held_notifications: Parts::default(),
             reading: true,
             reply_len_hint: 0,
-            stats: ConnectionStats::new(now_ms),
+            stats: ConnectionStats::new(now_us),
         }
     }
 
@@ -136,7 +137,7 @@ impl Connection {
             last_xid: stats.last_xid,
             last_zxid: stats.last_zxid,
             last_response_ms: stats.last_response_ms,
-            last_latency_ms: stats.last_latency_ms,
+            last_latency_us: stats.last_latency_us,
             latency: stats.latency,
         }
     }

@@ -36,6 +36,7 @@ impl Shard {
         }
         match request.password.and_then(|password| password.try_into().ok()) {
             Some(password) => {
+                self.counters.sessions_resumed += 1;
                 self.submit(conn, request.session_id, Submitted::Reattach { password, timeout_ms });
             }
             // Passwords have one length, so this one is wrong.
@@ -69,7 +70,7 @@ impl Shard {
 
     pub(super) fn attach(
         &mut self,
-        now_ms: u64,
+        now_us: u64,
         conn: ConnId,
         session: SessionId,
         password: [u8; PASSWORD_LEN],
@@ -97,7 +98,7 @@ impl Shard {
             read_only: connection.read_only.map(|_| read_only_server),
         };
         self.write_connect_response(slot, &response);
-        self.pump(now_ms, slot);
+        self.pump(now_us, slot);
     }
 
     /// Refuses the session: the client is told that it has expired.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ringkeeper_wire::{ErrorCode, Identity, Request, SessionId};
 
 use super::connection::Phase;
+use super::latency::Kind;
 use super::read::{Read, Reader, Visits, encode_reply};
 use super::{CloseReason, Shard, Slot};
 use crate::acl::Caller;
@@ -99,7 +100,7 @@ impl Shard {
     }
 
     /// Sends the reply, and resumes the connection.
-    pub fn long_read_done(&mut self, now_ms: u64, reply: LongReadReply) {
+    pub fn long_read_done(&mut self, now_us: u64, reply: LongReadReply) {
         self.long_reads.given = false;
         let LongReadReply { conn, read, frame, exceeded } = reply;
         let Some(slot) = self.connections.slot(conn) else { return };
@@ -119,13 +120,13 @@ impl Shard {
         if let Some(limit) = exceeded {
             self.note_limit(slot, limit);
         }
-        self.count_reply(now_ms, slot, read.xid, read.op.to_wire(), read.received_ms);
+        self.count_reply(now_us, slot, read.xid, read.op.to_wire(), read.received_us, Kind::Read);
         self.change_output(slot, |connection| {
             let held = std::mem::take(&mut connection.held_notifications);
             connection.outbox.append_notifications(held);
         });
-        self.drain(now_ms, slot);
-        self.resume_stalled(now_ms);
+        self.drain(now_us, slot);
+        self.resume_stalled(now_us);
     }
 
     /// Queues a long read that is due: the oldest request of its connection.

@@ -9,6 +9,7 @@ use ringkeeper_wire::{
 
 use super::backlog::What;
 use super::connection::Phase;
+use super::latency::Kind;
 use super::read::encode_reply;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{Committed, ConnId, Published, PublishedGroup};
@@ -38,9 +39,9 @@ impl Shard {
     /// If there are very many notifications, it stops after a slice of them. Until the rest is sent, later
     /// messages of the core wait, and reads go on with the state before the group as long as their client has
     /// seen nothing of the group.
-    pub(super) fn continue_publication(&mut self, now_ms: u64) {
+    pub(super) fn continue_publication(&mut self, now_us: u64) {
         while let Some(publication) = self.publication.take() {
-            self.publication = self.publish_slice(now_ms, publication);
+            self.publication = self.publish_slice(now_us, publication);
             self.blocks.complete();
             if self.publication.is_some() {
                 return;
@@ -48,13 +49,13 @@ impl Shard {
             while self.publication.is_none()
                 && let Some(message) = self.undelivered.pop_front()
             {
-                self.handle(now_ms, message);
+                self.handle(now_us, message);
             }
         }
     }
 
     /// Returns what is left.
-    fn publish_slice(&mut self, now_ms: u64, mut at: Publication) -> Option<Publication> {
+    fn publish_slice(&mut self, now_us: u64, mut at: Publication) -> Option<Publication> {
         let published = Arc::clone(&at.published);
         for group in published.groups.get(at.group..)? {
             if !std::mem::replace(&mut self.in_group, true) {
@@ -72,20 +73,20 @@ impl Shard {
                 if let Some(origin) = committed.origin
                     && origin.shard == self.id
                 {
-                    self.answer_write(now_ms, origin.conn, committed);
+                    self.answer_write(now_us, origin.conn, committed);
                 }
                 if late {
                     self.fire(committed, &mut at.changes);
                 }
                 (at.txn, at.changes) = (at.txn + 1, 0);
             }
-            self.end_group(now_ms, group);
+            self.end_group(now_us, group);
             (at.group, at.txn) = (at.group + 1, 0);
         }
         None
     }
 
-    fn end_group(&mut self, now_ms: u64, group: &PublishedGroup) {
+    fn end_group(&mut self, now_us: u64, group: &PublishedGroup) {
         self.in_group = false;
         self.view = group.view.clone();
         self.zxid = self.view.last_zxid();
@@ -93,7 +94,7 @@ impl Shard {
         for slot in waiting.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
                 connection.awaits_group = false;
-                self.drain(now_ms, slot);
+                self.drain(now_us, slot);
             }
         }
         self.to_drain = waiting;
@@ -106,21 +107,22 @@ impl Shard {
         }
     }
 
-    fn answer_write(&mut self, now_ms: u64, conn: ConnId, committed: &Committed) {
+    fn answer_write(&mut self, now_us: u64, conn: ConnId, committed: &Committed) {
         // The reply to an Open is `Attached`, which has the session's password and timeout.
         if committed.outcome == Outcome::SessionCreated {
             return;
         }
-        let Some(slot) = self.connections.slot(conn) else { return };
-        let connection = self.connection(slot);
-        if connection.phase == Phase::Closed {
+        let slot = self.connections.slot(conn);
+        let Some(slot) = slot.filter(|&slot| self.connection(slot).phase != Phase::Closed) else {
+            self.counters.stale_replies += 1;
             return;
-        }
+        };
+        let connection = self.connection(slot);
         let xid = committed.txn.xid;
         let Some(front) = connection.backlog.front().filter(|front| front.xid == xid) else {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
-        let (What::Write(op), received_ms) = (front.what, front.received_ms) else {
+        let (What::Write(op), received_us) = (front.what, front.received_us) else {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
         self.audit_outcome(slot, op, committed);
@@ -136,14 +138,14 @@ impl Shard {
         }
         self.see_group(slot);
         self.write_outcome(slot, xid, op, committed);
-        self.count_reply(now_ms, slot, xid, op.to_wire(), received_ms);
+        self.count_reply(now_us, slot, xid, op.to_wire(), received_us, Kind::Update);
         if op == OpCode::CloseSession {
             let connection = self.connection(slot);
             connection.attached = false;
             self.end(slot);
             return;
         }
-        self.advance(now_ms, slot);
+        self.advance(now_us, slot);
         self.drain_after_group(slot);
     }
 

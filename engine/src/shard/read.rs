@@ -8,6 +8,7 @@ use ringkeeper_wire::{
 };
 
 use super::connection::Phase;
+use super::latency::Kind;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::{self, Caller};
 use crate::limits::Limit;
@@ -23,14 +24,14 @@ pub(super) struct Read {
     pub(super) op: OpCode,
     /// How many of the connection's identities were known when it was received.
     pub(super) identities: usize,
-    /// Milliseconds.
-    pub(super) received_ms: u64,
+    /// Microseconds.
+    pub(super) received_us: u64,
 }
 
 impl Shard {
     /// Executes a read on the current view. False if it is not complete: it continues in the next slice, or
     /// beside the shard.
-    pub(super) fn execute(&mut self, now_ms: u64, slot: Slot, read: Read, body: &[u8]) -> bool {
+    pub(super) fn execute(&mut self, now_us: u64, slot: Slot, read: Read, body: &[u8]) -> bool {
         let zxid = self.zxid_for(slot);
         let reply_xid = if read.op == OpCode::Ping { xid::PING } else { read.xid };
         let request = Request::decode(read.op, body);
@@ -85,7 +86,7 @@ impl Shard {
         }
         match written {
             Some(len) => {
-                self.count_reply(now_ms, slot, reply_xid, read.op.to_wire(), read.received_ms);
+                self.count_reply(now_us, slot, reply_xid, read.op.to_wire(), read.received_us, Kind::Read);
                 let hint = &mut self.connection(slot).reply_len_hint;
                 *hint = len.max(*hint - *hint / 8);
             }
@@ -118,19 +119,6 @@ impl Shard {
         if written.is_none() {
             self.abort(slot, Some(CloseReason::ReplyTooLong));
         }
-    }
-
-    /// Counts the reply just made.
-    pub(super) fn count_reply(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: i32, received_ms: u64) {
-        let (latency_ms, zxid) = (now_ms.saturating_sub(received_ms), self.zxid_for(slot));
-        self.counters.latency.record(latency_ms);
-        let stats = &mut self.connection(slot).stats;
-        stats.latency.record(latency_ms);
-        stats.last_latency_ms = latency_ms;
-        stats.last_response_ms = now_ms;
-        stats.last_op = Some(op);
-        stats.last_xid = xid;
-        stats.last_zxid = zxid;
     }
 }
 

@@ -7,6 +7,7 @@ use ringkeeper_wire::{ErrorCode, OpCode, Record, Request, RequestHeader, SyncReq
 use super::auth::is_out_of_order;
 use super::backlog::{Backlog, What, reads_state};
 use super::connection::Phase;
+use super::latency::Kind;
 use super::read::Read;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
@@ -24,7 +25,7 @@ const HEADER_LEN: usize = 8;
 
 impl Shard {
     /// Handles one request. False if it has to wait until the backlog has shrunk.
-    pub(super) fn request(&mut self, now_ms: u64, slot: Slot, frame: &[u8]) -> bool {
+    pub(super) fn request(&mut self, now_us: u64, slot: Slot, frame: &[u8]) -> bool {
         let Ok(header) = RequestHeader::from_bytes(frame) else {
             self.abort(slot, Some(CloseReason::MalformedHeader));
             return true;
@@ -36,7 +37,7 @@ impl Shard {
             let conn = connection.id;
             connection.phase = Phase::Ending;
             self.note_close(conn, CloseReason::OpCode(header.op));
-            self.enqueue(now_ms, slot, xid, what, &[]);
+            self.enqueue(now_us, slot, xid, what, &[]);
             return true;
         };
         if is_out_of_order(op) {
@@ -50,9 +51,9 @@ impl Shard {
             return true;
         }
         match op {
-            OpCode::Sync => self.sync(now_ms, slot, xid, body),
-            op if is_write(op) => return self.write_request(now_ms, slot, xid, op, body),
-            op => self.read(now_ms, slot, xid, op, body),
+            OpCode::Sync => self.sync(now_us, slot, xid, body),
+            op if is_write(op) => return self.write_request(now_us, slot, xid, op, body),
+            op => self.read(now_us, slot, xid, op, body),
         }
         true
     }
@@ -65,28 +66,28 @@ impl Shard {
         }
     }
 
-    fn read(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
+    fn read(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
         let identities = connection.identities.len();
-        let read = Read { xid, op, identities, received_ms: now_ms };
+        let read = Read { xid, op, identities, received_us: now_us };
         let due = connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies);
         let due = due && (!self.must_wait(slot, op, body) || planted!(self.settings.rules, ReadInsideGroup));
-        if !(due && self.execute(now_ms, slot, read, body)) {
-            self.enqueue(now_ms, slot, xid, What::Read { op, identities }, body);
+        if !(due && self.execute(now_us, slot, read, body)) {
+            self.enqueue(now_us, slot, xid, What::Read { op, identities }, body);
         }
     }
 
-    fn sync(&mut self, now_ms: u64, slot: Slot, xid: Xid, body: &[u8]) {
+    fn sync(&mut self, now_us: u64, slot: Slot, xid: Xid, body: &[u8]) {
         if self.serving == Serving::ReadOnly {
-            return self.fail(now_ms, slot, xid, OpCode::Sync, ErrorCode::NotReadOnly);
+            return self.fail(now_us, slot, xid, OpCode::Sync, ErrorCode::NotReadOnly);
         }
         if SyncRequest::from_bytes(body).is_err() {
-            return self.fail(now_ms, slot, xid, OpCode::Sync, ErrorCode::MarshallingError);
+            return self.fail(now_us, slot, xid, OpCode::Sync, ErrorCode::MarshallingError);
         }
         let connection = self.connection(slot);
         let (conn, session) = (connection.id, connection.session);
         self.submit(conn, session, Submitted::Sync);
-        self.enqueue(now_ms, slot, xid, What::Sync { due: false }, body);
+        self.enqueue(now_us, slot, xid, What::Sync { due: false }, body);
     }
 
     /// Submits a write, unless it has to be handled again later.
@@ -95,7 +96,7 @@ impl Shard {
     /// the write before it says that the sync is due, and reads between the two would have no state to run
     /// on. So is a write behind a read that may be long: its answer comes first, and is of a
     /// state without the write.
-    fn write_request(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
+    fn write_request(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
         let code = if self.serving == Serving::ReadOnly || self.disk_full {
             Some(ErrorCode::NotReadOnly)
         } else {
@@ -103,7 +104,7 @@ impl Shard {
         };
         if let Some(code) = code {
             self.audit_refusal(slot, op, body);
-            self.fail(now_ms, slot, xid, op, code);
+            self.fail(now_us, slot, xid, op, code);
             return true;
         }
         let high_water = self.settings.output_high_water_bytes;
@@ -124,7 +125,7 @@ impl Shard {
         let range = start..self.bodies.len();
         let read_barrier = waiting_reads > 0;
         self.submit(conn, session, Submitted::Write { xid, op, body: range, identities, read_barrier });
-        self.enqueue(now_ms, slot, xid, What::Write(op), body);
+        self.enqueue(now_us, slot, xid, What::Write(op), body);
         true
     }
 
@@ -137,36 +138,36 @@ impl Shard {
         Some(limit.code())
     }
 
-    fn fail(&mut self, now_ms: u64, slot: Slot, xid: Xid, op: OpCode, code: ErrorCode) {
-        self.enqueue(now_ms, slot, xid, What::Fail { code, op: op.to_wire(), close: false }, &[]);
+    fn fail(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, code: ErrorCode) {
+        self.enqueue(now_us, slot, xid, What::Fail { code, op: op.to_wire(), close: false }, &[]);
     }
 
     /// Appends a request to the backlog. If it is the first one there, it is answered as far as possible.
-    fn enqueue(&mut self, now_ms: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
+    fn enqueue(&mut self, now_us: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
         let backlog = &mut self.connection(slot).backlog;
         let first = backlog.is_empty();
-        backlog.push(now_ms, xid, what, body);
+        backlog.push(now_us, xid, what, body);
         self.outstanding += 1;
         if matches!(what, What::Write(_)) {
             self.outstanding_bytes += body.len();
         }
         if first {
-            self.advance(now_ms, slot);
+            self.advance(now_us, slot);
         }
     }
 
-    pub(super) fn synced(&mut self, now_ms: u64, conn: ConnId) {
+    pub(super) fn synced(&mut self, now_us: u64, conn: ConnId) {
         let Some(slot) = self.connections.slot(conn) else { return };
         if self.connection(slot).backlog.sync_is_due() {
-            self.drain(now_ms, slot);
+            self.drain(now_us, slot);
         }
     }
 
     /// Answers the requests at the front of the backlog that can be answered on the current view, then
     /// handles the input that waited for it.
-    pub(super) fn drain(&mut self, now_ms: u64, slot: Slot) {
-        self.advance(now_ms, slot);
-        self.pump(now_ms, slot);
+    pub(super) fn drain(&mut self, now_us: u64, slot: Slot) {
+        self.advance(now_us, slot);
+        self.pump(now_us, slot);
     }
 
     /// Whether a read has to wait for the end of the group that is being published. Its connection may go on
@@ -202,14 +203,14 @@ impl Shard {
         if inside { self.zxid.to_wire() } else { self.view.last_zxid().to_wire() }
     }
 
-    pub(super) fn advance(&mut self, now_ms: u64, slot: Slot) {
+    pub(super) fn advance(&mut self, now_us: u64, slot: Slot) {
         let connection = self.connection(slot);
         if connection.backlog.is_empty() {
             return;
         }
         // Taken out of the connection while replies are written; no request is appended meanwhile.
         let mut backlog = std::mem::take(&mut connection.backlog);
-        while self.answer_one(now_ms, slot, &backlog) {
+        while self.answer_one(now_us, slot, &backlog) {
             backlog.pop();
             self.outstanding -= 1;
         }
@@ -223,9 +224,9 @@ impl Shard {
     }
 
     /// Answers the oldest request, if it need not wait any more.
-    fn answer_one(&mut self, now_ms: u64, slot: Slot, backlog: &Backlog) -> bool {
+    fn answer_one(&mut self, now_us: u64, slot: Slot, backlog: &Backlog) -> bool {
         let Some(&pending) = backlog.front() else { return false };
-        let (xid, zxid, received_ms) = (pending.xid, self.zxid_for(slot), pending.received_ms);
+        let (xid, zxid, received_us) = (pending.xid, self.zxid_for(slot), pending.received_us);
         if self.is_between_slices(slot) {
             self.drain_after_group(slot);
             return false;
@@ -241,13 +242,13 @@ impl Shard {
                 let request = SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
                 let response = SyncResponse { path: request.path };
                 self.write_reply(slot, xid, zxid, ErrorCode::Ok, |out| response.encode(out));
-                self.count_reply(now_ms, slot, xid, OpCode::Sync.to_wire(), received_ms);
+                self.count_reply(now_us, slot, xid, OpCode::Sync.to_wire(), received_us, Kind::Read);
             }
             What::Fail { code, op, close } => {
                 // ZooKeeper answers an opcode that it does not know before it assigns any zxid.
                 let zxid = if close { UNPROCESSED_ZXID } else { zxid };
                 self.write_reply(slot, xid, zxid, code, |_| {});
-                self.count_reply(now_ms, slot, xid, op, received_ms);
+                self.count_reply(now_us, slot, xid, op, received_us, Kind::Read);
                 if close {
                     self.end(slot);
                 }
@@ -264,8 +265,8 @@ impl Shard {
                     self.abort(slot, Some(CloseReason::SlowReader(unread)));
                     return false;
                 }
-                let read = Read { xid, op, identities, received_ms };
-                if !self.execute(now_ms, slot, read, backlog.front_body()) {
+                let read = Read { xid, op, identities, received_us };
+                if !self.execute(now_us, slot, read, backlog.front_body()) {
                     return false;
                 }
             }

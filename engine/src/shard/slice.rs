@@ -6,19 +6,19 @@ impl Shard {
     /// Executes one slice: sends notifications, removes watches of ended connections, and continues the long
     /// request that has waited longest. Returns whether more is left. To be called once in each pass of the
     /// shell.
-    pub fn next_slice(&mut self, now_ms: u64) -> bool {
+    pub fn next_slice(&mut self, now_us: u64) -> bool {
         self.visits_left = self.settings.slice_visits_max;
         self.notifications_left = self.settings.notifications_max;
         if self.publication.is_some() {
-            self.continue_publication(now_ms);
-            self.resume_stalled(now_ms);
+            self.continue_publication(now_us);
+            self.resume_stalled(now_us);
         }
         self.forget_departed();
         if let Some(slot) = self.going_on.pop_front()
             && let Some(connection) = self.connections.get_mut(slot)
             && (std::mem::take(&mut connection.goes_on) | std::mem::take(&mut connection.rests))
         {
-            self.drain(now_ms, slot);
+            self.drain(now_us, slot);
         }
         self.publication.is_some() || !self.departed.is_empty() || !self.going_on.is_empty()
     }

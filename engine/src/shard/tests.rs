@@ -55,7 +55,7 @@ fn failure(xid: i32, zxid: i64, code: ErrorCode) -> Frame {
 struct World {
     shard: Shard,
     state: State,
-    now_ms: u64,
+    now_us: u64,
 }
 
 impl World {
@@ -67,7 +67,7 @@ impl World {
         let state = State::new(1);
         let mut shard = Shard::new(SHARD, settings, Arc::new(state.clone()));
         shard.deliver(0, ToShard::Serving(Serving::Yes));
-        Self { shard, state, now_ms: 0 }
+        Self { shard, state, now_us: 0 }
     }
 
     /// A world with two clients, 1 and 2, and the znodes `paths`.
@@ -84,7 +84,7 @@ impl World {
     /// A client with a session of its own number.
     fn client(&mut self, number: u64) -> ConnId {
         let conn = ConnId(number);
-        self.shard.connected(self.now_ms, conn, peer(number));
+        self.shard.connected(self.now_us, conn, peer(number));
         self.receive(number, &connect_request(0, 10_000, 0, Some(false)));
         self.shard.take_requests();
         self.attach(number);
@@ -96,11 +96,11 @@ impl World {
         let session = session(number);
         let message =
             ToShard::Attached { conn: ConnId(number), session, password: PASSWORD, timeout_ms: 10_000 };
-        self.shard.deliver(self.now_ms, message);
+        self.shard.deliver(self.now_us, message);
     }
 
     fn receive(&mut self, number: u64, bytes: &[u8]) {
-        self.shard.received(self.now_ms, ConnId(number), bytes);
+        self.shard.received(self.now_us, ConnId(number), bytes);
     }
 
     fn send(&mut self, number: u64, xid: i32, request: &Request<'_>) {
@@ -139,14 +139,14 @@ impl World {
     }
 
     fn publish(&mut self, groups: Vec<PublishedGroup>) {
-        self.shard.deliver(self.now_ms, ToShard::Published(Arc::new(Published { groups })));
+        self.shard.deliver(self.now_us, ToShard::Published(Arc::new(Published { groups })));
     }
 
     /// Everything written to the client since the last call, and whether the connection is then closed.
     fn take(&mut self, number: u64) -> (Vec<u8>, bool) {
         let mut bytes = Vec::new();
         let after = self.shard.take_output(ConnId(number), &mut bytes);
-        self.shard.written(self.now_ms, ConnId(number), bytes.len());
+        self.shard.written(self.now_us, ConnId(number), bytes.len());
         (bytes, after != AfterWrite::Continue)
     }
 

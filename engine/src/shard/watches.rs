@@ -80,6 +80,7 @@ impl Shard {
         if watchers.is_empty() {
             return;
         }
+        self.counters.fired.record(event, watchers.len());
         let mut frame = std::mem::take(&mut self.notification);
         frame.clear();
         encode_notification(&mut frame, zxid, event, path);
@@ -110,6 +111,7 @@ impl Shard {
             return;
         }
         self.counters.notifications += 1;
+        self.counters.notification_bytes += notification.len() as u64;
         let past_long_reads = planted!(self.settings.rules, NotifyPastLongReads);
         steps::count(1 + steps::kib(notification.len()));
         let group = self.group;

@@ -17,10 +17,16 @@ impl Clock {
         Self { started: Instant::now() }
     }
 
+    /// Microseconds since the start.
+    #[must_use]
+    pub fn monotonic_us(self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Milliseconds since the start.
     #[must_use]
     pub fn monotonic_ms(self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.monotonic_us() / 1000
     }
 
     /// Both times.

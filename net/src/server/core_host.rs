@@ -6,17 +6,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringkeeper_engine::message::{RequestBatch, ShardId, ToShard};
+use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::zab;
+use ringkeeper_host::log_task::Appends;
 use ringkeeper_host::pump::{Frontend, Pump};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use super::clock::Clock;
+use super::core_counters::{CoreCounters, CoreTimes};
 use super::env::GlommioEnv;
 use super::rate_limiter::RateLimiter;
-use super::report::{CoreCounters, CoreReport};
+use super::report::CoreReport;
 use super::ring::{Consumer, Producer};
 use super::scrub::Integrity;
 
@@ -29,32 +31,31 @@ type Node = node::Node<Replica>;
 pub(crate) struct Shards {
     shards: Vec<ShardLink>,
     clock: Clock,
-    counters: CoreCounters,
+    counters: RefCell<CoreCounters>,
     /// Number of peers' digests that differed from this server's.
     digest_mismatches: Cell<u64>,
     integrity: Rc<Integrity>,
     refusals: RateLimiter,
 }
 
+/// The rings from and to one shard.
+type Rings = (Consumer<Sent<RequestBatch>>, Producer<Sent<ToShard>>);
+
 /// The channels from and to one shard.
 struct ShardLink {
-    inbox: Consumer<RequestBatch>,
-    ring: Producer<ToShard>,
+    inbox: Consumer<Sent<RequestBatch>>,
+    ring: Producer<Sent<ToShard>>,
     /// Messages for which the ring had no room; bounded by the outstanding requests of the shards.
-    waiting: RefCell<VecDeque<ToShard>>,
+    waiting: RefCell<VecDeque<Sent<ToShard>>>,
 }
 
 impl Shards {
-    pub(crate) fn new(
-        rings: Vec<(Consumer<RequestBatch>, Producer<ToShard>)>,
-        integrity: Rc<Integrity>,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(rings: Vec<Rings>, integrity: Rc<Integrity>, clock: Clock, has_peers: bool) -> Self {
         let link = |(inbox, ring)| ShardLink { inbox, ring, waiting: RefCell::default() };
         Self {
             shards: rings.into_iter().map(link).collect(),
             clock,
-            counters: CoreCounters::default(),
+            counters: RefCell::new(CoreCounters::new(clock.monotonic_us(), has_peers)),
             digest_mismatches: Cell::new(0),
             integrity,
             refusals: RateLimiter::default(),
@@ -62,18 +63,21 @@ impl Shards {
     }
 
     /// The core's statistics.
-    pub(crate) fn counters(&self) -> &CoreCounters {
+    pub(crate) const fn counters(&self) -> &RefCell<CoreCounters> {
         &self.counters
     }
 
     fn tell(&self, shard: ShardId, message: ToShard) {
         if let Some(shard) = self.shards.get(usize::from(shard.0)) {
-            shard.waiting.borrow_mut().push_back(message);
+            shard.waiting.borrow_mut().push_back(Sent { at_us: self.clock.monotonic_us(), message });
         }
     }
 
     fn tell_all(&self, message: &ToShard) {
-        self.shards.iter().for_each(|shard| shard.waiting.borrow_mut().push_back(message.clone()));
+        let at_us = self.clock.monotonic_us();
+        for shard in &self.shards {
+            shard.waiting.borrow_mut().push_back(Sent { at_us, message: message.clone() });
+        }
     }
 }
 
@@ -94,7 +98,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         learners: node.zab().learners(),
         digests: replica.digests().collect(),
         peers_connected: core.links().connected(),
-        forced: core.log().forced(),
+        slow_appends: core.log().appends().slow,
         snapshots: core.trigger().taken(),
         disk_full: core.log().disk_is_full(),
         findings: shards.integrity.findings(),
@@ -102,21 +106,32 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         lacks_log: node.zab().durable_epochs().end_before_damage > Zxid::ZERO,
         history_conflict: core.alarms().lasts(now_ms, zab::Alarm::is_conflict),
         id_conflict: core.alarms().lasts(now_ms, zab::Alarm::is_id_conflict),
-        proposals: shards.counters.proposals(),
+        counts: shards.counters.borrow().counts(),
         refusals: *replica.refusals(),
-        looking: shards.counters.looking(),
-        status_since_ms: shards.counters.status_since_ms(),
+        expired_sessions: replica.expired_sessions(),
+        times: None,
     }
+}
+
+/// Times of the core's stages, and of its log.
+pub(crate) fn times(core: &CoreHost) -> (CoreTimes, Appends) {
+    (core.frontend().counters.borrow().times(), core.log().appends().clone())
 }
 
 impl Frontend for Shards {
     type Application = Replica;
 
     fn hand_over(&self, now: Now, node: &mut Node) {
+        let mut began_us = None;
         for (id, shard) in (0..).map(ShardId).zip(&self.shards) {
-            while let Some(requests) = shard.inbox.pop() {
+            while let Some(Sent { at_us, message: requests }) = shard.inbox.pop() {
+                let began_us = *began_us.get_or_insert_with(|| self.clock.monotonic_us());
+                self.counters.borrow_mut().took(began_us, at_us, requests.submissions.len());
                 node.request(now, |replica| replica.requests(now, id, requests));
             }
+        }
+        if let Some(began_us) = began_us {
+            self.counters.borrow_mut().prepared(began_us, self.clock.monotonic_us());
         }
     }
 
@@ -132,7 +147,13 @@ impl Frontend for Shards {
     fn output(&self, output: Output) {
         match output {
             Output::Shard(shard, message) => self.tell(shard, message),
-            Output::AllShards(message) => self.tell_all(&message),
+            Output::AllShards(message) => {
+                if let ToShard::Published(published) = &message {
+                    let now_us = self.clock.monotonic_us();
+                    self.counters.borrow_mut().published(now_us, self.clock.now(), published);
+                }
+                self.tell_all(&message);
+            }
             Output::DigestMismatch { peer, zxid } => {
                 self.digest_mismatches.set(self.digest_mismatches.get() + 1);
                 tracing::error!(
@@ -161,9 +182,14 @@ impl Frontend for Shards {
 
     fn observe(&self, _: &Node, effect: &Effect<Output>) {
         match effect {
-            Effect::Zab(zab::Effect::Append(batch)) => self.counters.appended(batch.bytes().len()),
+            Effect::Zab(zab::Effect::Append(batch)) => {
+                self.counters.borrow_mut().appended(self.clock.monotonic_us(), batch);
+            }
+            Effect::Zab(zab::Effect::Send { message: zab::Message::Sync(sync), .. }) => {
+                self.counters.borrow_mut().synchronizes(sync.plan);
+            }
             Effect::Zab(zab::Effect::Status(status)) => {
-                self.counters.changed(self.clock.monotonic_ms(), *status);
+                self.counters.borrow_mut().changed(self.clock.monotonic_us(), *status);
             }
             _ => {}
         }

@@ -31,11 +31,24 @@ pub(crate) enum Inspection {
     ResetConnections,
 }
 
-/// The detail of a shard's report, since connections may be many.
+/// The detail of a report, since connections may be many and distributions take room.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     Numbers,
+    /// With the distributions of times, for `mntr`.
+    Times,
     Connections,
+}
+
+impl Detail {
+    /// What `word` shows.
+    const fn of(word: Word) -> Self {
+        match word {
+            Word::Cons | Word::Dump | Word::Stat => Self::Connections,
+            Word::Mntr => Self::Times,
+            _ => Self::Numbers,
+        }
+    }
 }
 
 /// A part of the watches, and the entry where the next part begins.
@@ -50,14 +63,15 @@ pub(crate) struct ShardAnswer {
 }
 
 impl Inspection {
-    pub(crate) fn carry_out(self, shard: &mut Shard, now_ms: u64) {
+    pub(crate) fn carry_out(self, shard: &mut Shard, now_us: u64) {
         match self {
             // Whoever asked may be gone.
             Self::Report(Detail::Numbers, answer) => drop(answer.try_send(shard.report())),
+            Self::Report(Detail::Times, answer) => drop(answer.try_send(shard.timed_report())),
             Self::Report(Detail::Connections, answer) => drop(answer.try_send(shard.detailed_report())),
             Self::Watches(from, answer) => drop(answer.try_send(shard.data_watches(from))),
             Self::ResetCounters => shard.reset_counters(),
-            Self::ResetConnections => shard.reset_connections(now_ms),
+            Self::ResetConnections => shard.reset_connections(now_us),
         }
     }
 }
@@ -65,7 +79,7 @@ impl Inspection {
 /// A request to the leader core, answered on its executor.
 pub(crate) enum CoreInspection {
     /// Its report, and the trace mask.
-    Report(Sender<(CoreReport, i64)>),
+    Report(Detail, Sender<(CoreReport, i64)>),
     /// Reset the sizes of proposals.
     ResetProposals,
     /// Set the trace mask.
@@ -77,12 +91,15 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
     let mut trace_mask = TRACE_MASK_DEFAULT;
     while let Ok(inspection) = inspections.recv().await {
         match inspection {
-            CoreInspection::Report(answer) => {
-                let report = core_host::report(&core, serving::missing(&core, &config));
+            CoreInspection::Report(detail, answer) => {
+                let mut report = core_host::report(&core, serving::missing(&core, &config));
+                if detail == Detail::Times {
+                    report.times = Some(core_host::times(&core));
+                }
                 // The asking task may have ended.
                 let _ = answer.try_send((report, trace_mask));
             }
-            CoreInspection::ResetProposals => core.frontend().counters().reset_proposals(),
+            CoreInspection::ResetProposals => core.frontend().counters().borrow_mut().reset_proposals(),
             CoreInspection::SetTraceMask(mask) => trace_mask = mask,
         }
     }
@@ -142,7 +159,7 @@ impl Everybody {
         }
         // Each channel is ordered, so the reset is carried out before the report.
         let shards = self.ask_shards(word).await?;
-        let (core, trace_mask) = self.ask_core().await?;
+        let (core, trace_mask) = self.ask_core(word).await?;
         let facts = Arc::clone(&self.facts);
         let measured = match word {
             Word::Conf | Word::Dirs | Word::Mntr => {
@@ -161,7 +178,7 @@ impl Everybody {
         let word = command.word;
         let _listing = self.listing.lock().await;
         let shards = self.ask_shards(word).await?;
-        let (core, _) = self.ask_core().await?;
+        let (core, _) = self.ask_core(word).await?;
         let facts = Arc::clone(&self.facts);
         let list = move || format(word, &facts.assemble(word, shards, core, system::Measured::default()));
         self.helper.run(list).await.ok_or(Ending)
@@ -179,10 +196,7 @@ impl Everybody {
     }
 
     async fn ask_shards(&self, word: Word) -> Result<ShardAnswer, Ending> {
-        let detail = match word {
-            Word::Cons | Word::Dump | Word::Stat => Detail::Connections,
-            _ => Detail::Numbers,
-        };
+        let detail = Detail::of(word);
         let (answer, answers) = async_channel::bounded(self.shards.len().max(1));
         for shard in &self.shards {
             shard.try_send(Inspection::Report(detail, answer.clone())).map_err(|_| Ending)?;
@@ -200,9 +214,9 @@ impl Everybody {
         Ok(all)
     }
 
-    async fn ask_core(&self) -> Result<(CoreReport, i64), Ending> {
+    async fn ask_core(&self, word: Word) -> Result<(CoreReport, i64), Ending> {
         let (answer, answers) = async_channel::bounded(1);
-        self.core.try_send(CoreInspection::Report(answer)).map_err(|_| Ending)?;
+        self.core.try_send(CoreInspection::Report(Detail::of(word), answer)).map_err(|_| Ending)?;
         answers.recv().await.map_err(|_| Ending)
     }
 }

@@ -3,11 +3,13 @@
 mod admission;
 mod audit;
 mod block_readers;
+mod core_counters;
 mod core_host;
 mod identity;
 mod inspect;
 mod listener;
 mod memory_limit;
+mod metrics;
 mod recovery;
 mod replay;
 mod report;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use async_channel::Receiver;
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
-use ringkeeper_engine::message::{ConnId, RequestBatch, ToShard};
+use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
@@ -63,9 +63,9 @@ pub(crate) struct ShardHost {
     /// The pump has something to do.
     work: WakeFlag,
     read_buffer: RefCell<Box<[u8]>>,
-    to_core: Producer<RequestBatch>,
+    to_core: Producer<Sent<RequestBatch>>,
     /// A request batch for which the ring had no room.
-    unsent: RefCell<Option<RequestBatch>>,
+    unsent: RefCell<Option<Sent<RequestBatch>>>,
     shared: Shared,
     refusals: RateLimiter,
 }
@@ -107,7 +107,7 @@ impl ShardHost {
         shard: Shard,
         first_conn: u64,
         clock: Clock,
-        to_core: Producer<RequestBatch>,
+        to_core: Producer<Sent<RequestBatch>>,
         shared: Shared,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -147,13 +147,13 @@ impl ShardHost {
             _admitted: admitted,
         });
         self.links.borrow_mut().insert(conn, Rc::clone(&link));
-        self.shard.borrow_mut().connected(self.clock.monotonic_ms(), conn, peer);
+        self.shard.borrow_mut().connected(self.clock.monotonic_us(), conn, peer);
         if let Some(subject) = subject {
             self.shard.borrow_mut().certified(conn, subject);
         }
         poll_fn(|cx| self.poll_connection(&link, cx)).await;
         self.links.borrow_mut().remove(&conn);
-        self.shard.borrow_mut().disconnected(self.clock.monotonic_ms(), conn);
+        self.shard.borrow_mut().disconnected(self.clock.monotonic_us(), conn);
         self.work.raise();
         // Announces the end before the socket is closed; closing alone would reset the connection if input
         // was left unread.
@@ -181,7 +181,7 @@ impl ShardHost {
                 Ok(0) | Err(_) => return Poll::Ready(()),
                 Ok(bytes) => bytes,
             };
-            self.shard.borrow_mut().received(self.clock.monotonic_ms(), link.conn, &buffer[..bytes]);
+            self.shard.borrow_mut().received(self.clock.monotonic_us(), link.conn, &buffer[..bytes]);
             self.work.raise();
             if bytes == buffer.len() {
                 // More bytes wait, but other connections come first.
@@ -212,7 +212,7 @@ impl ShardHost {
             match stream.poll_write(&mut cx, &output.buffer[output.written..]) {
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     output.written += bytes;
-                    self.shard.borrow_mut().written(self.clock.monotonic_ms(), link.conn, bytes);
+                    self.shard.borrow_mut().written(self.clock.monotonic_us(), link.conn, bytes);
                 }
                 Poll::Ready(_) => return Flushed::Ended,
                 Poll::Pending => return Flushed::Blocked,
@@ -230,19 +230,20 @@ impl ShardHost {
     }
 
     /// Moves messages between the core and the connections, for as long as the server runs.
-    pub(crate) async fn pump(self: Rc<Self>, inbox: Consumer<ToShard>) {
+    pub(crate) async fn pump(self: Rc<Self>, inbox: Consumer<Sent<ToShard>>) {
         loop {
             poll_fn(|cx| self.poll_work(&inbox, cx)).await;
+            let now_us = self.clock.monotonic_us();
             for _ in 0..MESSAGES_PER_TURN {
-                let Some(message) = inbox.pop() else { break };
-                self.shard.borrow_mut().deliver(self.clock.monotonic_ms(), message);
+                let Some(sent) = inbox.pop() else { break };
+                self.shard.borrow_mut().deliver_sent(now_us, sent);
             }
-            let unfinished = self.shard.borrow_mut().next_slice(self.clock.monotonic_ms());
+            let unfinished = self.shard.borrow_mut().next_slice(now_us);
             self.carry_out_effects();
             self.record_audited();
             self.read_beside();
             let unwritten = self.write_outputs();
-            self.send_requests();
+            self.send_requests(now_us);
             self.resume_paused();
             if unfinished || unwritten {
                 self.work.raise();
@@ -251,7 +252,7 @@ impl ShardHost {
         }
     }
 
-    fn poll_work(&self, inbox: &Consumer<ToShard>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_work(&self, inbox: &Consumer<Sent<ToShard>>, cx: &mut Context<'_>) -> Poll<()> {
         let raised = self.work.poll_lower(cx).is_ready();
         let message = inbox.poll_ready(cx).is_ready();
         let room = self.unsent.borrow().is_some() && self.to_core.poll_space(cx).is_ready();
@@ -316,7 +317,7 @@ impl ShardHost {
         let host = Rc::clone(self);
         glommio::spawn_local(async move {
             let Some(reply) = host.shared.helper.run(move || read.carry_out()).await else { return };
-            host.shard.borrow_mut().long_read_done(host.clock.monotonic_ms(), reply);
+            host.shard.borrow_mut().long_read_done(host.clock.monotonic_us(), reply);
             host.work.raise();
         })
         .detach();
@@ -349,10 +350,11 @@ impl ShardHost {
         link.output.borrow().given
     }
 
-    fn send_requests(&self) {
+    fn send_requests(&self, now_us: u64) {
         let mut unsent = self.unsent.borrow_mut();
         if unsent.is_none() {
-            *unsent = Some(self.shard.borrow_mut().take_requests()).filter(|requests| !requests.is_empty());
+            let requests = Some(self.shard.borrow_mut().take_requests()).filter(|it| !it.is_empty());
+            *unsent = requests.map(|message| Sent { at_us: now_us, message });
         }
         if let Some(requests) = unsent.take() {
             *unsent = self.to_core.push(requests).err();
@@ -372,14 +374,14 @@ impl ShardHost {
     /// Time has passed.
     pub(crate) fn tick(&self) {
         self.shard.borrow_mut().set_memory(self.shared.memory.get());
-        self.shard.borrow_mut().tick(self.clock.monotonic_ms());
+        self.shard.borrow_mut().tick(self.clock.monotonic_us());
         self.work.raise();
     }
 
     /// Answers reports and resets that four-letter words ask for, for as long as the server runs.
     pub(crate) async fn inspected(self: Rc<Self>, inspections: Receiver<Inspection>) {
         while let Ok(inspection) = inspections.recv().await {
-            inspection.carry_out(&mut self.shard.borrow_mut(), self.clock.monotonic_ms());
+            inspection.carry_out(&mut self.shard.borrow_mut(), self.clock.monotonic_us());
         }
     }
 }

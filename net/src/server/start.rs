@@ -12,7 +12,7 @@ use futures_lite::future::or;
 use glommio::ExecutorJoinHandle;
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::limits::Limit;
-use ringkeeper_engine::message::{RequestBatch, ShardId, ToShard};
+use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::Node;
 use ringkeeper_engine::replica::{CleanerSettings, Replica, ReplicaSettings};
 use ringkeeper_engine::shard::{Settings as ShardSettings, Shard};
@@ -218,8 +218,8 @@ struct ShardSeed {
     first_conn: u64,
     view: Arc<State>,
     clock: Clock,
-    to_core: Producer<RequestBatch>,
-    inbox: Consumer<ToShard>,
+    to_core: Producer<Sent<RequestBatch>>,
+    inbox: Consumer<Sent<ToShard>>,
     accepted: Receiver<Accepted>,
     inspections: Receiver<Inspection>,
     shared: Shared,
@@ -246,8 +246,10 @@ impl Server {
         let quorum_port = quorum_socket.map(|socket| env.listen(socket));
         let seed = u64::from_le_bytes(random()?);
         let wanted = wanted(&config);
+        let recovery_began_us = clock.monotonic_us();
         let recovered =
             folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
+        let recovery_us = clock.monotonic_us() - recovery_began_us;
         config.my_id = Some(recovered.log.meta.meta().server_id.0);
         let view = Arc::new(recovered.state.clone());
         let node = Node::new(
@@ -272,6 +274,8 @@ impl Server {
             data_dir: folder.data_dir().to_owned(),
             log_dir: folder.log_dir().to_owned(),
             clock,
+            recovery_us,
+            replayed_txns: recovered.txns,
             shards: count,
             admission: Arc::clone(&admission),
             tls: tls.clone(),
@@ -306,7 +310,7 @@ impl Server {
         let policy = snapshot_policy(&config);
         let trigger = Trigger::new(policy, recovered.txns, recovered.bytes, u64::from_le_bytes(random()?));
         let integrity = Integrity::new(recovered.damage);
-        let shards = Shards::new(rings, Rc::clone(&integrity), clock);
+        let shards = Shards::new(rings, Rc::clone(&integrity), clock, !config.servers.is_empty());
         let links = links(env.clone(), &config);
         let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
         let _threads = start_shards(&placement, seeds)?;

@@ -1,9 +1,11 @@
 //! Facts about the process and the machine.
 
 use std::path::Path;
+use std::time::Duration;
 
 use ringkeeper_engine::fourletter::Word;
 use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Figures that take blocking system calls, and are therefore measured off the executor.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,13 +14,22 @@ pub(crate) struct Measured {
     pub(crate) file_descriptors: (u64, u64),
     /// Bytes of the files in the data folder and in the log's.
     pub(crate) directory_sizes_bytes: (u64, u64),
+    /// Resident and virtual memory in bytes.
+    pub(crate) memory_bytes: Option<(u64, u64)>,
+    /// CPU time of the process so far.
+    pub(crate) cpu: Duration,
 }
 
 impl Measured {
     /// Measures what `word` shows.
     pub(crate) fn take(word: Word, data_dir: &Path, log_dir: &Path) -> Self {
         match word {
-            Word::Mntr => Self { file_descriptors: file_descriptors(), ..Self::default() },
+            Word::Mntr => Self {
+                file_descriptors: file_descriptors(),
+                memory_bytes: status_bytes("VmRSS:").zip(status_bytes("VmSize:")),
+                cpu: clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default(),
+                ..Self::default()
+            },
             _ => {
                 let data = folder_size(data_dir);
                 let log = if log_dir == data_dir { data } else { folder_size(log_dir) };
@@ -58,11 +69,6 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into()
-}
-
-/// Resident memory of the process, if the system reports it.
-pub(crate) fn resident_memory_bytes() -> Option<u64> {
-    status_bytes("VmRSS:")
 }
 
 /// The process's own memory: resident memory without the pages of files.
@@ -127,6 +133,6 @@ mod tests {
     fn the_process_has_open_files_and_memory() {
         let (open, max) = file_descriptors();
         assert!(open >= 3 && open <= max, "{open} of {max}");
-        assert!(resident_memory_bytes().expect("Linux tells") > 0);
+        assert!(status_bytes("VmRSS:").expect("Linux tells") > 0);
     }
 }

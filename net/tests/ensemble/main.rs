@@ -13,6 +13,7 @@ mod failover;
 mod full_disk;
 mod hostile;
 mod load;
+mod metrics;
 mod partitions;
 mod serving;
 mod sessions;

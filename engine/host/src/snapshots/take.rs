@@ -77,9 +77,8 @@ async fn take<E: Env, F: Frontend>(
     }
     let bytes = writer.finish(contents).await?;
     let took = env.elapsed().saturating_sub(started);
-    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    trigger.note(zxid, bytes, took_ms);
-    tracing::info!(%zxid, bytes, items = contents.items, took_ms, "snapshot taken");
+    trigger.note(zxid, bytes, took);
+    tracing::info!(%zxid, bytes, items = contents.items, took_ms = took.as_millis(), "snapshot taken");
     pump.input(Input::SnapshotTaken { zxid });
     if let Some(oldest) = snapshots.retain(policy.kept).await? {
         let sent = pump.sending().oldest().unwrap_or(oldest);

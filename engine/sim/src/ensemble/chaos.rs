@@ -207,7 +207,7 @@ impl World {
         let server = &mut self.servers[index];
         let Some(process) = server.process.take() else { return self.machines.end(index, silence_us) };
         server.remembers = remembers;
-        self.report.snapshots += process.pump.trigger().taken().count;
+        self.report.snapshots += process.pump.trigger().taken().times.count;
         self.report.installs += process.installs;
         self.report.scrubs += process.scrub().passes;
         drop(process);
@@ -550,7 +550,7 @@ impl World {
     pub(super) fn finish(mut self) -> Result<super::report::Report, Violation> {
         for server in &self.servers {
             if let Some(process) = &server.process {
-                self.report.snapshots += process.pump.trigger().taken().count;
+                self.report.snapshots += process.pump.trigger().taken().times.count;
                 self.report.installs += process.installs;
                 self.report.scrubs += process.scrub().passes;
                 self.judge.compare_all(server.id, process.view())?;

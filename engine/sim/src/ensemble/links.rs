@@ -136,9 +136,9 @@ impl World {
         if let Some((_, now, process)) = self.servers[server].running() {
             let host = &mut process.shards[shard];
             if bytes.is_empty() {
-                host.disconnected(now.monotonic_ms, conn);
+                host.disconnected(now.monotonic_ms * 1000, conn);
             } else {
-                host.receive(now.monotonic_ms, conn, bytes);
+                host.receive(now.monotonic_ms * 1000, conn, bytes);
             }
             self.wake_shard(server, shard);
         }

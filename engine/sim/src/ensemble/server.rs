@@ -417,20 +417,20 @@ impl Process {
     pub(crate) fn pump_shard(
         &mut self,
         server: ServerId,
-        now_ms: u64,
+        now_us: u64,
         index: usize,
         out: &mut Vec<Outward>,
     ) -> Result<(), Violation> {
         let host = &mut self.shards[index];
         for _ in 0..MESSAGES_PER_TURN {
             let Some(message) = host.inbox.pop_front() else { break };
-            host.call(|shard| shard.deliver(now_ms, message));
+            host.call(|shard| shard.deliver(now_us, message));
         }
         if let Some(read) = host.long_read.take() {
             let done = read.carry_out();
-            host.call(|shard| shard.long_read_done(now_ms, done));
+            host.call(|shard| shard.long_read_done(now_us, done));
         }
-        if host.call(|shard| shard.next_slice(now_ms)) || !host.inbox.is_empty() {
+        if host.call(|shard| shard.next_slice(now_us)) || !host.inbox.is_empty() {
             out.push(Outward::WakeShard(index));
         }
         while let Some(effect) = host.shard.next_effect() {
@@ -443,7 +443,7 @@ impl Process {
                 return Err(Oracle::Sound.broken(format!("server {server} closes {conn:?}: {reason}")));
             }
         }
-        host.write_outputs(now_ms, out);
+        host.write_outputs(now_us, out);
         host.long_read = host.shard.next_long_read();
         if host.long_read.is_some() {
             out.push(Outward::WakeShard(index));
@@ -456,7 +456,7 @@ impl Process {
         while let Some(conn) = host.shard.next_readable() {
             if let Some(socket) = host.links.get_mut(&conn) {
                 let bytes = std::mem::take(&mut socket.unread);
-                host.receive(now_ms, conn, bytes);
+                host.receive(now_us, conn, bytes);
                 out.push(Outward::WakeShard(index));
             }
         }
@@ -474,32 +474,32 @@ impl ShardHost {
         returned
     }
 
-    pub(crate) fn connected(&mut self, now_ms: u64, link: u64) -> ConnId {
+    pub(crate) fn connected(&mut self, now_us: u64, link: u64) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
         self.links.insert(conn, Socket { link, unread: Vec::new() });
-        self.call(|shard| shard.connected(now_ms, conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))));
+        self.call(|shard| shard.connected(now_us, conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))));
         conn
     }
 
     /// Passes received bytes on if the shard reads, or keeps them.
-    pub(crate) fn receive(&mut self, now_ms: u64, conn: ConnId, bytes: Vec<u8>) {
+    pub(crate) fn receive(&mut self, now_us: u64, conn: ConnId, bytes: Vec<u8>) {
         let Some(socket) = self.links.get_mut(&conn) else { return };
         socket.unread.extend(bytes);
         if self.shard.wants_read(conn) && !socket.unread.is_empty() {
             let bytes = std::mem::take(&mut socket.unread);
-            self.call(|shard| shard.received(now_ms, conn, &bytes));
+            self.call(|shard| shard.received(now_us, conn, &bytes));
         }
     }
 
     /// The client's end is closed.
-    pub(crate) fn disconnected(&mut self, now_ms: u64, conn: ConnId) {
+    pub(crate) fn disconnected(&mut self, now_us: u64, conn: ConnId) {
         if self.links.remove(&conn).is_some() {
-            self.call(|shard| shard.disconnected(now_ms, conn));
+            self.call(|shard| shard.disconnected(now_us, conn));
         }
     }
 
-    fn write_outputs(&mut self, now_ms: u64, out: &mut Vec<Outward>) {
+    fn write_outputs(&mut self, now_us: u64, out: &mut Vec<Outward>) {
         while let Some(conn) = self.shard.next_dirty().or_else(|| self.shard.next_notified()) {
             let mut all = Vec::new();
             let close = loop {
@@ -508,12 +508,12 @@ impl ShardHost {
                 if bytes.is_empty() {
                     break after != AfterWrite::Continue;
                 }
-                self.shard.written(now_ms, conn, bytes.len());
+                self.shard.written(now_us, conn, bytes.len());
                 all.extend(bytes);
             };
             let Some(link) = self.links.get(&conn).map(|socket| socket.link) else { continue };
             if close {
-                self.disconnected(now_ms, conn);
+                self.disconnected(now_us, conn);
             }
             out.push(Outward::Write { link, bytes: all, close });
         }

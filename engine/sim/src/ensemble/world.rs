@@ -650,7 +650,7 @@ impl World {
         self.at(TICK_US, Event::Tick { server: index });
         self.check_repair(index)?;
         let Some((_, now, process)) = self.servers[index].running() else { return Ok(()) };
-        process.shards.iter_mut().for_each(|host| host.call(|shard| shard.tick(now.monotonic_ms)));
+        process.shards.iter_mut().for_each(|host| host.call(|shard| shard.tick(now.monotonic_ms * 1000)));
         let shards = process.shards.len();
         (0..shards).for_each(|shard| self.wake_shard(index, shard));
         Ok(())
@@ -683,7 +683,7 @@ impl World {
         let Some((id, now, process)) = self.servers[index].running() else { return Ok(()) };
         process.shards[shard].pump_due = false;
         let mut out = Vec::new();
-        process.pump_shard(id, now.monotonic_ms, shard, &mut out)?;
+        process.pump_shard(id, now.monotonic_ms * 1000, shard, &mut out)?;
         self.carry_out(index, out);
         Ok(())
     }
@@ -699,7 +699,7 @@ impl World {
 
     pub(super) fn connection_of(&mut self, server: usize, shard: usize, link: u64) -> Option<ConnId> {
         let (_, now, process) = self.servers[server].running()?;
-        Some(process.shards[shard].connected(now.monotonic_ms, link))
+        Some(process.shards[shard].connected(now.monotonic_ms * 1000, link))
     }
 }
 

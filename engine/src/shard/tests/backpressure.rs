@@ -172,7 +172,7 @@ fn notifications_for_a_client_that_does_not_read_end_its_connection() {
     }
     assert_eq!(world.take(1), (Vec::new(), true));
     assert!(matches!(world.close_reasons()[..], [CloseReason::SlowReader(_)]));
-    world.shard.disconnected(world.now_ms, ConnId(1));
+    world.shard.disconnected(world.now_us, ConnId(1));
     assert_eq!(world.shard.report().watches.watches, 0);
 }
 
@@ -247,9 +247,9 @@ fn a_connection_that_ends_waits_only_so_long_for_its_last_bytes_to_be_taken() {
     world.commit_of(1, 2, TxnOp::CloseSession);
     let mut taken = Vec::new();
     assert_eq!(world.shard.take_output(ConnId(1), &mut taken), AfterWrite::Close);
-    world.shard.tick(4_999);
+    world.shard.tick(4_999_000);
     assert!(!world.shard.is_aborted(ConnId(1)));
-    world.shard.tick(5_000);
+    world.shard.tick(5_000_000);
     assert!(world.shard.is_aborted(ConnId(1)));
     assert_eq!(world.shard.take_output(ConnId(1), &mut taken), AfterWrite::Abort);
     assert_eq!((taken.len(), world.shard.report().output_bytes), (0, 0));

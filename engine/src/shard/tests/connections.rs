@@ -13,7 +13,7 @@ fn connect_response(bytes: &[u8]) -> ConnectResponse<'_> {
 }
 
 fn connecting(world: &mut World, number: u64, request: &[u8]) {
-    world.shard.connected(world.now_ms, ConnId(number), peer(number));
+    world.shard.connected(world.now_us, ConnId(number), peer(number));
     world.receive(number, request);
 }
 
@@ -191,9 +191,9 @@ fn a_connection_without_a_session_is_closed_after_ten_seconds() {
     let mut world = World::new();
     world.client(2);
     world.shard.connected(0, ConnId(1), peer(1));
-    world.shard.tick(9_999);
+    world.shard.tick(9_999_000);
     assert!(!world.is_closed(1));
-    world.shard.tick(10_000);
+    world.shard.tick(10_000_000);
     assert!(world.is_closed(1));
     assert!(!world.is_closed(2));
     assert_eq!(world.close_reasons(), [CloseReason::Sessionless]);
@@ -202,16 +202,16 @@ fn a_connection_without_a_session_is_closed_after_ten_seconds() {
 #[test]
 fn sessions_heard_from_are_reported_once_an_interval() {
     let mut world = World::with_znodes(&["/a"]);
-    world.shard.tick(600);
+    world.shard.tick(600_000);
     world.shard.take_requests();
     world.send(1, -2, &Request::Ping);
     world.send(1, 1, &get_data("/a", false));
     assert!(world.shard.take_requests().is_empty());
-    world.shard.tick(700);
+    world.shard.tick(700_000);
     assert!(world.shard.take_requests().is_empty());
-    world.shard.tick(1_100);
+    world.shard.tick(1_100_000);
     assert_eq!(world.shard.take_requests().touched, [session(1)]);
-    world.shard.tick(1_700);
+    world.shard.tick(1_700_000);
     assert!(world.shard.take_requests().is_empty());
 }
 

@@ -20,7 +20,7 @@ fn world() -> World {
 fn carry_out(world: &mut World) {
     let read = world.shard.next_long_read().expect("a long read");
     assert!(world.shard.next_long_read().is_none(), "one at a time");
-    world.shard.long_read_done(world.now_ms, read.carry_out());
+    world.shard.long_read_done(world.now_us, read.carry_out());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use ringkeeper_wire::digest_md5::{DIGEST_URI, Proof, REALM, Secret};
 
 use super::*;
 use crate::limits::{Limit, Limits};
+use crate::metrics::Totals;
 use crate::sasl::Users;
 use crate::txn::FailedMulti;
 
@@ -335,6 +336,32 @@ fn pings_are_answered_under_their_own_xid() {
     let mut world = World::with_znodes(&["/a"]);
     world.send(1, 5, &Request::Ping);
     assert_eq!(world.frames(1), [reply(-2, 1, None)]);
+}
+
+#[test]
+fn a_latency_ends_when_the_socket_has_taken_the_reply() {
+    let mut world = World::with_znodes(&["/a"]);
+    world.now_us = 10;
+    world.send(1, 1, &get_data("/a", false));
+    world.now_us = 25;
+    world.frames(1);
+    let times = |world: &World| {
+        let connection = world.shard.detailed_report().connections[0].clone();
+        let Totals { count, sum, min, max } = connection.latency;
+        (count, sum, min, max, connection.last_latency_us)
+    };
+    assert_eq!(times(&world), (1, 15, 15, 15, 15));
+
+    // Two requests of one pass, of which one waits for the other: each counts from the pass on.
+    world.now_us = 100;
+    world.send(1, 2, &set_data("/a", b""));
+    world.send(1, 3, &get_data("/a", false));
+    world.now_us = 140;
+    world.commit_of(1, 2, sets("/a", b""));
+    world.now_us = 150;
+    world.frames(1);
+    assert_eq!(times(&world), (3, 15 + 40 + 50, 15, 50, 50));
+    assert_eq!(world.shard.report().latency, world.shard.detailed_report().connections[0].latency);
 }
 
 #[test]

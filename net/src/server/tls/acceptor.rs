@@ -81,14 +81,10 @@ impl TlsAcceptor {
         Ok(Some(Arc::new(acceptor)))
     }
 
-    /// Figures for `mntr`, by ZooKeeper's names.
-    pub(crate) fn metrics(&self) -> [(&'static str, u64); 3] {
+    /// Handshakes under way, failed, and refused since too many were under way.
+    pub(crate) fn counts(&self) -> [u64; 3] {
         let Counters { under_way, failed, exceeded } = &self.counters;
-        [
-            ("outstanding_tls_handshake", under_way.load(Ordering::Relaxed)),
-            ("unsuccessful_handshake", failed.load(Ordering::Relaxed)),
-            ("tls_handshake_exceeded", exceeded.load(Ordering::Relaxed)),
-        ]
+        [under_way, failed, exceeded].map(|counter| counter.load(Ordering::Relaxed))
     }
 
     /// Does the handshake of a connection from `peer`. Returns the connection, and the subject of the

@@ -1,0 +1,215 @@
+//! What the leader core counts and measures.
+
+use std::collections::VecDeque;
+
+use ringkeeper_engine::message::Published;
+use ringkeeper_engine::metrics::{Distribution, Sizes, Totals};
+use ringkeeper_engine::replica::Now;
+use ringkeeper_engine::zab::{Batch, Status, SyncPlan};
+use ringkeeper_wire::Zxid;
+
+/// Statistics of the leader core. Times are microseconds on the server's clock.
+#[derive(Debug, Default)]
+pub(crate) struct CoreCounters {
+    counts: Counts,
+    times: CoreTimes,
+    /// Proposals that are not committed yet, oldest first.
+    uncommitted: VecDeque<Proposal>,
+    /// Since when the oldest request waits that is in no batch yet.
+    unbatched_since_us: Option<u64>,
+    /// Since when a leader is looked for.
+    looking_since_us: Option<u64>,
+}
+
+/// A batch that was proposed.
+#[derive(Clone, Copy, Debug)]
+struct Proposal {
+    last: Zxid,
+    txns: u64,
+    at_us: u64,
+}
+
+/// Numbers, small enough for every report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    leading: bool,
+    /// When the server's status changed last, milliseconds.
+    pub(crate) status_since_ms: u64,
+    /// How often the server began to look for a leader.
+    pub(crate) looking: u64,
+    /// Requests taken from the shards.
+    pub(crate) requests: u64,
+    /// Transactions given to the log.
+    pub(crate) appends: u64,
+    /// Those of them that this server proposed as the leader.
+    pub(crate) proposals: u64,
+    /// Sizes of the batches with these since the last `srst`.
+    pub(crate) sizes: Sizes,
+    /// Transactions committed while it led.
+    pub(crate) commits: u64,
+    /// Transactions committed while it followed.
+    pub(crate) learned_commits: u64,
+    /// Learners that were sent what their log lacked.
+    pub(crate) diffs: u64,
+    /// Learners that were sent a snapshot.
+    pub(crate) snapshots: u64,
+}
+
+/// Times of stages, microseconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CoreTimes {
+    /// Requests on their way from a shard.
+    pub(crate) queued: Distribution,
+    /// Number of requests that came at once.
+    pub(crate) taken: Totals,
+    /// The requests of one pass, to be prepared or passed on.
+    pub(crate) prepared: Distribution,
+    /// The oldest request of a proposal, until the proposal was made.
+    pub(crate) batched: Distribution,
+    /// A proposal, until it was committed.
+    pub(crate) committed: Distribution,
+    /// A transaction, from its creation on the leader until its commit here; by the wall clocks of both.
+    pub(crate) propagated: Distribution,
+    /// From the begin of a search for a leader until this server served.
+    pub(crate) elections: Totals,
+    /// Those after which it led.
+    pub(crate) own_elections: Totals,
+}
+
+impl CoreCounters {
+    /// Of a server that starts. One of an ensemble looks for a leader first.
+    pub(crate) fn new(now_us: u64, has_peers: bool) -> Self {
+        let mut counters = Self::default();
+        if has_peers {
+            counters.changed(now_us, Status::Looking);
+        }
+        counters
+    }
+
+    pub(crate) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn times(&self) -> CoreTimes {
+        self.times.clone()
+    }
+
+    /// Counts requests of a shard that were sent at `sent_us`.
+    pub(crate) fn took(&mut self, now_us: u64, sent_us: u64, requests: usize) {
+        if requests == 0 {
+            // The message has nothing but sessions that were heard from.
+            return;
+        }
+        let requests = requests as u64;
+        self.counts.requests += requests;
+        self.times.taken.record(requests);
+        self.times.queued.record_n(now_us.saturating_sub(sent_us), requests);
+        self.unbatched_since_us.get_or_insert(sent_us);
+    }
+
+    /// Counts the time of a pass in which requests were taken.
+    pub(crate) fn prepared(&mut self, began_us: u64, now_us: u64) {
+        self.times.prepared.record(now_us.saturating_sub(began_us));
+    }
+
+    /// Counts a batch that is appended to the log; on a leader it is a proposal.
+    pub(crate) fn appended(&mut self, now_us: u64, batch: &Batch) {
+        let txns = batch.txns();
+        self.counts.appends += txns;
+        if !self.counts.leading {
+            return;
+        }
+        if let Some(since_us) = self.unbatched_since_us.take() {
+            self.times.batched.record(now_us.saturating_sub(since_us));
+        }
+        self.counts.proposals += txns;
+        self.counts.sizes.record(batch.bytes().len());
+        self.uncommitted.push_back(Proposal { last: batch.last(), txns, at_us: now_us });
+    }
+
+    /// Counts the begin of a learner's synchronization.
+    pub(crate) const fn synchronizes(&mut self, plan: SyncPlan) {
+        match plan {
+            SyncPlan::Diff => self.counts.diffs += 1,
+            SyncPlan::Snapshot(_) => self.counts.snapshots += 1,
+            SyncPlan::Truncate(_) => {}
+        }
+    }
+
+    /// Counts what is committed and now published.
+    pub(crate) fn published(&mut self, now_us: u64, now: Now, published: &Published) {
+        let Some(last) = published.groups.last().and_then(|group| group.txns.last()) else { return };
+        let txns = published.groups.iter().map(|group| group.txns.len() as u64).sum();
+        let counter = match self.counts.leading {
+            true => &mut self.counts.commits,
+            false => &mut self.counts.learned_commits,
+        };
+        *counter += txns;
+        let age_ms = u64::try_from(now.wall_ms.saturating_sub(last.txn.time_ms)).unwrap_or(0);
+        self.times.propagated.record_n(age_ms * 1000, txns);
+        while let Some(committed) = self.uncommitted.pop_front_if(|proposal| proposal.last <= last.zxid()) {
+            self.times.committed.record_n(now_us.saturating_sub(committed.at_us), committed.txns);
+        }
+    }
+
+    /// Records a change of the server's status.
+    pub(crate) fn changed(&mut self, now_us: u64, status: Status) {
+        self.counts.status_since_ms = now_us / 1000;
+        self.counts.leading = matches!(status, Status::Leading { .. });
+        self.uncommitted.clear();
+        self.unbatched_since_us = None;
+        if status == Status::Looking {
+            self.counts.looking += 1;
+            self.looking_since_us = Some(now_us);
+        } else if let Some(since_us) = self.looking_since_us.take() {
+            let took_us = now_us.saturating_sub(since_us);
+            self.times.elections.record(took_us);
+            if self.counts.leading {
+                self.times.own_elections.record(took_us);
+            }
+        }
+    }
+
+    /// Resets the sizes of proposals, not their number.
+    pub(crate) fn reset_proposals(&mut self) {
+        self.counts.sizes = Sizes::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringkeeper_engine::zab::Checksum;
+    use ringkeeper_log::frame;
+    use ringkeeper_wire::Epoch;
+
+    fn batch(counter: u32, bytes: usize) -> Batch {
+        let zxid = Zxid::new(Epoch(1), counter);
+        let mut frame = frame::begin(bytes);
+        frame.extend_from_slice(&vec![0; bytes]);
+        Batch::seal(zxid, zxid, Checksum::NONE, frame)
+    }
+
+    #[test]
+    fn only_a_leaders_batches_are_proposals() {
+        let mut counters = CoreCounters::default();
+        counters.appended(0, &batch(1, 10));
+        assert_eq!((counters.counts().proposals, counters.counts().appends), (0, 1));
+        counters.changed(7_000, Status::Leading { epoch: Epoch(1) });
+        (2..).zip([30, 10, 20]).for_each(|(counter, bytes)| counters.appended(0, &batch(counter, bytes)));
+        let [small, middle, large] =
+            [10, 20, 30].map(|bytes| i64::try_from(batch(1, bytes).bytes().len()).expect("a short batch"));
+        assert_eq!(counters.counts().sizes, Sizes { last: middle, min: small, max: large });
+        counters.reset_proposals();
+        assert_eq!(counters.counts().sizes, Sizes { last: -1, min: -1, max: -1 });
+        assert_eq!((counters.counts().proposals, counters.counts().status_since_ms), (3, 7));
+    }
+
+    #[test]
+    fn an_election_lasts_from_the_begin_of_the_search_until_there_is_a_leader() {
+        let mut counters = CoreCounters::new(5, true);
+        counters.changed(25, Status::Leading { epoch: Epoch(1) });
+        assert_eq!(counters.times().elections, Totals { count: 1, sum: 20, min: 20, max: 20 });
+        assert_eq!(counters.counts().looking, 1);
+    }
+}

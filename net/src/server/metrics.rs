@@ -1,0 +1,175 @@
+//! The metrics of a running server, collected for `mntr`, `monitor` and `/metrics`.
+
+use ringkeeper_engine::metrics::{Metric, Samples, Summary, Totals, Value};
+use ringkeeper_engine::replica::Now;
+use ringkeeper_engine::samples;
+use ringkeeper_engine::shard::ShardReport;
+use ringkeeper_engine::zab::{Learners, Status};
+
+use super::core_counters::CoreTimes;
+use super::log_task::Appends;
+use super::report::{CoreReport, Facts};
+use super::scrub::Findings;
+use super::snapshots::Taken;
+use super::system::Measured;
+use crate::config::PeerRole;
+
+/// All metrics of the server.
+pub(super) fn samples(
+    facts: &Facts,
+    now: Now,
+    shards: &ShardReport,
+    core: &CoreReport,
+    measured: &Measured,
+) -> Samples {
+    let mut out = Samples::default();
+    shards.sample(&mut out);
+    server(&mut out, facts, now, core);
+    storage(&mut out, core, now.monotonic_ms);
+    if let Some((times, appends)) = &core.times {
+        stages(&mut out, times, appends);
+    }
+    if !facts.config.servers.is_empty() {
+        ensemble(&mut out, facts, core, now.monotonic_ms);
+    }
+    process(&mut out, now, measured);
+    let [under_way, failed, exceeded] = facts.tls.as_ref().map_or([0; 3], |tls| tls.counts());
+    samples!(out, {
+        "outstanding_tls_handshake": under_way,
+        "unsuccessful_handshake": failed,
+        "tls_handshake_exceeded": exceeded,
+    });
+    if let Some(audit) = &facts.audit {
+        samples!(out, { "audit_records_lost": audit.lost() });
+    }
+    out
+}
+
+fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
+    let (state, counts) = (&core.state, &core.counts);
+    samples!(out, {
+        "uptime": now.monotonic_ms,
+        // The root counts twice, as in ZooKeeper.
+        "znode_count": state.tree().len() + 1,
+        "ephemerals_count": state.ephemeral_count(),
+        "approximate_data_size": state.tree().data_size(),
+        "stale_sessions_expired": core.expired_sessions,
+        "global_sessions": state.sessions().len(),
+        "local_sessions": 0_u64,
+        "prep_processor_request_queued": counts.requests,
+        "sync_processor_request_queued": counts.appends,
+        "proposal_count": counts.proposals,
+        "commit_count": counts.commits,
+        "learner_proposal_received_count": counts.appends - counts.proposals,
+        "learner_commit_received_count": counts.learned_commits,
+        "looking_count": counts.looking,
+        "diff_count": counts.diffs,
+        "snap_count": counts.snapshots,
+        "dbinittime": Summary::time_totals(once(facts.recovery_us)),
+        "startup_txns_loaded": Summary::amounts(once(facts.replayed_txns)),
+        "shards": u64::from(facts.shards),
+        "memory_limit_bytes": facts.config.memory_limit.bytes().unwrap_or(0),
+        "memory_limit_exceeded": core.refusals.memory,
+    });
+}
+
+/// The totals of one value.
+fn once(value: u64) -> Totals {
+    let mut totals = Totals::default();
+    totals.record(value);
+    totals
+}
+
+fn storage(out: &mut Samples, core: &CoreReport, now_ms: u64) {
+    let Taken { times, bytes, zxid } = core.snapshots;
+    let found: Findings = core.findings;
+    let ago = found
+        .last_pass_ms
+        .map_or(-1, |ended_ms| i64::try_from(now_ms.saturating_sub(ended_ms) / 1000).unwrap_or(i64::MAX));
+    samples!(out, {
+        "fsync_threshold_exceed_count": core.slow_appends,
+        "snapshottime": Summary::time_totals(times),
+        "last_snapshot_bytes": bytes,
+        "last_snapshot_zxid": zxid.0,
+        "disk_full": core.disk_full,
+        "digest_mismatches_count": core.digest_mismatches,
+        "scrubbed_bytes": found.scrubbed_bytes,
+        "scrub_passes": found.passes,
+        "scrub_last_pass_seconds_ago": ago,
+        "damage_found": found.damage,
+        "repairs_pending": found.pending + u64::from(core.lacks_log),
+    });
+}
+
+fn stages(out: &mut Samples, times: &CoreTimes, appends: &Appends) {
+    samples!(out, {
+        "prep_processor_queue_size": Summary::amounts(times.taken),
+        "prep_processor_queue_time_ms": Summary::times(&times.queued),
+        "prep_process_time": Summary::times(&times.prepared),
+        "quorum_ack_latency": Summary::times(&times.committed),
+        "propagation_latency": Summary::times(&times.propagated),
+        "election_time": Summary::time_totals(times.elections),
+        "unavailable_time": Summary::time_totals(times.elections),
+        "leader_unavailable_time": Summary::time_totals(times.own_elections),
+        "fsynctime": Summary::times(&appends.took),
+        "sync_processor_batch_size": Summary::amounts(appends.txns),
+        "sync_processor_queue_flush_time_ms": Summary::times(&appends.took),
+        "sync_processor_queue_time_ms": Summary::times(&appends.waited),
+        "sync_processor_queue_and_flush_time_ms": Summary::times(&appends.durable_after),
+    });
+    let stage_seconds = const { Metric::named("stage_seconds") };
+    for (stage, times) in [
+        ("queue", &times.queued),
+        ("prepare", &times.prepared),
+        ("batch", &times.batched),
+        ("log_queue", &appends.waited),
+        ("log", &appends.took),
+        ("commit", &times.committed),
+    ] {
+        out.add_labelled(stage_seconds, vec![("stage", stage.to_owned())], Value::Histogram(times.clone()));
+    }
+}
+
+fn ensemble(out: &mut Samples, facts: &Facts, core: &CoreReport, now_ms: u64) {
+    let voters = facts.config.servers.iter().filter(|server| server.role == PeerRole::Participant);
+    let counts = &core.counts;
+    samples!(out, {
+        "quorum_size": voters.count(),
+        "history_conflict": core.history_conflict,
+        "id_conflict": core.id_conflict,
+        "peers_connected": core.peers_connected,
+    });
+    if matches!(core.status, Status::Leading { .. }) {
+        let Learners { all, synced_followers, synced_observers } = core.learners;
+        let sizes = counts.sizes;
+        samples!(out, {
+            "learners": all,
+            "synced_followers": synced_followers,
+            "synced_observers": synced_observers,
+            "pending_syncs": all.saturating_sub(synced_followers + synced_observers),
+            "last_proposal_size": sizes.last,
+            "max_proposal_size": sizes.max,
+            "min_proposal_size": sizes.min,
+            "leader_uptime": now_ms.saturating_sub(counts.status_since_ms),
+        });
+    }
+}
+
+fn process(out: &mut Samples, now: Now, measured: &Measured) {
+    let (open_files, max_files) = measured.file_descriptors;
+    let started_ms = now.wall_ms.saturating_sub_unsigned(now.monotonic_ms);
+    samples!(out, {
+        "open_file_descriptor_count": open_files,
+        "max_file_descriptor_count": max_files,
+        "process_open_fds": open_files,
+        "process_max_fds": max_files,
+        "process_cpu_seconds_total": measured.cpu.as_secs_f64(),
+        "process_start_time_seconds": started_ms / 1000,
+    });
+    if let Some((resident, virtual_)) = measured.memory_bytes {
+        samples!(out, {
+            "process_resident_memory_bytes": resident,
+            "process_virtual_memory_bytes": virtual_,
+        });
+    }
+}
