@@ -141,6 +141,11 @@ pub enum ToShard {
         /// The connection.
         conn: ConnId,
     },
+    /// More sessions were asked for than the throttle admits: close without a reply.
+    Throttled {
+        /// The connection.
+        conn: ConnId,
+    },
     /// The connection's oldest sync that was not reported yet may be answered. This may precede the replies
     /// to earlier writes of the connection; until it comes, the shard submits no write behind the sync.
     Synced {

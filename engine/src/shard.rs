@@ -32,6 +32,7 @@ mod outbox;
 mod publish;
 mod read;
 mod request;
+mod request_throttle;
 mod settings;
 mod slice;
 mod stats;
@@ -50,10 +51,11 @@ use ringkeeper_wire::{SessionId, Zxid};
 
 pub use self::effect::{CloseReason, Effect};
 pub use self::long_read::{LongRead, LongReadReply};
+pub use self::request_throttle::{RequestThrottle, ThrottleCounts};
 pub use self::settings::Settings;
 pub use self::stats::{ConnectionReport, Counters, ShardReport, Timings, WatchCounts};
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, Load};
 pub(crate) use self::connection::Slot;
 use self::connection::{Connection, Connections, Phase};
 use self::inbox::Inbox;
@@ -171,10 +173,8 @@ pub struct Shard {
     ticked_ms: u64,
     /// Connections that may still be without a session, oldest first.
     sessionless: VecDeque<ConnId>,
-    /// Requests taken and not yet answered.
-    outstanding: usize,
-    /// Bytes of the writes among them.
-    outstanding_bytes: usize,
+    /// What the requests of all connections take up that are not yet answered.
+    outstanding: Load,
     /// Output in bytes that sockets have not yet taken.
     output_bytes: usize,
     /// Memory of the notifications that wait for their clients, in the output or behind long reads, without
@@ -232,8 +232,7 @@ impl Shard {
             long_reads: LongReads::default(),
             ticked_ms: 0,
             sessionless: VecDeque::new(),
-            outstanding: 0,
-            outstanding_bytes: 0,
+            outstanding: Load::default(),
             output_bytes: 0,
             notification_bytes: 0,
             blocks: Blocks::default(),
@@ -250,7 +249,7 @@ impl Shard {
     /// # Panics
     /// `conn` was used before and not reported as disconnected.
     pub fn connected(&mut self, now_us: u64, conn: ConnId, peer: SocketAddr) {
-        let backlog = Backlog::new(self.settings.audits);
+        let backlog = Backlog::new(self.settings.audits, self.settings.throttle.large_above_bytes);
         self.connections.insert(Connection::new(conn, peer, now_us, backlog));
         self.sessionless.push_back(conn);
     }
@@ -305,8 +304,8 @@ impl Shard {
     pub fn disconnected(&mut self, now_us: u64, conn: ConnId) {
         let Some((slot, connection)) = self.connections.remove(conn) else { return };
         self.departed.push_back(slot);
-        self.outstanding -= connection.backlog.len();
-        self.outstanding_bytes -= connection.backlog.write_bytes();
+        self.outstanding -= connection.backlog.load();
+        self.counters.throttled.stale_dropped += u64::from(connection.throttled_since_us.is_some());
         let Usage { output, notifications } = connection.usage();
         self.output_bytes -= output;
         self.notification_bytes -= notifications;
@@ -350,6 +349,11 @@ impl Shard {
                 self.attach(now_us, conn, session, password, timeout_ms);
             }
             ToShard::Rejected { conn } => self.reject(conn),
+            ToShard::Throttled { conn } => {
+                if let Some(slot) = self.connections.slot(conn) {
+                    self.abort(slot, Some(CloseReason::Throttled));
+                }
+            }
             ToShard::Evict { conn } => {
                 if let Some(slot) = self.connections.slot(conn) {
                     self.connection(slot).attached = false;
@@ -499,7 +503,7 @@ impl Shard {
             counters: self.counters,
             latency: self.timings.all(),
             timings: Vec::new(),
-            outstanding: self.outstanding,
+            outstanding: self.outstanding.requests,
             output_bytes: self.output_bytes,
             watches: self.watches.counts(),
             connection_count: self.connections.len(),
@@ -614,8 +618,7 @@ impl Shard {
 
     fn drop_backlog(&mut self, slot: Slot) {
         let backlog = std::mem::take(&mut self.connection(slot).backlog);
-        self.outstanding -= backlog.len();
-        self.outstanding_bytes -= backlog.write_bytes();
+        self.outstanding -= backlog.load();
     }
 
     /// Closes the connection at once, unless it is closing already.
@@ -665,9 +668,14 @@ impl Shard {
                 self.counters.not_serving += 1;
                 self.counters.connections_rejected += 1;
             }
-            CloseReason::ClientAhead { .. } | CloseReason::NoMemory | CloseReason::ReadOnlyRefused => {
+            CloseReason::ClientAhead { .. }
+            | CloseReason::NoMemory
+            | CloseReason::ReadOnlyRefused
+            | CloseReason::Throttled => {
                 self.counters.connections_rejected += 1;
             }
+            CloseReason::LargeRequests { .. } => self.counters.throttled.large_rejected += 1,
+            CloseReason::Stale => self.counters.throttled.stale_dropped += 1,
             CloseReason::Evicted
             | CloseReason::OpCode(_)
             | CloseReason::AuthRequired
@@ -708,7 +716,7 @@ impl Shard {
                 self.four_letter_word(slot, command);
                 break;
             }
-            if !self.proceeds(slot) {
+            if !self.proceeds(now_us, slot) {
                 break;
             }
             if left == 0 {
@@ -718,6 +726,7 @@ impl Shard {
             // All of the client's identities may be compared with an ACL.
             left = left.saturating_sub(1 + self.connection(slot).identities.len());
             match next_frame(rest, len_max) {
+                Ok(_) if !fresh && self.refuses_large(slot, rest) => break,
                 Ok(Some((frame, len))) if self.frame(now_us, slot, frame) => consumed += len,
                 Ok(Some(_)) => {
                     self.connection(slot).waits = true;
@@ -733,6 +742,10 @@ impl Shard {
                     break;
                 }
             }
+        }
+        let connection = self.connection(slot);
+        if !connection.waits {
+            connection.throttled_since_us = None;
         }
         consumed
     }
@@ -775,7 +788,7 @@ impl Shard {
 
     /// Whether the bounds allow the connection another request. If not, it continues when its own output or
     /// backlog shrinks; it is listed in `stalled` if other connections could make room for it.
-    fn proceeds(&mut self, slot: Slot) -> bool {
+    fn proceeds(&mut self, now_us: u64, slot: Slot) -> bool {
         let settings = &self.settings;
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
@@ -784,11 +797,18 @@ impl Shard {
         // Stalled connections come first: otherwise the one that was answered last would take the free place
         // each time.
         let others_turn = output_room && !self.stalled.is_empty() && self.resumed != Some(slot);
-        let place = self.outstanding < settings.outstanding_max
-            && self.outstanding_bytes < settings.outstanding_max_bytes
+        let place = self.outstanding.requests < settings.outstanding_max
+            && self.outstanding.write_bytes < settings.outstanding_max_bytes
             && !others_turn;
-        let shared_room =
-            (output_room || connection.outbox.is_empty()) && (place || connection.backlog.is_empty());
+        let throttled = settings.throttle.is_on()
+            && (self.outstanding.requests >= settings.throttle.outstanding_max || others_turn);
+        if throttled && connection.throttled_since_us.is_none() {
+            connection.throttled_since_us = Some(now_us);
+            self.counters.throttled.waits += 1;
+        }
+        let shared_room = (output_room || connection.outbox.is_empty())
+            && (place || connection.backlog.is_empty())
+            && !throttled;
         connection.waits = !(own_room && shared_room);
         if !shared_room && !std::mem::replace(&mut connection.stalled, true) {
             self.stalled.push_back(slot);
@@ -799,8 +819,10 @@ impl Shard {
     /// Resumes connections that waited for the shard's bounds, oldest first, each at most once in a call.
     fn resume_stalled(&mut self, now_us: u64) {
         for _ in 0..self.stalled.len() {
-            let over = self.outstanding >= self.settings.outstanding_max
-                || self.outstanding_bytes >= self.settings.outstanding_max_bytes
+            let settings = &self.settings;
+            let over = self.outstanding.requests
+                >= settings.outstanding_max.min(settings.throttle.outstanding_max)
+                || self.outstanding.write_bytes >= settings.outstanding_max_bytes
                 || self.output_bytes >= self.settings.output_total_max_bytes;
             if over {
                 return;

@@ -99,9 +99,11 @@ pub(super) fn encode_directed(after: Zxid, shard: ShardId, message: &ToShard) ->
         ToShard::Rejected { conn } => (conn, kind::REJECTED),
         ToShard::Evict { conn } => (conn, kind::EVICT),
         ToShard::Synced { conn } => (conn, kind::SYNCED),
-        ToShard::Published(_) | ToShard::View(_) | ToShard::Serving(_) | ToShard::DiskFull(_) => {
-            unreachable!("every server tells its own shards")
-        }
+        ToShard::Published(_)
+        | ToShard::View(_)
+        | ToShard::Serving(_)
+        | ToShard::DiskFull(_)
+        | ToShard::Throttled { .. } => unreachable!("every server tells its own shards"),
     };
     let mut out = Vec::new();
     let mut w = Writer(&mut out);

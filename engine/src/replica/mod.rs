@@ -10,6 +10,7 @@
 //! [`Replica::append`], and reports the committed position with [`Replica::commit`].
 
 mod cleaner;
+mod connection_throttle;
 mod digests;
 mod expiry;
 mod fair_queue;
@@ -37,6 +38,8 @@ use crate::txn::{self, ArchivedTxn, BatchError, Txn, TxnOp};
 use crate::zab::{Status, Zab};
 
 pub use cleaner::CleanerSettings;
+use connection_throttle::ConnectionThrottle;
+pub use connection_throttle::{ConnectionThrottleReport, ConnectionThrottleSettings};
 use forward::Heard;
 use leading::Leadership;
 use pipeline::Pipeline;
@@ -83,6 +86,8 @@ pub struct ReplicaSettings {
     pub requests: Settings,
     /// How containers and TTL znodes are cleaned up.
     pub cleaner: CleanerSettings,
+    /// How many clients of this server may ask for a session.
+    pub connection_throttle: ConnectionThrottleSettings,
     /// Seed of the passwords of sessions: from the system's random source, or the simulator's.
     pub random_seed: [u8; 32],
 }
@@ -100,6 +105,7 @@ impl ReplicaSettings {
             ensemble: "".into(),
             requests: Settings::default(),
             cleaner: CleanerSettings::default(),
+            connection_throttle: ConnectionThrottleSettings::default(),
             random_seed,
         }
     }
@@ -169,6 +175,7 @@ pub struct Replica {
     pipeline: Pipeline,
     role: Role,
     attached: BTreeMap<SessionId, Attachment>,
+    connection_throttle: Option<ConnectionThrottle>,
     /// The leader's answers that depend on transactions not published here yet. The leader sends its commits
     /// before its answers, but on a lagging learner a commit may wait for its proposal.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
@@ -186,6 +193,7 @@ impl Replica {
     #[must_use]
     pub fn new(settings: ReplicaSettings, state: State) -> Self {
         Self {
+            connection_throttle: ConnectionThrottle::new(&settings.connection_throttle, settings.random_seed),
             settings,
             pipeline: Pipeline::new(state),
             role: Role::Looking,
@@ -223,6 +231,12 @@ impl Replica {
         self.expired_sessions
     }
 
+    /// What the throttle of sessions shows of itself.
+    #[must_use]
+    pub fn connection_throttle(&self) -> ConnectionThrottleReport {
+        self.connection_throttle.as_ref().map(ConnectionThrottle::report).unwrap_or_default()
+    }
+
     /// Zxid of the last transaction executed, committed or not.
     #[must_use]
     pub fn last_executed(&self) -> Zxid {
@@ -257,6 +271,11 @@ impl Replica {
     /// A shard's requests.
     pub fn requests(&mut self, now: Now, shard: ShardId, mut batch: RequestBatch) {
         self.short_of_memory = batch.short_of_memory.unwrap_or(self.short_of_memory);
+        if let Some(throttle) = &mut self.connection_throttle {
+            for conn in throttle.refuse(now.monotonic_ms, &mut batch.submissions) {
+                self.output(Output::Shard(shard, ToShard::Throttled { conn }));
+            }
+        }
         for submission in &mut batch.submissions {
             self.note_local(shard, submission);
         }

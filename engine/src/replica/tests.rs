@@ -613,3 +613,37 @@ fn what_a_leader_refuses_is_counted_and_named() {
     let Refusals { limits, memory } = leader.refusals();
     assert_eq!((limits.of(Limit::Sessions), limits.of(Limit::Ephemerals), *memory), (1, 1, 1));
 }
+
+#[test]
+fn more_sessions_than_the_throttle_admits_are_refused_by_the_server_that_is_asked() {
+    let connection_throttle = ConnectionThrottleSettings {
+        tokens: 2,
+        fill_time_ms: 1_000,
+        ..ConnectionThrottleSettings::default()
+    };
+    for leads in [true, false] {
+        let settings = ReplicaSettings { connection_throttle: connection_throttle.clone(), ..settings(1) };
+        let mut replica = Replica::new(settings, State::new(1));
+        if leads {
+            replica.lead(now(0), Epoch(1))
+        } else {
+            replica.follow()
+        }
+        replica.take_effects();
+        let mut batch = RequestBatch::default();
+        for conn in 1..=4 {
+            let what = match conn % 2 {
+                0 => Submitted::Reattach { password: [0; 16], timeout_ms: TIMEOUT_MS },
+                _ => Submitted::Open { timeout_ms: TIMEOUT_MS },
+            };
+            batch.submissions.extend(ask(conn, SessionId(0), what).submissions);
+        }
+        replica.requests(now(0), SHARD, batch);
+        let refused = told(&mut replica).into_iter().filter_map(|message| match message {
+            ToShard::Throttled { conn } => Some(conn),
+            _ => None,
+        });
+        assert_eq!(refused.collect::<Vec<_>>(), [ConnId(3), ConnId(4)], "leads: {leads}");
+        assert_eq!(replica.connection_throttle().deficit.count, 2);
+    }
+}

@@ -5,8 +5,11 @@
 //! allocation for each request.
 
 use std::collections::VecDeque;
+use std::ops::{AddAssign, SubAssign};
 
 use ringkeeper_wire::{ErrorCode, OpCode, Xid};
+
+use super::request::HEADER_LEN;
 
 /// A request that was taken and not yet answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,32 @@ pub(super) enum What {
     },
 }
 
+/// What requests take up that were taken and not yet answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) requests: usize,
+    /// Bytes of the writes among them.
+    pub(super) write_bytes: usize,
+    /// Bytes of those that are large.
+    pub(super) large_bytes: usize,
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.write_bytes += more.write_bytes;
+        self.large_bytes += more.large_bytes;
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, less: Self) {
+        self.requests -= less.requests;
+        self.write_bytes -= less.write_bytes;
+        self.large_bytes -= less.large_bytes;
+    }
+}
+
 /// Requests of one connection that were taken and not yet answered.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -61,20 +90,23 @@ pub(super) struct Backlog {
     long_reads: usize,
     /// Syncs that the core has not reported as due.
     syncs: usize,
-    /// Writes not yet answered, and the bytes of their bodies.
+    /// Writes not yet answered.
     writes: usize,
-    write_bytes: usize,
+    load: Load,
     /// Whether the bodies of writes are kept, too.
     keeps_writes: bool,
+    /// Length of a request in bytes above which it is large.
+    large_above_bytes: usize,
 }
 
 /// A buffer that grew beyond this is given back when the backlog is empty.
 const IDLE_CAPACITY_MAX: usize = 4096;
 
 impl Backlog {
-    /// An empty one that keeps the bodies of writes, if `keeps_writes`.
-    pub(super) fn new(keeps_writes: bool) -> Self {
-        Self { keeps_writes, ..Self::default() }
+    /// An empty one that keeps the bodies of writes, if `keeps_writes`. Requests of more than
+    /// `large_above_bytes` are large.
+    pub(super) fn new(keeps_writes: bool, large_above_bytes: usize) -> Self {
+        Self { keeps_writes, large_above_bytes, ..Self::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -105,17 +137,26 @@ impl Backlog {
         self.writes > 0
     }
 
-    /// Bytes of the writes not yet answered.
-    pub(super) fn write_bytes(&self) -> usize {
-        self.write_bytes
+    /// What the requests take up.
+    pub(super) fn load(&self) -> Load {
+        self.load
     }
 
-    pub(super) fn push(&mut self, now_us: u64, xid: Xid, what: What, body: &[u8]) {
+    fn load_of(&self, what: What, body_len: usize) -> Load {
+        let len = HEADER_LEN + body_len;
+        Load {
+            requests: 1,
+            write_bytes: if matches!(what, What::Write(_)) { body_len } else { 0 },
+            large_bytes: if len > self.large_above_bytes { len } else { 0 },
+        }
+    }
+
+    /// Appends a request, and returns what it takes up.
+    pub(super) fn push(&mut self, now_us: u64, xid: Xid, what: What, body: &[u8]) -> Load {
         match what {
             What::Write(_) => {
                 self.reads_since_write = 0;
                 self.writes += 1;
-                self.write_bytes += body.len();
             }
             What::Sync { .. } => self.syncs += 1,
             What::Read { op, .. } => {
@@ -129,6 +170,9 @@ impl Backlog {
             self.bodies.extend_from_slice(body);
         }
         self.pending.push_back(Pending { xid, what, received_us: now_us, body_len });
+        let load = self.load_of(what, body.len());
+        self.load += load;
+        load
     }
 
     fn keeps_body(&self, what: What) -> bool {
@@ -145,14 +189,13 @@ impl Backlog {
         &self.bodies[self.bodies_start..self.bodies_start + len]
     }
 
-    /// Removes the oldest and its body.
-    pub(super) fn pop(&mut self) -> Option<Pending> {
-        let pending = self.pending.pop_front()?;
+    /// Removes the oldest and its body, and returns what they took up.
+    pub(super) fn pop(&mut self) -> Load {
+        let Some(pending) = self.pending.pop_front() else { return Load::default() };
         let body_len = pending.body_len as usize;
-        if matches!(pending.what, What::Write(_)) {
-            self.writes -= 1;
-            self.write_bytes -= body_len;
-        }
+        let load = self.load_of(pending.what, body_len);
+        self.load -= load;
+        self.writes -= usize::from(matches!(pending.what, What::Write(_)));
         if self.keeps_body(pending.what) {
             self.bodies_start += body_len;
         }
@@ -166,7 +209,7 @@ impl Backlog {
             self.bodies.drain(..self.bodies_start);
             self.bodies_start = 0;
         }
-        Some(pending)
+        load
     }
 
     fn reset(&mut self) {

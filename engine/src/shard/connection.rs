@@ -67,6 +67,8 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     /// A received request waits, for the bounds or for earlier requests.
     pub(super) waits: bool,
+    /// Since when its oldest request waits for the throttle of requests, microseconds.
+    pub(super) throttled_since_us: Option<u64>,
     /// How many watches of the setWatches at the front of the backlog are set.
     pub(super) watches_set: usize,
     /// In the shard's list of connections whose oldest request continues in the next slice.
@@ -109,6 +111,7 @@ impl Connection {
             notified: false,
             stalled: false,
             waits: false,
+            throttled_since_us: None,
             watches_set: 0,
             goes_on: false,
             rests: false,

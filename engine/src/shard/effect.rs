@@ -75,6 +75,23 @@ pub enum CloseReason {
     /// There is no memory for another session.
     #[error("no memory for another session, see ringkeeper.memoryLimit")]
     NoMemory,
+    /// More sessions are asked for than the throttle admits.
+    #[error("too many sessions are asked for, see connection_throttle_tokens")]
+    Throttled,
+    /// Too many large requests are unanswered.
+    #[error(
+        "a request of {len} bytes beside {unanswered} bytes of large requests without an answer, see \
+         largeRequestMaxBytes"
+    )]
+    LargeRequests {
+        /// The length of the request that was refused.
+        len: usize,
+        /// The bytes of the others.
+        unanswered: usize,
+    },
+    /// A request waited for the throttle of requests for longer than its session lasts.
+    #[error("a request waited for longer than the session timeout, see request_stale_latency_check")]
+    Stale,
     /// This server does not serve clients now.
     #[error("not serving")]
     NotServing,

@@ -109,8 +109,8 @@ impl Shard {
             return;
         }
         connection.reads_beside = false;
-        connection.backlog.pop();
-        self.outstanding -= 1;
+        let answered = connection.backlog.pop();
+        self.outstanding -= answered;
         let Some(frame) = frame else {
             return self.abort(slot, Some(CloseReason::ReplyTooLong));
         };

@@ -126,12 +126,8 @@ impl Shard {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
         self.audit_outcome(slot, op, committed);
-        let connection = self.connection(slot);
-        let before = connection.backlog.write_bytes();
-        connection.backlog.pop();
-        let answered = before - connection.backlog.write_bytes();
-        self.outstanding -= 1;
-        self.outstanding_bytes -= answered;
+        let answered = self.connection(slot).backlog.pop();
+        self.outstanding -= answered;
         // The connection is closed without a reply, so that the client looks for its session.
         if committed.outcome == Outcome::Failed(ErrorCode::SessionMoved) {
             return self.abort(slot, Some(CloseReason::Evicted));

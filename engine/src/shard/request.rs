@@ -21,7 +21,7 @@ const WAITING_READS_MAX: usize = 1024;
 const UNPROCESSED_ZXID: i64 = -1;
 
 /// The size in bytes of a request's header.
-const HEADER_LEN: usize = 8;
+pub(super) const HEADER_LEN: usize = 8;
 
 impl Shard {
     /// Handles one request. False if it has to wait until the backlog has shrunk.
@@ -47,7 +47,7 @@ impl Shard {
             }
             return true;
         }
-        if !self.is_authenticated(slot, xid) {
+        if !self.is_authenticated(slot, xid) || self.waited_too_long(now_us, slot, xid, op) {
             return true;
         }
         match op {
@@ -138,7 +138,7 @@ impl Shard {
         Some(limit.code())
     }
 
-    fn fail(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, code: ErrorCode) {
+    pub(super) fn fail(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, code: ErrorCode) {
         self.enqueue(now_us, slot, xid, What::Fail { code, op: op.to_wire(), close: false }, &[]);
     }
 
@@ -146,11 +146,8 @@ impl Shard {
     fn enqueue(&mut self, now_us: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
         let backlog = &mut self.connection(slot).backlog;
         let first = backlog.is_empty();
-        backlog.push(now_us, xid, what, body);
-        self.outstanding += 1;
-        if matches!(what, What::Write(_)) {
-            self.outstanding_bytes += body.len();
-        }
+        let load = backlog.push(now_us, xid, what, body);
+        self.outstanding += load;
         if first {
             self.advance(now_us, slot);
         }
@@ -211,13 +208,11 @@ impl Shard {
         // Taken out of the connection while replies are written; no request is appended meanwhile.
         let mut backlog = std::mem::take(&mut connection.backlog);
         while self.answer_one(now_us, slot, &backlog) {
-            backlog.pop();
-            self.outstanding -= 1;
+            self.outstanding -= backlog.pop();
         }
         let connection = self.connection(slot);
         if connection.phase == Phase::Closed {
-            self.outstanding -= backlog.len();
-            self.outstanding_bytes -= backlog.write_bytes();
+            self.outstanding -= backlog.load();
         } else {
             connection.backlog = backlog;
         }

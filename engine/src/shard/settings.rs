@@ -1,5 +1,6 @@
 //! The operator's settings for connections.
 
+use super::RequestThrottle;
 use crate::fourletter::Whitelist;
 
 /// Settings of a shard. Bounds marked "of this shard" are the server's, divided by the number of shards.
@@ -16,6 +17,8 @@ pub struct Settings {
     pub outstanding_max: usize,
     /// Bytes of unanswered writes of this shard, above which a connection that has any of them is not read.
     pub outstanding_max_bytes: usize,
+    /// ZooKeeper's throttle of requests, with this shard's part of its bounds.
+    pub throttle: RequestThrottle,
     /// Output of one connection in bytes, not yet taken by its socket, above which none of its requests is
     /// executed.
     pub output_high_water_bytes: usize,
@@ -65,6 +68,7 @@ impl Default for Settings {
             frame_len_max: ringkeeper_wire::frame::DEFAULT_FRAME_LEN_MAX,
             outstanding_max: 1_000,
             outstanding_max_bytes: 64 << 20,
+            throttle: RequestThrottle::default(),
             output_high_water_bytes: 1 << 20,
             output_total_max_bytes: 256 << 20,
             slice_visits_max: 4_000,

@@ -20,6 +20,10 @@ impl Shard {
         {
             self.drain(now_us, slot);
         }
+        if self.settings.throttle.is_on() {
+            // A place is needed by connections, too, that have no unanswered request of their own.
+            self.resume_stalled(now_us);
+        }
         self.publication.is_some() || !self.departed.is_empty() || !self.going_on.is_empty()
     }
 

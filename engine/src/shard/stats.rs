@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use ringkeeper_wire::{EventType, SessionId, Xid};
 
+use super::ThrottleCounts;
 use super::latency::Unwritten;
 use crate::limits::{Limit, LimitCounts};
 use crate::message::ShardId;
@@ -87,6 +88,8 @@ pub struct Counters {
     pub slow_readers: u64,
     /// Requests and connections refused because they exceeded a bound.
     pub limits: LimitCounts,
+    /// What the throttle of requests did.
+    pub throttled: ThrottleCounts,
 }
 
 impl Counters {
@@ -110,6 +113,7 @@ impl Counters {
         self.malformed += other.malformed;
         self.slow_readers += other.slow_readers;
         self.limits.merge(&other.limits);
+        self.throttled.merge(&other.throttled);
     }
 
     fn sample(&self, out: &mut Samples) {
@@ -137,6 +141,7 @@ impl Counters {
             "node_children_watch_count": Summary::amounts(self.fired.children),
             "notifications_sent": self.notifications,
         });
+        self.throttled.sample(out);
         let refused = const { Metric::named("limit_exceeded") };
         for &limit in Limit::ALL {
             out.add_labelled(refused, vec![("key", limit.metric().to_owned())], self.limits.of(limit));

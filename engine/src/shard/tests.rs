@@ -6,6 +6,7 @@ mod events;
 mod fan_out;
 mod long_reads;
 mod order;
+mod request_throttle;
 mod requests;
 
 use std::net::SocketAddr;

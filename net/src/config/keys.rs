@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, Redacted, ServerSpec, Unmet, tls};
+use super::{Config, Redacted, ServerSpec, Unmet, throttles, tls};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
@@ -41,7 +41,6 @@ const CACHE: &str = "replies are encoded straight from the tree, there is no rep
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
 const LOCAL_SESSIONS: &str = "every session is known to every server";
 const OFF: &str = "not supported yet";
-const THROTTLE: &str = "sockets stop being read when the limit of outstanding requests is reached";
 
 /// Names the JAAS file; the Java server takes it on its command line only.
 pub(super) const JAAS_FILE: &str = "java.security.auth.login.config";
@@ -223,10 +222,6 @@ const KEYS: &[(&str, Treatment)] = &[
     ("multiAddress.enabled", NoEffect(OFF)),
     ("multiAddress.reachabilityCheckEnabled", NoEffect(OFF)),
     ("multiAddress.reachabilityCheckTimeoutMs", NoEffect(OFF)),
-    ("requestThrottleLimit", NoEffect(THROTTLE)),
-    ("throttled_op_wait_time", NoEffect(THROTTLE)),
-    ("largeRequestMaxBytes", NoEffect(THROTTLE)),
-    ("largeRequestThreshold", NoEffect(THROTTLE)),
     ("commitLogCount", NoEffect("a lagging follower is sent what is in the log")),
     (
         "snapshotSizeFactor",
@@ -289,7 +284,6 @@ const PREFIXES: &[(&str, Treatment)] = &[
     ("admin.", NoEffect(ADMIN)),
     ("metricsProvider.", NoEffect(METRICS)),
     ("ssl.", Unprotected(always, "this protection is unknown here")),
-    ("connection_throttle_", NoEffect(THROTTLE)),
     ("jvm.pause.", NoEffect("there is no virtual machine to pause")),
     (
         "authProvider.",
@@ -328,7 +322,8 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
     if let Some(applied) = tls::apply_common(config, key, &property.value) {
         return applied.map(|()| None).map_err(in_front);
     }
-    let by_name = KEYS.iter().chain(tls::KEYS).find(|(name, _)| *name == key);
+    let meant = throttles::meant(key);
+    let by_name = keys().find(|(name, _)| *name == meant);
     let by_prefix = || PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix));
     if let Some((_, treatment)) = by_name.or_else(by_prefix) {
         return match treatment {
@@ -355,15 +350,16 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
         config.limits = config.limits.clone().with(limit, bound);
         return Ok(None);
     }
-    let names = KEYS
-        .iter()
-        .chain(tls::KEYS)
-        .map(|(name, _)| *name)
-        .chain(Limit::ALL.iter().map(|limit| limit.setting()));
+    let names = keys().map(|(name, _)| *name).chain(Limit::ALL.iter().map(|limit| limit.setting()));
     let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
     let nearest = names.min_by_key(distance).filter(|name| distance(name) <= MISTYPED_MAX);
     let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     Ok(Some(format!("{key} is not a key that ringkeeper knows{hint}")))
+}
+
+/// All keys that have a treatment of their own.
+fn keys() -> impl Iterator<Item = &'static (&'static str, Treatment)> {
+    KEYS.iter().chain(tls::KEYS).chain(throttles::KEYS)
 }
 
 fn canonical(key: &str) -> &str {

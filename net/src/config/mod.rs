@@ -5,6 +5,7 @@ mod jaas;
 mod keys;
 mod memory;
 mod properties;
+mod throttles;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::sasl::{self, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
+use throttles::Throttles;
 pub(crate) use tls::{PeerTlsConfig, TlsConfig};
 
 /// The part of the memory, one in so many, that notifications for clients that do not read may take.
@@ -57,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) outstanding_requests_max: u32,
     /// Bytes of outstanding writes on this server, at most.
     pub(crate) outstanding_bytes_max: u32,
+    /// How many sessions and requests are let in at once.
+    pub(crate) throttles: Throttles,
     /// Bounds on what a client may request and have stored.
     pub(crate) limits: Limits,
     /// Transactions between two snapshots.
@@ -197,6 +201,7 @@ impl Default for Config {
             jute_max_buffer: 0xf_ffff,
             outstanding_requests_max: 20_000,
             outstanding_bytes_max: 64 * 1024 * 1024,
+            throttles: Throttles::default(),
             limits: Limits::default(),
             snap_count: 100_000,
             snap_size_limit_kib: 4 * 1024 * 1024,

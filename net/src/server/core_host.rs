@@ -110,6 +110,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         refusals: *replica.refusals(),
         expired_sessions: replica.expired_sessions(),
         times: None,
+        connection_throttle: replica.connection_throttle(),
     }
 }
 

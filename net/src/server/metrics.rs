@@ -54,6 +54,8 @@ fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
         "ephemerals_count": state.ephemeral_count(),
         "approximate_data_size": state.tree().data_size(),
         "stale_sessions_expired": core.expired_sessions,
+        "connection_drop_probability": core.connection_throttle.drop_probability,
+        "connection_token_deficit": Summary::amounts(core.connection_throttle.deficit),
         "global_sessions": state.sessions().len(),
         "local_sessions": 0_u64,
         "prep_processor_request_queued": counts.requests,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringkeeper_engine::fourletter::{Mode, ServerReport, Word};
 use ringkeeper_engine::limits::Refusals;
 use ringkeeper_engine::metrics::Samples;
+use ringkeeper_engine::replica::ConnectionThrottleReport;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Learners, Status};
 use ringkeeper_wire::{SessionId, Zxid};
@@ -56,6 +57,8 @@ pub(crate) struct CoreReport {
     pub(crate) expired_sessions: u64,
     /// Times of its stages and of its log, if asked for.
     pub(crate) times: Option<(CoreTimes, Appends)>,
+    /// What its throttle of sessions shows of itself.
+    pub(crate) connection_throttle: ConnectionThrottleReport,
 }
 
 /// Constants of a running server, and the sources of shared figures.

@@ -634,6 +634,7 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
             max_per_minute: config.container_max_per_minute,
             max_never_used_ms: config.container_max_never_used_ms,
         },
+        connection_throttle: config.throttles.connections.clone(),
         ..ReplicaSettings::new(ServerId(config.server_id()), random()?)
     })
 }
@@ -649,6 +650,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         frame_len_max: config.jute_max_buffer as usize,
         outstanding_max: share(config.own_outstanding_requests_max()),
         outstanding_max_bytes: share(config.outstanding_bytes_max),
+        throttle: config.throttles.of_shard(shards, config.jute_max_buffer as usize),
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         enforced_auth_schemes: config.required_schemes(),
         sasl: config.sasl_settings(random()?),

@@ -15,5 +15,6 @@ mod shell;
 mod snapshots;
 mod start;
 mod terminal;
+mod throttles;
 mod tls;
 mod words;

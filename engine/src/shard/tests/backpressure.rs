@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{Limit, Limits};
+use crate::shard::backlog::Load;
 
 /// Sends without taking output, as a client that does not read.
 fn settings() -> Settings {
@@ -236,7 +237,7 @@ fn the_bytes_of_writes_without_an_answer_are_bounded() {
     world.commit_of(1, 1, sets("/a", b"x"));
     assert_eq!(world.submissions().len(), 1);
     world.shard.disconnected(0, ConnId(1));
-    assert_eq!((world.shard.outstanding, world.shard.outstanding_bytes), (0, 0));
+    assert_eq!(world.shard.outstanding, Load::default());
 }
 
 #[test]
