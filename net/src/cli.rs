@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::Config;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
+use crate::manual::{self, ManualArgs, ManualError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::server::{self, StartError};
 use crate::tools::{self, FolderCommand, LogCommand, SnapshotCommand};
@@ -43,6 +44,9 @@ enum Command {
     Snapshot(SnapshotCommand),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
     Shell(ringkeeper_shell::ShellArgs),
+    /// Writes manual pages and completions of shells, for a package
+    #[command(hide = true)]
+    Manual(ManualArgs),
 }
 
 #[derive(Args, Default)]
@@ -90,6 +94,10 @@ impl Cli {
                 return Ok(ExitCode::SUCCESS);
             }
             Some(Command::Shell(args)) => return Ok(ringkeeper_shell::run(args)),
+            Some(Command::Manual(args)) => {
+                manual::write(Self::command(), &args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Some(Command::Folder(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Log(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Snapshot(command)) => return Ok(tools::exit_code(command.run())),
@@ -120,6 +128,19 @@ pub(crate) enum CliError {
     Ensemble(#[from] EnsembleError),
     #[error(transparent)]
     Migrate(#[from] MigrateError),
+    #[error(transparent)]
+    Manual(#[from] ManualError),
+}
+
+impl CliError {
+    /// The process' exit code: `EX_CONFIG` of sysexits.h if starting again cannot help, so that a service
+    /// manager leaves it at that.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Server(error) if error.is_final() => ExitCode::from(78),
+            _ => ExitCode::FAILURE,
+        }
+    }
 }
 
 impl ServerArgs {
@@ -149,7 +170,6 @@ impl ServerArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

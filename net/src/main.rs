@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod ensemble;
+mod manual;
 mod migrate;
 mod placement;
 mod server;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // One sentence that names the thing and the remedy; also when standard error is closed.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ringkeeper: {error}\n"));
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
 }

@@ -13,6 +13,7 @@ mod metrics;
 mod recovery;
 mod replay;
 mod report;
+mod service_manager;
 mod serving;
 mod shard_host;
 mod start;

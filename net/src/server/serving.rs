@@ -10,6 +10,7 @@ use ringkeeper_wire::ServerId;
 use super::core_host::{self, CoreHost};
 use super::identity::BEGIN_WITH_TWO;
 use super::rate_limiter::RateLimiter;
+use super::service_manager;
 use crate::config::Config;
 
 /// The file by which an operator declares that a server belongs to a new ensemble, as in ZooKeeper.
@@ -35,6 +36,7 @@ pub(crate) async fn announce(core: Rc<CoreHost>, config: Config) {
     loop {
         wait_until_served(&core, &config).await;
         tracing::info!(address = %config.client_socket(), "serving clients");
+        service_manager::status(&format!("serving clients on {}", config.client_socket()));
         use_up(&config.data_dir.join(INITIALIZE));
         while is_serving(&core) {
             glommio::timer::sleep(LOOK_EVERY).await;
@@ -51,6 +53,7 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
         let is_due = || since_said >= SAY_EVERY || (missing != said && changes.admit(waited_ms));
         if waited >= PATIENCE && is_due() {
             tracing::warn!("not serving clients yet: {missing}");
+            service_manager::status(&format!("not serving clients yet: {missing}"));
             (said, since_said) = (missing, Duration::ZERO);
         }
         glommio::timer::sleep(LOOK_EVERY).await;

@@ -42,6 +42,7 @@ use super::links::{Links, Redial};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::rate_limiter::RateLimiter;
+use super::recovery::FolderError;
 use super::report::Facts;
 use super::ring::{Consumer, Producer, ring};
 use super::scrub::{Integrity, Pace};
@@ -49,7 +50,7 @@ use super::serving::{self, INITIALIZE};
 use super::shard_host::{ShardHost, Shared};
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
-use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, socket};
+use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, service_manager, socket};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
@@ -68,7 +69,7 @@ pub(crate) enum StartError {
     #[error(transparent)]
     Audit(#[from] audit::StartError),
     #[error(transparent)]
-    Folder(#[from] recovery::FolderError),
+    Folder(#[from] FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
     Signals(io::Error),
     #[error("the thread for long reads cannot start: {0}")]
@@ -89,6 +90,29 @@ pub(crate) enum StartError {
          without portUnification), or say that only they can reach the port (ringkeeper.trustedNetwork=yes)"
     )]
     Untrusted(SocketAddr),
+}
+
+impl StartError {
+    /// Whether starting again cannot help, since somebody has to change something first.
+    pub(crate) const fn is_final(&self) -> bool {
+        match self {
+            Self::Config(_)
+            | Self::Unmet(_)
+            | Self::Tls(_)
+            | Self::Audit(_)
+            | Self::Folder(FolderError::Identity(_) | FolderError::Unusable { .. })
+            | Self::Untrusted(_)
+            | Self::Broken(_) => true,
+            Self::Bind(_)
+            | Self::Folder(FolderError::Locked(_))
+            | Self::Signals(_)
+            | Self::Helper(_)
+            | Self::Executor(_)
+            | Self::Log(_)
+            | Self::Panicked
+            | Self::Quorum(_) => false,
+        }
+    }
 }
 
 impl From<Failure> for StartError {
@@ -246,6 +270,7 @@ impl Server {
         let quorum_port = quorum_socket.map(|socket| env.listen(socket));
         let seed = u64::from_le_bytes(random()?);
         let wanted = wanted(&config);
+        let starting = glommio::spawn_local(service_manager::starting());
         let recovery_began_us = clock.monotonic_us();
         let recovered =
             folder.recover(env.clone(), seed, u64::from_le_bytes(random()?), Some(&wanted)).await?;
@@ -345,6 +370,9 @@ impl Server {
             let cooperative_rings = cooperative::rings();
             tracing::info!(%address, clear, tls, cooperative_rings, "listening for clients");
         }
+        drop(starting);
+        service_manager::ready();
+        glommio::spawn_local(service_manager::keep_alive()).detach();
         if let Some(audit) = &audit {
             audit.started();
         }
@@ -352,6 +380,7 @@ impl Server {
 
         let stop = async {
             poll_fn(|cx| requests.stop.poll_made(cx)).await;
+            service_manager::stopping();
             log.stop();
             std::future::pending().await
         };

@@ -94,7 +94,7 @@ fn a_damaged_log_is_refused_by_its_place_and_the_command_that_is_named_repairs_i
     let damaged = fs::read(&file).expect("read");
 
     let output = run_to_end(server.folder(), server.spec());
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(78));
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(said.contains("log.0000000000000001 is damaged at offset"), "{said}");
     assert!(said.contains("transactions after zxid 0x"), "{said}");
@@ -171,7 +171,7 @@ fn a_server_whose_log_is_gone_does_not_begin_anew() {
     remove_log(&server);
     let output = run_to_end(server.folder(), server.spec());
     let said = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(output.status.code() == Some(1) && said.contains("there is no file of its log"), "{said}");
+    assert!(output.status.code() == Some(78) && said.contains("there is no file of its log"), "{said}");
     let (_, offered) = says(server.folder(), &quoted_command(&said));
     let command = offered.lines().find_map(|line| line.trim().strip_prefix("do it: ")).expect("a command");
     assert!(command.contains("--from-snapshot") && offered.contains("LOST"), "{offered}");

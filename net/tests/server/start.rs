@@ -9,11 +9,21 @@ use ringkeeper_wire::CreateMode;
 
 use crate::support::{Client, Server, ServerSpec, run_to_end};
 
-/// The server ends with exit code 1 and one sentence, which holds all of `words`.
+/// The server refuses to start until somebody changes something, which is what this exit code means.
 fn refuses(folder: &Path, spec: &ServerSpec, words: &[&str]) {
+    ends(folder, spec, 78, words);
+}
+
+/// The server does not start now; it may if it is started again later.
+fn fails(folder: &Path, spec: &ServerSpec, words: &[&str]) {
+    ends(folder, spec, 1, words);
+}
+
+/// The server ends with this exit code and one sentence, which holds all of `words`.
+fn ends(folder: &Path, spec: &ServerSpec, code: i32, words: &[&str]) {
     let Output { status, stderr, .. } = run_to_end(folder, spec);
     let said = String::from_utf8(stderr).expect("UTF-8");
-    assert_eq!(status.code(), Some(1), "{said}");
+    assert_eq!(status.code(), Some(code), "{said}");
     assert!(
         said.starts_with("ringkeeper: ") && said.ends_with('\n') && said.lines().count() == 1,
         "{said:?}"
@@ -50,14 +60,14 @@ fn a_port_in_use_is_named_with_the_remedy() {
     let spec = ServerSpec::new();
     let _other = TcpListener::bind(spec.address).expect("a free port");
     let folder = empty_folder();
-    refuses(folder.path(), &spec, &[&spec.address.to_string(), "in use", "--client-port"]);
+    fails(folder.path(), &spec, &[&spec.address.to_string(), "in use", "--client-port"]);
 }
 
 #[test]
 fn an_address_of_another_machine_is_named_with_the_remedy() {
     let mut spec = ServerSpec::new();
     spec.address.set_ip([192, 0, 2, 1].into());
-    refuses(empty_folder().path(), &spec, &["192.0.2.1", "--client-address"]);
+    fails(empty_folder().path(), &spec, &["192.0.2.1", "--client-address"]);
 }
 
 #[test]
@@ -65,7 +75,7 @@ fn a_second_server_on_a_folder_is_refused_and_the_first_goes_on() {
     let server = Server::start();
     let data_dir = server.data_dir();
     let data_dir = data_dir.to_str().expect("UTF-8");
-    refuses(server.folder(), &ServerSpec::new().with(&["-d", data_dir]), &[data_dir, "in use", "--data-dir"]);
+    fails(server.folder(), &ServerSpec::new().with(&["-d", data_dir]), &[data_dir, "in use", "--data-dir"]);
     Client::connect(server.address(), 10_000).create("/a", b"", CreateMode::Persistent);
 }
 
