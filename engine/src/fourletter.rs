@@ -10,7 +10,7 @@ mod tests;
 mod whitelist;
 mod word;
 
-pub use answer::{counted_znodes, format};
+pub use answer::{counted_znodes, format, operation};
 pub use report::{Mode, ServerReport};
 pub use whitelist::Whitelist;
 pub use word::{Command, Word};

@@ -10,7 +10,7 @@ mod prometheus;
 mod table;
 
 pub use distribution::{Distribution, Sizes, Totals};
-pub(crate) use plain::four_places;
+pub use plain::four_places;
 pub use table::FAMILIES;
 
 /// The type of a metric.

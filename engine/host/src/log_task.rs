@@ -183,6 +183,8 @@ pub struct LogQueue<T> {
     stop: Cell<bool>,
     /// Appends wait for space on the disk.
     full: Cell<bool>,
+    /// When the append that is being written began, if there is one; since the environment's start.
+    appending_since: Cell<Option<Duration>>,
     work: WakeFlag,
     /// There are answers, or the log is idle.
     news: WakeFlag,
@@ -215,6 +217,7 @@ impl<T> LogQueue<T> {
             busy: Cell::new(false),
             stop: Cell::new(false),
             full: Cell::new(false),
+            appending_since: Cell::new(None),
             work: WakeFlag::default(),
             news: WakeFlag::default(),
             force_warning,
@@ -249,6 +252,12 @@ impl<T> LogQueue<T> {
     #[must_use]
     pub fn disk_is_full(&self) -> bool {
         self.full.get()
+    }
+
+    /// Since when the disk writes an append, if it does, on the clock of [`Env::elapsed`].
+    #[must_use]
+    pub fn appending_since(&self) -> Option<Duration> {
+        self.appending_since.get()
     }
 
     /// Statistics of the appends so far.
@@ -387,7 +396,10 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         let frames: Vec<_> = group.iter().map(|(batch, _)| &**batch.bytes()).collect();
         let mut started = self.env.elapsed();
         loop {
-            match self.wal.append(&frames).await {
+            queue.appending_since.set(Some(started));
+            let appended = self.wal.append(&frames).await;
+            queue.appending_since.set(None);
+            match appended {
                 Ok(_) => break,
                 Err(AppendError::NoSpace { needed_bytes }) => {
                     if !self.wait_for_room(needed_bytes, queue).await? {

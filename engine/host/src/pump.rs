@@ -131,7 +131,8 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         })
     }
 
-    pub(crate) const fn env(&self) -> &E {
+    /// The environment that it runs in.
+    pub const fn env(&self) -> &E {
         &self.env
     }
 

@@ -159,8 +159,9 @@ fn detail(out: &mut String, connection: &ConnectionReport, clock_offset_ms: i64)
     write!(out, ",maxlat={}", latency.max / US_PER_MS)
 }
 
-/// ZooKeeper's short name of an operation.
-fn operation(op: Option<i32>) -> &'static str {
+/// ZooKeeper's short name of an operation; of an opcode that a connection had last, if it had any.
+#[must_use]
+pub fn operation(op: Option<i32>) -> &'static str {
     let Some(op) = op else { return "SESS" };
     match OpCode::from_wire(op) {
         Some(OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl) => "CREA",

@@ -61,7 +61,8 @@ fn whole(number: u64) -> Figure {
 }
 
 /// Rounded as ZooKeeper rounds averages.
-pub(crate) fn four_places(number: f64) -> f64 {
+#[must_use]
+pub fn four_places(number: f64) -> f64 {
     (number * 10_000.0).round() / 10_000.0
 }
 

@@ -9,6 +9,7 @@
 //! server is gone, its clients get their whole timeout again (`server_left` of the replica).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use ringkeeper_wire::SessionId;
 
@@ -90,6 +91,13 @@ impl Expiry {
         }
     }
 
+    /// Up to `count_max` sessions with their deadlines, in the order of their ids behind `after`.
+    pub(crate) fn deadlines(&self, after: Option<SessionId>, count_max: usize) -> Vec<(SessionId, u64)> {
+        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let listed = self.deadlines.range(behind).take(count_max);
+        listed.map(|(session, deadline)| (*session, deadline.at)).collect()
+    }
+
     /// The deadline of a session that is heard from now.
     fn end(&self, now_ms: u64, timeout_ms: u32) -> u64 {
         let at = now_ms + u64::from(timeout_ms) + self.reports_ms;
@@ -131,6 +139,15 @@ mod tests {
         expiry.track(0, A, 4600);
         assert_eq!(expiry.expired(499 + 4600, |_| true), vec![]);
         assert_eq!(expiry.expired(6000, |_| true), vec![A]);
+    }
+
+    #[test]
+    fn deadlines_are_listed_in_parts() {
+        let mut expiry = Expiry::new(1000, 0);
+        [A, B].into_iter().for_each(|session| expiry.track(0, session, 4000));
+        assert_eq!(expiry.deadlines(None, 1), [(A, 5000)]);
+        assert_eq!(expiry.deadlines(Some(A), 1), [(B, 5000)]);
+        assert_eq!(expiry.deadlines(Some(B), 1), []);
     }
 
     #[test]

@@ -166,6 +166,10 @@ impl Leadership {
         }
     }
 
+    pub(super) fn deadlines(&self, after: Option<SessionId>, count_max: usize) -> Vec<(SessionId, u64)> {
+        self.expiry.deadlines(after, count_max)
+    }
+
     pub(super) fn forget(&mut self, session: SessionId) {
         self.expiry.forget(session);
         self.owners.remove(&session);

@@ -134,6 +134,9 @@ pub enum Output {
     },
 }
 
+/// Sessions that are listed in one part.
+const DEADLINES_LISTED: usize = 1000;
+
 /// What a server is in its ensemble.
 #[derive(Debug)]
 enum Role {
@@ -217,6 +220,16 @@ impl Replica {
     /// 1024.
     pub fn digests(&self) -> impl Iterator<Item = (Zxid, u64)> {
         self.pipeline.digests()
+    }
+
+    /// A part of the sessions, those behind `after`, with their deadlines on the monotonic clock in
+    /// milliseconds; empty at their end, and on a server that does not lead.
+    #[must_use]
+    pub fn deadlines(&self, after: Option<SessionId>) -> Vec<(SessionId, u64)> {
+        match &self.role {
+            Role::Leading(leadership) => leadership.deadlines(after, DEADLINES_LISTED),
+            Role::Looking | Role::Following => Vec::new(),
+        }
     }
 
     /// The refusals by this server as a leader.

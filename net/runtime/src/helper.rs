@@ -18,6 +18,11 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Clone)]
 pub struct Helper(Sender<Work>);
 
+/// Lets this thread use idle CPU time. If that fails, it has normal priority.
+pub fn yield_to_others() {
+    let _ = setpriority_process(Some(gettid()), NICE);
+}
+
 impl Helper {
     /// Starts `threads` threads. To be called before executors are pinned, since they inherit the starting
     /// thread's cores.
@@ -29,8 +34,7 @@ impl Helper {
         for _ in 0..threads {
             let works = works.clone();
             thread::Builder::new().name(name.to_owned()).spawn(move || {
-                // If this fails, the thread has normal priority.
-                let _ = setpriority_process(Some(gettid()), NICE);
+                yield_to_others();
                 while let Ok(work) = works.recv_blocking() {
                     work();
                 }

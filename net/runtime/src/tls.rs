@@ -26,7 +26,7 @@ pub use peer::{PeerStream, PeerTls};
 const READ_BYTES: usize = 8 * 1024;
 
 /// The first byte of a handshake's first record.
-const HANDSHAKE_RECORD: u8 = 22;
+pub const HANDSHAKE_RECORD: u8 = 22;
 
 /// How often the files of stores are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, Redacted, ServerSpec, Unmet, throttles, tls};
+use super::{Config, Redacted, ServerSpec, Unmet, admin, throttles, tls};
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
@@ -30,8 +30,7 @@ pub(super) const I32_MAX: u64 = 0x7fff_ffff;
 
 const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
-const ADMIN: &str = "there is no admin server; four-letter words answer on the client port";
-const METRICS: &str = "metrics are served by the word mntr";
+const METRICS: &str = "metrics are always served, at /metrics of the admin listener";
 const KERBEROS: &str = "Kerberos is not supported yet, SASL logs users in by DIGEST-MD5 alone";
 const QUORUM_SASL: &str = "SASL between servers is not supported; use ringkeeper.peerSecretFile";
 const NO_SASL_USERS: &str =
@@ -250,15 +249,6 @@ const KEYS: &[(&str, Treatment)] = &[
     ("localSessionsUpgradingEnabled", NoEffect(LOCAL_SESSIONS)),
     ("readonlymode.enabled", NoEffect(OFF)),
     ("emulate353TTLNodes", NoEffect("TTLs are stored as since 3.5.4")),
-    ("admin.enableServer", NoEffect(ADMIN)),
-    ("admin.serverPort", NoEffect(ADMIN)),
-    ("admin.serverAddress", NoEffect(ADMIN)),
-    ("admin.commandURL", NoEffect(ADMIN)),
-    ("admin.idleTimeout", NoEffect(ADMIN)),
-    ("metricsProvider.className", NoEffect(METRICS)),
-    ("metricsProvider.httpHost", NoEffect(METRICS)),
-    ("metricsProvider.httpPort", NoEffect(METRICS)),
-    ("metricsProvider.exportJvmInfo", NoEffect(METRICS)),
     ("audit.enable", Honoured(|c, v| flag(v).map(|on| c.audits = on))),
     (
         "audit.impl.class",
@@ -281,7 +271,6 @@ const KEYS: &[(&str, Treatment)] = &[
 
 /// Prefixes of keys that all have the same treatment.
 const PREFIXES: &[(&str, Treatment)] = &[
-    ("admin.", NoEffect(ADMIN)),
     ("metricsProvider.", NoEffect(METRICS)),
     ("ssl.", Unprotected(always, "this protection is unknown here")),
     ("jvm.pause.", NoEffect("there is no virtual machine to pause")),
@@ -359,7 +348,7 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
 
 /// All keys that have a treatment of their own.
 fn keys() -> impl Iterator<Item = &'static (&'static str, Treatment)> {
-    KEYS.iter().chain(tls::KEYS).chain(throttles::KEYS)
+    KEYS.iter().chain(tls::KEYS).chain(throttles::KEYS).chain(admin::KEYS)
 }
 
 fn canonical(key: &str) -> &str {

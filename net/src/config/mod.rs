@@ -1,5 +1,6 @@
 //! The configuration: Apache's `zoo.cfg`, overridden by command-line flags, with defaults for everything.
 
+mod admin;
 mod ensemble;
 mod jaas;
 mod keys;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 
+pub(crate) use admin::AdminConfig;
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use memory::MemoryLimit;
 use properties::Property;
@@ -41,6 +43,9 @@ pub(crate) struct Config {
     pub(crate) client_backlog: u32,
     pub(crate) tls: TlsConfig,
     pub(crate) peer_tls: PeerTlsConfig,
+    pub(crate) admin: AdminConfig,
+    /// The configuration file, without its secrets; empty if there is none.
+    pub(crate) initial_text: String,
     /// Base unit of the times below, milliseconds.
     pub(crate) tick_time_ms: u32,
     pub(crate) min_session_timeout_ms: Option<u32>,
@@ -191,6 +196,8 @@ impl Default for Config {
             client_backlog: 1024,
             tls: TlsConfig::default(),
             peer_tls: PeerTlsConfig::default(),
+            admin: AdminConfig::default(),
+            initial_text: String::new(),
             tick_time_ms: 2000,
             min_session_timeout_ms: None,
             max_session_timeout_ms: None,
@@ -357,7 +364,11 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::new(path, None, format!("cannot be read: {error}")))?;
-        let mut config = Self { client_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ..Self::default() };
+        let mut config = Self {
+            client_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            initial_text: properties::without_secrets(&text),
+            ..Self::default()
+        };
         let mut notices = Vec::new();
         let mut lines = keys::Lines::default();
         for property in properties::parse(&text) {
@@ -891,8 +902,8 @@ mod tests {
 
     #[test]
     fn keys_of_the_java_server_alone_are_accepted_with_the_reason_why_they_have_no_effect() {
-        let (_, notices) = read("dataDir=$D\nclientPort=1\nadmin.serverPort=8080\n", None).expect("valid");
+        let (_, notices) = read("dataDir=$D\nclientPort=1\nadmin.httpVersion=20\n", None).expect("valid");
         assert_eq!(notices.len(), 1);
-        assert!(notices[0].contains("admin.serverPort has no effect"), "{notices:?}");
+        assert!(notices[0].contains("admin.httpVersion has no effect"), "{notices:?}");
     }
 }

@@ -36,6 +36,29 @@ pub(crate) fn parse(text: &str) -> Vec<Property> {
     properties
 }
 
+/// The text with `***` for the values of keys that hold secrets: passwords, and the digest of the
+/// superuser's.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut lines = text.lines();
+    while let Some(mut line) = lines.next() {
+        let key = unescape(split(line.trim_start()).0);
+        let name = key.to_ascii_lowercase();
+        let is_secret = name.ends_with("password") || name.ends_with("superdigest");
+        if is_secret {
+            shown.extend([&key, "=***\n"]);
+        }
+        loop {
+            if !is_secret {
+                shown.extend([line, "\n"]);
+            }
+            let Some(more) = ends_with_continuation(line).then(|| lines.next()).flatten() else { break };
+            line = more;
+        }
+    }
+    shown
+}
+
 /// Whether the line ends with an odd number of backslashes, so that the next line continues it.
 fn ends_with_continuation(line: &str) -> bool {
     line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1
@@ -90,6 +113,14 @@ mod tests {
 
     fn pairs(text: &str) -> Vec<(usize, String, String)> {
         parse(text).into_iter().map(|p| (p.line, p.key, p.value)).collect()
+    }
+
+    #[test]
+    fn secrets_are_not_shown_however_they_are_written() {
+        let text = "a=1\n ssl.keyStore.password : one\\\n  more\n# b\nssl.keyStore.passwordPath=/p\n\
+                    x.superDigest=s:d";
+        let shown = "a=1\nssl.keyStore.password=***\n# b\nssl.keyStore.passwordPath=/p\nx.superDigest=***\n";
+        assert_eq!(without_secrets(text), shown);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::zab;
+use ringkeeper_host::env::Env;
 use ringkeeper_host::log_task::Appends;
 use ringkeeper_host::pump::{Frontend, Pump};
 use ringkeeper_wire::{ServerId, Zxid};
@@ -99,6 +100,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         digests: replica.digests().collect(),
         peers_connected: core.links().connected(),
         slow_appends: core.log().appends().slow,
+        appending: core.log().appending_since().map(|since| core.env().elapsed().saturating_sub(since)),
         snapshots: core.trigger().taken(),
         disk_full: core.log().disk_is_full(),
         findings: shards.integrity.findings(),

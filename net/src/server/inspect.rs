@@ -1,12 +1,12 @@
-//! Four-letter words: the shard that was asked collects reports from all shards and the leader core, each
-//! made on its own executor, and formats the answer.
+//! What four-letter words and the admin listener tell: whoever is asked collects reports from all shards and
+//! the leader core, each made on its own executor, and shows them.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
-use async_lock::Mutex;
-use ringkeeper_engine::fourletter::{Command, Word, format};
+use async_lock::{Mutex, MutexGuardArc};
+use ringkeeper_engine::fourletter::{Command, ServerReport, Word, format};
 use ringkeeper_engine::shard::{Shard, ShardReport};
 use ringkeeper_wire::SessionId;
 
@@ -84,6 +84,10 @@ pub(crate) enum CoreInspection {
     ResetProposals,
     /// Set the trace mask.
     SetTraceMask(i64),
+    /// The deadlines of sessions, from the one behind this on: one part of them.
+    Deadlines(Option<SessionId>, Sender<Vec<(SessionId, u64)>>),
+    /// Take a snapshot.
+    TakeSnapshot,
 }
 
 /// Answers requests to the core, for as long as the server runs.
@@ -101,6 +105,10 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
             }
             CoreInspection::ResetProposals => core.frontend().counters().borrow_mut().reset_proposals(),
             CoreInspection::SetTraceMask(mask) => trace_mask = mask,
+            CoreInspection::Deadlines(after, answer) => {
+                drop(answer.try_send(core.node().application().deadlines(after)));
+            }
+            CoreInspection::TakeSnapshot => core.trigger().command(),
         }
     }
 }
@@ -115,11 +123,26 @@ struct Everybody {
     facts: Arc<Facts>,
     helper: Helper,
     /// Held during a long listing: one listing at a time bounds the memory.
-    listing: Mutex<()>,
+    listing: Arc<Mutex<()>>,
+}
+
+/// What was collected for a command.
+pub(crate) struct Collected {
+    word: Word,
+    pub(crate) facts: Arc<Facts>,
+    shards: ShardAnswer,
+    pub(crate) core: CoreReport,
+    trace_mask: i64,
+    /// On a leader, when each session expires unless it is heard from, on the server's clock; for `dump`.
+    pub(crate) deadlines: Vec<(SessionId, u64)>,
+    /// Held until a long listing is shown.
+    _listing: Option<MutexGuardArc<()>>,
 }
 
 /// A channel is closed: the server is ending.
-struct Ending;
+#[derive(Debug, thiserror::Error)]
+#[error("the server is ending")]
+pub(crate) struct Ending;
 
 impl Inspectors {
     pub(crate) fn new(
@@ -128,62 +151,84 @@ impl Inspectors {
         facts: Facts,
         helper: Helper,
     ) -> Self {
-        Self(Arc::new(Everybody { shards, core, facts: Arc::new(facts), helper, listing: Mutex::new(()) }))
+        Self(Arc::new(Everybody { shards, core, facts: Arc::new(facts), helper, listing: Arc::default() }))
     }
 
-    /// Carries out a command and returns its answer; an empty one if the server is ending.
+    /// The constants of the server.
+    pub(crate) fn facts(&self) -> &Arc<Facts> {
+        &self.0.facts
+    }
+
+    /// The leader core's report.
+    pub(crate) async fn core(&self) -> Result<CoreReport, Ending> {
+        Ok(self.0.ask_core(Word::Isro).await?.0)
+    }
+
+    /// Has a snapshot written to the server's folder.
+    pub(crate) fn take_snapshot(&self) {
+        self.0.tell_core(CoreInspection::TakeSnapshot);
+    }
+
+    /// The answer to a four-letter word; empty if the server is ending.
     pub(crate) async fn answer(&self, command: Command) -> String {
         if command.word == Word::Ruok {
             // Answered without asking any executor, since the word means that the process runs.
             return "imok".to_owned();
         }
-        let answer = match command.word {
-            Word::Cons | Word::Dump | Word::Stat | Word::Wchc | Word::Wchp => self.0.list(command).await,
-            _ => self.0.answer(command).await,
+        let Ok(collected) = self.collect(command).await else { return String::new() };
+        let word = command.word;
+        let show = move || collected.show(|report| format(word, report));
+        if is_listing(word) {
+            self.0.helper.run(show).await.unwrap_or_default()
+        } else if system::Measured::is_shown_by(word) {
+            glommio::executor().spawn_blocking(show).await
+        } else {
+            show()
+        }
+    }
+
+    /// Carries out a command, and collects what it shows.
+    pub(crate) async fn collect(&self, command: Command) -> Result<Collected, Ending> {
+        let (everybody, word) = (&self.0, command.word);
+        let listing = match is_listing(word) {
+            true => Some(everybody.listing.lock_arc().await),
+            false => None,
         };
-        answer.unwrap_or_else(|Ending| String::new())
+        match word {
+            Word::Crst => everybody.tell_shards(|| Inspection::ResetConnections),
+            Word::Srst => {
+                everybody.tell_shards(|| Inspection::ResetCounters);
+                everybody.tell_core(CoreInspection::ResetProposals);
+            }
+            Word::Stmk => everybody.tell_core(CoreInspection::SetTraceMask(command.trace_mask)),
+            _ => {}
+        }
+        // Each channel is ordered, so a reset is carried out before the report.
+        let shards = everybody.ask_shards(word).await?;
+        let (core, trace_mask) = everybody.ask_core(word).await?;
+        let deadlines = if word == Word::Dump { everybody.list_deadlines().await? } else { Vec::new() };
+        let facts = Arc::clone(&everybody.facts);
+        Ok(Collected { word, facts, shards, core, trace_mask, deadlines, _listing: listing })
+    }
+}
+
+/// Whether an answer has a line for each connection, session, ephemeral or watch.
+fn is_listing(word: Word) -> bool {
+    matches!(word, Word::Cons | Word::Dump | Word::Stat | Word::Wchc | Word::Wchp)
+}
+
+impl Collected {
+    /// Shows the report. May take blocking system calls, see [`system::Measured`].
+    pub(crate) fn show<T>(self, show: impl FnOnce(&ServerReport) -> T) -> T {
+        let Self { word, facts, shards, core, trace_mask, _listing, .. } = self;
+        let measured = system::Measured::take(word, &facts.data_dir, &facts.log_dir);
+        let mut report = facts.assemble(word, shards, core, measured);
+        report.trace_mask = trace_mask;
+        show(&report)
     }
 }
 
 impl Everybody {
-    async fn answer(&self, command: Command) -> Result<String, Ending> {
-        let word = command.word;
-        match word {
-            Word::Crst => self.tell_shards(|| Inspection::ResetConnections),
-            Word::Srst => {
-                self.tell_shards(|| Inspection::ResetCounters);
-                self.tell_core(CoreInspection::ResetProposals);
-            }
-            Word::Stmk => self.tell_core(CoreInspection::SetTraceMask(command.trace_mask)),
-            _ => {}
-        }
-        // Each channel is ordered, so the reset is carried out before the report.
-        let shards = self.ask_shards(word).await?;
-        let (core, trace_mask) = self.ask_core(word).await?;
-        let facts = Arc::clone(&self.facts);
-        let measured = match word {
-            Word::Conf | Word::Dirs | Word::Mntr => {
-                let measure = move || system::Measured::take(word, &facts.data_dir, &facts.log_dir);
-                glommio::executor().spawn_blocking(measure).await
-            }
-            _ => system::Measured::default(),
-        };
-        let mut report = self.facts.assemble(word, shards, core, measured);
-        report.trace_mask = trace_mask;
-        Ok(format(word, &report))
-    }
-
-    /// Answers a word whose answer has a line for each connection, session, ephemeral or watch.
-    async fn list(&self, command: Command) -> Result<String, Ending> {
-        let word = command.word;
-        let _listing = self.listing.lock().await;
-        let shards = self.ask_shards(word).await?;
-        let (core, _) = self.ask_core(word).await?;
-        let facts = Arc::clone(&self.facts);
-        let list = move || format(word, &facts.assemble(word, shards, core, system::Measured::default()));
-        self.helper.run(list).await.ok_or(Ending)
-    }
-
     fn tell_shards(&self, inspection: impl Fn() -> Inspection) {
         for shard in &self.shards {
             // If the shard is gone, the requests that follow report it.
@@ -218,6 +263,21 @@ impl Everybody {
         let (answer, answers) = async_channel::bounded(1);
         self.core.try_send(CoreInspection::Report(Detail::of(word), answer)).map_err(|_| Ending)?;
         answers.recv().await.map_err(|_| Ending)
+    }
+
+    /// Lists the deadlines of sessions in parts, between which the core does other work.
+    async fn list_deadlines(&self) -> Result<Vec<(SessionId, u64)>, Ending> {
+        let mut listed = Vec::new();
+        loop {
+            let (answer, answers) = async_channel::bounded(1);
+            let after = listed.last().map(|(session, _)| *session);
+            self.core.try_send(CoreInspection::Deadlines(after, answer)).map_err(|_| Ending)?;
+            let part = answers.recv().await.map_err(|_| Ending)?;
+            if part.is_empty() {
+                return Ok(listed);
+            }
+            listed.extend(part);
+        }
     }
 }
 

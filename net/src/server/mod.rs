@@ -1,5 +1,6 @@
 //! The running server: configuration, executors and their tasks, and a clean end.
 
+mod admin;
 mod admission;
 mod audit;
 mod block_readers;
@@ -10,6 +11,7 @@ mod inspect;
 mod listener;
 mod memory_limit;
 mod metrics;
+mod pulse;
 mod recovery;
 mod replay;
 mod report;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringkeeper_engine::fourletter::{Mode, ServerReport, Word};
 use ringkeeper_engine::limits::Refusals;
@@ -18,6 +19,7 @@ use super::core_counters::{CoreTimes, Counts};
 use super::inspect::ShardAnswer;
 use super::log_task::Appends;
 use super::metrics;
+use super::pulse::Pulse;
 use super::scrub::Findings;
 use super::snapshots::Taken;
 use super::system::{self, Measured};
@@ -36,6 +38,8 @@ pub(crate) struct CoreReport {
     pub(crate) peers_connected: usize,
     /// Appends to the log that took longer than `fsync.warningthresholdms`.
     pub(crate) slow_appends: u64,
+    /// For how long the disk has been writing the current append.
+    pub(crate) appending: Option<Duration>,
     /// Whether writes wait for room on the disk.
     pub(crate) disk_full: bool,
     /// Whether a server with another history was met recently.
@@ -75,6 +79,7 @@ pub(crate) struct Facts {
     pub(crate) admission: Arc<Admission>,
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
     pub(crate) audit: Option<AuditLog>,
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl Facts {

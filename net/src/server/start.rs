@@ -28,6 +28,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::admin::{self, Admin};
 use super::admission::{Admission, Admitted};
 use super::audit::{self, AuditLog};
 use super::block_readers;
@@ -41,6 +42,7 @@ use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::links::{Links, Redial};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
+use super::pulse::Pulse;
 use super::rate_limiter::RateLimiter;
 use super::recovery::FolderError;
 use super::report::Facts;
@@ -68,6 +70,8 @@ pub(crate) enum StartError {
     Tls(#[from] TlsStartError),
     #[error(transparent)]
     Audit(#[from] audit::StartError),
+    #[error(transparent)]
+    Admin(#[from] admin::StartError),
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
@@ -159,6 +163,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let peer_tls = peer_tls(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
+    let admin = Admin::start(&config, open_files)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
     let helper = Helper::start("helper", 1).map_err(StartError::Helper)?;
@@ -188,6 +193,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
         helper,
         tls,
         peer_tls,
+        admin,
         audit: audit.as_ref().map(|(log, _)| log.clone()),
     };
     let served = executor.run(server.serve());
@@ -231,6 +237,7 @@ struct Server {
     helper: Helper,
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
+    admin: Admin,
     audit: Option<AuditLog>,
 }
 
@@ -260,7 +267,7 @@ impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
-        let Self { helper, tls, peer_tls, audit, .. } = self;
+        let Self { helper, tls, peer_tls, admin, audit, .. } = self;
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
@@ -288,12 +295,13 @@ impl Server {
         let count = placement.shards();
         let (inspection_senders, inspection_receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded::<Inspection>()).unzip();
-        let descriptors = connections_max(open_files, &config, count);
+        let descriptors = connections_max(open_files, admin.descriptors(), &config, count);
         let admission =
             Admission::new(config.max_client_connections, config.max_connections, descriptors, count);
         let memory = Arc::<MemoryState>::default();
         glommio::spawn_local(memory_limit::watch(config.memory_limit, Arc::clone(&memory))).detach();
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
+        let pulse = Pulse::start(clock, count);
         let facts = Facts {
             config: config.clone(),
             data_dir: folder.data_dir().to_owned(),
@@ -305,8 +313,10 @@ impl Server {
             admission: Arc::clone(&admission),
             tls: tls.clone(),
             audit: audit.clone(),
+            pulse,
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
+        admin.attach(inspectors.clone());
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
@@ -447,6 +457,8 @@ impl ShardSeed {
     async fn run(self) {
         keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
+        let pulse = Arc::clone(&self.shared.inspectors.facts().pulse);
+        glommio::spawn_local(pulse.beat_of_shard(self.id)).detach();
         let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.shared);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
         glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
@@ -466,10 +478,10 @@ impl ShardSeed {
 }
 
 /// The number of clients for which the limit of open files leaves room. Descriptors for segments, snapshots,
-/// rings and links are kept free, since a log that cannot open its next file ends the server. Segments get as
+/// rings, links and the admin listener are kept free, since a log that cannot open its next file ends the server. Segments get as
 /// many as the log may need until a snapshot lets the oldest ones go, but not more than three quarters of
 /// all.
-fn connections_max(open_files: u64, config: &Config, shards: u16) -> u32 {
+fn connections_max(open_files: u64, kept_for_admin: u64, config: &Config, shards: u16) -> u32 {
     const PER_SEGMENT: u64 = 2;
     const OTHER_FILES: u64 = 40;
     const PER_EXECUTOR: u64 = 16;
@@ -478,7 +490,8 @@ fn connections_max(open_files: u64, config: &Config, shards: u16) -> u32 {
         (config.snap_size_limit_kib * 1024).saturating_mul(u64::from(config.snap_retain_count) + 1);
     let files = OTHER_FILES + PER_SEGMENT * log_bytes.div_ceil(config.segment_size_bytes);
     let peers = u64::try_from(config.servers.len()).unwrap_or(u64::MAX).saturating_mul(PER_PEER);
-    let kept = files.min(open_files / 4 * 3) + PER_EXECUTOR * (u64::from(shards) + 1) + peers;
+    let kept =
+        files.min(open_files / 4 * 3) + kept_for_admin + PER_EXECUTOR * (u64::from(shards) + 1) + peers;
     u32::try_from(open_files.saturating_sub(kept).max(1)).unwrap_or(u32::MAX)
 }
 

@@ -21,6 +21,11 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// Whether `word` shows any of them.
+    pub(crate) fn is_shown_by(word: Word) -> bool {
+        matches!(word, Word::Conf | Word::Dirs | Word::Mntr)
+    }
+
     /// Measures what `word` shows.
     pub(crate) fn take(word: Word, data_dir: &Path, log_dir: &Path) -> Self {
         match word {
@@ -30,11 +35,10 @@ impl Measured {
                 cpu: clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default(),
                 ..Self::default()
             },
-            _ => {
-                let data = folder_size(data_dir);
-                let log = if log_dir == data_dir { data } else { folder_size(log_dir) };
-                Self { directory_sizes_bytes: (data, log), ..Self::default() }
+            Word::Conf | Word::Dirs => {
+                Self { directory_sizes_bytes: directory_sizes(data_dir, log_dir), ..Self::default() }
             }
+            _ => Self::default(),
         }
     }
 }
@@ -87,6 +91,12 @@ fn file_descriptors() -> (u64, u64) {
     // The directory listing itself holds one descriptor.
     let open = u64::try_from(listed.saturating_sub(1)).unwrap_or(u64::MAX);
     (open, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
+/// Bytes of the files in the data folder and in the log's.
+pub(crate) fn directory_sizes(data_dir: &Path, log_dir: &Path) -> (u64, u64) {
+    let data = folder_size(data_dir);
+    (data, if log_dir == data_dir { data } else { folder_size(log_dir) })
 }
 
 /// Bytes of all files below `folder`. Files that vanish meanwhile do not count.

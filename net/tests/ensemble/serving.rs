@@ -1,8 +1,10 @@
 //! What an ensemble is to its clients while nothing goes wrong.
 
 use ringkeeper_wire::CreateMode;
+use serde_json::json;
 
 use crate::cluster::Ensemble;
+use crate::support::{get, wait_for};
 
 #[test]
 fn a_write_through_any_server_is_seen_on_every_server_after_a_sync() {
@@ -59,4 +61,35 @@ fn every_server_tells_what_it_is() {
         assert_eq!(mntr.contains("zk_synced_followers\t2\n"), server == leader, "{mntr}");
         assert_eq!(ensemble.server(server).ask("isro").expect("an answer"), "rw");
     }
+}
+
+#[test]
+fn a_member_without_a_quorum_lives_but_is_not_ready() {
+    let ensemble = Ensemble::start();
+    let (alone, admin) = (ensemble.leader(), |server| (ensemble.address(server).ip(), 8080).into());
+    for server in ensemble.servers() {
+        assert_eq!(get(admin(server), "/readyz").status, 200);
+        let leader = get(admin(server), "/commands/leader").json();
+        assert_eq!(
+            (&leader["is_leader"], &leader["leader_id"]),
+            (&json!(server == alone), &json!(alone + 1))
+        );
+        let zab = get(admin(server), "/commands/zabstate").json();
+        assert_eq!(
+            (&zab["myid"], &zab["voting"], &zab["zabstate"]),
+            (&json!(server + 1), &json!(true), &json!("broadcast"))
+        );
+    }
+    ensemble.others(alone).into_iter().for_each(|server| ensemble.stop(server));
+    let unready = wait_for("the loss of the quorum", || {
+        Some(get(admin(alone), "/readyz")).filter(|answer| answer.status == 503)
+    });
+    assert!(unready.text().contains("[-]leader failed: "), "{}", unready.text());
+    assert_eq!(
+        (get(admin(alone), "/livez").status, get(admin(alone), "/readyz?exclude=leader").status),
+        (200, 200)
+    );
+    let refused = get(admin(alone), "/commands/stats").json();
+    assert_eq!(refused["error"], "This ZooKeeper instance is not currently serving requests");
+    assert!(get(admin(alone), "/metrics").text().contains("\nlooking_count "));
 }

@@ -4,6 +4,7 @@
 #[allow(dead_code, unused_imports, reason = "another test program uses the rest of it")]
 mod support;
 
+mod admin;
 mod connections;
 mod durability;
 mod full_disk;

@@ -67,17 +67,21 @@ impl Server {
     pub(crate) fn start_with_open_files(open_files: u32, arguments: &[&str]) -> Self {
         // What the shell is told of becomes the server's limits.
         let limit = format!("ulimit -n {open_files}; exec \"$0\" \"$@\"");
-        Self::start_by(&["sh", "-c", &limit], arguments)
+        Self::start_by(&["sh", "-c", &limit], ServerSpec::new().with(arguments))
     }
 
     /// A server with further arguments in an empty folder.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
-        Self::start_by(&[], arguments)
+        Self::start_at(ServerSpec::new().with(arguments))
     }
 
-    fn start_by(starter: &[&str], arguments: &[&str]) -> Self {
+    /// A server that is started like this, in an empty folder.
+    pub(crate) fn start_at(spec: ServerSpec) -> Self {
+        Self::start_by(&[], spec)
+    }
+
+    fn start_by(starter: &[&str], spec: ServerSpec) -> Self {
         let folder = WorkFolder::new("test", &std::env::temp_dir()).expect("a temporary folder");
-        let spec = ServerSpec::new().with(arguments);
         let starter = starter.iter().map(|&word| word.to_owned());
         let command = starter.chain(spec.command()).map(Into::into).collect();
         let server = testkit::Server::new(spec.address, folder.path().into(), command, testkit::mode);

@@ -65,25 +65,32 @@ impl ServerSettings {
         self.common.files().chain(self.revocation_lists.as_deref())
     }
 
-    /// Reads the stores.
+    /// Reads the stores. They are named by the keys of `party`.
     ///
     /// # Errors
     /// A store is missing, cannot be read, or holds something else; versions and cipher suites do not fit.
-    pub fn load(&self) -> Result<ServerConfig, Error> {
+    pub fn load(&self, party: Party) -> Result<ServerConfig, Error> {
         let provider = Arc::new(self.common.cipher_suites.provider());
-        let key = self.common.own_key(Party::Client, &provider)?;
+        let key = self.common.own_key(party, &provider)?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = self.common.offer(Party::Client, builder, &Versions::newest())?;
-        let builder = builder.with_client_cert_verifier(self.client_verifier(provider)?);
+        let builder = self.common.offer(party, builder, &Versions::newest())?;
+        let builder = builder.with_client_cert_verifier(self.client_verifier(party, provider)?);
         Ok(without_resumption(builder.with_cert_resolver(key)))
     }
 
-    fn client_verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    fn client_verifier(
+        &self,
+        party: Party,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
         if self.client_auth == ClientAuth::None {
             return Ok(WebPkiClientVerifier::no_client_auth());
         }
-        let without = ", or let them come without any (ssl.clientAuth=none)";
-        let roots = self.common.roots(Party::Client, without)?;
+        let without = match party {
+            Party::Client => ", or let them come without any (ssl.clientAuth=none)",
+            Party::Peer => "",
+        };
+        let roots = self.common.roots(party, without)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         let verifier = match self.client_auth {
             ClientAuth::Want => verifier.allow_unauthenticated(),
@@ -96,7 +103,7 @@ impl ServerSettings {
                 path,
                 format!("a list cannot be read ({error:?}): it has to be of version 2, with a number"),
             ),
-            (error, _) => Error::setting(Party::Client.trust_store(), error.to_string()),
+            (error, _) => Error::setting(party.trust_store(), error.to_string()),
         })
     }
 

@@ -72,7 +72,7 @@ impl TlsAcceptor {
         let settings = config.settings.clone();
         let files = settings.files().map(Path::to_owned).collect();
         let acceptor = Self {
-            stores: Arc::new(Stores::open(files, move || settings.load())?),
+            stores: Arc::new(Stores::open(files, move || settings.load(Party::Client))?),
             verifies_address: config.settings.client_hostname_verification,
             at_once_max: config.handshakes_max.map_or(u64::MAX, u64::from),
             helper: Helper::start("tls-handshake", cores.div_ceil(CORES_PER_THREAD).max(1))?,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use libfuzzer_sys::fuzz_target;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use ringkeeper_tls::rustls::pki_types::CertificateDer;
-use ringkeeper_tls::{Password, ServerSettings, Settings, StoreKind, StoreSettings, subject};
+use ringkeeper_tls::{Party, Password, ServerSettings, Settings, StoreKind, StoreSettings, subject};
 
 const PASSWORD: &str = "changeit";
 
@@ -41,7 +41,7 @@ fn open(kind: StoreKind, path: &Path, revocation_lists: Option<PathBuf>) {
     };
     let common = Settings { key_store: store(), trust_store: store(), ..Settings::default() };
     let settings = ServerSettings { common, revocation_lists, ..ServerSettings::default() };
-    if let Err(error) = settings.load() {
+    if let Err(error) = settings.load(Party::Client) {
         assert!(!error.to_string().contains(PASSWORD));
     }
 }

@@ -1,0 +1,357 @@
+//! ZooKeeper's AdminServer: what each command shows, as JSON. The fields are ZooKeeper's, in its order.
+//! Beside numbers of 64 bits, which many readers of JSON round, stands the same as text, with `_hex` behind
+//! the name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
+use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
+use ringkeeper_engine::shard::ConnectionReport;
+use ringkeeper_engine::zab::{Learners, Status};
+use ringkeeper_wire::{SessionId, Zxid};
+use serde_json::{Map, Value, json};
+
+use crate::config::{PeerRole, ServerSpec};
+use crate::server::report::Facts;
+use crate::server::system;
+
+/// ZooKeeper tells whole milliseconds.
+const US_PER_MS: u64 = 1000;
+
+/// ZooKeeper's ways to compute the digest of a tree have the numbers 1 and 2. This server has its own.
+const DIGEST_VERSION: i32 = 0;
+
+pub(super) type Fields = Map<String, Value>;
+
+/// What there is to be shown.
+pub(super) struct Shown<'a> {
+    pub(super) facts: &'a Facts,
+    pub(super) report: &'a ServerReport,
+    pub(super) status: Status,
+    pub(super) learners: Learners,
+    /// Appends that took longer than the warning threshold.
+    pub(super) slow_appends: u64,
+    /// Of sessions, see [`Collected::deadlines`](crate::server::inspect::Collected::deadlines).
+    pub(super) deadlines: Vec<(SessionId, u64)>,
+}
+
+pub(super) fn nothing(_: &Shown) -> Value {
+    json!({})
+}
+
+pub(super) fn configuration(shown: &Shown) -> Value {
+    let Facts { config, data_dir, log_dir, .. } = shown.facts;
+    json!({
+        "client_port": config.client_port,
+        "data_dir": data_dir.display().to_string(),
+        "data_log_dir": log_dir.display().to_string(),
+        "tick_time": config.tick_time_ms,
+        "max_client_cnxns": config.max_client_connections,
+        "min_session_timeout": config.min_session_timeout(),
+        "max_session_timeout": config.max_session_timeout(),
+        "server_id": config.own_server().map_or(0, |own| own.id),
+        "client_port_listen_backlog": config.client_backlog,
+    })
+}
+
+pub(super) fn connections(shown: &Shown) -> Value {
+    let list: Vec<_> =
+        shown.report.shards.connections.iter().map(|one| whole_connection(one, shown.report)).collect();
+    json!({ "connections": list, "secure_connections": [] })
+}
+
+fn brief_connection(connection: &ConnectionReport) -> Fields {
+    fields(json!({
+        "remote_socket_address": connection.peer.to_string(),
+        "interest_ops": 1,
+        "outstanding_requests": connection.outstanding,
+        "packets_received": connection.received,
+        "packets_sent": connection.sent,
+    }))
+}
+
+fn whole_connection(connection: &ConnectionReport, report: &ServerReport) -> Value {
+    let mut all = brief_connection(connection);
+    let latency = connection.latency;
+    all.extend(fields(json!({
+        "session_id": connection.session.0,
+        "session_id_hex": connection.session.to_string(),
+        "last_operation": operation(connection.last_op),
+        "established": report.clock_offset_ms.saturating_add_unsigned(connection.established_ms),
+        "session_timeout": connection.timeout_ms,
+        "last_cxid": connection.last_xid.0,
+        "last_zxid": connection.last_zxid,
+        "last_response_time": connection.last_response_ms,
+        "last_latency": connection.last_latency_us / US_PER_MS,
+        "min_latency": latency.min / US_PER_MS,
+        "avg_latency": latency.sum.checked_div(latency.count).unwrap_or(0) / US_PER_MS,
+        "max_latency": latency.max / US_PER_MS,
+    })));
+    Value::Object(all)
+}
+
+pub(super) fn directories(shown: &Shown) -> Value {
+    let (data, log) = shown.report.directory_sizes_bytes;
+    json!({ "datadir_size": data, "logdir_size": log })
+}
+
+pub(super) fn dump(shown: &Shown) -> Value {
+    let mut by_time = BTreeMap::<u64, Vec<SessionId>>::new();
+    for &(session, at_ms) in &shown.deadlines {
+        by_time.entry(at_ms).or_default().push(session);
+    }
+    let ephemerals = &shown.report.ephemerals;
+    let ephemerals = ephemerals.iter().map(|(session, paths)| (session.0.to_string(), json!(paths)));
+    json!({
+        "expiry_time_to_session_ids": sessions_by(&by_time, |session| json!(session.0)),
+        "expiry_time_to_session_ids_hex": sessions_by(&by_time, |session| json!(session.to_string())),
+        "session_id_to_ephemeral_paths": Value::Object(ephemerals.collect()),
+    })
+}
+
+pub(super) fn environment(shown: &Shown) -> Value {
+    let pairs = shown.report.environment.iter();
+    Value::Object(pairs.map(|(key, value)| (key.clone(), json!(value))).collect())
+}
+
+/// Of Java's system properties those that tell about the machine.
+pub(super) fn system_properties(shown: &Shown) -> Value {
+    let pairs =
+        shown.report.environment.iter().filter(|(key, _)| key.starts_with("os.") || key.starts_with("user."));
+    Value::Object(pairs.map(|(key, value)| (key.clone(), json!(value))).collect())
+}
+
+pub(super) fn hash(shown: &Shown) -> Value {
+    let digest = |&(zxid, digest): &(Zxid, u64)| {
+        let hex = format!("{digest:#x}");
+        json!({ "zxid": zxid.0, "digest": digest, "digest_hex": hex, "digest_version": DIGEST_VERSION })
+    };
+    json!({ "digests": shown.report.digests.iter().map(digest).collect::<Vec<_>>() })
+}
+
+pub(super) fn initial_configuration(shown: &Shown) -> Value {
+    json!({ "initial_configuration": shown.facts.config.initial_text })
+}
+
+pub(super) fn is_read_only(shown: &Shown) -> Value {
+    json!({ "read_only": is_mode(shown, Mode::ReadOnly) })
+}
+
+fn is_mode(shown: &Shown, mode: Mode) -> bool {
+    shown.report.mode == Some(mode)
+}
+
+/// The newest snapshot; -1 if there is none.
+pub(super) fn last_snapshot(shown: &Shown) -> Value {
+    let (zxid, time_s) = newest_snapshot(&shown.facts.data_dir).unwrap_or((-1, -1));
+    json!({ "zxid": format!("{zxid:x}"), "timestamp": time_s })
+}
+
+fn newest_snapshot(folder: &Path) -> Option<(i64, i64)> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let snapshots = entries.filter_map(|entry| {
+        let zxid = i64::from_str_radix(entry.file_name().to_str()?.strip_prefix("snapshot.")?, 16).ok()?;
+        let written = entry.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some((zxid, i64::try_from(written.as_secs()).ok()?))
+    });
+    snapshots.max()
+}
+
+pub(super) fn leader(shown: &Shown) -> Value {
+    let servers = &shown.facts.config.servers;
+    let id = match shown.status {
+        Status::Leading { .. } => shown.facts.config.my_id,
+        Status::Following { leader, .. } => Some(leader.0),
+        Status::Looking => None,
+    };
+    match servers.iter().find(|server| Some(server.id) == id) {
+        Some(leader) => json!({
+            "is_leader": is_mode(shown, Mode::Leader),
+            "leader_id": leader.id,
+            "leader_ip": leader.host,
+        }),
+        None => json!({ "error": "server is not initialized" }),
+    }
+}
+
+/// What `mntr` tells.
+pub(super) fn monitor(shown: &Shown) -> Value {
+    let mut all = fields(json!({ "version": shown.report.version }));
+    if let Some(mode) = shown.report.mode {
+        all.insert("server_state".to_owned(), json!(mode.to_string()));
+    }
+    all.extend(shown.report.metrics.plain().into_iter().map(|(name, figure)| match figure {
+        Figure::Whole(number) => (name, json!(number)),
+        Figure::Real(number) => (name, json!(number)),
+    }));
+    Value::Object(all)
+}
+
+pub(super) fn observers(shown: &Shown) -> Value {
+    json!({ "synced_observers": shown.learners.synced_observers, "observers": [] })
+}
+
+pub(super) fn server_stats(shown: &Shown) -> Value {
+    let Shown { report, facts, slow_appends, .. } = shown;
+    let counters = &report.shards.counters;
+    let (buffers, latency) = (sizes(counters.replies), report.shards.latency);
+    let (data_dir_size, log_dir_size) = system::directory_sizes(&facts.data_dir, &facts.log_dir);
+    let mut all = fields(json!({
+        "version": report.version,
+        "read_only": is_mode(shown, Mode::ReadOnly),
+        "server_stats": {
+            "packets_sent": counters.sent,
+            "packets_received": counters.received,
+            "fsync_threshold_exceed_count": slow_appends,
+            "client_response_stats": buffers,
+            "data_dir_size": data_dir_size,
+            "log_dir_size": log_dir_size,
+            "provider_null": report.mode.is_none(),
+            "last_processed_zxid": report.last_zxid.0,
+            "outstanding_requests": report.shards.outstanding,
+            "server_state": report.mode.map_or_else(|| "null".to_owned(), |mode| mode.to_string()),
+            "avg_latency": four_places(latency.average() / 1000.0),
+            "max_latency": latency.max / US_PER_MS,
+            "min_latency": latency.min / US_PER_MS,
+            "num_alive_client_connections": report.shards.connection_count,
+            "uptime": report.uptime_ms,
+            "auth_failed_count": counters.auth_failed,
+            "non_mtlsremote_conn_count": 0,
+            "non_mtlslocal_conn_count": 0,
+        },
+        "client_response": buffers,
+    }));
+    if let Some(proposals) = report.proposal_sizes {
+        all.insert("proposal_stats".to_owned(), sizes(proposals));
+    }
+    all.insert("node_count".to_owned(), json!(counted_znodes(report)));
+    Value::Object(all)
+}
+
+/// ZooKeeper calls them buffers.
+fn sizes(Sizes { last, min, max }: Sizes) -> Value {
+    json!({ "last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max })
+}
+
+pub(super) fn stats(shown: &Shown) -> Value {
+    let mut all = fields(server_stats(shown));
+    let list: Vec<_> = shown.report.shards.connections.iter().map(brief_connection).collect();
+    all.insert("connections".to_owned(), json!(list));
+    all.insert("secure_connections".to_owned(), json!([]));
+    Value::Object(all)
+}
+
+pub(super) fn trace_mask(shown: &Shown) -> Value {
+    json!({ "tracemask": shown.report.trace_mask })
+}
+
+pub(super) fn voting_view(shown: &Shown) -> Value {
+    let view = |server: &ServerSpec| (server.id.to_string(), server_view(server));
+    json!({ "current_config": Value::Object(shown.facts.config.voters().map(view).collect()) })
+}
+
+fn server_view(server: &ServerSpec) -> Value {
+    let at = |port: u16| [format!("{}:{port}", server.host)];
+    json!({
+        "server_addresses": at(server.quorum_port),
+        "election_addresses": at(server.election_port),
+        "client_address": client_address(server),
+        "learner_type": match server.role {
+            PeerRole::Participant => "participant",
+            PeerRole::Observer => "observer",
+        },
+    })
+}
+
+fn client_address(server: &ServerSpec) -> String {
+    server
+        .client
+        .as_ref()
+        .map_or_else(String::new, |(host, port)| format!("{}:{port}", host.as_deref().unwrap_or("0.0.0.0")))
+}
+
+pub(super) fn watches(shown: &Shown) -> Value {
+    let mut by_session = BTreeMap::<SessionId, Vec<&str>>::new();
+    for (session, path) in &shown.report.data_watches {
+        by_session.entry(*session).or_default().push(path);
+    }
+    let listed = by_session.into_iter().map(|(session, paths)| (session.0.to_string(), json!(paths)));
+    json!({ "session_id_to_watched_paths": Value::Object(listed.collect()) })
+}
+
+pub(super) fn watches_by_path(shown: &Shown) -> Value {
+    let mut by_path = BTreeMap::<&str, Vec<SessionId>>::new();
+    for (session, path) in &shown.report.data_watches {
+        by_path.entry(path).or_default().push(*session);
+    }
+    json!({
+        "path_to_session_ids": sessions_by(&by_path, |session| json!(session.0)),
+        "path_to_session_ids_hex": sessions_by(&by_path, |session| json!(session.to_string())),
+    })
+}
+
+fn sessions_by<K: ToString>(sessions: &BTreeMap<K, Vec<SessionId>>, show: fn(&SessionId) -> Value) -> Value {
+    let list = |(key, sessions): (&K, &Vec<SessionId>)| {
+        (key.to_string(), Value::Array(sessions.iter().map(show).collect()))
+    };
+    Value::Object(sessions.iter().map(list).collect())
+}
+
+pub(super) fn watch_summary(shown: &Shown) -> Value {
+    let watches = shown.report.shards.watches;
+    json!({
+        "num_connections": watches.connections,
+        "num_paths": watches.paths,
+        "num_total_watches": watches.watches,
+    })
+}
+
+pub(super) fn zab_state(shown: &Shown) -> Value {
+    let config = &shown.facts.config;
+    let Some(own) = config.own_server() else { return json!({ "voting": false, "zabstate": "" }) };
+    let zxid = shown.report.last_zxid;
+    let state = match shown.report.mode {
+        Some(_) => "broadcast",
+        None => "election",
+    };
+    json!({
+        "myid": own.id,
+        "is_leader": is_mode(shown, Mode::Leader),
+        "quorum_address": addresses(own, own.quorum_port),
+        "election_address": addresses(own, own.election_port),
+        "client_address": own.client.as_ref().map(|_| client_address(own)),
+        "voting": own.role == PeerRole::Participant,
+        "last_zxid": zxid.to_string(),
+        "zab_epoch": zxid.epoch().0,
+        "zab_counter": zxid.counter(),
+        "zabstate": state,
+    })
+}
+
+/// A server has one address for each purpose here; ZooKeeper shows what it knows about a set of them.
+fn addresses(server: &ServerSpec, port: u16) -> Value {
+    let address = format!("{}:{port}", server.host);
+    json!({
+        "empty": false,
+        "all_addresses": [address],
+        "wildcard_addresses": [format!("0.0.0.0:{port}")],
+        "all_ports": [port],
+        "all_host_strings": [server.host],
+        "reachable_address": address,
+        "all_reachable_addresses": [address],
+        "all_reachable_addresses_or_all": [address],
+        "reachable_or_one": address,
+        "one": address,
+    })
+}
+
+/// The fields of what `json!` has made of braces.
+pub(super) fn fields(object: Value) -> Fields {
+    match object {
+        Value::Object(fields) => fields,
+        _ => Fields::new(),
+    }
+}

@@ -1,0 +1,232 @@
+//! The command `snapshot`: the tree as a snapshot of Apache ZooKeeper's, which its servers start from and
+//! `ringkeeper import` reads. It is made from a state that does not change meanwhile, twice: once for its
+//! length, and once more while it is sent. So it takes neither a file nor memory, however slow the client is.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_channel::Sender;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use ringkeeper_apache::snapshot;
+use ringkeeper_engine::acl::{Caller, authenticate};
+use ringkeeper_engine::path::ROOT;
+use ringkeeper_engine::settings::Settings;
+use ringkeeper_engine::state::State;
+use ringkeeper_wire::{Identity, Perms};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::json::Fields;
+use super::query::Query;
+use super::service::{Body, Client, NOT_SERVING, of_command};
+use crate::config::Config;
+use crate::server::inspect::Inspectors;
+
+const NAME: &str = "snapshot";
+
+/// Bytes that are sent at once, and how many such parts wait for the client.
+const PART_BYTES: usize = 64 * 1024;
+const PARTS_WAITING: usize = 4;
+
+/// How long the client may take to make room for one more part.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every permission: whoever holds the snapshot reads all znodes, and the hashes of all passwords.
+const WANTED: [Perms; 5] = [Perms::READ, Perms::WRITE, Perms::CREATE, Perms::DELETE, Perms::ADMIN];
+
+/// A snapshot that ends before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the snapshot cannot be sent: {0}")]
+pub(super) struct Broken(#[from] io::Error);
+
+/// Sends snapshots, one at a time.
+pub(super) struct Snapshots {
+    enabled: bool,
+    /// Time from one to the next, at least.
+    interval: Duration,
+    settings: Settings,
+    under_way: Arc<AtomicBool>,
+    last: Mutex<Option<Instant>>,
+}
+
+/// The one under way.
+struct UnderWay(Arc<AtomicBool>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Snapshots {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            enabled: config.admin.snapshots,
+            // ZooKeeper counts microseconds here, whatever the name of the key says.
+            interval: Duration::from_micros(config.admin.rate_limiter_interval),
+            settings: config.request_settings(),
+            under_way: Arc::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Answers the command. Credentials come first, so that strangers learn nothing.
+    pub(super) async fn answer(
+        &self,
+        request: &Request<Incoming>,
+        running: Option<&Inspectors>,
+        query: &Query<'_>,
+        client: Client,
+    ) -> Response<Body> {
+        match self.try_answer(request, running, query, client).await {
+            Ok(response) => response,
+            Err((status, error)) => of_command(status, NAME, Fields::new(), Some(error)),
+        }
+    }
+
+    async fn try_answer(
+        &self,
+        request: &Request<Incoming>,
+        running: Option<&Inspectors>,
+        query: &Query<'_>,
+        client: Client,
+    ) -> Result<Response<Body>, (StatusCode, &'static str)> {
+        let not_serving = (StatusCode::OK, NOT_SERVING);
+        let running = running.ok_or(not_serving)?;
+        let core = running.core().await.map_err(|_| not_serving)?;
+        if !core.missing.is_empty() {
+            return Err(not_serving);
+        }
+        let header = request.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
+        let header = header.ok_or((StatusCode::UNAUTHORIZED, "Auth info is missing for the command"))?;
+        let identities = self.identities(header, client);
+        let identities = identities.ok_or((StatusCode::UNAUTHORIZED, "Not authenticated"))?;
+        if !self.may(&identities, &core.state) {
+            return Err((StatusCode::FORBIDDEN, "Not authorized"));
+        }
+        if !self.enabled {
+            return Err((StatusCode::SERVICE_UNAVAILABLE, "Snapshot command is disabled"));
+        }
+        let under_way =
+            self.begin().ok_or((StatusCode::TOO_MANY_REQUESTS, "Snapshot request was rate limited"))?;
+        if query.first("streaming").is_some_and(|streaming| !streaming.eq_ignore_ascii_case("true")) {
+            running.take_snapshot();
+            return Ok(of_command(StatusCode::OK, NAME, Fields::new(), None));
+        }
+        stream(core.state, under_way)
+            .await
+            .map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the snapshot cannot be made"))
+    }
+
+    /// `Authorization: digest user:password`, or a scheme that needs no more than the connection.
+    fn identities(&self, header: &str, client: Client) -> Option<Vec<Identity>> {
+        let (scheme, data) =
+            header.split_once(' ').map_or((header, None), |(scheme, data)| (scheme, Some(data)));
+        if data.is_some_and(|data| data.contains(' ')) {
+            return None;
+        }
+        let mut identities = authenticate(scheme, data.map(str::as_bytes), &self.settings).ok()?;
+        if identities.is_empty() {
+            identities
+                .push(Identity { scheme: scheme.to_owned(), id: client.peer.to_canonical().to_string() });
+        }
+        Some(identities)
+    }
+
+    fn may(&self, identities: &[Identity], state: &State) -> bool {
+        let caller = Caller { identities, skip_acl: self.settings.skip_acl };
+        let acl = state.znode(ROOT).map(|root| state.acl_of(root));
+        acl.is_some_and(|acl| WANTED.into_iter().all(|wanted| caller.may(wanted, acl)))
+    }
+
+    fn begin(&self) -> Option<UnderWay> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| last.elapsed() < self.interval)
+            || self.under_way.swap(true, Ordering::Relaxed)
+        {
+            return None;
+        }
+        *last = Some(Instant::now());
+        Some(UnderWay(Arc::clone(&self.under_way)))
+    }
+}
+
+/// Answers with a snapshot of this state.
+async fn stream(state: Arc<State>, under_way: UnderWay) -> io::Result<Response<Body>> {
+    let (zxid, measured) = (state.last_zxid(), Arc::clone(&state));
+    let size_bytes = spawn_blocking(move || {
+        let mut length = Length(0);
+        snapshot::write(&measured, &mut length).map(|_| length.0)
+    })
+    .await??;
+    let (parts, sent) = async_channel::bounded(PARTS_WAITING);
+    spawn_blocking(move || {
+        let _under_way = under_way;
+        let mut out = Parts { parts, part: BytesMut::new() };
+        if let Err(error) = snapshot::write(&state, &mut out).and_then(|_| out.flush()) {
+            // The client sees that the end is missing.
+            let _ = out.parts.try_send(Err(error.into()));
+        }
+    });
+    let mut response = Response::new(StreamBody::new(sent).boxed());
+    let text = |text: String| HeaderValue::try_from(text).map_err(io::Error::other);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, text(size_bytes.to_string())?);
+    headers.insert(HeaderName::from_static("last_zxid"), text(zxid.to_string())?);
+    headers.insert(HeaderName::from_static("snapshot_size"), text(size_bytes.to_string())?);
+    Ok(response)
+}
+
+/// Counts what is written.
+struct Length(u64);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Passes what is written to a connection, in parts.
+struct Parts {
+    parts: Sender<Result<Frame<Bytes>, Broken>>,
+    part: BytesMut,
+}
+
+impl Parts {
+    fn send(&mut self) -> io::Result<()> {
+        let part = Frame::data(self.part.split().freeze());
+        let sent = Handle::current().block_on(timeout(PATIENCE, self.parts.send(Ok(part))));
+        match sent {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl Write for Parts {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.part.extend_from_slice(bytes);
+        if self.part.len() >= PART_BYTES {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.part.is_empty() { Ok(()) } else { self.send() }
+    }
+}
