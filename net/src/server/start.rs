@@ -104,10 +104,12 @@ impl StartError {
             | Self::Unmet(_)
             | Self::Tls(_)
             | Self::Audit(_)
+            | Self::Admin(admin::StartError::Tls(_))
             | Self::Folder(FolderError::Identity(_) | FolderError::Unusable { .. })
             | Self::Untrusted(_)
             | Self::Broken(_) => true,
             Self::Bind(_)
+            | Self::Admin(_)
             | Self::Folder(FolderError::Locked(_))
             | Self::Signals(_)
             | Self::Helper(_)
