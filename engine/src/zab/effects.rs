@@ -130,6 +130,19 @@ pub struct Learners {
     pub synced_observers: usize,
 }
 
+/// An observer that follows a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observer {
+    /// Which server.
+    pub server: ServerId,
+    /// Everything up to here is durable there.
+    pub last_zxid: Zxid,
+    /// Batches that were sent and are not durable there.
+    pub batches: usize,
+    /// Bytes of them.
+    pub bytes: usize,
+}
+
 /// Why a server leaves its leader, or gives up its own leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {

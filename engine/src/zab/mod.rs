@@ -150,7 +150,7 @@ mod tests;
 
 pub use self::core::leaves_epochs;
 pub use config::{Config, Durable, Epochs, Founding, LogSummary};
-pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status};
+pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Observer, Status};
 pub use message::{
     Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
     Propose, Standing, Sync, SyncPlan, Vote,
@@ -208,6 +208,15 @@ impl Zab {
         match &self.role {
             Role::Leading(leader) => leader.learners(),
             _ => Learners::default(),
+        }
+    }
+
+    /// The observers that have adopted the history of this server, which leads.
+    #[must_use]
+    pub fn observers(&self) -> Vec<Observer> {
+        match &self.role {
+            Role::Leading(leader) => leader.observers(),
+            _ => Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Member};
-use super::effects::{Alarm, Effect, Effects};
+use super::effects::{Alarm, Effect, Effects, Observer};
 use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
 use super::quorum::ServerSet;
 
@@ -65,6 +65,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    pub(super) fn as_observer(&self) -> Observer {
+        let (batches, bytes) = (self.window.len(), self.window_bytes);
+        Observer { server: self.id, last_zxid: self.acked, batches, bytes }
+    }
+
     pub(super) fn new(core: &Core, id: ServerId, join: &Standing) -> Self {
         // A voter with another list of voters is treated like an observer.
         let voter = core.config.is_voter(id) && core.agrees_with(&join.ensemble);

@@ -5,11 +5,13 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import ssl
 
 import pytest
 from kazoo.client import KazooClient
 
 import server as server_module
+from certificates import Authority
 from server import SUBJECT, Server, free_port
 
 # Fields that Java alone has are not looked for here.
@@ -158,6 +160,16 @@ def role(server):
     return server_module.four_letter_word(server.port, "mntr").split("zk_server_state\t")[1].split("\n")[0]
 
 
+def test_a_leader_names_its_observers(ensembles):
+    for servers in ensembles:
+        leader = next(server for server in servers if role(server) == "leader")
+        shown = json.loads(ask(leader, "/commands/observers")[2])
+        assert shown["synced_observers"] == 1
+        (observer,) = shown["observers"]
+        assert observer["sid"] == 3
+        assert all(isinstance(observer[name], int) for name in ("queued_packets", "queued_packets_size", "last_zxid"))
+
+
 @pytest.mark.parametrize("command", [
     "configuration", "is_read_only", "last_snapshot", "leader", "server_stats", "voting_view", "zabstate",
     "observer_connection_stat_reset", "dump",
@@ -167,3 +179,42 @@ def test_a_member_answers_as_zookeepers(ensembles, wanted, command):
     found = [next(server for server in servers if role(server) == wanted) for servers in ensembles]
     theirs, ours = (answer(server, command) for server in found)
     assert ours == theirs
+
+
+def encrypted(server, authority, certificate=None):
+    """Status and headers of an answer with TLS; nothing if the connection is refused."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    if certificate:
+        context.load_cert_chain(certificate)
+    connection = http.client.HTTPSConnection("127.0.0.1", server.admin_port, timeout=20, context=context)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/commands/ruok")
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Strict-Transport-Security"]
+
+
+def in_the_clear(server):
+    """Status of an answer; nothing if the connection is refused."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return ask(server, "/commands/ruok")[0]
+
+
+@pytest.mark.parametrize(("settings", "clear", "anonymous"), [
+    ({"admin.portUnification": "true"}, True, True),
+    ({"admin.forceHttps": "true"}, False, True),
+    ({"admin.forceHttps": "true", "admin.needClientAuth": "true"}, False, False),
+])
+@pytest.mark.parametrize("subject", sorted({"zookeeper", SUBJECT}))
+def test_tls_takes_the_stores_of_the_links_between_servers(tmp_path, subject, settings, clear, anonymous):
+    authority = Authority(tmp_path)
+    stores = {
+        "ssl.quorum.keyStore.location": authority.issue("server"),
+        "ssl.quorum.keyStore.type": "PEM",
+        "ssl.quorum.trustStore.location": authority.certificate,
+        "ssl.quorum.trustStore.type": "PEM",
+    }
+    with running([start(subject, **stores, **settings)]) as (server,):
+        status, security = encrypted(server, authority, authority.issue("client"))
+        assert (status, security.split(";")[0]) == (200, "max-age=86400")
+        assert (encrypted(server, authority) is not None) == anonymous
+        assert (in_the_clear(server) == 200) == clear

@@ -450,7 +450,7 @@ impl Config {
         let left_out = |unmet: &Unmet| {
             format!("{} is left out as ringkeeper.ignoreUnsupported says: {}", unmet.key, unmet.reason)
         };
-        let tls = self.tls.notices().into_iter().chain(self.peer_tls.notices());
+        let tls = self.tls.notices().into_iter().chain(self.peer_tls.notices(self.admin.speaks_tls()));
         Ok(ignored.into_iter().map(left_out).chain(tls).collect())
     }
 
@@ -834,6 +834,9 @@ mod tests {
         assert!(notices[1].starts_with("ssl.quorum.ciphersuites: not safe"), "{notices:?}");
         let (config, _) = read("clientPort=1\nssl.quorum.keyStore.location=/q\n").expect("valid");
         assert!(config.check_protection().expect("allowed")[0].contains("neither sslQuorum nor"));
+        let (config, _) =
+            read("clientPort=1\nssl.quorum.keyStore.location=/q\nadmin.forceHttps=true\n").expect("valid");
+        assert_eq!(config.check_protection().expect("of use for the admin listener"), Vec::<String>::new());
         let alone = read("clientPort=1\nsecureClientPortAddress=127.0.0.1\n").expect_err("no port");
         assert!(alone.contains("needs secureClientPort, too"), "{alone}");
     }

@@ -96,10 +96,10 @@ impl PeerTlsConfig {
         self.quorum && !self.port_unification
     }
 
-    /// What the operator should know.
-    pub(super) fn notices(&self) -> Vec<String> {
+    /// What the operator should know. The admin listener may use the keys, too.
+    pub(super) fn notices(&self, is_for_admin: bool) -> Vec<String> {
         let mut notices = Vec::new();
-        if !self.is_spoken() && self.settings != PeerSettings::default() {
+        if !self.is_spoken() && !is_for_admin && self.settings != PeerSettings::default() {
             notices.push(
                 "the ssl.quorum. keys have no effect: neither sslQuorum nor portUnification is on".to_owned(),
             );

@@ -97,6 +97,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         status: node.status(),
         missing,
         learners: node.zab().learners(),
+        observers: node.zab().observers(),
         digests: replica.digests().collect(),
         peers_connected: core.links().connected(),
         slow_appends: core.log().appends().slow,

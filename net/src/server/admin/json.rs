@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
 use ringkeeper_engine::shard::ConnectionReport;
-use ringkeeper_engine::zab::{Learners, Status};
+use ringkeeper_engine::zab::{Observer, Status};
 use ringkeeper_wire::{SessionId, Zxid};
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,8 @@ pub(super) struct Shown<'a> {
     pub(super) facts: &'a Facts,
     pub(super) report: &'a ServerReport,
     pub(super) status: Status,
-    pub(super) learners: Learners,
+    /// Of a leader, those that are synchronized.
+    pub(super) observers: Vec<Observer>,
     /// Appends that took longer than the warning threshold.
     pub(super) slow_appends: u64,
     /// Of sessions, see [`Collected::deadlines`](crate::server::inspect::Collected::deadlines).
@@ -191,7 +192,15 @@ pub(super) fn monitor(shown: &Shown) -> Value {
 }
 
 pub(super) fn observers(shown: &Shown) -> Value {
-    json!({ "synced_observers": shown.learners.synced_observers, "observers": [] })
+    let list = shown.observers.iter().map(|observer| {
+        json!({
+            "sid": observer.server.0,
+            "queued_packets": observer.batches,
+            "queued_packets_size": observer.bytes,
+            "last_zxid": observer.last_zxid.0,
+        })
+    });
+    json!({ "synced_observers": list.len(), "observers": list.collect::<Vec<_>>() })
 }
 
 pub(super) fn server_stats(shown: &Shown) -> Value {

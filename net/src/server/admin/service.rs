@@ -217,14 +217,14 @@ impl Service {
         on_thread(move || {
             let mut collected = collected;
             let facts = Arc::clone(&collected.facts);
-            let (status, learners) = (collected.core.status, collected.core.learners);
+            let (status, observers) = (collected.core.status, std::mem::take(&mut collected.core.observers));
             let slow_appends = collected.core.slow_appends;
             let deadlines = std::mem::take(&mut collected.deadlines);
             collected.show(|report| {
                 if report.mode.is_none() && !always {
                     return of_command(StatusCode::OK, name, Fields::new(), Some(NOT_SERVING));
                 }
-                let shown = Shown { facts: &facts, report, status, learners, slow_appends, deadlines };
+                let shown = Shown { facts: &facts, report, status, observers, slow_appends, deadlines };
                 of_command(StatusCode::OK, name, json::fields(show(&shown)), None)
             })
         })
