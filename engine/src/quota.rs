@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use crate::state::State;
+
 /// Above all quotas.
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "/zookeeper_limits";
@@ -96,6 +98,50 @@ impl Figures {
     }
 }
 
+/// The quotas of the paths that begin with one element, added up, as ZooKeeper's metrics show them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// That element.
+    pub name: String,
+    /// Number of znodes allowed, by the hard limits where there are some.
+    pub count_limit: i64,
+    /// Bytes of data allowed, likewise.
+    pub bytes_limit: i64,
+    /// Number of znodes.
+    pub count: i64,
+    /// Bytes of their data.
+    pub bytes: i64,
+}
+
+/// Quotas that are added up, at most: clients set them, and the sums are made for each reader of the metrics.
+const SUMMED_MAX: usize = 1_000;
+
+/// The sums of the first thousand quotas.
+#[must_use]
+pub fn by_namespace(state: &State) -> Vec<Namespace> {
+    let figures = |path: &str| Figures::parse(state.znode(path)?.data().unwrap_or_default());
+    let mut namespaces: Vec<Namespace> = Vec::new();
+    for subject in state.quotas.subjects().take(SUMMED_MAX) {
+        let name = subject.split('/').nth(1).unwrap_or_default();
+        if namespaces.last().is_none_or(|last| last.name != name) {
+            namespaces.push(Namespace { name: name.to_owned(), ..Namespace::default() });
+        }
+        let sums = namespaces.last_mut().expect("one was added if there was none");
+        let limits = figures(&limits_path(subject)).unwrap_or_default();
+        let used = figures(&stats_path(subject)).unwrap_or_default();
+        let preferred = |hard, soft| if is_set(hard) { hard } else { soft };
+        for (sum, figure) in [
+            (&mut sums.count_limit, preferred(limits.count_hard_limit, limits.count)),
+            (&mut sums.bytes_limit, preferred(limits.byte_hard_limit, limits.bytes)),
+            (&mut sums.count, used.count),
+            (&mut sums.bytes, used.bytes),
+        ] {
+            *sum = sum.saturating_add(figure.unwrap_or(0).max(0));
+        }
+    }
+    namespaces
+}
+
 fn is_set(limit: Option<i64>) -> bool {
     limit.is_some_and(|limit| limit > UNSET)
 }
@@ -119,7 +165,11 @@ impl fmt::Display for Figures {
 
 #[cfg(test)]
 mod tests {
+    use ringkeeper_wire::{SessionId, Xid, Zxid};
+
     use super::*;
+    use crate::acl::Acl;
+    use crate::txn::{Create, Txn, TxnOp, Update};
 
     #[test]
     fn the_text_is_zookeepers() {
@@ -140,6 +190,37 @@ mod tests {
         assert_eq!(Figures::parse(b""), Some(Figures::default()));
         assert_eq!(Figures::parse(b"count="), Some(Figures::default()));
         assert_eq!(Figures::parse(b"other=3;bytes=2").expect("well formed").bytes, Some(2));
+    }
+
+    #[test]
+    fn quotas_with_one_first_element_are_added_up_by_the_hard_limit_where_there_is_one() {
+        let mut state = State::new(1);
+        for (path, data) in [
+            ("/app", "12345"),
+            ("/zookeeper/quota/app", ""),
+            ("/zookeeper/quota/app/zookeeper_limits", "count=9,bytes=100=;countHardLimit=5"),
+            // What it says is replaced by what is there.
+            ("/zookeeper/quota/app/zookeeper_stats", ""),
+            ("/zookeeper/quota/app/part", ""),
+            ("/zookeeper/quota/app/part/zookeeper_limits", "count=3,bytes=-1"),
+            ("/zookeeper/quota/app-2", ""),
+            ("/zookeeper/quota/app-2/zookeeper_limits", "nonsense"),
+        ] {
+            let create = Create {
+                path: path.into(),
+                data: Some(data.as_bytes().into()),
+                acl: Acl::OPEN,
+                raw_owner: 0,
+                parent_cversion: -1,
+                reply_with_stat: false,
+            };
+            let zxid = Zxid(state.last_zxid().0 + 1);
+            let op = TxnOp::Update(Update::Create(create));
+            let _ = state.apply(&Txn { zxid, session: SessionId(0), xid: Xid(0), time_ms: 0, op });
+        }
+        let app = Namespace { name: "app".to_owned(), count_limit: 8, bytes_limit: 100, count: 1, bytes: 5 };
+        let second = Namespace { name: "app-2".to_owned(), ..Namespace::default() };
+        assert_eq!(by_namespace(&state), [app, second]);
     }
 
     #[test]

@@ -54,6 +54,11 @@ fn common_len(a: &str, b: &str) -> usize {
 }
 
 impl Quotas {
+    /// All paths that have a quota: those with the same first element one after the other.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|QuotaPath(path)| &**path)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,6 +1,7 @@
 //! The metrics of a running server, collected for `mntr`, `monitor` and `/metrics`.
 
 use ringkeeper_engine::metrics::{Metric, Samples, Summary, Totals, Value};
+use ringkeeper_engine::quota::{self, Namespace};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::samples;
 use ringkeeper_engine::shard::ShardReport;
@@ -33,6 +34,9 @@ pub(super) fn samples(
         ensemble(&mut out, facts, core, now.monotonic_ms);
     }
     process(&mut out, now, measured);
+    for namespace in quota::by_namespace(&core.state) {
+        quotas(&mut out, &namespace);
+    }
     let [under_way, failed, exceeded] = facts.tls.as_ref().map_or([0; 3], |tls| tls.counts());
     samples!(out, {
         "outstanding_tls_handshake": under_way,
@@ -73,6 +77,17 @@ fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
         "memory_limit_bytes": facts.config.memory_limit.bytes().unwrap_or(0),
         "memory_limit_exceeded": core.refusals.memory,
     });
+}
+
+fn quotas(out: &mut Samples, namespace: &Namespace) {
+    for (family, figure) in [
+        (const { Metric::named("quota_count_limit_per_namespace") }, namespace.count_limit),
+        (const { Metric::named("quota_count_usage_per_namespace") }, namespace.count),
+        (const { Metric::named("quota_bytes_limit_per_namespace") }, namespace.bytes_limit),
+        (const { Metric::named("quota_bytes_usage_per_namespace") }, namespace.bytes),
+    ] {
+        out.add_labelled(family, vec![("key", namespace.name.clone())], figure);
+    }
 }
 
 /// The totals of one value.

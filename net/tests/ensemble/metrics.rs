@@ -11,13 +11,20 @@ use ringkeeper_wire::{CreateMode, SessionId};
 use crate::cluster::{Ensemble, SESSION_MS};
 use crate::support::{Client, PATIENCE};
 
-/// Metrics that stay 0 while nothing goes wrong and nobody waits, and those of TLS and of observers.
+/// Metrics that stay 0 while nothing goes wrong and nobody waits, and those of throttles, TLS and observers.
 const QUIET: &[&str] = &[
     "max_latency",
     "min_latency",
     "outstanding_requests",
     "stale_replies",
     "local_sessions",
+    "request_throttle_wait_count",
+    "throttled_ops",
+    "stale_requests",
+    "stale_requests_dropped",
+    "large_requests_rejected",
+    "connection_drop_probability",
+    "connection_token_deficit",
     "sessionless_connections_expired",
     "cnxn_closed_without_zk_server_running",
     "auth_failed_count",
@@ -50,6 +57,7 @@ fn figure(family: &Family, mntr: &str) -> Option<f64> {
     let key = match (family.kind, name) {
         (Kind::Summary, _) => format!("zk_cnt_{name}"),
         (_, "limit_exceeded") => format!("zk_watches_{name}"),
+        _ if name.ends_with("_per_namespace") => format!("zk_app_{name}"),
         _ => format!("zk_{name}"),
     };
     let value = mntr.lines().find_map(|line| line.strip_prefix(&key)?.strip_prefix('\t'))?;
@@ -89,6 +97,15 @@ fn load_moves_every_metric_that_it_concerns() {
     let ensemble = Ensemble::start_with("audit.enable=true\nsnapCount=64\n");
     let leader = ensemble.leader();
     let servers = [leader, ensemble.others(leader)[0]];
+    let mut client = ensemble.connect(leader);
+    for (path, data) in [
+        ("/app", "12345"),
+        ("/zookeeper/quota/app", ""),
+        ("/zookeeper/quota/app/zookeeper_limits", "count=5,bytes=100"),
+        ("/zookeeper/quota/app/zookeeper_stats", ""),
+    ] {
+        client.create(path, data.as_bytes(), CreateMode::Persistent);
+    }
     let _clients = servers.map(|server| load(&ensemble, server));
     let deadline = Instant::now() + PATIENCE;
     loop {
