@@ -96,7 +96,7 @@ def command(config_path, port, data_dir, subject=SUBJECT, java_properties=(), re
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
                 "-Dreadonlymode.enabled=true", *java_properties,
-                "-cp", classpath(release, "adminserver"), main, str(config_path)]
+                "-cp", classpath(release, "adminserver", "prometheus"), main, str(config_path)]
     return [BINARY, "server", "--config", str(config_path),
             "--data-dir", str(data_dir), "--client-port", str(port)]
 
