@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::Config;
+use crate::doctor;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::manual::{self, ManualArgs, ManualError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
@@ -29,6 +31,8 @@ enum Command {
     Server(ServerArgs),
     /// Runs an ensemble of servers on this machine, for trying out
     Ensemble(EnsembleArgs),
+    /// Checks whether this machine is as a server with this configuration needs it
+    Doctor(DoctorArgs),
     /// Makes a data folder out of Apache ZooKeeper's, whose server has to be stopped
     Import(ImportArgs),
     /// Makes a data folder for another system out of a stopped server's
@@ -80,6 +84,15 @@ struct ServerArgs {
     options: Vec<String>,
 }
 
+#[derive(Args)]
+struct DoctorArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Answers as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
 impl Cli {
     /// Does what the command line says.
     ///
@@ -94,6 +107,10 @@ impl Cli {
                 return Ok(ExitCode::SUCCESS);
             }
             Some(Command::Shell(args)) => return Ok(ringkeeper_shell::run(args)),
+            Some(Command::Doctor(args)) => {
+                let (config, notices) = args.server.config()?;
+                return Ok(doctor::run(&config, &notices, args.json)?);
+            }
             Some(Command::Manual(args)) => {
                 manual::write(Self::command(), &args)?;
                 return Ok(ExitCode::SUCCESS);
@@ -130,6 +147,8 @@ pub(crate) enum CliError {
     Migrate(#[from] MigrateError),
     #[error(transparent)]
     Manual(#[from] ManualError),
+    #[error("the output cannot be written: {0}")]
+    Output(#[from] io::Error),
 }
 
 impl CliError {

@@ -2,6 +2,7 @@
 
 mod cli;
 mod config;
+mod doctor;
 mod ensemble;
 mod manual;
 mod migrate;

@@ -43,6 +43,18 @@ pub fn check() -> Result<(), Unmet> {
     io_uring::IoUring::new(2).map(drop).map_err(Unmet::IoUring)
 }
 
+/// Whether the kernel says that its clock is synchronized. Where the kernel does not say, it is taken to be.
+#[cfg(feature = "process-wide")]
+#[must_use]
+#[expect(unsafe_code, reason = "the system call has no other interface")]
+pub fn is_clock_synchronized() -> bool {
+    let mut report = std::mem::MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: all zeros are a valid `timex`, which asks for nothing to be changed; the kernel fills the structure that
+    // it is given, which lives until the call has returned.
+    let state = unsafe { libc::adjtimex(report.as_mut_ptr()) };
+    state != libc::TIME_ERROR
+}
+
 /// Raises the limit of open files as far as the system allows, since each connection needs a descriptor.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);

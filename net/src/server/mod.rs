@@ -30,4 +30,4 @@ pub(crate) use env::GlommioEnv;
 pub(crate) use identity::wanted;
 pub(crate) use recovery::{Folder, FolderError};
 pub(crate) use replay::{RestoreError, check_snapshot, read_state};
-pub(crate) use start::{StartError, run};
+pub(crate) use start::{StartError, rehearse, run};

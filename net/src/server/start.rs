@@ -205,6 +205,29 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     served
 }
 
+/// What a start needs of its configuration and its machine, each with what was found. Nothing is kept or
+/// changed.
+pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, StartError>)> {
+    let tls = TlsAcceptor::start(&config.tls, 1);
+    let ports = client_ports(config, tls.as_ref().ok().and_then(Option::as_ref));
+    let ports = ports.map(|ports| {
+        let ports: Vec<_> = ports.iter().map(|port| port.address.to_string()).collect();
+        format!("{} free", if ports.is_empty() { "none, nothing".to_owned() } else { ports.join(", ") })
+    });
+    let spoken = |is: bool| if is { "TLS, its certificates are read" } else { "no TLS" }.to_owned();
+    let quorum = bind_quorum_port(config).map(|socket| match socket {
+        Some(_) => "free".to_owned(),
+        None => "none, a server alone".to_owned(),
+    });
+    vec![
+        ("io_uring", preflight::check().map(|()| "usable".to_owned()).map_err(Into::into)),
+        ("clients", tls.map(|tls| spoken(tls.is_some())).map_err(Into::into)),
+        ("client ports", ports),
+        ("quorum port", quorum),
+        ("between servers", peer_tls(config).map(|tls| spoken(tls.is_some())).map_err(Into::into)),
+    ]
+}
+
 /// Logs to standard error what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
 fn init_log() {
     let wanted = std::env::var("RUST_LOG").ok().and_then(|wanted| wanted.parse().ok());
@@ -480,9 +503,9 @@ impl ShardSeed {
 }
 
 /// The number of clients for which the limit of open files leaves room. Descriptors for segments, snapshots,
-/// rings, links and the admin listener are kept free, since a log that cannot open its next file ends the server. Segments get as
-/// many as the log may need until a snapshot lets the oldest ones go, but not more than three quarters of
-/// all.
+/// rings, links and the admin listener are kept free, since a log that cannot open its next file ends the
+/// server. Segments get as many as the log may need until a snapshot lets the oldest ones go, but not more
+/// than three quarters of all.
 fn connections_max(open_files: u64, kept_for_admin: u64, config: &Config, shards: u16) -> u32 {
     const PER_SEGMENT: u64 = 2;
     const OTHER_FILES: u64 = 40;

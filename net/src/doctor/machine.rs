@@ -1,0 +1,93 @@
+//! Kernel, processors, limits, memory, the clock.
+
+use std::fs;
+
+use ringkeeper_runtime::preflight;
+
+use super::Finding;
+use crate::config::Config;
+
+/// Descriptors for fewer connections than this are few for a service that all programs of a company use.
+const OPEN_FILES_MIN: u64 = 16_384;
+
+pub(super) fn check(config: &Config) -> impl Iterator<Item = Finding> {
+    [kernel(), processors(config), open_files(), swap(), clock()].into_iter()
+}
+
+fn kernel() -> Finding {
+    let release = read("/proc/sys/kernel/osrelease");
+    match read("/proc/sys/kernel/io_uring_disabled").as_str() {
+        "1" => Finding::warning(
+            "kernel",
+            format!(
+                "Linux {release} allows io_uring to privileged processes and one group: let the server's user be in \
+                 that group (sysctl kernel.io_uring_group), or set kernel.io_uring_disabled to 0"
+            ),
+        ),
+        _ => Finding::fine("kernel", format!("Linux {release}")),
+    }
+}
+
+fn processors(config: &Config) -> Finding {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let placement = crate::placement::Placement::choose(&cores, config.shards);
+    let governors: Vec<String> = cores
+        .iter()
+        .map(|core| read(&format!("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", core.id)))
+        .collect();
+    if let Some(slow) = governors.iter().find(|governor| !matches!(governor.as_str(), "" | "performance")) {
+        return Finding::warning(
+            "processors",
+            format!(
+                "their clock follows the load (governor {slow}), which makes single requests slower: \
+                 `cpupower frequency-set -g performance`"
+            ),
+        );
+    }
+    Finding::fine("processors", format!("{}: {placement}", cores.len()))
+}
+
+fn open_files() -> Finding {
+    let limit = preflight::raise_open_files();
+    if limit < OPEN_FILES_MIN {
+        return Finding::warning(
+            "open files",
+            format!(
+                "{limit} at most, and each connection needs one: raise the hard limit with `ulimit -Hn`, or \
+                 LimitNOFILE= in the systemd unit"
+            ),
+        );
+    }
+    Finding::fine("open files", format!("{limit} at most"))
+}
+
+fn swap() -> Finding {
+    let has_swap = read("/proc/swaps").lines().count() > 1;
+    let swappiness: u32 = read("/proc/sys/vm/swappiness").parse().unwrap_or(0);
+    if has_swap && swappiness > 1 {
+        return Finding::warning(
+            "swap",
+            format!(
+                "the kernel may move znodes to the disk (vm.swappiness {swappiness}), and requests wait for them: \
+                 set vm.swappiness to 1, or MemorySwapMax=0 in the systemd unit"
+            ),
+        );
+    }
+    Finding::fine("swap", if has_swap { "hardly used" } else { "none" })
+}
+
+fn clock() -> Finding {
+    if preflight::is_clock_synchronized() {
+        return Finding::fine("clock", "synchronized");
+    }
+    Finding::warning(
+        "clock",
+        "the kernel says that nobody synchronizes it: times of znodes, records and certificates are wrong by as \
+         much; start chrony or systemd-timesyncd",
+    )
+}
+
+/// A file's text without the end of its line; empty if it cannot be read.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
