@@ -37,6 +37,21 @@ fn the_manual_says_of_each_family_what_it_counts() {
 }
 
 #[test]
+fn alert_rules_name_metrics_that_exist() {
+    let rules = include_str!("../../../docs/alerts.yml");
+    let expressions = rules.lines().filter(|line| !line.contains("annotations:") && !line.starts_with('#'));
+    let words = expressions.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let names = words.filter(|word| word.contains('_') && *word != "histogram_quantile");
+    let mut count = 0;
+    for name in names {
+        let family = name.strip_suffix("_bucket").unwrap_or(name);
+        assert!(FAMILIES.iter().any(|known| known.exposed_name() == family), "no metric {name}");
+        count += 1;
+    }
+    assert!(count > 10, "{count} names were found");
+}
+
+#[test]
 fn numbers_stand_in_the_order_of_the_table_whatever_the_order_in_which_they_came() {
     let mut out = Samples::default();
     samples!(out, { "shards": 2_u64, "avg_latency": 0.0, "disk_full": true, "max_latency": Value::Time(3_999) });
