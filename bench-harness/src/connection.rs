@@ -3,10 +3,12 @@
 //! at the end of a read is copied.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use mio::net::TcpStream;
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use ringkeeper_testkit::Socket;
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, next_frame};
 
 use crate::fault::Fault;
@@ -22,7 +24,7 @@ pub(crate) fn scratch() -> Box<[u8]> {
 
 /// One connection. Registered edge-triggered for both directions, once.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    socket: Socket,
     /// The start of a frame whose end has not come yet.
     partial: Vec<u8>,
     out: Vec<u8>,
@@ -31,11 +33,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection on a socket that is, or is becoming, connected.
-    pub(crate) fn new(stream: TcpStream, registry: &Registry, token: Token) -> io::Result<Self> {
-        let mut stream = stream;
-        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { stream, partial: Vec::new(), out: Vec::new(), sent: 0 })
+    /// A connection on a connected socket.
+    pub(crate) fn new(mut socket: Socket, registry: &Registry, token: Token) -> io::Result<Self> {
+        let tcp = socket.tcp();
+        tcp.set_nonblocking(true)?;
+        registry.register(&mut SourceFd(&tcp.as_raw_fd()), token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { socket, partial: Vec::new(), out: Vec::new(), sent: 0 })
     }
 
     /// The bytes to send with the next [`Connection::flush`]; append to them.
@@ -44,15 +47,15 @@ impl Connection {
     }
 
     /// The socket, no longer registered. Received bytes that are no whole frame are dropped.
-    pub(crate) fn into_stream(mut self, registry: &Registry) -> io::Result<TcpStream> {
-        registry.deregister(&mut self.stream)?;
-        Ok(self.stream)
+    pub(crate) fn into_socket(mut self, registry: &Registry) -> io::Result<Socket> {
+        registry.deregister(&mut SourceFd(&self.socket.tcp().as_raw_fd()))?;
+        Ok(self.socket)
     }
 
     /// Sends what the socket takes. The rest goes with the next call, due when the socket is writable.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
+            match self.socket.write(&self.out[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -62,7 +65,10 @@ impl Connection {
         }
         self.out.clear();
         self.sent = 0;
-        Ok(())
+        match self.socket.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Reads what the socket has and hands every whole frame's payload to `each`, with the time of the
@@ -78,7 +84,7 @@ impl Connection {
             scratch[..kept].copy_from_slice(&self.partial);
             let room = &mut scratch[kept..];
             let room_len = room.len();
-            let read = match self.stream.read(room) {
+            let read = match self.socket.read(room) {
                 Ok(0) => return Err(Fault::Closed),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -94,8 +100,9 @@ impl Connection {
             self.partial.clear();
             self.partial.extend_from_slice(rest);
             // A short read has emptied the socket, and the next edge announces more; unless the end of the
-            // stream came with the last bytes, for that has no edge of its own.
-            if read < room_len && !to_end {
+            // stream came with the last bytes, for that has no edge of its own, or the bytes are those of one
+            // record of TLS.
+            if read < room_len && !to_end && !self.socket.is_secured() {
                 return Ok(());
             }
         }

@@ -77,10 +77,8 @@ impl Crossing {
     fn new(sessions: Vec<Session>, root: &str, barriers: usize) -> Result<Self> {
         let poll = Poll::new()?;
         let clients = sessions.into_iter().enumerate().map(|(number, session)| {
-            let (stream, next_xid) = session.into_parts();
-            stream.set_nonblocking(true)?;
-            let stream = mio::net::TcpStream::from_std(stream);
-            let connection = Connection::new(stream, poll.registry(), Token(number))?;
+            let (socket, next_xid) = session.into_parts();
+            let connection = Connection::new(socket, poll.registry(), Token(number))?;
             Ok(Client {
                 connection,
                 next_xid,
@@ -126,9 +124,8 @@ impl Crossing {
 
     fn into_sessions(self) -> Result<Vec<Session>> {
         let registry = self.poll.registry();
-        let resume = |client: Client| {
-            Ok(Session::resume(client.connection.into_stream(registry)?.into(), client.next_xid)?)
-        };
+        let resume =
+            |client: Client| Ok(Session::resume(client.connection.into_socket(registry)?, client.next_xid)?);
         self.clients.into_iter().map(resume).collect()
     }
 }

@@ -89,7 +89,8 @@ impl Floor {
             if place == self.clients.len() {
                 self.clients.push(None);
             }
-            let connection = Connection::new(stream, self.poll.registry(), Token(place))?;
+            let socket = std::net::TcpStream::from(stream).into();
+            let connection = Connection::new(socket, self.poll.registry(), Token(place))?;
             self.clients[place] = Some(Client { connection, canned: None });
         }
     }

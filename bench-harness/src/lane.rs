@@ -57,9 +57,8 @@ pub(crate) struct Lane<S: Source> {
 impl<S: Source> Lane<S> {
     /// Puts `session` under load from `source`.
     pub(crate) fn new(session: Session, source: S, registry: &Registry, token: Token) -> Result<Self> {
-        let (stream, next_xid) = session.into_parts();
-        stream.set_nonblocking(true)?;
-        let connection = Connection::new(mio::net::TcpStream::from_std(stream), registry, token)?;
+        let (socket, next_xid) = session.into_parts();
+        let connection = Connection::new(socket, registry, token)?;
         Ok(Self {
             connection,
             source,
@@ -79,8 +78,7 @@ impl<S: Source> Lane<S> {
     /// Requests are outstanding.
     pub(crate) fn into_session(self, registry: &Registry) -> Result<Session> {
         assert!(self.outstanding() == 0, "a lane is given back before its replies have come");
-        let stream = self.connection.into_stream(registry)?;
-        Ok(Session::resume(stream.into(), self.next_xid)?)
+        Ok(Session::resume(self.connection.into_socket(registry)?, self.next_xid)?)
     }
 
     /// Issues requests until `limit` that count are outstanding or the source has no more.

@@ -38,6 +38,7 @@ mod statistics;
 mod supervise;
 mod system;
 mod timeline;
+mod tls;
 mod window;
 
 use std::process::ExitCode;

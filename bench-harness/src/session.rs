@@ -9,12 +9,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringkeeper_testkit::{Connection, Received};
+use ringkeeper_testkit::{Connection, Received, Socket};
 use ringkeeper_wire::{ConnectResponse, Record, WatcherEvent, xid};
 
 use crate::fault::Fault;
 use crate::window::Rate;
-use crate::{reply, request};
+use crate::{reply, request, tls};
 
 /// Session timeout asked for, in milliseconds. ZooKeeper grants at most 20 ticks, 40 s by default.
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 40_000;
@@ -66,7 +66,8 @@ impl Session {
     }
 
     fn dial(server: SocketAddr) -> io::Result<Self> {
-        let mut session = Self::on(TcpStream::connect_timeout(&server, PATIENCE)?, server, 1)?;
+        let socket = tls::on(TcpStream::connect_timeout(&server, PATIENCE)?, server)?;
+        let mut session = Self::on(socket, server, 1)?;
         request::connect(&mut session.out, SESSION_TIMEOUT_MS);
         session.flush()?;
         Ok(session)
@@ -78,14 +79,14 @@ impl Session {
     }
 
     /// A session around a socket on which nothing is outstanding, and the xid to go on with.
-    pub(crate) fn resume(stream: TcpStream, next_xid: i32) -> io::Result<Self> {
-        stream.set_nonblocking(false)?;
-        let server = stream.peer_addr()?;
-        Self::on(stream, server, next_xid)
+    pub(crate) fn resume(mut socket: Socket, next_xid: i32) -> io::Result<Self> {
+        socket.tcp().set_nonblocking(false)?;
+        let server = socket.tcp().peer_addr()?;
+        Self::on(socket, server, next_xid)
     }
 
-    fn on(stream: TcpStream, server: SocketAddr, next_xid: i32) -> io::Result<Self> {
-        let connection = Connection::of(stream)?;
+    fn on(socket: Socket, server: SocketAddr, next_xid: i32) -> io::Result<Self> {
+        let mut connection = Connection::of(socket)?;
         connection.set_patience(PATIENCE)?;
         Ok(Self { connection, server, next_xid, out: Vec::new(), frame: Vec::new() })
     }
@@ -94,10 +95,10 @@ impl Session {
     ///
     /// # Panics
     /// The server has sent more than was asked of it.
-    pub(crate) fn into_parts(self) -> (TcpStream, i32) {
-        let (stream, received) = self.connection.into_parts();
-        assert!(received.is_empty(), "bytes that nobody asked for from {}", self.server);
-        (stream, self.next_xid)
+    pub(crate) fn into_parts(self) -> (Socket, i32) {
+        let (socket, received) = self.connection.into_parts();
+        assert!(received == 0, "{received} bytes that nobody asked for from {}", self.server);
+        (socket, self.next_xid)
     }
 
     /// The one that it is on.

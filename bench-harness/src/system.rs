@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringkeeper_testkit::{Ensemble, Program, Seat, Server, WorkFolder};
@@ -13,6 +14,7 @@ use ringkeeper_testkit::{Ensemble, Program, Seat, Server, WorkFolder};
 use crate::environment::{Environment, first_line};
 use crate::session::{self, Session};
 use crate::supervise;
+use crate::tls::{self, Tls};
 
 /// A system to measure.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct System {
     /// Whose servers; none are those of the bare responder of [`crate::floor`]: what the machine, the kernel
     /// and the generator leave possible.
     program: Option<Program>,
+    /// How it speaks with clients, if not in the clear.
+    tls: Option<Arc<Tls>>,
 }
 
 /// Requests that servers have in process at most, as in the ZooKeeper paper (section 5.1):
@@ -43,7 +47,7 @@ const ETCD_SETTINGS: &str = "quota-backend-bytes: 8589934592\n";
 impl System {
     /// ringkeeper, from its server binary.
     pub(crate) fn ringkeeper(binary: &Path, extra: &[String]) -> Result<Self> {
-        Ok(Self { name: "ringkeeper", program: Some(Program::ringkeeper(binary, extra)?) })
+        Ok(Self { name: "ringkeeper", program: Some(Program::ringkeeper(binary, extra)?), tls: None })
     }
 
     /// An older ringkeeper, to be measured beside the newer one.
@@ -54,21 +58,32 @@ impl System {
     /// ZooKeeper, from a folder with its jar and those that it needs. `heap_max`: as `-Xmx` takes it.
     pub(crate) fn zookeeper(jars: &Path, heap_max: &str) -> Result<Self> {
         let program = Program::zookeeper(jars, &[&format!("-Xmx{heap_max}")])?;
-        let system = Self { name: "ZooKeeper", program: Some(program) };
+        let system = Self { name: "ZooKeeper", program: Some(program), tls: None };
         system.version()?;
         Ok(system)
     }
 
+    /// The same with TLS between clients and servers; `None` for those that have none here.
+    pub(crate) fn secured(&self, tls: &Arc<Tls>) -> Option<Self> {
+        // A part of the names of latencies, in which there are no blanks.
+        let name = match self.name {
+            "ringkeeper" => "ringkeeper-TLS",
+            "ZooKeeper" => "ZooKeeper-TLS",
+            _ => return None,
+        };
+        Some(Self { name, tls: Some(Arc::clone(tls)), ..self.clone() })
+    }
+
     /// etcd, from its server binary.
     pub(crate) fn etcd(binary: &Path) -> Result<Self> {
-        let system = Self { name: "etcd", program: Some(Program::etcd(binary)?) };
+        let system = Self { name: "etcd", program: Some(Program::etcd(binary)?), tls: None };
         let version = system.version()?;
         ensure!(version.starts_with("etcd "), "{} is no etcd: its version is {version:?}", binary.display());
         Ok(system)
     }
 
     /// The bare responder.
-    pub(crate) const FLOOR: Self = Self { name: "floor", program: None };
+    pub(crate) const FLOOR: Self = Self { name: "floor", program: None, tls: None };
 
     /// As tables name it.
     pub(crate) const fn name(&self) -> &'static str {
@@ -109,6 +124,11 @@ impl System {
 
     /// Records what is measured and how it is set.
     pub(crate) fn describe(&self, environment: &mut Environment) -> Result<()> {
+        if self.tls.is_some() {
+            let how = "TLS 1.3, clients with certificates, else as in the clear";
+            environment.add(self.name, format!("{}, {how}", self.version()?));
+            return Ok(());
+        }
         let settings = |more: &[&str]| [&["ensembles"], &SETTINGS[..], more].concat().join(", ");
         match &self.program {
             Some(Program::Ringkeeper { arguments, .. }) => {
@@ -141,7 +161,9 @@ impl System {
         let folder = WorkFolder::new("bench", work_dir)?;
         match &self.program {
             Some(program) => {
-                Ensemble::new(program, seats(servers, port)?, &self.settings(servers, ""), folder)
+                let seats = seats(servers, port)?;
+                seats.iter().for_each(|seat| tls::announce(seat.client(), self.tls.as_ref()));
+                Ensemble::new(program, seats, &self.settings(servers, ""), folder)
             }
             None => Ensemble::of(seats(1, port)?, folder, |folder, seat, _| Ok(floor(folder, seat))),
         }
@@ -167,8 +189,9 @@ impl System {
             return ETCD_SETTINGS.to_owned();
         }
         let of_ensembles: &[&str] = if servers > 1 { &ENSEMBLE_SETTINGS } else { &[] };
-        let settings = SETTINGS.iter().chain(of_ensembles);
-        settings.map(|setting| format!("{setting}\n")).chain([more.to_owned()]).collect()
+        let settings = SETTINGS.iter().chain(of_ensembles).map(|setting| format!("{setting}\n"));
+        let tls = self.tls.iter().map(|tls| tls.server_settings());
+        settings.chain(tls).chain([more.to_owned()]).collect()
     }
 }
 

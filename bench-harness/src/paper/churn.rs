@@ -21,7 +21,7 @@ use crate::fault::Fault;
 use crate::measure::as_f64;
 use crate::server_cpu::ServerProcesses;
 use crate::session::SESSION_TIMEOUT_MS;
-use crate::{reply, request};
+use crate::{reply, request, tls};
 
 /// How often an idle loop looks at the clock.
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -206,7 +206,7 @@ impl Slot {
         let since = Instant::now();
         let stream = TcpStream::connect(server)?;
         stream.set_nodelay(true)?;
-        let mut connection = Connection::new(stream, registry, token)?;
+        let mut connection = Connection::new(tls::on(stream.into(), server)?, registry, token)?;
         request::connect(connection.out(), SESSION_TIMEOUT_MS);
         Ok(Self { server, connection, since, phase: Phase::Opening })
     }

@@ -55,6 +55,7 @@ use crate::generators::{Generators, Invitation};
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::system::{System, seats};
+use crate::tls::Tls;
 use crate::{args, descriptors, others, pauses};
 
 /// Folder of the records inside the folder of the results.
@@ -70,7 +71,7 @@ const SERVERS_A_CORE: usize = 3;
 const SESSIONS_MAX: usize = 1200;
 
 /// What is said of servers that the harness starts: of running ones it has nothing to say.
-const RUNNING_HAVE_NOT: [&str; 9] = [
+const RUNNING_HAVE_NOT: [&str; 10] = [
     "ringkeeper",
     "ringkeeper_arg",
     "before",
@@ -78,6 +79,7 @@ const RUNNING_HAVE_NOT: [&str; 9] = [
     "zookeeper_heap",
     "etcd",
     "floor",
+    "tls",
     "sizes",
     "port",
 ];
@@ -143,6 +145,9 @@ pub(crate) struct PaperArgs {
     /// possible
     #[arg(long)]
     floor: bool,
+    /// Measure ringkeeper and ZooKeeper with TLS, too, each beside itself in the clear
+    #[arg(long)]
+    tls: bool,
     /// Measure servers that run, host:port, separated by commas, instead of starting any
     #[arg(long, value_delimiter = ',', value_parser = args::server, conflicts_with_all = RUNNING_HAVE_NOT)]
     servers: Vec<SocketAddr>,
@@ -417,7 +422,13 @@ impl PaperArgs {
         };
         let before = self.before.as_deref().map(|binary| System::before(binary, &self.ringkeeper_arg));
         let others = [before.transpose()?, zookeeper, etcd, self.floor.then_some(System::FLOOR)];
-        Ok(std::iter::once(ringkeeper).chain(others.into_iter().flatten()).map(Subject::Own).collect())
+        let tls = self.tls.then(Tls::new).transpose()?;
+        let beside_itself = |system: System| {
+            let secured = tls.as_ref().and_then(|tls| system.secured(tls));
+            [Some(system), secured].into_iter().flatten()
+        };
+        let systems = std::iter::once(ringkeeper).chain(others.into_iter().flatten());
+        Ok(systems.flat_map(beside_itself).map(Subject::Own).collect())
     }
 
     fn settings(&self) -> Result<Settings> {

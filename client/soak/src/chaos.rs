@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
-use ringkeeper_client::{Client, Result, Wait, path};
+use ringkeeper_client::{Result, Wait, path};
 use ringkeeper_testkit::{Cut, Network, Place};
 
 use crate::soak::Soak;
@@ -136,7 +136,7 @@ fn push_out(soak: &Soak, rng: &mut StdRng) {
 }
 
 async fn delete_first(soak: &Soak, parent: &str) -> Result<()> {
-    let client = Client::connect(&soak.connect_string).await?;
+    let client = soak.client().connect().await?;
     let (mut names, _) = client.get_children(parent).await?;
     // The ten digits at the end tell the order.
     names.sort_unstable_by_key(|name| name.get(name.len().saturating_sub(10)..).map(ToOwned::to_owned));
@@ -150,7 +150,7 @@ async fn delete_first(soak: &Soak, parent: &str) -> Result<()> {
 fn end_session(soak: &Soak, rng: &mut StdRng) {
     let Some(victim) = soak.board.client(rng.random_range(0..1000)) else { return };
     let ended = async {
-        let builder = Client::builder(&soak.connect_string).resume(victim.session_ticket());
+        let builder = soak.client().resume(victim.session_ticket());
         builder.connect().await?.close().await
     };
     if let Some(Ok(())) = ended.wait_timeout(ANSWER_MAX) {

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use ringkeeper_testkit::{Ensemble, Network, Program, Seat, WorkFolder, interrupt};
+use ringkeeper_testkit::{Ensemble, Network, Program, Seat, TlsFiles, WorkFolder, interrupt};
 
 /// How long servers may take to find a leader in the beginning.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -79,6 +79,9 @@ struct Options {
     /// How many servers
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     servers: u8,
+    /// The clients speak TLS
+    #[arg(long)]
+    tls: bool,
     /// Where the servers' folders are made [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     work_dir: Option<PathBuf>,
@@ -112,7 +115,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     interrupt::install()?;
     let count = usize::from(options.servers);
     if let Some((name, words)) = options.command.split_first() {
-        let servers = start(&program, Seat::on_own_addresses(count), &work_dir)?;
+        let servers = start(&program, Seat::on_own_addresses(count), "", &work_dir)?;
         return run_command(name, words, &servers.connect_string());
     }
     let network = Network::make(count);
@@ -123,19 +126,27 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     }
     let network = network.ok();
     let seats = network.as_ref().map_or_else(|| Seat::on_own_addresses(count), Network::seats);
-    let servers = start(&program, seats, &work_dir)?.with_network(network);
+    let files = options.tls.then(|| {
+        let addresses: Vec<String> = seats.iter().map(|seat| seat.ip.to_string()).collect();
+        TlsFiles::new(&addresses)
+    });
+    let files = files.transpose()?;
+    let tls = files.as_ref().map(|files| files.client("soak")).transpose()?;
+    let settings = files.as_ref().map(TlsFiles::server_settings).unwrap_or_default();
+    let servers = start(&program, seats, &settings, &work_dir)?.with_network(network);
     let plan = soak::Plan {
         duration: Duration::from_secs(options.seconds.unwrap_or(options.minutes * 60)),
         fault_every: Duration::from_millis(options.fault_every),
         patience: Duration::from_secs(options.patience),
         seed: options.seed.unwrap_or_else(any_seed),
     };
-    soak::run(servers, &plan)
+    soak::run(servers, tls, &plan)
 }
 
-/// Starts servers and waits until they serve.
-fn start(program: &Program, seats: Vec<Seat>, work_dir: &Path) -> anyhow::Result<Ensemble> {
-    Ensemble::start(program, seats, SETTINGS, WorkFolder::new("soak", work_dir)?, START_MAX)
+/// Starts servers with more settings, and waits until they serve.
+fn start(program: &Program, seats: Vec<Seat>, more: &str, work_dir: &Path) -> anyhow::Result<Ensemble> {
+    let settings = format!("{SETTINGS}{more}");
+    Ensemble::start(program, seats, &settings, WorkFolder::new("soak", work_dir)?, START_MAX)
 }
 
 /// Whether a command succeeds beside running servers.

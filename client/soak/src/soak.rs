@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringkeeper_client::{Client, Wait, path};
+use ringkeeper_client::{Builder, Client, TlsSettings, Wait, path};
 use ringkeeper_testkit::{Ensemble, interrupt};
 
 use crate::board::Board;
@@ -38,7 +38,8 @@ pub(crate) struct Plan {
 
 /// What everybody shares.
 pub(crate) struct Soak {
-    pub(crate) connect_string: String,
+    connect_string: String,
+    tls: Option<TlsSettings>,
     pub(crate) servers: Ensemble,
     pub(crate) board: Board,
     pub(crate) verdict: Verdict,
@@ -69,6 +70,15 @@ impl Team {
 }
 
 impl Soak {
+    /// A client of the servers.
+    pub(crate) fn client(&self) -> Builder {
+        let builder = Client::builder(&self.connect_string);
+        match &self.tls {
+            Some(tls) => builder.tls(tls.clone()),
+            None => builder,
+        }
+    }
+
     /// No more faults: everyone finishes what it is at.
     pub(crate) fn is_finishing(&self) -> bool {
         self.stage.load(Ordering::SeqCst) != RUNNING
@@ -93,16 +103,17 @@ impl Soak {
 }
 
 /// Whether every promise was kept. Prints a summary.
-pub(crate) fn run(servers: Ensemble, plan: &Plan) -> Result<bool> {
+pub(crate) fn run(servers: Ensemble, tls: Option<TlsSettings>, plan: &Plan) -> Result<bool> {
     println!("seed {}, {} s", plan.seed, plan.duration.as_secs());
     let soak = Arc::new(Soak {
         connect_string: servers.connect_string(),
+        tls,
         servers,
         board: Board::default(),
         verdict: Verdict::default(),
         stage: AtomicU8::new(RUNNING),
     });
-    let client = Client::connect(&soak.connect_string).wait()?;
+    let client = soak.client().connect().wait()?;
     let mut team = Team { seed: plan.seed, threads: Vec::new() };
     let mut fences = locks::start(&soak, &client, &mut team)?;
     fences.extend(elections::start(&soak, &client, &mut team)?);
@@ -193,7 +204,7 @@ fn diagnosis(soak: &Soak) -> String {
         let _ = writeln!(text, "server {server}:\n{answer}");
     }
     let described = async {
-        let client = Client::connect(&soak.connect_string).await?;
+        let client = soak.client().connect().await?;
         let mut text = String::new();
         for root in ["/locks", "/elections", "/barriers", "/queues"] {
             describe(soak, &client, root, &mut text).await?;

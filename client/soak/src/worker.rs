@@ -113,7 +113,7 @@ impl Worker {
 
 fn connect(soak: &Soak, post: &Post) -> Client {
     loop {
-        let builder = Client::builder(&soak.connect_string).session_timeout(SESSION_TIMEOUT);
+        let builder = soak.client().session_timeout(SESSION_TIMEOUT);
         // Without a quorum for a while there are no sessions; the watchdog sees one that never comes.
         if let Ok(client) = builder.connect().wait() {
             post.has_session(&client);

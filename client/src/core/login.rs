@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use ringkeeper_wire::digest_md5::{
-    self, DIGEST_URI, Directives, Malformed, NONCE_COUNT, Proof, REALM, Secret,
-};
+use ringkeeper_wire::digest_md5;
 use ringkeeper_wire::frame::{begin_frame, end_frame};
-use ringkeeper_wire::{OpCode, Record, RequestHeader, SaslRequest, SetSaslResponse, decode_utf8, xid};
+use ringkeeper_wire::{OpCode, Record, RequestHeader, SaslRequest, SetSaslResponse, xid};
 
 use super::replies::split_header;
 use super::{Core, Loss, Millis, Sink};
@@ -24,35 +22,6 @@ pub struct User {
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl User {
-    /// The response to the server's challenge, and the answer of a server that knows the password.
-    fn respond(&self, challenge: &[u8], cnonce: &str) -> Result<(Vec<u8>, String), Malformed> {
-        let directives = Directives::parse(challenge)?;
-        let nonce = directives.expect("nonce")?;
-        let realm = directives.get("realm")?.unwrap_or(REALM.as_bytes());
-        let proof = Proof {
-            secret: &Secret::new(&self.name, &decode_utf8(realm), &self.password),
-            nonce,
-            cnonce: cnonce.as_bytes(),
-            authzid: None,
-            digest_uri: DIGEST_URI.as_bytes(),
-        };
-        let mut response = b"charset=utf-8,qop=auth".to_vec();
-        for (name, value) in [
-            ("username", self.name.as_bytes()),
-            ("realm", realm),
-            ("nonce", nonce),
-            ("cnonce", proof.cnonce),
-            ("digest-uri", proof.digest_uri),
-        ] {
-            response.extend_from_slice(format!(",{name}=").as_bytes());
-            response.extend(digest_md5::quote(value));
-        }
-        response.extend_from_slice(format!(",nc={NONCE_COUNT},response={}", proof.response()).as_bytes());
-        Ok((response, proof.rspauth()))
     }
 }
 
@@ -86,8 +55,9 @@ impl<S: Sink> Core<S> {
             let loss = Loss::Garbled("the server does not know the password of the user".to_owned());
             return self.lose(now, loss, sink);
         }
-        let Some(user) = &self.config.user else { return };
-        match user.respond(token, &format!("{:032x}", self.cnonces.u128(..))) {
+        let Some(User { name, password }) = &self.config.user else { return };
+        let cnonce = format!("{:032x}", self.cnonces.u128(..));
+        match digest_md5::respond(token, name, password, &cnonce) {
             Ok((response, proof)) => {
                 encode_token(&response, &mut self.prelude);
                 self.expected_proof = Some(proof);

@@ -2,7 +2,7 @@
 
 use ringkeeper_wire::{
     AuthRequest, CreateRequest, DeleteRequest, MultiHeader, OpCode, PathWatchRequest, Record, Request,
-    SetDataRequest, end_multi, jute,
+    SaslRequest, SetDataRequest, end_multi, jute,
 };
 
 use crate::connection::OPEN_ACL;
@@ -83,6 +83,13 @@ pub fn exist_watches_body(paths: &[String]) -> Vec<u8> {
 /// The body of an auth.
 pub(crate) fn auth_body(scheme: &str, credentials: &[u8]) -> Vec<u8> {
     body(&Request::Auth(AuthRequest { auth_type: 0, scheme: Some(scheme.into()), auth: Some(credentials) }))
+}
+
+/// The body of a sasl.
+pub(crate) fn sasl_body(token: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    SaslRequest { token: Some(token) }.encode(&mut body);
+    body
 }
 
 /// A list of permissions: for each entry the permissions, the scheme and the id.

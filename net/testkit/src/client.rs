@@ -2,18 +2,21 @@
 //! something.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringkeeper_tls::rustls::ClientConfig;
 use ringkeeper_wire::{
     ErrorCode, GetChildrenResponse, GetDataResponse, OpCode, PathWatchRequest, Record, ReplyHeader, Request,
-    SetDataRequest, Stat, WatcherEvent, Xid, xid,
+    SetDataRequest, SetSaslResponse, Stat, WatcherEvent, Xid, digest_md5, xid,
 };
 
-use crate::bodies::{auth_body, create_request, delete_request};
+use crate::bodies::{auth_body, create_request, delete_request, sasl_body};
 use crate::connection::{
     Connection, Received, Session, append_request, connect_frame, granted_session, request_frame,
 };
+use crate::{SERVER_NAME, Socket};
 
 /// A session and its connection. Every call fails if the connection ends, if nothing comes, or if something
 /// else comes than the reply; those that are named after an operation fail if the server refuses it, too.
@@ -77,7 +80,25 @@ impl Client {
         session: &Session,
         last_zxid_seen: i64,
     ) -> Result<Option<Self>> {
-        let mut connection = Connection::open(server)?;
+        Self::resume_on(Connection::open(server)?, timeout_ms, session, last_zxid_seen)
+    }
+
+    /// Opens a new session, with TLS.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub fn connect_secured(server: SocketAddr, timeout_ms: i32, config: Arc<ClientConfig>) -> Result<Self> {
+        let socket = Socket::secured(TcpStream::connect(server)?, config, SERVER_NAME)?;
+        let client = Self::resume_on(Connection::of(socket)?, timeout_ms, &Session::default(), 0)?;
+        client.with_context(|| format!("{server} opens no session"))
+    }
+
+    fn resume_on(
+        mut connection: Connection,
+        timeout_ms: i32,
+        session: &Session,
+        last_zxid_seen: i64,
+    ) -> Result<Option<Self>> {
         connection.send(&connect_frame(&session.connect_request(timeout_ms, last_zxid_seen)))?;
         Self::accepted(connection)
     }
@@ -184,6 +205,23 @@ impl Client {
         let body = auth_body(scheme, credentials);
         self.connection.send(&request_frame(xid::AUTH.0, OpCode::Auth.to_wire(), &body))?;
         self.reply_to(xid::AUTH)?.ok(scheme).map(drop)
+    }
+
+    /// Logs in by SASL with DIGEST-MD5.
+    ///
+    /// # Errors
+    /// The connection ends, the server refuses the login, or does not know the password.
+    pub fn login(&mut self, user: &str, password: &str) -> Result<()> {
+        let challenge = self.answer_to(b"")?;
+        let (response, proof) = digest_md5::respond(&challenge, user, password, "cnonce")?;
+        ensure!(self.answer_to(&response)? == proof.as_bytes(), "the server does not know the password");
+        Ok(())
+    }
+
+    /// The server's answer to one token of a login.
+    fn answer_to(&mut self, token: &[u8]) -> Result<Vec<u8>> {
+        let body = self.request(OpCode::Sasl, &sasl_body(token))?.ok("sasl")?;
+        SetSaslResponse::from_bytes(&body)?.token.map(<[u8]>::to_vec).context("the server has no users")
     }
 
     /// As [`Self::call`] for a request that succeeds; the reply's body.

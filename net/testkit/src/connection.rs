@@ -1,7 +1,7 @@
 //! A client's connection, as raw as the tests need it: frames out, frames in, nothing interpreted but the
 //! handshake.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use ringkeeper_wire::{
     AclEntry, ConnectRequest, ConnectResponse, PASSWORD_LEN, Perms, Record, Request, RequestHeader,
     SessionId, Xid,
 };
-use rustix::buffer::spare_capacity;
-use rustix::io::{Errno, read};
+
+use crate::Socket;
 
 /// How long a server may stay silent before it counts as silent, unless [`Connection::set_patience`] says
 /// otherwise.
@@ -56,10 +56,12 @@ impl Session {
     }
 }
 
-/// One TCP connection to a server.
+/// One connection to a server.
 pub struct Connection {
-    stream: TcpStream,
-    received: Vec<u8>,
+    socket: Socket,
+    buffer: Vec<u8>,
+    /// How much of `buffer` is received and not taken.
+    filled: usize,
 }
 
 impl Connection {
@@ -75,22 +77,24 @@ impl Connection {
     ///
     /// # Errors
     /// The socket refuses its settings.
-    pub fn of(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(SILENCE))?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        Ok(Self { stream, received: Vec::new() })
+    pub fn of(socket: impl Into<Socket>) -> io::Result<Self> {
+        let mut socket = socket.into();
+        let tcp = socket.tcp();
+        tcp.set_nodelay(true)?;
+        tcp.set_write_timeout(Some(SILENCE))?;
+        tcp.set_read_timeout(Some(SILENCE))?;
+        Ok(Self { socket, buffer: Vec::new(), filled: 0 })
     }
 
-    /// The socket, and what was received without being taken.
+    /// The socket, and how many bytes were received without being taken.
     #[must_use]
-    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
-        (self.stream, self.received)
+    pub fn into_parts(self) -> (Socket, usize) {
+        (self.socket, self.filled)
     }
 
-    /// The socket.
+    /// The TCP socket.
     pub const fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
+        self.socket.tcp()
     }
 
     /// Sends bytes as they are. A connection that the server has closed swallows them: reading tells.
@@ -98,7 +102,7 @@ impl Connection {
     /// # Errors
     /// The server does not take them.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.stream.write_all(bytes) {
+        match self.socket.write_all(bytes) {
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
                 Ok(())
             }
@@ -112,22 +116,30 @@ impl Connection {
     /// The socket fails, or a frame has a negative length.
     pub fn receive(&mut self) -> io::Result<Received> {
         loop {
-            let frame = next_frame(&self.received, usize::MAX);
+            let frame = next_frame(&self.buffer[..self.filled], usize::MAX);
             if let Some((frame, len)) =
                 frame.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?
             {
                 let frame = frame.to_vec();
-                self.received.drain(..len);
+                self.buffer.copy_within(len..self.filled, 0);
+                self.filled -= len;
                 return Ok(Received::Frame(frame));
             }
-            self.received.reserve(READ_LEN);
-            match read(&self.stream, spare_capacity(&mut self.received)) {
-                Ok(0) | Err(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) => {
-                    return Ok(Received::Closed);
-                }
-                Err(Errno::AGAIN | Errno::TIMEDOUT) => return Ok(Received::Silent),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            if self.buffer.len() < self.filled + READ_LEN {
+                self.buffer.resize(self.filled + READ_LEN, 0);
+            }
+            match self.socket.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => return Ok(Received::Closed),
+                Ok(len) => self.filled += len,
+                Err(error) => match error.kind() {
+                    ErrorKind::ConnectionReset
+                    | ErrorKind::BrokenPipe
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::UnexpectedEof => return Ok(Received::Closed),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(Received::Silent),
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
             }
         }
     }
@@ -136,8 +148,8 @@ impl Connection {
     ///
     /// # Errors
     /// It is zero.
-    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(patience))
+    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
+        self.socket.tcp().set_read_timeout(Some(patience))
     }
 }
 

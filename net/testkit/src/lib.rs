@@ -14,6 +14,8 @@ mod network;
 mod program;
 mod seat;
 mod server;
+mod socket;
+mod tls_files;
 mod words;
 mod work_folder;
 
@@ -38,6 +40,8 @@ pub use network::{Cut, Network, Place};
 pub use program::Program;
 pub use seat::{Seat, own_address};
 pub use server::{ModeOf, Server};
+pub use socket::Socket;
+pub use tls_files::{SERVER_NAME, TlsFiles};
 pub use words::{ask, metric, mode};
 pub use work_folder::WorkFolder;
 

@@ -74,7 +74,7 @@ impl Client {
 
     /// Takes over a connection that asked for a session.
     pub(crate) fn accepted(stream: TcpStream) -> Option<Self> {
-        let connection = Connection::of(stream).expect("a connection");
+        let mut connection = Connection::of(stream).expect("a connection");
         connection.set_patience(PATIENCE).expect("a timeout");
         ringkeeper_testkit::Client::accepted(connection).expect("an answer to the ConnectRequest").map(Self)
     }

@@ -1,5 +1,5 @@
 //! TLS as Apache ZooKeeper's settings describe it: what the `ssl.*` keys mean, and the configuration of
-//! rustls that follows from them. Has no socket; whoever has one drives rustls.
+//! rustls that follows from them. Has no socket; whoever has one drives rustls, a client by [`ClientSession`].
 //!
 //! Only what is safe today is offered: TLS 1.2 and 1.3 with forward secrecy and authenticated encryption.
 //! A setting that asks for less is refused by name, so that nobody believes in a protection or a
@@ -19,6 +19,7 @@ mod peer;
 mod pkcs12;
 mod reload;
 mod server;
+mod session;
 mod settings;
 mod store;
 mod versions;
@@ -33,5 +34,6 @@ pub use peer::{PeerConfig, PeerSettings, bears_name};
 pub use reload::Stores;
 pub use rustls;
 pub use server::{ClientAuth, ServerSettings};
+pub use session::ClientSession;
 pub use settings::Settings;
 pub use store::{StoreKind, StoreSettings};

@@ -19,6 +19,8 @@ use std::fmt;
 use md5::{Digest, Md5};
 use subtle::ConstantTimeEq;
 
+use crate::decode_utf8;
+
 /// The realm of ZooKeeper's servers.
 pub const REALM: &str = "zk-sasl-md5";
 
@@ -231,6 +233,42 @@ impl Proof<'_> {
         }
         hex(value)
     }
+}
+
+/// A client's response to the server's challenge, and the last text of a server that knows the password.
+/// `cnonce` is the client's nonce.
+///
+/// # Errors
+/// The challenge is malformed.
+pub fn respond(
+    challenge: &[u8],
+    user: &str,
+    password: &str,
+    cnonce: &str,
+) -> Result<(Vec<u8>, String), Malformed> {
+    let directives = Directives::parse(challenge)?;
+    let nonce = directives.expect("nonce")?;
+    let realm = directives.get("realm")?.unwrap_or(REALM.as_bytes());
+    let proof = Proof {
+        secret: &Secret::new(user, &decode_utf8(realm), password),
+        nonce,
+        cnonce: cnonce.as_bytes(),
+        authzid: None,
+        digest_uri: DIGEST_URI.as_bytes(),
+    };
+    let mut response = b"charset=utf-8,qop=auth".to_vec();
+    for (name, value) in [
+        ("username", user.as_bytes()),
+        ("realm", realm),
+        ("nonce", nonce),
+        ("cnonce", proof.cnonce),
+        ("digest-uri", proof.digest_uri),
+    ] {
+        response.extend_from_slice(format!(",{name}=").as_bytes());
+        response.extend(quote(value));
+    }
+    response.extend_from_slice(format!(",nc={NONCE_COUNT},response={}", proof.response()).as_bytes());
+    Ok((response, proof.rspauth()))
 }
 
 fn hex(hash: Md5) -> String {
