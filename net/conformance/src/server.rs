@@ -22,20 +22,28 @@ pub(crate) struct Settings {
     pub(crate) session_timeout_min_ms: u32,
 }
 
-/// Apache ZooKeeper from a folder of jars; what runs by the clock (removal of containers) is off.
-pub(crate) fn zookeeper(jars: &Path) -> Result<Program> {
-    Program::zookeeper(jars, &["-Xmx1g", "-XX:+UseSerialGC", "-Dznode.container.checkIntervalMs=3600000"])
+/// Apache ZooKeeper from a folder of jars, with more arguments of the JVM; what runs by the clock (removal of
+/// containers) is off.
+pub(crate) fn zookeeper(jars: &Path, java: &[&str]) -> Result<Program> {
+    let own = ["-Xmx1g", "-XX:+UseSerialGC", "-Dznode.container.checkIntervalMs=3600000"];
+    Program::zookeeper(jars, &[&own, java].concat())
 }
 
 /// Starts a server alone in a folder of its own, and waits until it serves.
 pub(crate) fn start(program: &Program, settings: Settings) -> Result<Ensemble> {
-    start_ensemble(program, 1, settings)
+    start_ensemble(program, 1, settings, "")
 }
 
-/// Starts so many servers, and waits until they serve.
-pub(crate) fn start_ensemble(program: &Program, servers: usize, settings: Settings) -> Result<Ensemble> {
+/// Starts so many servers, with more lines of their configuration, and waits until they serve.
+pub(crate) fn start_ensemble(
+    program: &Program,
+    servers: usize,
+    settings: Settings,
+    more: &str,
+) -> Result<Ensemble> {
     let folder = WorkFolder::new("conformance", &std::env::temp_dir())?;
-    Ensemble::start(program, Seat::on_own_addresses(servers), &settings.lines(), folder, START_LIMIT)
+    let lines = settings.lines() + more;
+    Ensemble::start(program, Seat::on_own_addresses(servers), &lines, folder, START_LIMIT)
 }
 
 impl Settings {

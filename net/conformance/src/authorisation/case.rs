@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use ringkeeper_testkit::{Client, acl, delete_body, path_body, set_data_body};
+use ringkeeper_testkit::{Client, TlsFiles, acl, delete_body, path_body, set_data_body};
 use ringkeeper_wire::{ErrorCode, OpCode, jute};
 
 use super::probe::Probe;
@@ -18,24 +18,54 @@ const SESSION_MS: i32 = 400_000;
 pub(super) const ALL: i32 = 31;
 pub(super) const LETTERS: &str = "rwcda";
 
+/// The users of SASL; the password of each is `secret`.
+pub(super) const SASL_USERS: [&str; 3] = ["user", "other", SASL_ROOT];
+
+/// The super users of SASL, and by certificates.
+pub(super) const SASL_ROOT: &str = "root";
+pub(super) const X509_ROOT: &str = "CN=root";
+
 /// A kind of client, and whom the ACL under test names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Requester {
     pub(super) name: &'static str,
     scheme: &'static str,
     id: &'static str,
-    /// What it logs in with, if it does.
-    login: Option<&'static str>,
+    login: Login,
 }
 
-const REQUESTERS: [Requester; 7] = [
-    Requester { name: "anyone", scheme: "world", id: "anyone", login: None },
-    Requester { name: "digest", scheme: "digest", id: USER, login: Some("user:secret") },
-    Requester { name: "digest, another user", scheme: "digest", id: USER, login: Some("other:secret") },
-    Requester { name: "digest, no login", scheme: "digest", id: USER, login: None },
-    Requester { name: "ip", scheme: "ip", id: "127.0.0.0/8", login: None },
-    Requester { name: "ip, another address", scheme: "ip", id: "10.0.0.0/8", login: None },
-    Requester { name: "super user", scheme: "digest", id: USER, login: Some("super:test") },
+/// How a client says who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Login {
+    None,
+    /// By an auth packet with user and password.
+    Digest(&'static str),
+    /// By a certificate for this common name.
+    X509(&'static str),
+    /// By SASL.
+    Sasl(&'static str),
+}
+
+const fn requester(name: &'static str, scheme: &'static str, id: &'static str, login: Login) -> Requester {
+    Requester { name, scheme, id, login }
+}
+
+const REQUESTERS: [Requester; 15] = [
+    requester("anyone", "world", "anyone", Login::None),
+    requester("digest", "digest", USER, Login::Digest("user:secret")),
+    requester("digest, another user", "digest", USER, Login::Digest("other:secret")),
+    requester("digest, no login", "digest", USER, Login::None),
+    requester("ip", "ip", "127.0.0.0/8", Login::None),
+    requester("ip, another address", "ip", "10.0.0.0/8", Login::None),
+    requester("x509", "x509", "CN=user", Login::X509("user")),
+    requester("x509, another subject", "x509", "CN=user", Login::X509("other")),
+    requester("x509, in the clear", "x509", "CN=user", Login::None),
+    requester("sasl", "sasl", "user", Login::Sasl("user")),
+    requester("sasl, another user", "sasl", "user", Login::Sasl("other")),
+    requester("sasl, no login", "sasl", "user", Login::None),
+    requester("super user", "digest", USER, Login::Digest("super:test")),
+    requester("x509 super user", "digest", USER, Login::X509("root")),
+    requester("sasl super user", "digest", USER, Login::Sasl(SASL_ROOT)),
 ];
 
 /// Which znode has the ACL under test; everybody may do everything with the other one.
@@ -129,23 +159,24 @@ impl fmt::Display for Answer {
 }
 
 /// One server, and the clients that ask it.
-pub(super) struct Prober {
+pub(super) struct Prober<'a> {
     server: SocketAddr,
+    files: &'a TlsFiles,
     admin: Option<Client>,
     client: Option<(Requester, Client)>,
     probes: u32,
 }
 
-impl Prober {
-    pub(super) fn new(server: SocketAddr) -> Self {
-        Self { server, admin: None, client: None, probes: 0 }
+impl<'a> Prober<'a> {
+    pub(super) const fn new(server: SocketAddr, files: &'a TlsFiles) -> Self {
+        Self { server, files, admin: None, client: None, probes: 0 }
     }
 
     /// Makes znodes for one probe, and sends it.
     pub(super) fn ask(&mut self, case: &Case, probe: &Probe) -> Result<Answer> {
         let mut admin = match self.admin.take() {
             Some(admin) => admin,
-            None => self.connect(Some("admin:secret"))?,
+            None => self.connect(Login::Digest("admin:secret"))?,
         };
         let mut client = match self.client.take() {
             Some((requester, client)) if requester == case.requester => client,
@@ -179,10 +210,15 @@ impl Prober {
         Ok(answer)
     }
 
-    fn connect(&self, login: Option<&str>) -> Result<Client> {
+    fn connect(&self, login: Login) -> Result<Client> {
+        if let Login::X509(subject) = login {
+            return Client::connect_secured(self.server, SESSION_MS, self.files.client_config(subject)?);
+        }
         let mut client = Client::connect(self.server, SESSION_MS)?;
-        if let Some(login) = login {
-            client.authenticate("digest", login.as_bytes())?;
+        match login {
+            Login::Digest(credentials) => client.authenticate("digest", credentials.as_bytes())?,
+            Login::Sasl(user) => client.login(user, "secret")?,
+            Login::None | Login::X509(_) => {}
         }
         Ok(client)
     }

@@ -6,12 +6,14 @@ mod case;
 mod probe;
 mod table;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use ringkeeper_testkit::Program;
+use ringkeeper_testkit::{Program, TlsFiles};
+use tempfile::NamedTempFile;
 
-use self::case::{Answer, Case, Prober};
+use self::case::{Answer, Case, Prober, SASL_ROOT, SASL_USERS, X509_ROOT};
 use self::probe::PROBES;
 use self::table::Table;
 use crate::server::{self, Settings};
@@ -43,13 +45,22 @@ const STRICTER: [(&str, &str); 1] = [(
 /// reason; or a server could not be reached.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let settings = Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 400_000 };
-    let zookeeper = server::zookeeper(&options.start_zookeeper)?;
+    let files = TlsFiles::new(&[])?;
+    let users = users_file()?;
+    let jaas = format!("java.security.auth.login.config={}", users.path().display());
+    let zookeeper = server::zookeeper(&options.start_zookeeper, &[&format!("-D{jaas}")])?;
     let program = match &options.start_ringkeeper {
         Some(binary) => Program::ringkeeper(binary, &[])?,
         None => zookeeper.clone(),
     };
-    let (reference, subject) = (server::start(&zookeeper, settings)?, server::start(&program, settings)?);
-    let mut sides = [&reference, &subject].map(|side| Prober::new(side.server(0).address()));
+    let more = format!(
+        "{jaas}\nauthProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+         superUser={SASL_ROOT}\nX509AuthenticationProvider.superUser={X509_ROOT}\n{}",
+        files.server_settings()
+    );
+    let start = |program| server::start_ensemble(program, 1, settings, &more);
+    let (reference, subject) = (start(&zookeeper)?, start(&program)?);
+    let mut sides = [&reference, &subject].map(|side| Prober::new(side.server(0).address(), &files));
     let (mut table, mut wrong) = (Table::default(), Vec::new());
     for case in Case::all(options.all_sets) {
         for probe in PROBES {
@@ -70,6 +81,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     wrong.iter().take(100).for_each(|line| println!("{line}"));
     ensure!(wrong.is_empty(), "the table of authorisation differs from the reference's");
     Ok(())
+}
+
+/// The JAAS file with the users of SASL.
+fn users_file() -> Result<NamedTempFile> {
+    let mut file = NamedTempFile::new()?;
+    let users: String = SASL_USERS.iter().map(|user| format!(" user_{user}=\"secret\"")).collect();
+    write!(file, "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required{users}; }};")?;
+    Ok(file)
 }
 
 /// Whether the subject's answer is as strict as the reference's.

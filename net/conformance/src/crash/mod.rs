@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
     let program = match (&options.binary, &options.zookeeper) {
         (Some(binary), _) => Program::ringkeeper(binary, &[])?,
-        (None, Some(jars)) => server::zookeeper(jars)?,
+        (None, Some(jars)) => server::zookeeper(jars, &[])?,
         (None, None) => unreachable!("clap requires one of them"),
     };
     let settings = Settings { enforce_quota: false, force_sync: true, session_timeout_min_ms: 4_000 };

@@ -132,7 +132,7 @@ fn run_seed(options: &Options, seed: u64, accepted: &Accepted) -> Result<Outcome
         return Run::new(seed, reference, subject, settings.enforce_quota, options.verbose)?
             .play(options.operations, accepted);
     };
-    let zookeeper = server::zookeeper(jars)?;
+    let zookeeper = server::zookeeper(jars, &[])?;
     let program = match &options.start_ringkeeper {
         Some(binary) => Program::ringkeeper(binary, &[])?,
         None => zookeeper.clone(),

@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(binary) => {
             let settings =
                 Settings { enforce_quota: false, force_sync: false, session_timeout_min_ms: 4_000 };
-            Some(server::start_ensemble(&Program::ringkeeper(binary, &[])?, options.servers, settings)?)
+            Some(server::start_ensemble(&Program::ringkeeper(binary, &[])?, options.servers, settings, "")?)
         }
         None => None,
     };
