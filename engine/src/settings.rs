@@ -1,5 +1,6 @@
 //! The operator's settings for requests.
 
+use crate::acl::DigestAlgorithm;
 use crate::limits::Limits;
 use crate::mutation::Mutation;
 
@@ -14,6 +15,8 @@ pub struct Settings {
     pub skip_acl: bool,
     /// Whether hard quotas are enforced (`zookeeper.enforceQuota`).
     pub enforce_quota: bool,
+    /// The hash in ids of the scheme `digest` (`zookeeper.DigestAuthenticationProvider.digestAlg`).
+    pub digest_algorithm: DigestAlgorithm,
     /// The digest identity, `user:base64`, that bypasses all ACLs
     /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
     pub super_digest: Option<String>,
@@ -37,6 +40,7 @@ impl Default for Settings {
             extended_types_enabled: true,
             skip_acl: false,
             enforce_quota: false,
+            digest_algorithm: DigestAlgorithm::default(),
             super_digest: None,
             x509_enabled: false,
             super_subject: None,

@@ -2,7 +2,6 @@
 
 use ringkeeper_wire::{Identity, decode_utf8};
 
-use super::digest::digest_id;
 use super::scheme;
 use crate::settings::Settings;
 
@@ -30,7 +29,7 @@ pub fn authenticate(
 }
 
 fn digest_identities(data: &[u8], settings: &Settings) -> Vec<Identity> {
-    let id = digest_id(&decode_utf8(data));
+    let id = settings.digest_algorithm.id(&decode_utf8(data));
     let is_super = settings.super_digest.as_ref() == Some(&id);
     let superuser = is_super.then(super::superuser);
     superuser.into_iter().chain([Identity { scheme: scheme::DIGEST.to_owned(), id }]).collect()
@@ -46,6 +45,7 @@ pub(crate) fn certified_identities(subject: String, settings: &Settings) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acl::DigestAlgorithm;
 
     #[test]
     fn a_digest_packet_makes_a_digest_identity() {
@@ -55,8 +55,17 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_made_with_the_chosen_hash() {
+        let digest_algorithm = DigestAlgorithm::named("SHA-256").expect("known");
+        let super_digest = Some("super:wjySwxg860UATFtciuZ1lpzrCHrPeov6SPu/ZD56uig=".to_owned());
+        let settings = Settings { digest_algorithm, super_digest, ..Settings::default() };
+        let identities = authenticate("digest", Some(b"super:test"), &settings).expect("digest is known");
+        assert_eq!(identities.first(), Some(&crate::acl::superuser()));
+    }
+
+    #[test]
     fn the_super_digest_makes_the_superuser_too() {
-        let super_digest = Some(digest_id("super:test"));
+        let super_digest = Some(DigestAlgorithm::default().id("super:test"));
         let settings = Settings { super_digest, ..Settings::default() };
         let schemes = |data: &[u8]| {
             let identities = authenticate("digest", Some(data), &settings).expect("digest is known");

@@ -11,7 +11,7 @@ mod scheme;
 
 pub(crate) use authenticate::certified_identities;
 pub use authenticate::{AuthFailed, authenticate};
-pub use digest::digest_id;
+pub use digest::DigestAlgorithm;
 pub use fixup::{InvalidAcl, fixup};
 pub(crate) use scheme::SASL;
 pub use scheme::is_sasl_id;
@@ -118,10 +118,17 @@ impl PartialOrd for Acl {
     }
 }
 
-/// Whether a client can authenticate with this scheme, so that an entry of it can match.
+/// Which entries the given one belongs to, if no client can have an identity that matches it: its scheme, or
+/// `digest` with ids that were made with another hash.
 #[must_use]
-pub fn can_be_satisfied(scheme: &str) -> bool {
-    matches!(scheme, scheme::WORLD | scheme::IP) || scheme::is_authenticated(scheme)
+pub fn unsatisfiable(entry: &AclEntry, algorithm: DigestAlgorithm) -> Option<String> {
+    match entry.scheme.as_str() {
+        scheme::DIGEST if algorithm.can_make(&entry.id) => None,
+        scheme::DIGEST => Some(format!("{}, not made with {algorithm}", scheme::DIGEST)),
+        scheme::WORLD | scheme::IP => None,
+        scheme if scheme::is_authenticated(scheme) => None,
+        scheme => Some(scheme.to_owned()),
+    }
 }
 
 /// Whether an entry of this scheme stands for all authenticated identities of the client that sets the ACL.

@@ -49,7 +49,7 @@ families! {
     ZooKeeper Counter "connection_revalidate_count" "Sessions that clients asked to resume here"
     ZooKeeper Counter "connection_rejected" "Connections and sessions refused"
     ZooKeeper Gauge "connection_drop_probability"
-        "Share of those who ask for a session that is refused at random, 0 to 1 (connection_throttle_freeze_time)"
+        "Share of clients whose session is refused at random, 0 to 1 (connection_throttle_freeze_time)"
     ZooKeeper Summary "connection_token_deficit"
         "Tokens missing in the bucket when a session was admitted (connection_throttle_tokens)"
     ZooKeeper Counter "sessionless_connections_expired"

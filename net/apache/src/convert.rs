@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringkeeper_engine::acl::{self, Acl};
+use ringkeeper_engine::acl::{self, Acl, DigestAlgorithm};
 use ringkeeper_engine::path;
 use ringkeeper_engine::state::{RestoreError, State, StateBuilder};
 use ringkeeper_engine::tree::{AclId, ZnodeMeta};
@@ -31,6 +31,13 @@ pub struct Converted {
 }
 
 impl Loaded {
+    /// Notes on ACL entries that no client can satisfy here, if ids of the scheme `digest` are made with
+    /// `algorithm`: whoever relies on them is locked out.
+    #[must_use]
+    pub fn unsatisfiable(&self, algorithm: DigestAlgorithm) -> Vec<Note> {
+        unsatisfiable(&self.tree, algorithm)
+    }
+
     /// The state with these znodes and sessions, each session with the password that its client has. `seed`
     /// as for [`State::new`].
     ///
@@ -42,7 +49,6 @@ impl Loaded {
         leave_out_orphans(&mut self.tree, &mut notes);
         self.tree.add_built_in();
         quota::count_anew(&mut self.tree);
-        note_unsatisfiable(&self.tree, &mut notes);
         let mut builder = StateBuilder::new(seed);
         for (&id, &timeout_ms) in &self.sessions {
             let id = SessionId(id);
@@ -102,28 +108,22 @@ fn leave_out_orphans(tree: &mut Tree, notes: &mut Vec<Note>) {
     }
 }
 
-/// Entries of schemes that no client can authenticate with here: whoever relies on them is locked out.
-fn note_unsatisfiable(tree: &Tree, notes: &mut Vec<Note>) {
-    let mut schemes = BTreeMap::<&str, (usize, usize, String)>::new();
+fn unsatisfiable(tree: &Tree, algorithm: DigestAlgorithm) -> Vec<Note> {
+    let mut found = BTreeMap::<String, (usize, usize, String)>::new();
     for (path, znode) in tree.iter() {
         let Some(acl) = znode.acl.as_ref().filter(|acl| !acl.is_open()) else { continue };
-        let entries = acl.entries();
-        let locked = entries.iter().all(|entry| !acl::can_be_satisfied(&entry.scheme));
-        let foreign = entries.iter().filter(|entry| !acl::can_be_satisfied(&entry.scheme));
-        let foreign: BTreeMap<_, _> = foreign.map(|entry| (&*entry.scheme, &*entry.id)).collect();
-        for (scheme, id) in foreign {
+        let foreign = |entry| acl::unsatisfiable(entry, algorithm).map(|scheme| (scheme, entry));
+        let foreign: Vec<_> = acl.entries().iter().filter_map(foreign).collect();
+        let locked = foreign.len() == acl.entries().len();
+        for (scheme, AclEntry { scheme: name, id, .. }) in BTreeMap::from_iter(foreign) {
             let (znodes, all_locked, _) =
-                schemes.entry(scheme).or_insert_with(|| (0, 0, format!("{path} ({scheme}:{id})")));
+                found.entry(scheme).or_insert_with(|| (0, 0, format!("{path} ({name}:{id})")));
             *znodes += 1;
             *all_locked += usize::from(locked);
         }
     }
-    notes.extend(schemes.into_iter().map(|(scheme, (znodes, locked, example))| Note::Unsatisfiable {
-        scheme: scheme.to_owned(),
-        znodes,
-        locked,
-        example,
-    }));
+    let note = |(scheme, (znodes, locked, example))| Note::Unsatisfiable { scheme, znodes, locked, example };
+    found.into_iter().map(note).collect()
 }
 
 fn count_children(tree: &Tree) -> HashMap<Box<str>, u32> {
@@ -167,21 +167,32 @@ mod tests {
 
     #[test]
     fn entries_that_nobody_can_satisfy_are_noted_by_scheme() {
-        let entry =
-            |scheme: &str| AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: "a:b".to_owned() };
+        let algorithm = DigestAlgorithm::default();
+        let sha256 = DigestAlgorithm::named("SHA-256").expect("known");
+        let entry = |scheme: &str| {
+            let (scheme, id) = match scheme {
+                "digest" => (scheme, algorithm.id("a:b")),
+                "SHA-256" => ("digest", sha256.id("a:b")),
+                scheme => (scheme, "a:b".to_owned()),
+            };
+            AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id }
+        };
         let mut tree = Tree::default();
-        for (path, schemes) in
-            [("/", &[][..]), ("/a", &["key", "digest"]), ("/b", &["key", "token"]), ("/c", &["digest"])]
-        {
+        for (path, schemes) in [
+            ("/", &[][..]),
+            ("/a", &["key", "digest"]),
+            ("/b", &["key", "token"]),
+            ("/c", &["digest"]),
+            ("/d", &["SHA-256"]),
+        ] {
             let acl = Some(Acl::new(schemes.iter().map(|scheme| entry(scheme)).collect()));
             tree.add(path, Znode { data: None, acl, stat: Stat::default() }).expect("all differ");
         }
-        let mut notes = Vec::new();
-        note_unsatisfiable(&tree, &mut notes);
-        let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
-        assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("ACL entries of the scheme key, "), "{notes:?}");
-        assert!(notes[0].contains("on 2 znodes, such as /a (key:a:b); on 1 znodes of these"), "{notes:?}");
-        assert!(notes[1].contains("the scheme token"), "{notes:?}");
+        let notes: Vec<_> = unsatisfiable(&tree, algorithm).iter().map(ToString::to_string).collect();
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        assert!(notes[0].starts_with("ACL entries of the scheme digest, not made with SHA-1, "), "{notes:?}");
+        assert!(notes[1].starts_with("ACL entries of the scheme key, "), "{notes:?}");
+        assert!(notes[1].contains("on 2 znodes, such as /a (key:a:b); on 1 znodes of these"), "{notes:?}");
+        assert!(notes[2].contains("the scheme token"), "{notes:?}");
     }
 }

@@ -81,7 +81,7 @@ pub enum Note {
     OrphanLeftOut(String),
     /// Nobody can prove to be who an ACL names.
     Unsatisfiable {
-        /// The scheme that there is no way to authenticate with.
+        /// The scheme that there is no way to authenticate with, or which of its entries.
         scheme: String,
         /// How many znodes have an entry of it.
         znodes: usize,

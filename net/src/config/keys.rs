@@ -6,6 +6,7 @@ use std::path::Path;
 use super::memory::MemoryLimit;
 use super::properties::Property;
 use super::{Config, Redacted, ServerSpec, Unmet, admin, throttles, tls};
+use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
 
@@ -111,10 +112,10 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     (
         "DigestAuthenticationProvider.digestAlg",
-        Unprotected(
-            |v| !v.eq_ignore_ascii_case("SHA1") && !v.eq_ignore_ascii_case("SHA-1"),
-            "digests are made with SHA1, passwords would not match lists made with another algorithm",
-        ),
+        Honoured(|c, v| {
+            let unknown = || format!("{v:?} is none of {}", DigestAlgorithm::names());
+            DigestAlgorithm::named(v).map(|algorithm| c.digest_algorithm = algorithm).ok_or_else(unknown)
+        }),
     ),
     ("enforce.auth.enabled", Honoured(|c, v| flag(v).map(|on| c.enforce_auth = on))),
     (
@@ -485,7 +486,7 @@ fn digest(value: &str) -> Result<String, String> {
     if parts == 2 {
         Ok(value.to_owned())
     } else {
-        Err("is not of the form user:base64(sha1(user:password))".to_owned())
+        Err("is not of the form user:base64(hash of user:password)".to_owned())
     }
 }
 

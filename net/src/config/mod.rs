@@ -18,6 +18,7 @@ pub(crate) use admin::AdminConfig;
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use memory::MemoryLimit;
 use properties::Property;
+use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::sasl::{self, Users};
 use ringkeeper_engine::settings::Settings;
@@ -91,7 +92,9 @@ pub(crate) struct Config {
     pub(crate) snap_retain_count: u32,
     /// Four-letter words that are answered.
     pub(crate) four_letter_words: Vec<String>,
-    /// `user:base64(sha1(user:password))` of the super user.
+    /// The hash in ids of the scheme `digest`.
+    pub(crate) digest_algorithm: DigestAlgorithm,
+    /// `user:base64(hash of user:password)` of the super user.
     pub(crate) super_digest: Option<String>,
     pub(crate) skip_acl: bool,
     pub(crate) enforce_quota: bool,
@@ -221,6 +224,7 @@ impl Default for Config {
             log_write_mode: WriteMode::Adaptive,
             snap_retain_count: 3,
             four_letter_words: ["ruok", "srvr", "mntr", "isro", "stat", "conf"].map(str::to_owned).to_vec(),
+            digest_algorithm: DigestAlgorithm::default(),
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,
@@ -333,6 +337,7 @@ impl Config {
             extended_types_enabled: self.extended_types,
             skip_acl: self.skip_acl,
             enforce_quota: self.enforce_quota,
+            digest_algorithm: self.digest_algorithm,
             super_digest: self.super_digest.clone(),
             x509_enabled: self.tls.is_served(),
             super_subject: self.tls.super_user.clone(),
@@ -451,7 +456,18 @@ impl Config {
             format!("{} is left out as ringkeeper.ignoreUnsupported says: {}", unmet.key, unmet.reason)
         };
         let tls = self.tls.notices().into_iter().chain(self.peer_tls.notices(self.admin.speaks_tls()));
-        Ok(ignored.into_iter().map(left_out).chain(tls).collect())
+        Ok(ignored.into_iter().map(left_out).chain(tls).chain(self.useless_super_digest()).collect())
+    }
+
+    /// A notice if nobody can be the super user, since the hash has another length.
+    fn useless_super_digest(&self) -> Option<String> {
+        let algorithm = self.digest_algorithm;
+        self.super_digest.as_ref().filter(|id| !algorithm.can_make(id)).map(|_| {
+            format!(
+                "DigestAuthenticationProvider.superDigest matches no password: it was not made with {algorithm} \
+                 (DigestAuthenticationProvider.digestAlg)"
+            )
+        })
     }
 
     /// Keys that ask for protection that there is none of.
@@ -777,7 +793,6 @@ mod tests {
             ("kerberos.removeRealmFromPrincipal", "true"),
             ("audit.impl.class", "com.example.Auditor"),
             ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
-            ("DigestAuthenticationProvider.digestAlg", "SHA-256"),
             ("DigestAuthenticationProvider.enabled", "false"),
             ("ensembleAuthName", "a"),
             ("group.1", "1:2:3"),
@@ -797,10 +812,23 @@ mod tests {
         assert!(error.contains("ssl.quorum.ocsp (line 3), ssl.quorum.crl (line 5): revocation"), "{error}");
         assert!(error.ends_with("=audit.impl.class,ssl.quorum.crl,ssl.quorum.ocsp"), "{error}");
         let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
-                   DigestAuthenticationProvider.digestAlg=SHA1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
         let (config, _) = read(&format!("{base}{off}"), None).expect("well formed");
         assert_eq!(config.check_protection(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_super_digest_that_was_made_with_another_hash_is_reported() {
+        let super_digest = "DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n";
+        for (name, notices) in [("sha-1", 0), ("SHA-256", 1)] {
+            let text = format!(
+                "dataDir=$D\nclientPort=1\n{super_digest}DigestAuthenticationProvider.digestAlg={name}\n"
+            );
+            let (config, _) = read(&text, None).expect("valid");
+            assert_eq!(config.check_protection().expect("allowed").len(), notices, "{name}");
+        }
+        let unknown = "dataDir=$D\nclientPort=1\nDigestAuthenticationProvider.digestAlg=MD2\n";
+        assert!(read(unknown, None).expect_err("unknown").contains("none of SHA-1, "));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use ringkeeper_apache::{Converted, Epochs, Folder, Loaded, load};
+use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::leaves_epochs;
@@ -40,6 +41,13 @@ pub(crate) struct ImportArgs {
     /// The server's number in its ensemble [default: what FROM/myid says, else a server alone]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=255))]
     myid: Option<u64>,
+    /// The hash in ids of the scheme digest, as in DigestAuthenticationProvider.digestAlg
+    #[arg(long, value_name = "NAME", default_value = "SHA1", value_parser = digest_algorithm)]
+    digest_alg: DigestAlgorithm,
+}
+
+fn digest_algorithm(name: &str) -> Result<DigestAlgorithm, String> {
+    DigestAlgorithm::named(name).ok_or_else(|| format!("it is none of {}", DigestAlgorithm::names()))
 }
 
 /// Does what `ringkeeper import` is asked.
@@ -62,6 +70,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
         return Err(MigrateError::Epoch { folder: args.from.clone(), epoch: newest.0 });
     }
     let basis = basis(&loaded);
+    let unsatisfiable = loaded.unsatisfiable(args.digest_alg);
     let Converted { state, dead_ephemerals, notes } = loaded.into_state(random()?)?;
     let state = Arc::new(state);
     let data_path = data.path();
@@ -80,7 +89,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
     // The log's folder has what no server starts without.
     data.finish()?;
     log.map(Draft::finish).transpose()?;
-    for note in notes {
+    for note in notes.into_iter().chain(unsatisfiable) {
         say(format_args!("note: {note}"));
     }
     say(format_args!(

@@ -6,7 +6,7 @@ use ringkeeper_wire::{
 };
 
 use super::*;
-use crate::acl::digest_id;
+use crate::acl::DigestAlgorithm;
 
 fn add_watch(path: &str, mode: AddWatchMode) -> Request<'_> {
     Request::AddWatch(AddWatchRequest { path: path.into(), mode })
@@ -185,7 +185,7 @@ fn only_those_who_may_read_a_znode_get_its_events() {
         world.send(number, 1, &exists("/a", true));
         world.frames(number);
     }
-    world.commit([creates_with("/a", only(&digest_id("u:p")))]);
+    world.commit([creates_with("/a", only(&DigestAlgorithm::default().id("u:p")))]);
     assert_eq!(world.frames(1), []);
     assert_eq!(world.frames(2), [event(1, EventType::NodeCreated, "/a")]);
     world.commit([deletes("/a"), creates("/a")]);

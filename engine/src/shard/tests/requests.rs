@@ -51,7 +51,7 @@ fn reads_of_what_is_not_there_say_so() {
 #[test]
 fn a_read_runs_under_the_identities_of_its_time() {
     let mut world = World::with_znodes(&["/b"]);
-    world.commit([creates_with("/a", only(&crate::acl::digest_id("u:p")))]);
+    world.commit([creates_with("/a", only(&crate::acl::DigestAlgorithm::default().id("u:p")))]);
     world.send(1, 1, &set_data("/b", b"x"));
     world.send(1, 2, &get_data("/a", false));
     world.send(1, -4, &auth("digest", b"u:p"));
