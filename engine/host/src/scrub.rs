@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after a pass that ended with an I/O error.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// Statistics of damage, its repair, and the scrub.
 #[derive(Debug, Default)]
@@ -74,8 +74,10 @@ impl Integrity {
     }
 
     fn found(&self) {
-        self.damage.set(self.damage.get() + 1);
-        self.pending.set(1);
+        // Damage whose repair has failed is found again.
+        if self.pending.replace(1) == 0 {
+            self.damage.set(self.damage.get() + 1);
+        }
     }
 
     fn repaired(&self) {
@@ -155,6 +157,8 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
                 return self.repair(self.repair_snapshot(zxid, &error)).await;
             }
         }
+        // Damage whose repair has failed may be gone with the file that had it.
+        self.integrity.repaired();
         self.integrity.passes.set(self.integrity.passes.get() + 1);
         self.integrity.last_pass_ms.set(Some(self.pump.env().now().monotonic_ms));
         let bytes = self.integrity.scrubbed_bytes.get() - before;

@@ -42,9 +42,9 @@ use crate::env::{Machine, SimEnv, SimListener};
 /// Messages of the core handled before sockets have their turn again, as in the shell.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// The most steps of one call of a shard: those of a slice, and what a long reply or the end of a
-/// connection adds.
-const SHARD_STEPS_MAX: u64 = 400;
+/// The most steps of one call of a shard: those of a slice, and of the reads that wait for a group, which are
+/// bounded by the number of requests that a client may have outstanding.
+const SHARD_STEPS_MAX: u64 = 1_000;
 
 /// Small, so that a transfer has several pieces and breaks off between them.
 const TRANSFER: Limits =

@@ -11,6 +11,7 @@ use ringkeeper_log::memory::MemoryDisk;
 use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::mutation::Mutation;
 use ringkeeper_log::salvage;
+use ringkeeper_log::snapshot::Snapshots;
 use ringkeeper_log::storage::{BLOCK, BLOCK_LEN, Storage};
 use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::Zxid;
@@ -58,7 +59,7 @@ pub(super) fn spoil(
 
 fn damage(disk: &MemoryDisk, server: Server, segment_size_bytes: u64, random: &mut Random) -> Option<String> {
     let options = options_of(disk, segment_size_bytes)?;
-    sound_end(disk, &options).filter(|end| *end > Zxid::ZERO)?;
+    let end = sound_end(disk, &options).filter(|end| *end > Zxid::ZERO)?;
     let names = disk.names();
     let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).cloned().collect::<Vec<_>>();
     let (log, snapshots) = (of("log."), of("snapshot.0"));
@@ -73,7 +74,7 @@ fn damage(disk: &MemoryDisk, server: Server, segment_size_bytes: u64, random: &m
         });
         if settled
             && damage.happens_to(&spoiled)
-            && (damage.is_to_snapshots() || sound_end(&spoiled, &options).is_none())
+            && (damage.is_to_snapshots() || is_found(&spoiled, &options, end))
         {
             damage.happens_to(disk);
             return Some(format!("{damage:?}"));
@@ -173,6 +174,26 @@ fn sound_end(disk: &MemoryDisk, options: &Options) -> Option<Zxid> {
         (!gone).then(|| wal.last().zxid)
     })
     .flatten()
+}
+
+/// Whether a start finds that the log went up to `end` and is damaged. If the newest file is lost and an older
+/// one is damaged, a start finds the older damage alone.
+fn is_found(disk: &MemoryDisk, options: &Options, end: Zxid) -> bool {
+    let disk = durable_copy(disk);
+    let storage = disk.storage();
+    let found = at_once(async {
+        let meta = MetaStore::peek(&storage).await.ok().flatten()?;
+        let mut meta = MetaStore::open(disk.storage(), meta.server_id, meta.salt).await.ok()?;
+        if salvage::is_gone(&storage, &meta).await.ok()? {
+            return Some(true);
+        }
+        if Wal::open(disk.storage(), options.clone(), |_| Ok(())).await.is_ok() {
+            return Some(false);
+        }
+        let repair = salvage::repair(&storage, options, &Snapshots::new(disk.storage()), &mut meta).await;
+        Some(repair.ok()?.last_zxid >= end)
+    });
+    found.flatten().unwrap_or(false)
 }
 
 fn options_of(disk: &MemoryDisk, segment_size_bytes: u64) -> Option<Options> {
