@@ -58,8 +58,8 @@
 //! as long as the session is certain to live ([`Client::lease`]). A session that the servers have expired is
 //! over ([`Error::SessionExpired`]): make a new client. [`recipes`] do all of this for the common cases.
 //!
-//! # No TLS yet
-//! Connections are not encrypted. Settings for that will come with [`Builder`].
+//! # TLS
+//! With the feature `tls`, `Builder::tls` encrypts the connections, and the servers prove who they are.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

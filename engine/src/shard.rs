@@ -1,8 +1,8 @@
 //! One shard: its connections, the request queues of their sessions, reads and watches.
 //!
 //! A shard is a plain value. The shell reports events of sockets and of the core, with the time in
-//! microseconds on a clock that never jumps, and takes out what is to be written, submitted and logged. The shard decides the order in which a client sees
-//! replies and events:
+//! microseconds on a clock that never jumps, and takes out what is to be written, submitted and logged. The
+//! shard decides the order in which a client sees replies and events:
 //!
 //! - Replies leave in the order of the connection's requests. A write or sync leaves a gap in the backlog,
 //!   which the core's answer fills. A read waits for the gaps before it; without any it is answered at once.
