@@ -254,6 +254,8 @@ fn members_are_those_who_joined_and_have_not_left() {
     let (one, two) = (servers.client(), servers.client());
     let (group, membership) =
         (Group::new(&one, "/group"), Group::new(&two, "/group").join(b"two").wait().expect("joined"));
+    // The server of this client may not have the other one's write yet.
+    one.sync("/").wait().expect("synchronized");
     let (members, changed) = group.members_and_watch().wait().expect("read");
     assert_eq!(members.iter().map(|m| m.data.as_slice()).collect::<Vec<_>>(), [b"two"]);
     assert_eq!(members[0].path, membership.path());
