@@ -5,7 +5,7 @@
 //! phases). Its two blocks have the same contents, so that one of them may be damaged.
 //!
 //! ```text
-//!  0        4        8   10   12        16      20       21      24        32       40     48       56     64
+//!  0        4        8   10   12        16      20       21      24        32       40     48       56    64
 //!  +--------+--------+---+----+---------+-------+--------+-------+---------+--------+------+--------+------+
 //!  | "RKME" | CRC32C |ver|len | accepted|current|initial-| zeros | cluster | server | salt | end    | fork |
 //!  |        |        |   |184 | epoch   |epoch  |ized    |       |         | id     |      | before |      |

@@ -4,14 +4,15 @@
 //!
 //! | team | promise | how it is seen to be kept |
 //! | --- | --- | --- |
-//! | locks, elections | one holder at a time | [`fence`]: every holder counts in a znode, with its fencing token |
+//! | locks, elections | one holder at a time | [`fence`]: every holder counts in a znode, with its token |
 //! | barriers | nobody passes before all have come | [`barriers`]: counted in this process |
 //! | queues | nothing lost, nothing taken twice | [`queues`]: a ledger in this process |
 //! | counters | each change made once | [`counters`]: a ledger in this process |
 //! | configurations | none missed, none half changed, none older than one read before | [`configurations`] |
-//! | groups, meetings | who is in is seen, who has left is not; nobody waits for what is there | [`groups`], [`meetings`] |
+//! | groups | who is in is seen, who has left is not | [`groups`] |
+//! | meetings | nobody waits for what is there | [`meetings`] |
 //! | calls | each is executed once or not at all, and says so | [`calls`]: a model of a subtree of its own |
-//! | watches | none lost, none late, none invented | [`watches`]: a read that shows a change comes after its event |
+//! | watches | none lost, late or invented | [`watches`]: an event comes before a read that shows it |
 //! | all | nobody waits for ever | [`board`]: everyone tells what it is doing, a watchdog reads it |
 
 #![forbid(unsafe_code)]

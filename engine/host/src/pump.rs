@@ -2,9 +2,9 @@
 //! and carries out what the node decides.
 //!
 //! ```text
-//! users ──Frontend── requests ─▶ ┌──────┐ ─▶ Append, Truncate, PersistEpochs, ReadLog ─▶ log task
-//!       ◀─────────── outputs ─── │ Node │ ─▶ Send, Disconnect ─▶ Links
-//! log task, links, ── inputs ──▶ └──────┘ ─▶ SendSnapshot, InstallSnapshot ─▶ transfers
+//! users --Frontend-- requests --> +------+ --> Append, Truncate, PersistEpochs, ReadLog --> log task
+//!       <----------- outputs ---- | Node | --> Send, Disconnect --> Links
+//! log task, links, -- inputs ---> +------+ --> SendSnapshot, InstallSnapshot --> transfers
 //! transfers, clock
 //! ```
 //!

@@ -1,9 +1,9 @@
 //! A server that leads: discovery, synchronization and broadcast from the leader's side.
 //!
 //! ```text
-//! Discovery ──joined──▶ Promising ──promised──▶ Verifying ──pong──▶ Synchronizing ──adopted──▶ Active
-//!                           ▲                                                                    │
-//!                           └──────── the epoch's counter is used up, or a learner ◀─────────────┘
+//! Discovery --joined--> Promising --promised--> Verifying --pong--> Synchronizing --adopted--> Active
+//!                           ^                                                                    |
+//!                           +-------- the epoch's counter is used up, or a learner <-------------+
 //!                                     has promised itself to a newer epoch
 //! ```
 //!

@@ -49,8 +49,8 @@ pub fn check() -> Result<(), Unmet> {
 #[expect(unsafe_code, reason = "the system call has no other interface")]
 pub fn is_clock_synchronized() -> bool {
     let mut report = std::mem::MaybeUninit::<libc::timex>::zeroed();
-    // SAFETY: all zeros are a valid `timex`, which asks for nothing to be changed; the kernel fills the structure that
-    // it is given, which lives until the call has returned.
+    // SAFETY: all zeros are a valid `timex`, which asks for nothing to be changed; the kernel fills the
+    // structure that it is given, which lives until the call has returned.
     let state = unsafe { libc::adjtimex(report.as_mut_ptr()) };
     state != libc::TIME_ERROR
 }

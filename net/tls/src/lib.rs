@@ -1,5 +1,6 @@
 //! TLS as Apache ZooKeeper's settings describe it: what the `ssl.*` keys mean, and the configuration of
-//! rustls that follows from them. Has no socket; whoever has one drives rustls, a client by [`ClientSession`].
+//! rustls that follows from them. Has no socket; whoever has one drives rustls, a client by
+//! [`ClientSession`].
 //!
 //! Only what is safe today is offered: TLS 1.2 and 1.3 with forward secrecy and authenticated encryption.
 //! A setting that asks for less is refused by name, so that nobody believes in a protection or a

@@ -176,8 +176,8 @@ fn sound_end(disk: &MemoryDisk, options: &Options) -> Option<Zxid> {
     .flatten()
 }
 
-/// Whether a start finds that the log went up to `end` and is damaged. If the newest file is lost and an older
-/// one is damaged, a start finds the older damage alone.
+/// Whether a start finds that the log went up to `end` and is damaged. If the newest file is lost and an
+/// older one is damaged, a start finds the older damage alone.
 fn is_found(disk: &MemoryDisk, options: &Options, end: Zxid) -> bool {
     let disk = durable_copy(disk);
     let storage = disk.storage();

@@ -65,8 +65,8 @@ pub enum Oracle {
     /// A leader's work for multis that are not committed is bounded, however many clients send them.
     #[error("little work is ahead of the commits")]
     Work,
-    /// No call of a shard and no turn of a server's task takes more steps than its bound, so that nobody waits
-    /// long for a turn.
+    /// No call of a shard and no turn of a server's task takes more steps than its bound, so that nobody
+    /// waits long for a turn.
     #[error("work comes in slices")]
     Slice,
     /// The log returns what was appended.
