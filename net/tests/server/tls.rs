@@ -176,6 +176,28 @@ fn clients_with_certificates_are_served_by_either_version_beside_those_in_the_cl
 }
 
 #[test]
+fn every_request_of_a_client_that_sends_far_ahead_is_answered() {
+    const REQUESTS: i32 = 4_000;
+    let setup = Setup::new();
+    let server = setup.start(&["globalOutstandingLimit=100"]);
+    Client::connect(server.address(), 10_000).create("/a", b"", ringkeeper_wire::CreateMode::Persistent);
+    let config = setup.client(Some(&setup.issue("client")), &TLS13);
+    let mut client = TlsClient::connect(setup.address, &config).expect("connected");
+    client.stream.sock.set_write_timeout(Some(PATIENCE)).expect("set");
+    client.open_session().expect("a session");
+    let mut requests = Vec::new();
+    for xid in 1..=REQUESTS {
+        let set = SetDataRequest { path: "/a".into(), data: Some(&[7; 1024]), version: -1 };
+        append_request(&mut requests, Xid(xid), &Request::SetData(set));
+    }
+    client.stream.write_all(&requests).expect("taken");
+    for xid in 1..=REQUESTS {
+        let reply = ReplyHeader::from_bytes(&client.frame().expect("a reply")).expect("a header");
+        assert_eq!((reply.xid, reply.err), (Xid(xid), ErrorCode::Ok.to_wire()));
+    }
+}
+
+#[test]
 fn a_client_that_is_not_trusted_is_refused_and_the_log_says_why() {
     let setup = Setup::new();
     let server = setup.start(&["ssl.clientHostnameVerification=true"]);

@@ -31,7 +31,7 @@ pub struct TlsConnection {
     /// Sealed records on their way to the socket, of which `sent` bytes are gone.
     records: Vec<u8>,
     sent: usize,
-    /// As much was read as is read at once: other connections come first. The task has been woken.
+    /// As much was read as is read at once: other connections come first.
     yields: bool,
     /// The other end has announced that it sends no more.
     ended: bool,
@@ -60,20 +60,17 @@ impl TlsConnection {
     /// # Errors
     /// The connection is broken, or what came is not what the other end has sent.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if std::mem::take(&mut self.yields) {
+        if self.gives_way(cx) {
             return Poll::Pending;
         }
         let (opened, records) = buffer.split_at_mut(buffer.len() - RECORDS_READ_BYTES);
         let before = self.take_opened(opened);
-        if before > 0 {
+        if before > 0 || self.ended {
             return Poll::Ready(Ok(before));
         }
         loop {
             let received = ready!(Pin::new(&mut self.tcp).poll_read(cx, records))?;
-            if received == records.len() {
-                self.yields = true;
-                cx.waker().wake_by_ref();
-            }
+            self.yields = received == records.len();
             let bytes = self.open(&records[..received], opened);
             if self.session.wants_write() {
                 // An answer to a key update, or the alert that says what was wrong.
@@ -83,11 +80,20 @@ impl TlsConnection {
             if bytes > 0 || received == 0 || self.ended {
                 return Poll::Ready(Ok(bytes));
             }
-            if self.yields {
-                self.yields = false;
+            if self.gives_way(cx) {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Whether other connections come first. Then the task is woken here and now: between two reads it may
+    /// wait for something else, which would use up an earlier wake-up.
+    fn gives_way(&mut self, cx: &Context<'_>) -> bool {
+        let gives_way = std::mem::take(&mut self.yields);
+        if gives_way {
+            cx.waker().wake_by_ref();
+        }
+        gives_way
     }
 
     /// Announces the end to the other end.
