@@ -1,5 +1,5 @@
-//! What goes wrong: servers are killed and suspended, the network comes apart, holders are pushed out,
-//! sessions are ended.
+//! What goes wrong: servers are killed and suspended, the network comes apart, operators make mistakes,
+//! holders are pushed out, sessions are ended.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,11 +20,12 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 pub(crate) fn run(soak: &Soak, deadline: Instant, fault_every: Duration, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     while soak.sleep_until(deadline.min(Instant::now() + fault_every.mul_f64(rng.random_range(0.5..1.5)))) {
-        match (rng.random_range(0..100), soak.servers.network()) {
-            (0..25, Some(network)) => part(soak, network, &mut rng),
-            (0..55, _) => kill(soak, &mut rng),
-            (55..75, _) => suspend(soak, &mut rng),
-            (75..88, _) => push_out(soak, &mut rng),
+        match (rng.random_range(0..100), soak.servers.network(), &soak.operator) {
+            (0..25, Some(network), _) => part(soak, network, &mut rng),
+            (0..48, ..) => kill(soak, &mut rng),
+            (48..60, _, Some(operator)) => operator.slip(soak, &mut rng),
+            (48..75, ..) => suspend(soak, &mut rng),
+            (75..88, ..) => push_out(soak, &mut rng),
             _ => end_session(soak, &mut rng),
         }
         for server in soak.servers.servers().filter(|server| soak.servers.server(*server).ended().is_some()) {

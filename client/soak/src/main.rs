@@ -1,6 +1,6 @@
 //! Seventy clients with every recipe, every call and every kind of watch on three servers that are killed,
-//! suspended, partitioned and restarted every few seconds. Ends with status 0 if every promise of the recipes
-//! was kept.
+//! suspended, partitioned, restarted and started the wrong way every few seconds. Ends with status 0 if every
+//! promise of the recipes was kept.
 //!
 //! | team | promise | how it is seen to be kept |
 //! | --- | --- | --- |
@@ -29,6 +29,7 @@ mod groups;
 mod locks;
 mod meetings;
 mod queues;
+mod slips;
 mod soak;
 mod verdict;
 mod watches;
@@ -116,7 +117,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     interrupt::install()?;
     let count = usize::from(options.servers);
     if let Some((name, words)) = options.command.split_first() {
-        let servers = start(&program, Seat::on_own_addresses(count), "", &work_dir)?;
+        let servers = start(&program, Seat::on_own_addresses(count), SETTINGS, &work_dir)?;
         return run_command(name, words, &servers.connect_string());
     }
     let network = Network::make(count);
@@ -134,20 +135,23 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let files = files.transpose()?;
     let tls = files.as_ref().map(|files| files.client("soak")).transpose()?;
     let settings = files.as_ref().map(TlsFiles::server_settings).unwrap_or_default();
+    let settings = format!("{SETTINGS}{settings}");
     let servers = start(&program, seats, &settings, &work_dir)?.with_network(network);
+    // ZooKeeper does not refuse a folder that is not its own, and a server alone belongs to no ensemble.
+    let can_slip = options.zookeeper.is_none() && count >= 3;
+    let operator = can_slip.then(|| slips::Operator::new(program, settings));
     let plan = soak::Plan {
         duration: Duration::from_secs(options.seconds.unwrap_or(options.minutes * 60)),
         fault_every: Duration::from_millis(options.fault_every),
         patience: Duration::from_secs(options.patience),
         seed: options.seed.unwrap_or_else(any_seed),
     };
-    soak::run(servers, tls, &plan)
+    soak::run(servers, operator, tls, &plan)
 }
 
-/// Starts servers with more settings, and waits until they serve.
-fn start(program: &Program, seats: Vec<Seat>, more: &str, work_dir: &Path) -> anyhow::Result<Ensemble> {
-    let settings = format!("{SETTINGS}{more}");
-    Ensemble::start(program, seats, &settings, WorkFolder::new("soak", work_dir)?, START_MAX)
+/// Starts servers, and waits until they serve.
+fn start(program: &Program, seats: Vec<Seat>, settings: &str, work_dir: &Path) -> anyhow::Result<Ensemble> {
+    Ensemble::start(program, seats, settings, WorkFolder::new("soak", work_dir)?, START_MAX)
 }
 
 /// Whether a command succeeds beside running servers.

@@ -14,6 +14,7 @@ use crate::board::Board;
 use crate::counters::Tally;
 use crate::fence::Fence;
 use crate::queues::Ledger;
+use crate::slips::Operator;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 use crate::{
@@ -41,6 +42,8 @@ pub(crate) struct Soak {
     connect_string: String,
     tls: Option<TlsSettings>,
     pub(crate) servers: Ensemble,
+    /// Who makes mistakes, if somebody does.
+    pub(crate) operator: Option<Operator>,
     pub(crate) board: Board,
     pub(crate) verdict: Verdict,
     stage: AtomicU8,
@@ -103,12 +106,18 @@ impl Soak {
 }
 
 /// Whether every promise was kept. Prints a summary.
-pub(crate) fn run(servers: Ensemble, tls: Option<TlsSettings>, plan: &Plan) -> Result<bool> {
+pub(crate) fn run(
+    servers: Ensemble,
+    operator: Option<Operator>,
+    tls: Option<TlsSettings>,
+    plan: &Plan,
+) -> Result<bool> {
     println!("seed {}, {} s", plan.seed, plan.duration.as_secs());
     let soak = Arc::new(Soak {
         connect_string: servers.connect_string(),
         tls,
         servers,
+        operator,
         board: Board::default(),
         verdict: Verdict::default(),
         stage: AtomicU8::new(RUNNING),
