@@ -58,6 +58,7 @@ impl Leader {
         let context = Context {
             session: SESSION,
             identities: &[],
+            bounds: None,
             time_ms: 2,
             settings: &self.settings,
             short_of_memory: false,

@@ -131,6 +131,7 @@ impl State {
         self.digest.add(hash.meta_term(&meta, self.acls.fingerprint(acl)));
         self.digest.add(hash.data_term(new.data));
         self.enlist(&create.path, owner);
+        self.authorisation.put(&create.path, new.data);
         self.count_anew(&create.path);
         self.charge(&create.path, 1, signed_len(new.data));
         let stat = meta.stat(new.data.map_or(0, <[u8]>::len));
@@ -173,6 +174,9 @@ impl State {
         digest.add(hash.meta_term(&znode.meta(), acls.fingerprint(znode.acl())));
         let effect = Effect::DataSet { stat: znode.stat(), acl: acls.get(znode.acl()).clone() };
         self.charge(&set.path, 0, signed_len(data) - bytes_before);
+        if self.authorisation.is_active() {
+            self.authorisation.put(&set.path, data);
+        }
         Some(effect)
     }
 

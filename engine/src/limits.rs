@@ -8,6 +8,8 @@ mod request;
 
 use ringkeeper_wire::ErrorCode;
 
+use crate::authorisation::InvalidRuleZnode;
+
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $setting:literal, $metric:literal, $default:expr, $code:ident;)*) => {
         /// A bound on what a client may request or have stored, in bytes unless the name says otherwise.
@@ -78,6 +80,10 @@ limits! {
         "unread_notification_bytes_total", 64 << 20, QuotaExceeded;
     /// Znodes below a path that are visited to count its use, when the znode that shows the use is created.
     QuotaZnodes: "ringkeeper.quotaZnodesMax", "quota_znodes", 500_000, QuotaExceeded;
+    /// Rules of authorisation.
+    Rules: "ringkeeper.rulesMax", "rules", 100_000, QuotaExceeded;
+    /// The text of a rule.
+    RuleBytes: "ringkeeper.ruleBytesMax", "rule_bytes", 64 << 10, BadArguments;
     /// Sessions of the ensemble.
     Sessions: "ringkeeper.sessionsMax", "sessions", 1_000_000, QuotaExceeded;
 }
@@ -112,29 +118,26 @@ impl Limits {
     }
 }
 
-/// Why the leader refuses a request that passed the checks of its server: because of what is stored already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why the leader refuses a request that passed the checks of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It exceeds a bound.
+    #[error("it would go beyond what {} allows", .0.setting())]
     Limit(Limit),
     /// Memory is short, and the request would make the tree grow.
+    #[error("memory is short, see ringkeeper.memoryLimit")]
     Memory,
+    /// It would make a znode a rule of authorisation that is none.
+    #[error("the znode would hold no valid rule: {0}")]
+    Rule(InvalidRuleZnode),
 }
 
 impl Refusal {
-    /// The setting that changes the limit.
-    #[must_use]
-    pub const fn setting(self) -> &'static str {
-        match self {
-            Self::Limit(limit) => limit.setting(),
-            Self::Memory => "ringkeeper.memoryLimit",
-        }
-    }
-
     pub(crate) const fn code(self) -> ErrorCode {
         match self {
             Self::Limit(limit) => limit.code(),
             Self::Memory => ErrorCode::QuotaExceeded,
+            Self::Rule(_) => ErrorCode::BadArguments,
         }
     }
 }
@@ -153,6 +156,7 @@ impl Refusals {
         match refusal {
             Refusal::Limit(limit) => self.limits.count(limit),
             Refusal::Memory => self.memory += 1,
+            Refusal::Rule(_) => {}
         }
     }
 }

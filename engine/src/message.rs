@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ringkeeper_wire::{OpCode, SessionId, Xid, Zxid};
 
+use crate::authorisation::Authorisation;
 use crate::state::State;
 use crate::txn::{Changes, Identity, Outcome, Txn};
 
@@ -192,6 +193,8 @@ pub struct Committed {
     pub txn: Txn,
     /// What applying it gave.
     pub outcome: Outcome,
+    /// The rules after it, which decide who is sent its events.
+    pub authorisation: Authorisation,
     /// The connection of this server that asked for it, if it was one.
     pub origin: Option<Origin>,
 }

@@ -39,6 +39,11 @@ fn is_valid_segment(segment: &str) -> bool {
     !segment.chars().any(is_forbidden)
 }
 
+/// Whether a znode's name can have the character, beside the slash.
+pub(crate) const fn is_allowed(char: char) -> bool {
+    !is_forbidden(char)
+}
+
 /// Java checks UTF-16 code units and forbids surrogates, and with them all characters that need a surrogate
 /// pair.
 const fn is_forbidden(char: char) -> bool {

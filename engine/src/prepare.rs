@@ -15,7 +15,8 @@ use std::cell::Cell;
 
 use crate::acl::{self, Acl, Caller};
 use crate::apply::Stamp;
-use crate::limits::Refusal;
+use crate::authorisation::{self, Bounds};
+use crate::limits::{Limit, Refusal};
 use crate::path;
 use crate::prefetch::PREFETCHED_WRITES;
 use crate::quota::{self, Figures};
@@ -32,6 +33,8 @@ pub struct Context<'a> {
     pub session: SessionId,
     /// Who its client has proved to be.
     pub identities: &'a [Identity],
+    /// The rules of `head` that bind it.
+    pub bounds: Option<&'a Bounds>,
     /// The leader's time, milliseconds since the Unix epoch.
     pub time_ms: i64,
     /// What the operator chose.
@@ -84,7 +87,7 @@ impl<'a> Context<'a> {
     /// The client, for ACL checks.
     #[must_use]
     pub const fn caller(&self) -> Caller<'a> {
-        Caller { identities: self.identities, skip_acl: self.settings.skip_acl }
+        Caller { identities: self.identities, skip_acl: self.settings.skip_acl, bounds: self.bounds }
     }
 }
 
@@ -239,8 +242,10 @@ fn prepare_delete(
     if path::RESERVED.contains(&path) {
         return Err(ErrorCode::BadArguments);
     }
-    let parent = head.znode(parent).ok_or(ErrorCode::NoNode)?;
-    check_acl(head, context, Perms::DELETE, parent)?;
+    let caller = context.caller();
+    // A rule may say something else for the znode than for its parent: both have to permit it.
+    caller.check_rules(Perms::DELETE, path)?;
+    head.reach(parent, Perms::DELETE, caller)?;
     let znode = head.znode(path).ok_or(ErrorCode::NoNode)?;
     check_version(znode.stat().version, request.version)?;
     if znode.num_children() > 0 {
@@ -256,8 +261,8 @@ fn prepare_set_data(
 ) -> Result<Update, ErrorCode> {
     let path = &*request.path;
     check_session(head, context)?;
-    let znode = valid_znode(head, path)?;
-    check_acl(head, context, Perms::WRITE, znode)?;
+    let znode = reach(head, context, Perms::WRITE, path)?;
+    check_rule(context, path, request.data)?;
     let len = |data: Option<&[u8]>| i64::try_from(data.map_or(0, <[u8]>::len)).unwrap_or(i64::MAX);
     if context.short_of_memory && len(request.data) > len(znode.data()) {
         return Err(context.meter.refuse(Refusal::Memory));
@@ -276,8 +281,7 @@ fn prepare_set_acl(
     check_session(head, context)?;
     path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
     let acl = fixup(context, request.acl)?;
-    let znode = head.znode(path).ok_or(ErrorCode::NoNode)?;
-    check_acl(head, context, Perms::ADMIN, znode)?;
+    let znode = head.reach(path, Perms::ADMIN, context.caller())?;
     let aversion = check_version(znode.stat().aversion, request.version)?;
     Ok(Update::SetAcl(SetAcl { path: path.into(), acl, aversion }))
 }
@@ -289,8 +293,7 @@ fn prepare_check(
 ) -> Result<Update, ErrorCode> {
     let path = &*request.path;
     check_session(head, context)?;
-    let znode = valid_znode(head, path)?;
-    check_acl(head, context, Perms::READ, znode)?;
+    let znode = reach(head, context, Perms::READ, path)?;
     check_version(znode.stat().version, request.version)?;
     Ok(Update::Check(path.into()))
 }
@@ -299,13 +302,27 @@ fn check_session(head: &State, context: &Context<'_>) -> Result<(), ErrorCode> {
     if head.session(context.session).is_some() { Ok(()) } else { Err(ErrorCode::SessionExpired) }
 }
 
-fn valid_znode<'s>(head: &'s State, path: &str) -> Result<&'s Znode, ErrorCode> {
+fn reach<'s>(
+    head: &'s State,
+    context: &Context<'_>,
+    wanted: Perms,
+    path: &str,
+) -> Result<&'s Znode, ErrorCode> {
     path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
-    head.znode(path).ok_or(ErrorCode::NoNode)
+    head.reach(path, wanted, context.caller())
 }
 
-fn check_acl(head: &State, context: &Context<'_>, wanted: Perms, znode: &Znode) -> Result<(), ErrorCode> {
-    if context.caller().may(wanted, head.acl_of(znode)) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+/// Whether a znode may have these data: those of rules are rules, so that no mistake binds or frees anybody.
+fn check_rule(context: &Context<'_>, path: &str, data: Option<&[u8]>) -> Result<(), ErrorCode> {
+    if !authorisation::is_place(path) {
+        return Ok(());
+    }
+    let data = data.unwrap_or_default();
+    if !context.settings.limits.allow(Limit::RuleBytes, data.len()) {
+        return Err(context.meter.refuse(Refusal::Limit(Limit::RuleBytes)));
+    }
+    let rule = authorisation::parse(path, data);
+    rule.map(drop).map_err(|error| context.meter.refuse(Refusal::Rule(error)))
 }
 
 fn fixup(context: &Context<'_>, list: Option<ringkeeper_wire::AclList<'_>>) -> Result<Acl, ErrorCode> {

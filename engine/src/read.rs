@@ -1,5 +1,6 @@
 //! What reads see: lookups with the checks of their requests, in ZooKeeper's order: the znode first, then the
-//! ACL.
+//! ACL. The rules that bind the client come before both: where it may do nothing, it does not learn either
+//! whether a znode exists.
 //!
 //! Paths are not validated; one that no znode can have is simply missing. That includes the empty path, in
 //! which ZooKeeper sees the root.
@@ -9,6 +10,7 @@ use std::borrow::Cow;
 use ringkeeper_wire::{AclEntry, ErrorCode, Perms, SessionId, Stat};
 
 use crate::acl::Caller;
+use crate::authorisation::Verdict;
 use crate::path;
 use crate::state::State;
 use crate::tree::{Children, Znode};
@@ -83,7 +85,8 @@ impl State {
     /// # Errors
     /// NONODE or NOAUTH. A watch is left on NONODE too.
     pub fn exists(&self, path: &str, caller: Caller<'_>) -> Result<Stat, ErrorCode> {
-        Ok(self.readable(path, caller)?.stat())
+        let verdict = caller.bounds.map_or(Verdict::AsAclSays, |bounds| bounds.verdict_on_stat(path));
+        Ok(self.find(path, Perms::READ, caller, verdict)?.stat())
     }
 
     /// getData, also in a multiRead. `None` is null data.
@@ -108,8 +111,8 @@ impl State {
     /// # Errors
     /// NONODE, or NOAUTH without READ and ADMIN.
     pub fn get_acl(&self, path: &str, caller: Caller<'_>) -> Result<(Cow<'_, [AclEntry]>, Stat), ErrorCode> {
-        let znode = self.znode(path).ok_or(ErrorCode::NoNode)?;
-        let entries = caller.view(self.acl_of(znode)).ok_or(ErrorCode::NoAuth)?;
+        let znode = self.reach(path, Perms(Perms::READ.0 | Perms::ADMIN.0), caller)?;
+        let entries = caller.view(path, self.acl_of(znode)).ok_or(ErrorCode::NoAuth)?;
         Ok((entries, znode.stat()))
     }
 
@@ -153,7 +156,26 @@ impl State {
     }
 
     fn readable(&self, path: &str, caller: Caller<'_>) -> Result<&Znode, ErrorCode> {
+        self.reach(path, Perms::READ, caller)
+    }
+
+    /// The znode `path`, with which the caller may do any of `wanted`.
+    pub(crate) fn reach(&self, path: &str, wanted: Perms, caller: Caller<'_>) -> Result<&Znode, ErrorCode> {
+        self.find(path, wanted, caller, caller.verdict(wanted, path))
+    }
+
+    fn find(
+        &self,
+        path: &str,
+        wanted: Perms,
+        caller: Caller<'_>,
+        verdict: Verdict,
+    ) -> Result<&Znode, ErrorCode> {
+        if verdict == Verdict::Forbidden {
+            return Err(caller.bounds.map_or(ErrorCode::NoAuth, |bounds| bounds.refuse(wanted, path)));
+        }
         let znode = self.znode(path).ok_or(ErrorCode::NoNode)?;
-        if caller.may(Perms::READ, self.acl_of(znode)) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+        let may = verdict.resolve(|| caller.is_granted(wanted, self.acl_of(znode)));
+        if may { Ok(znode) } else { Err(ErrorCode::NoAuth) }
     }
 }

@@ -20,6 +20,7 @@ use imbl::OrdSet;
 use ringkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Acl;
+use crate::authorisation::Authorisation;
 use crate::tree::{Owner, Tree, Znode};
 use crate::txn::Session;
 use acls::AclTable;
@@ -36,6 +37,7 @@ pub struct State {
     /// Container and TTL znodes, which the leader deletes when their time has come.
     pub(crate) reapable: OrdSet<Arc<str>>,
     pub(crate) quotas: Quotas,
+    pub(crate) authorisation: Authorisation,
     pub(crate) digest: Digest,
     pub(crate) last_zxid: Zxid,
     pub(crate) last_time_ms: i64,
@@ -99,6 +101,12 @@ impl State {
         self.acls.get(znode.acl())
     }
 
+    /// The rules that bind clients.
+    #[must_use]
+    pub const fn authorisation(&self) -> &Authorisation {
+        &self.authorisation
+    }
+
     /// A session, if it exists.
     #[must_use]
     pub fn session(&self, id: SessionId) -> Option<&Session> {
@@ -159,6 +167,7 @@ impl State {
             }
         }
         self.quotas.deleted(path);
+        self.authorisation.remove(path);
     }
 }
 

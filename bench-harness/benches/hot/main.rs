@@ -77,7 +77,15 @@ impl Leader {
 
     fn context<'a>(settings: &'a Settings, meter: &'a Meter) -> Context<'a> {
         let short_of_memory = false;
-        Context { session: SESSION, identities: &[], time_ms: 2, settings, short_of_memory, meter }
+        Context {
+            session: SESSION,
+            identities: &[],
+            bounds: None,
+            time_ms: 2,
+            settings,
+            short_of_memory,
+            meter,
+        }
     }
 
     fn execute(&mut self, request: &Request<'_>) -> Txn {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
+use ringkeeper_engine::authorisation::Authorisation;
 use ringkeeper_engine::message::{Committed, ConnId, Published, PublishedGroup, Serving, ShardId, ToShard};
 use ringkeeper_engine::shard::{AfterWrite, Settings, Shard};
 use ringkeeper_engine::state::State;
@@ -89,7 +90,7 @@ impl Watched {
             self.take_output(conn);
         }
         let (txn, outcome) = self.leader.commit(&set_data(&path(0)));
-        let committed = Committed { txn, outcome, origin: None };
+        let committed = Committed { txn, outcome, authorisation: Authorisation::default(), origin: None };
         let group = PublishedGroup { txns: vec![committed], view: view(&self.leader.state) };
         let published = ToShard::Published(Arc::new(Published { groups: vec![group] }));
         let start = Instant::now();

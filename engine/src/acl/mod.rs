@@ -13,16 +13,17 @@ pub(crate) use authenticate::certified_identities;
 pub use authenticate::{AuthFailed, authenticate};
 pub use digest::DigestAlgorithm;
 pub use fixup::{InvalidAcl, fixup};
-pub(crate) use scheme::SASL;
 pub use scheme::is_sasl_id;
+pub(crate) use scheme::{ANYONE, IP, Network, SASL, WORLD, is_valid, parse_address};
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use index::Index;
-use ringkeeper_wire::{AclEntry, Identity, Perms};
+use ringkeeper_wire::{AclEntry, ErrorCode, Identity, Perms};
 
+use crate::authorisation::{Bounds, Verdict};
 use crate::steps;
 
 /// `world:anyone` with all permissions.
@@ -155,37 +156,66 @@ pub(crate) fn superuser() -> Identity {
     Identity { scheme: scheme::SUPER.to_owned(), id: String::new() }
 }
 
+/// Whether a client with these identities bypasses all ACLs.
+#[must_use]
+pub fn is_super(identities: &[Identity]) -> bool {
+    identities.iter().any(scheme::is_super)
+}
+
 /// The identity of a user who has logged in by SASL.
 pub(crate) fn sasl_identity(user: String) -> Identity {
     Identity { scheme: scheme::SASL.to_owned(), id: user }
 }
 
-/// The client whose request is checked against an ACL.
+/// The client whose request is checked against the rules that bind it, and against an ACL.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     /// Its authenticated identities.
     pub identities: &'a [Identity],
-    /// Whether every check passes, see [`crate::settings::Settings::skip_acl`].
+    /// Whether every ACL passes, see [`crate::settings::Settings::skip_acl`]. Rules hold all the same.
     pub skip_acl: bool,
+    /// The rules that bind it; `None` if nothing does.
+    pub bounds: Option<&'a Bounds>,
 }
 
 impl Caller<'_> {
-    /// Whether `acl` grants any of `wanted`.
+    /// What the rules say to any of `wanted` at `path`.
     #[must_use]
-    pub fn may(&self, wanted: Perms, acl: &Acl) -> bool {
-        acl.is_open()
-            || self.skip_acl
-            || self.identities.iter().any(scheme::is_super)
-            || acl.grants(wanted, self.identities)
+    pub fn verdict(&self, wanted: Perms, path: &str) -> Verdict {
+        self.bounds.map_or(Verdict::AsAclSays, |bounds| bounds.verdict(wanted, path))
     }
 
-    /// What getACL shows of `acl`: without ADMIN, the secrets of `digest` entries are hidden. `None` if
-    /// neither READ nor ADMIN is granted.
+    /// Whether the rules let it do any of `wanted` at `path`.
+    ///
+    /// # Errors
+    /// They forbid it: NOAUTH.
+    pub(crate) fn check_rules(&self, wanted: Perms, path: &str) -> Result<(), ErrorCode> {
+        match self.bounds {
+            Some(bounds) if bounds.verdict(wanted, path) == Verdict::Forbidden => {
+                Err(bounds.refuse(wanted, path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether any of `wanted` may be done at `path` to a znode with this ACL.
     #[must_use]
-    pub fn view<'l>(&self, acl: &'l Acl) -> Option<Cow<'l, [AclEntry]>> {
-        if self.may(Perms::ADMIN, acl) {
+    pub fn may(&self, wanted: Perms, path: &str, acl: &Acl) -> bool {
+        self.verdict(wanted, path).resolve(|| self.is_granted(wanted, acl))
+    }
+
+    /// Whether `acl` grants any of `wanted`.
+    pub(crate) fn is_granted(&self, wanted: Perms, acl: &Acl) -> bool {
+        acl.is_open() || self.skip_acl || is_super(self.identities) || acl.grants(wanted, self.identities)
+    }
+
+    /// What getACL shows of the ACL of `path`: without ADMIN, the secrets of `digest` entries are hidden.
+    /// `None` if neither READ nor ADMIN is granted.
+    #[must_use]
+    pub fn view<'l>(&self, path: &str, acl: &'l Acl) -> Option<Cow<'l, [AclEntry]>> {
+        if self.may(Perms::ADMIN, path, acl) {
             Some(Cow::Borrowed(acl.entries()))
-        } else if self.may(Perms::READ, acl) {
+        } else if self.may(Perms::READ, path, acl) {
             steps::count(acl.entries().len());
             Some(acl.entries().iter().map(redacted).collect())
         } else {
@@ -218,7 +248,7 @@ mod tests {
     }
 
     fn may(identities: &[Identity], wanted: Perms, acl: &Acl) -> bool {
-        Caller { identities, skip_acl: false }.may(wanted, acl)
+        Caller { identities, skip_acl: false, bounds: None }.may(wanted, "/a", acl)
     }
 
     #[test]
@@ -274,7 +304,7 @@ mod tests {
     fn super_and_skip_acl_pass_every_check() {
         let acl = Acl::new(vec![entry(Perms(0), "world", "anyone")]);
         assert!(may(&[identity("super", "")], Perms::ADMIN, &acl));
-        assert!(Caller { identities: &[], skip_acl: true }.may(Perms::ADMIN, &acl));
+        assert!(Caller { identities: &[], skip_acl: true, bounds: None }.may(Perms::ADMIN, "/a", &acl));
         assert!(!may(&[], Perms::ADMIN, &acl));
     }
 
@@ -295,17 +325,17 @@ mod tests {
     fn get_acl_hides_digests_from_those_without_admin() {
         let acl =
             Acl::new(vec![entry(Perms::ALL, "digest", "a:secret"), entry(Perms::READ, "world", "anyone")]);
-        let reader = Caller { identities: &[], skip_acl: false };
-        assert_eq!(reader.view(&acl).expect("may read")[0].id, "a:x");
+        let reader = Caller { identities: &[], skip_acl: false, bounds: None };
+        assert_eq!(reader.view("/a", &acl).expect("may read")[0].id, "a:x");
         let admin = [identity("digest", "a:secret")];
-        let admin = Caller { identities: &admin, skip_acl: false };
-        assert_eq!(&*admin.view(&acl).expect("may read"), acl.entries());
+        let admin = Caller { identities: &admin, ..reader };
+        assert_eq!(&*admin.view("/a", &acl).expect("may read"), acl.entries());
     }
 
     #[test]
     fn get_acl_needs_read_or_admin() {
         let acl = Acl::new(vec![entry(Perms::WRITE, "world", "anyone")]);
-        assert_eq!(Caller { identities: &[], skip_acl: false }.view(&acl), None);
+        assert_eq!(Caller { identities: &[], skip_acl: false, bounds: None }.view("/a", &acl), None);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use ringkeeper_wire::{AclEntry, Identity};
 
 use crate::settings::Settings;
 
-pub(super) const WORLD: &str = "world";
-pub(super) const ANYONE: &str = "anyone";
+pub(crate) const WORLD: &str = "world";
+pub(crate) const ANYONE: &str = "anyone";
 /// Stands for the identities of the client that sets the ACL; never kept.
 pub(super) const AUTH: &str = "auth";
 pub(super) const DIGEST: &str = "digest";
-pub(super) const IP: &str = "ip";
+pub(crate) const IP: &str = "ip";
 /// The subject of the client's certificate.
 pub(super) const X509: &str = "x509";
 pub(crate) const SASL: &str = "sasl";
@@ -48,7 +48,7 @@ pub(super) fn is_enabled(scheme: &str, settings: &Settings) -> bool {
 }
 
 /// Whether an entry of `scheme` may have this id.
-pub(super) fn is_valid(scheme: &str, id: &str) -> bool {
+pub(crate) fn is_valid(scheme: &str, id: &str) -> bool {
     match scheme {
         WORLD => id == ANYONE,
         DIGEST => is_digest_id(id),
@@ -135,27 +135,55 @@ pub fn is_sasl_id(id: &str) -> bool {
 
 /// A network prefix: an address, and how many of its leading bits are compared.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Network {
+pub(crate) struct Network {
     address: IpAddr,
     bits: u32,
 }
 
 impl Network {
     /// `address` or `address/bits`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address = parse_address(address)?;
-        let width = if address.is_ipv4() { 32 } else { 128 };
+        let host = Self::of(parse_address(address)?);
         let bits = match bits {
             Some(bits) => {
-                int(bits).and_then(|bits| u32::try_from(bits).ok()).filter(|&bits| bits <= width)?
+                int(bits).and_then(|bits| u32::try_from(bits).ok()).filter(|&bits| bits <= host.bits)?
             }
-            None => width,
+            None => host.bits,
         };
-        Some(Self { address, bits })
+        Some(host.widened(bits))
+    }
+
+    /// The network of one address.
+    pub(crate) const fn of(address: IpAddr) -> Self {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        Self { address, bits }
+    }
+
+    /// The same address in a network of this length, which is not longer than an address.
+    pub(crate) const fn widened(self, bits: u32) -> Self {
+        Self { bits, ..self }
+    }
+
+    pub(crate) const fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Its first address.
+    pub(crate) fn first(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - self.bits).unwrap_or(0);
+                IpAddr::V4((address.to_bits() & mask).into())
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - self.bits).unwrap_or(0);
+                IpAddr::V6((address.to_bits() & mask).into())
+            }
+        }
     }
 
     pub(super) fn contains(&self, address: IpAddr) -> bool {
@@ -170,7 +198,7 @@ impl Network {
 
 /// Reads an address as ZooKeeper does: no dotted form inside IPv6, no zone; in IPv4 four numbers as Java
 /// reads them, with leading zeros.
-pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
+pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return if text.contains('.') { None } else { text.parse::<Ipv6Addr>().ok().map(IpAddr::V6) };
     }

@@ -2,7 +2,9 @@
 
 use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
-use super::{Context, check_acl, check_quota, check_session, fixup};
+use super::{Context, check_quota, check_rule, check_session, fixup};
+use crate::acl;
+use crate::authorisation::{self, InvalidRuleZnode};
 use crate::limits::{Limit, Refusal};
 use crate::mutation::planted;
 use crate::path;
@@ -79,8 +81,8 @@ pub(super) fn prepare(
     check_session(head, context)?;
     let parent = path::parent_of_unchecked(creation.path).ok_or(ErrorCode::BadArguments)?;
     let acl = fixup(context, creation.acl)?;
-    let parent = head.znode(parent).ok_or(ErrorCode::NoNode)?;
-    check_acl(head, context, Perms::CREATE, parent)?;
+    let caller = context.caller();
+    let parent = head.reach(parent, Perms::CREATE, caller)?;
     let creations = parent.persisted_cversion();
     let path: Box<str> = if mode.is_sequential() {
         path::with_sequence(creation.path, creations).into()
@@ -88,6 +90,7 @@ pub(super) fn prepare(
         creation.path.into()
     };
     path::validate(&path).map_err(|_| ErrorCode::BadArguments)?;
+    caller.check_rules(Perms::CREATE, &path)?;
     if head.znode(&path).is_some() {
         return Err(ErrorCode::NodeExists);
     }
@@ -97,6 +100,7 @@ pub(super) fn prepare(
     if context.short_of_memory {
         return Err(context.meter.refuse(Refusal::Memory));
     }
+    check_new_rule(head, context, owner, &path, creation.data)?;
     check_owned(head, context, owner, &path)?;
     check_countable(head, context, &path)?;
     let bytes = creation.data.map_or(0, <[u8]>::len);
@@ -123,6 +127,31 @@ fn owner(context: &Context<'_>, mode: CreateMode, kind: CreateKind) -> Result<Ow
         CreateKind::Plain { .. } if mode.is_ephemeral() => Ok(Owner::Session(context.session)),
         CreateKind::Plain { .. } => Ok(Owner::None),
     }
+}
+
+/// Whether the new znode, if it is a rule, may be one, and one more.
+fn check_new_rule(
+    head: &State,
+    context: &Context<'_>,
+    owner: Owner,
+    path: &str,
+    data: Option<&[u8]>,
+) -> Result<(), ErrorCode> {
+    if !authorisation::is_place(path) {
+        return Ok(());
+    }
+    // Before there is any rule, nothing binds those who are no super users.
+    if !acl::is_super(context.identities) {
+        return Err(ErrorCode::NoAuth);
+    }
+    check_rule(context, path, data)?;
+    if owner != Owner::None {
+        return Err(context.meter.refuse(Refusal::Rule(InvalidRuleZnode::NotPersistent)));
+    }
+    if !context.settings.limits.allow(Limit::Rules, head.authorisation().len() + 1) {
+        return Err(context.meter.refuse(Refusal::Limit(Limit::Rules)));
+    }
+    Ok(())
 }
 
 /// Whether the session may own another ephemeral. Bounded, since one transaction deletes all of them.

@@ -13,6 +13,7 @@ use super::cleaner::Cleaner;
 use super::expiry::Expiry;
 use super::fair_queue::{FairQueue, Waiting};
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
+use crate::authorisation::{Authorisation, Bounds, BoundsCache};
 use crate::limits::{Limit, Refusal};
 use crate::message::{Committed, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
@@ -42,11 +43,12 @@ pub(super) struct Client {
 struct Ownership {
     client: Client,
     identities: Arc<[Identity]>,
+    bounds: BoundsCache,
 }
 
 impl From<Client> for Ownership {
     fn from(client: Client) -> Self {
-        Self { client, identities: Arc::default() }
+        Self { client, identities: Arc::default(), bounds: BoundsCache::default() }
     }
 }
 
@@ -183,6 +185,22 @@ impl Leadership {
             owner.identities = identities;
         }
         Arc::clone(&owner.identities)
+    }
+
+    /// The rules that bind the client of a session.
+    fn bounds(
+        &mut self,
+        session: SessionId,
+        authorisation: &Authorisation,
+        identities: &[Identity],
+    ) -> Option<Arc<Bounds>> {
+        if !authorisation.is_active() {
+            return None;
+        }
+        match self.owners.get_mut(&session) {
+            Some(owner) => owner.bounds.bounds(authorisation, identities).cloned(),
+            None => Bounds::of(authorisation, identities).map(Arc::new),
+        }
     }
 
     fn next_zxid(&mut self) -> Zxid {
@@ -337,10 +355,12 @@ impl Replica {
                     Some(named) if origin.is_some() => named,
                     named => leadership.identities(session, named),
                 };
+                let bounds = leadership.bounds(session, self.pipeline.head().authorisation(), &identities);
                 let settings = &self.settings.requests;
                 let context = Context {
                     session,
                     identities: &identities,
+                    bounds: bounds.as_deref(),
                     time_ms,
                     settings,
                     short_of_memory: self.short_of_memory,
@@ -356,6 +376,9 @@ impl Replica {
                 self.pipeline.admit(txn, outcome, origin, size);
                 if let Some(refusal) = refusal {
                     self.note_refusal(session, refusal);
+                }
+                if let Some(rule) = bounds.and_then(|bounds| bounds.take_refusal()) {
+                    self.output(Output::Forbidden { session, rule });
                 }
             }
         }

@@ -125,6 +125,13 @@ pub enum Output {
         /// Why.
         refusal: Refusal,
     },
+    /// A rule forbids a write; to be logged at a limited rate.
+    Forbidden {
+        /// The session that asked.
+        session: SessionId,
+        /// Whose rule it is.
+        rule: String,
+    },
     /// A learner's state differs from this server's after the same transaction: one of them is wrong.
     DigestMismatch {
         /// The learner.

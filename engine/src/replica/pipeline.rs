@@ -134,7 +134,8 @@ impl Pipeline {
         self.open_bytes += size;
         self.group_bytes += size;
         self.digests.note(txn.zxid, self.head.digest());
-        self.group.push(Committed { txn, outcome, origin });
+        let authorisation = self.head.authorisation().clone();
+        self.group.push(Committed { txn, outcome, authorisation, origin });
         if self.group_bytes >= GROUP_BYTES_MAX {
             self.end_group();
         }

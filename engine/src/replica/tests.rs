@@ -106,7 +106,9 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
                     messages.push(message)
                 }
                 Effect::ToLeader(_) | Effect::ToLearner(..) | Effect::Broken(_) => {}
-                Effect::Output(Output::DigestMismatch { .. } | Output::Refused { .. }) => {}
+                Effect::Output(
+                    Output::DigestMismatch { .. } | Output::Refused { .. } | Output::Forbidden { .. },
+                ) => {}
             }
         }
     }

@@ -14,6 +14,7 @@ use super::backlog::Backlog;
 use super::inbox::Inbox;
 use super::outbox::{Outbox, Parts, Usage};
 use super::stats::{ConnectionReport, ConnectionStats};
+use crate::authorisation::BoundsCache;
 use crate::message::ConnId;
 use crate::sasl::Login;
 
@@ -48,6 +49,8 @@ pub(super) struct Connection {
     /// The client's identities. They are only appended to, so the first n are those of the time when there
     /// were n.
     pub(super) identities: Arc<[Identity]>,
+    /// The rules that bind the client.
+    pub(super) bounds: BoundsCache,
     /// Where its login by SASL stands.
     pub(super) login: Login,
     /// 0 until attached.
@@ -102,6 +105,7 @@ impl Connection {
             backlog,
             outbox: Outbox::default(),
             identities: Arc::new([ip]),
+            bounds: BoundsCache::default(),
             login: Login::default(),
             session: SessionId(0),
             attached: false,

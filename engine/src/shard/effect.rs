@@ -27,6 +27,13 @@ pub enum Effect {
         /// The bound.
         limit: Limit,
     },
+    /// A rule forbids a read; logged at a limited rate, like [`Self::Closing`].
+    Forbidden {
+        /// The connection.
+        conn: ConnId,
+        /// Whose rule it is.
+        rule: String,
+    },
     /// A login by SASL failed, or was tried where there is none; the client stays connected without an
     /// identity. Logged at a limited rate, like [`Self::Closing`].
     LoginIgnored {

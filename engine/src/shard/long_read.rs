@@ -16,6 +16,7 @@ use super::latency::Kind;
 use super::read::{Read, Reader, Visits, encode_reply};
 use super::{CloseReason, Shard, Slot};
 use crate::acl::Caller;
+use crate::authorisation::Bounds;
 use crate::limits::Limit;
 use crate::message::ConnId;
 use crate::settings::Settings;
@@ -64,11 +65,13 @@ impl LongRead {
     #[must_use]
     pub fn carry_out(self) -> LongReadReply {
         let Self { conn, session, read, body, identities, rules, view, zxid } = self;
+        let identities = &identities[..read.identities];
+        let bounds = Bounds::of(view.authorisation(), identities);
         let mut reader = Reader {
             view: &view,
             watches: None,
             session,
-            caller: Caller { identities: &identities[..read.identities], skip_acl: rules.skip_acl },
+            caller: Caller { identities, skip_acl: rules.skip_acl, bounds: bounds.as_ref() },
             rules: &rules,
             visits: Visits::Unbounded,
             exceeded: None,

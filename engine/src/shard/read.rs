@@ -4,13 +4,14 @@ use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{
     AclList, AddWatchResponse, ClientInfo, ErrorCode, GetAllChildrenNumberResponse, GetDataResponse,
     Identity, MultiEntry, MultiHeader, MultiReadOp, MultiReadRequest, MultiResult, OpCode, PathWatchRequest,
-    Record, ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
+    Perms, Record, ReplyHeader, Request, SessionId, Stat, Xid, end_multi, jute, xid,
 };
 
 use super::connection::Phase;
 use super::latency::Kind;
-use super::{CloseReason, Shard, Slot};
+use super::{CloseReason, Effect, Shard, Slot};
 use crate::acl::{self, Caller};
+use crate::authorisation::{Bounds, Verdict};
 use crate::limits::Limit;
 use crate::mutation::planted;
 use crate::settings::Settings;
@@ -47,11 +48,12 @@ impl Shard {
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
         let identities = &connection.identities[..read.identities];
+        let bounds = connection.bounds.bounds(self.view.authorisation(), identities).map(|bounds| &**bounds);
         let mut reader = Reader {
             view: &self.view,
             watches: Some((&mut self.watches, slot)),
             session: connection.session,
-            caller: Caller { identities, skip_acl: self.settings.rules.skip_acl },
+            caller: Caller { identities, skip_acl: self.settings.rules.skip_acl, bounds },
             rules: &self.settings.rules,
             visits: Visits::Bounded(
                 self.visits_left.max(SMALL_READ_VISITS.min(self.settings.slice_visits_max)),
@@ -70,6 +72,7 @@ impl Shard {
             Err(_) => Err(ErrorCode::MarshallingError),
         });
         let (exceeded, visits) = (reader.exceeded, reader.visits);
+        let forbidden = bounds.and_then(Bounds::take_refusal);
         match visits {
             Visits::Spent => {
                 out.truncate(before);
@@ -83,6 +86,10 @@ impl Shard {
         self.wrote(slot, before);
         if let Some(limit) = exceeded {
             self.note_limit(slot, limit);
+        }
+        if let Some(rule) = forbidden {
+            let conn = self.connection(slot).id;
+            self.effects.push_back(Effect::Forbidden { conn, rule });
         }
         match written {
             Some(len) => {
@@ -188,7 +195,11 @@ impl Reader<'_> {
             Request::GetEphemerals(request) => {
                 self.visit(self.view.owned_ephemerals(self.session))?;
                 let prefix = request.prefix_path.as_deref();
-                let paths: Vec<&str> = self.view.get_ephemerals(self.session, prefix).collect();
+                let paths = self.view.get_ephemerals(self.session, prefix);
+                // The rules may have changed since they were created.
+                let paths: Vec<&str> = paths
+                    .filter(|path| self.caller.verdict(Perms::READ, path) != Verdict::Forbidden)
+                    .collect();
                 jute::put_ustrings(out, paths);
             }
             Request::GetAllChildrenNumber(request) => {

@@ -136,7 +136,7 @@ impl World {
         };
         let outcome = self.state.apply(&txn);
         let origin = origin.map(|(number, _)| Origin { shard: SHARD, conn: ConnId(number) });
-        Committed { txn, outcome, origin }
+        Committed { txn, outcome, authorisation: self.state.authorisation().clone(), origin }
     }
 
     fn publish(&mut self, groups: Vec<PublishedGroup>) {
@@ -171,7 +171,7 @@ impl World {
         let effects = std::iter::from_fn(|| self.shard.next_effect());
         let reasons = effects.filter_map(|effect| match effect {
             Effect::Closing { reason, .. } => Some(reason),
-            Effect::FourLetter { .. } | Effect::Limited { .. } | Effect::LoginIgnored { .. } => None,
+            _ => None,
         });
         reasons.collect()
     }

@@ -1,12 +1,15 @@
 //! Watch events: who is sent an event for a change (docs/protocol.md, 6.2), and what a client missed while it
 //! changed servers (6.4).
 
+use std::sync::Arc;
+
 use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequest, encode_notification};
 
 use super::connection::{Connection, Phase};
 use super::outbox::Notification;
 use super::{CloseReason, Shard, Slot};
 use crate::acl::{Acl, Caller};
+use crate::authorisation::Authorisation;
 use crate::limits::Limit;
 use crate::message::Committed;
 use crate::mutation::planted;
@@ -29,6 +32,13 @@ enum Left {
     Recursive,
 }
 
+/// What decides who may see an event of a znode.
+#[derive(Clone, Copy)]
+struct Judge<'a> {
+    authorisation: &'a Authorisation,
+    acl: &'a Acl,
+}
+
 impl Shard {
     /// Sends the events of a transaction to the connections that watch: those of the changes from number
     /// `from` on, which is moved on. Returns whether all are sent; the others are left to the next slice.
@@ -43,13 +53,13 @@ impl Shard {
             }
             let looked_up = 1 + self.watches.ancestors_of(change.path);
             self.notifications_left = self.notifications_left.saturating_sub(looked_up);
-            self.fire_change(zxid, &change);
+            self.fire_change(zxid, &change, &committed.authorisation);
             *from += 1;
         }
         true
     }
 
-    fn fire_change(&mut self, zxid: i64, change: &Change<'_>) {
+    fn fire_change(&mut self, zxid: i64, change: &Change<'_>, authorisation: &Authorisation) {
         let &Change { kind, path, acl, parent_acl } = change;
         let mut watchers = std::mem::take(&mut self.watchers);
         self.watches.begin_event();
@@ -63,20 +73,29 @@ impl Shard {
                 EventType::NodeDeleted
             }
         };
-        self.notify(zxid, event, path, acl, &mut watchers);
+        let judge = Judge { authorisation, acl };
+        self.notify(zxid, event, path, judge, &mut watchers);
         if kind != ChangeKind::DataChanged
             && let Some(parent) = path::parent(path)
         {
             self.watches.begin_event();
             self.watches.collect(Table::Child, parent, &mut watchers);
-            self.notify(zxid, EventType::NodeChildrenChanged, parent, parent_acl, &mut watchers);
+            let judge = Judge { authorisation, acl: parent_acl };
+            self.notify(zxid, EventType::NodeChildrenChanged, parent, judge, &mut watchers);
         }
         self.watchers = watchers;
     }
 
     /// Sends one event, encoded once, to the `watchers` that may read the znode. If they are many, they share
     /// its bytes.
-    fn notify(&mut self, zxid: i64, event: EventType, path: &str, acl: &Acl, watchers: &mut Vec<Slot>) {
+    fn notify(
+        &mut self,
+        zxid: i64,
+        event: EventType,
+        path: &str,
+        judge: Judge<'_>,
+        watchers: &mut Vec<Slot>,
+    ) {
         if watchers.is_empty() {
             return;
         }
@@ -89,20 +108,24 @@ impl Shard {
         let shared = are_many.then(|| self.blocks.push(&frame));
         let notification = shared.as_ref().map_or(Notification::Copied(&frame), Notification::Shared);
         for slot in watchers.drain(..) {
-            if self.may_see(slot, acl) {
+            if self.may_see(slot, path, judge) {
                 self.push_notification(slot, notification);
             }
         }
         self.notification = frame;
     }
 
-    fn may_see(&self, slot: Slot, acl: &Acl) -> bool {
-        acl.is_open()
-            || self.connections.get(slot).is_some_and(|connection| {
-                let caller =
-                    Caller { identities: &connection.identities, skip_acl: self.settings.rules.skip_acl };
-                caller.may(Perms::READ, acl)
-            })
+    fn may_see(&mut self, slot: Slot, path: &str, judge: Judge<'_>) -> bool {
+        let Judge { authorisation, acl } = judge;
+        if acl.is_open() && !authorisation.is_active() {
+            return true;
+        }
+        let skip_acl = self.settings.rules.skip_acl;
+        self.connections.get_mut(slot).is_some_and(|connection| {
+            let identities = &*connection.identities;
+            let bounds = connection.bounds.bounds(authorisation, identities).map(|bounds| &**bounds);
+            Caller { identities, skip_acl, bounds }.may(Perms::READ, path, acl)
+        })
     }
 
     fn push_notification(&mut self, slot: Slot, notification: Notification<'_>) {
@@ -203,6 +226,13 @@ impl Shard {
         self.catch_up(slot, path, modes, missed);
     }
 
+    /// Whether the client may see an event of the znode as it is now.
+    fn may_see_now(&mut self, slot: Slot, path: &str) -> bool {
+        let view = Arc::clone(&self.view);
+        let acl = view.znode(path).map_or(&Acl::OPEN, |znode| view.acl_of(znode));
+        self.may_see(slot, path, Judge { authorisation: view.authorisation(), acl })
+    }
+
     /// Registers a watch; if a bound forbids it, closes the connection. A client that reconnects relies on
     /// all its watches, so it must not continue with some of them.
     fn leave_watch(&mut self, slot: Slot, path: &str, modes: Modes) {
@@ -216,7 +246,8 @@ impl Shard {
 
     fn catch_up(&mut self, slot: Slot, path: &str, modes: Modes, missed: Option<EventType>) {
         let missed = missed.filter(|_| !planted!(self.settings.rules, ForgetMissedEvents));
-        let Some(event) = missed else {
+        // Had the client stayed connected, it would have been sent what it may see.
+        let Some(event) = missed.filter(|_| self.may_see_now(slot, path)) else {
             self.leave_watch(slot, path, modes);
             return;
         };

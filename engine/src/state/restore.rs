@@ -8,6 +8,7 @@ use super::digest::{Digest, PathHash};
 use super::quotas::Quotas;
 use super::sessions::Sessions;
 use crate::acl::Acl;
+use crate::authorisation::Authorisation;
 use crate::path;
 use crate::tree::{Tree, ZnodeMeta};
 use crate::txn::Session;
@@ -40,6 +41,7 @@ impl StateBuilder {
             sessions: Sessions::default(),
             reapable: imbl::OrdSet::new(),
             quotas: Quotas::default(),
+            authorisation: Authorisation::default(),
             digest: Digest::default(),
             last_zxid: Zxid::ZERO,
             last_time_ms: 0,
@@ -82,6 +84,7 @@ impl StateBuilder {
     /// See [`RestoreError::NoRoot`].
     pub fn finish(mut self, last_zxid: Zxid, last_time_ms: i64) -> Result<State, RestoreError> {
         self.0.tree.get(path::ROOT).ok_or(RestoreError::NoRoot)?;
+        self.0.authorisation = Authorisation::of(&self.0.tree);
         self.0.last_zxid = last_zxid;
         self.0.last_time_ms = last_time_ms;
         Ok(self.0)

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use ringkeeper_engine::acl::Caller;
+use ringkeeper_engine::authorisation::Bounds;
 use ringkeeper_engine::prepare::{Context, Meter, execute, prepare, prepare_close_session, prepare_reap};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
@@ -23,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) settings: Settings,
     pub(crate) session: SessionId,
     pub(crate) identities: Vec<Identity>,
+    /// The rules that bind the client; see [`Self::act_as`].
+    bounds: Option<Bounds>,
     pub(crate) short_of_memory: bool,
     pub(crate) meter: Meter,
     /// Everything that was applied.
@@ -37,6 +40,7 @@ impl Server {
             settings: Settings::default(),
             session: ALICE,
             identities: Vec::new(),
+            bounds: None,
             short_of_memory: false,
             meter: Meter::new(u64::MAX),
             log: Vec::new(),
@@ -51,6 +55,12 @@ impl Server {
 
     pub(crate) fn next_zxid(&self) -> Zxid {
         self.state.last_zxid().next().expect("tests are short")
+    }
+
+    /// From now on requests are of a client with these identities, under the rules that are there now.
+    pub(crate) fn act_as(&mut self, identities: &[Identity]) {
+        self.identities = identities.to_vec();
+        self.bounds = Bounds::of(self.state.authorisation(), identities);
     }
 
     /// Time passes with each transaction.
@@ -71,6 +81,7 @@ impl Server {
         let context = Context {
             session: self.session,
             identities: &self.identities,
+            bounds: self.bounds.as_ref(),
             time_ms: self.time_ms(),
             settings: &self.settings,
             short_of_memory: self.short_of_memory,
@@ -116,7 +127,11 @@ impl Server {
     }
 
     pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller { identities: &self.identities, skip_acl: self.settings.skip_acl }
+        Caller {
+            identities: &self.identities,
+            skip_acl: self.settings.skip_acl,
+            bounds: self.bounds.as_ref(),
+        }
     }
 }
 
@@ -208,6 +223,7 @@ pub(crate) fn assert_same(a: &State, b: &State) {
     }
     assert_eq!(a.ephemeral_count(), b.ephemeral_count());
     assert_eq!(a.acl_count(), b.acl_count());
+    assert_eq!(a.authorisation(), b.authorisation());
     let reapable = |state: &State| state.reapable(None).map(|(path, _)| path.to_owned()).collect::<Vec<_>>();
     assert_eq!(reapable(a), reapable(b));
 }

@@ -167,10 +167,14 @@ impl Frontend for Shards {
                      an empty one be filled by the ensemble; compare the word hash on all servers to see who is alone"
                 );
             }
+            Output::Forbidden { session, rule } => {
+                if self.refusals.admit(self.clock.monotonic_ms()) {
+                    tracing::warn!(%session, rule, "a write is refused: a rule of authorisation forbids it");
+                }
+            }
             Output::Refused { session, refusal } => {
                 if self.refusals.admit(self.clock.monotonic_ms()) {
-                    let bound = refusal.setting();
-                    tracing::warn!(%session, bound, "refused: it would go beyond what the bound allows");
+                    tracing::warn!(%session, %refusal, "a request is refused");
                 }
             }
         }

@@ -277,6 +277,13 @@ impl ShardHost {
                         "a request is refused: it asks for more than the bound allows"
                     );
                 }
+                Effect::Forbidden { conn, rule } if self.refusals.admit(self.clock.monotonic_ms()) => {
+                    tracing::warn!(
+                        rule,
+                        peer = self.peer(conn),
+                        "a read is refused: a rule of authorisation forbids it"
+                    );
+                }
                 Effect::LoginIgnored { conn, error } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     let reason = error.map_or_else(
                         || "this server has no users, see java.security.auth.login.config".to_owned(),

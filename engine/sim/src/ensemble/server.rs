@@ -347,7 +347,9 @@ impl Process {
             Effect::Zab(zab::Effect::Alarm(alarm)) => {
                 return Err(Oracle::Sound.broken(format!("server {server}: {alarm:?}")));
             }
-            Effect::Output(Output::Refused { .. }) | Effect::Rebuild | Effect::Zab(_) => {}
+            Effect::Output(Output::Refused { .. } | Output::Forbidden { .. })
+            | Effect::Rebuild
+            | Effect::Zab(_) => {}
         }
         Ok(())
     }

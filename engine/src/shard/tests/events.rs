@@ -7,6 +7,7 @@ use ringkeeper_wire::{
 
 use super::*;
 use crate::acl::DigestAlgorithm;
+use crate::authorisation::{PLACE, Subject, rule_path};
 
 fn add_watch(path: &str, mode: AddWatchMode) -> Request<'_> {
     Request::AddWatch(AddWatchRequest { path: path.into(), mode })
@@ -190,6 +191,102 @@ fn only_those_who_may_read_a_znode_get_its_events() {
     assert_eq!(world.frames(2), [event(1, EventType::NodeCreated, "/a")]);
     world.commit([deletes("/a"), creates("/a")]);
     assert_eq!(world.frames(1), [], "the watch was consumed by the event that was kept from it");
+}
+
+/// Sets the rule of client 2, who has logged in.
+fn rule(text: &str) -> TxnOp {
+    let mut ops = Vec::new();
+    for (path, data) in [
+        (PLACE.to_owned(), String::new()),
+        (rule_path(&Subject::parse(&format!("digest:{}", user())).expect("an identity")), text.to_owned()),
+    ] {
+        let Update::Create(create) = create_update(&path, Acl::OPEN) else { unreachable!("it creates") };
+        ops.push(Update::Create(Create { data: Some(data.as_bytes().into()), ..create.clone() }));
+        let set = SetData { path: path.into(), data: Some(data.as_bytes().into()), version: 1 };
+        // Of the two, the one that fits has an effect.
+        ops.push(Update::SetData(set));
+    }
+    TxnOp::Multi(ops)
+}
+
+fn user() -> String {
+    DigestAlgorithm::default().id("u:p")
+}
+
+/// A world whose client 2 has logged in, with the znodes /a and /b.
+fn world_with_a_user() -> World {
+    let mut world = World::with_znodes(&["/a", "/b"]);
+    let auth = AuthRequest { auth_type: 0, scheme: Some("digest".into()), auth: Some(b"u:p") };
+    world.send(2, -4, &Request::Auth(auth));
+    world.frames(2);
+    world
+}
+
+#[test]
+fn a_new_rule_binds_live_sessions_and_the_watches_that_they_left() {
+    let mut world = world_with_a_user();
+    for number in [1, 2] {
+        world.send(number, 1, &get_data("/b", true));
+        world.send(number, 2, &add_watch("/", RECURSIVE));
+        world.frames(number);
+    }
+    // In one group: the change before the rule is seen, the one behind it is not.
+    world.commit([sets("/b", b"1"), rule("acl /a"), sets("/b", b"2"), sets("/a", b"3")]);
+    let at = |event, path, zxid| format!("{event} {path} at {zxid}");
+    assert_eq!(outline(&world.frames(2)), [at("NodeDataChanged", "/b", 3), at("NodeDataChanged", "/a", 6)]);
+    let others = outline(&world.frames(1));
+    assert_eq!(others.len(), 3, "rules are hidden from those without one, too: {others:?}");
+    world.send(2, 3, &get_data("/b", false));
+    world.send(1, 3, &get_data("/b", false));
+    assert_eq!(world.frames(2), [failure(3, 6, ErrorCode::NoAuth)]);
+    assert!(matches!(&world.frames(1)[..], [Frame::Reply { code: ErrorCode::Ok, .. }]));
+    let forbidden = std::iter::from_fn(|| world.shard.next_effect()).filter(
+        |effect| matches!(effect, Effect::Forbidden { rule, .. } if *rule == format!("digest:{}", user())),
+    );
+    assert_eq!(forbidden.count(), 1);
+    world.commit([rule("acl /a\nread /b")]);
+    world.send(2, 4, &get_data("/b", false));
+    assert!(matches!(&world.frames(2)[..], [Frame::Reply { code: ErrorCode::Ok, .. }]));
+}
+
+#[test]
+fn a_client_that_reconnects_misses_nothing_that_it_may_see_and_is_told_nothing_else() {
+    let mut world = world_with_a_user();
+    world.commit([creates_with("/c", only("other:h")), rule("acl /a\nacl /c")]);
+    world.commit([sets("/a", b"1"), sets("/b", b"1"), sets("/c", b"1")]);
+    let own = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<String>>();
+    let (data, exist, child) = (own(&["/a", "/b", "/c", "/b/gone"]), own(&["/b"]), own(&["/b", "/b/gone"]));
+    let none = own(&[]);
+    let watches = SetWatchesRequest {
+        relative_zxid: 3,
+        data_watches: data.as_slice().into(),
+        exist_watches: exist.as_slice().into(),
+        child_watches: child.as_slice().into(),
+        persistent_watches: none.as_slice().into(),
+        persistent_recursive_watches: none.as_slice().into(),
+    };
+    world.send(2, -8, &Request::SetWatches2(watches));
+    assert_eq!(outline(&world.frames(2)), ["NodeDataChanged /a at -1", "reply -8 at 7: Ok"]);
+    world.commit([sets("/b", b"2"), deletes("/b"), rule("acl /"), creates("/b")]);
+    assert_eq!(outline(&world.frames(2)), [""; 0], "the events that it could not see used the watches up");
+}
+
+#[test]
+fn a_session_is_not_shown_its_ephemerals_in_a_subtree_that_was_closed() {
+    let mut world = world_with_a_user();
+    for path in ["/a/e", "/b/e"] {
+        let Update::Create(create) = create_update(path, Acl::OPEN) else { unreachable!("it creates") };
+        let owned = Create { raw_owner: session(2).0, ..create };
+        world.commit([TxnOp::Update(Update::Create(owned))]);
+    }
+    world.commit([rule("acl /a")]);
+    let request = ringkeeper_wire::GetEphemeralsRequest { prefix_path: Some("/".into()) };
+    world.send(2, 1, &Request::GetEphemerals(request));
+    let Frame::Reply { body, .. } = &world.frames(2)[0] else { panic!("a reply") };
+    let Ok(Response::GetEphemerals(shown)) = Response::decode(OpCode::GetEphemerals, body) else {
+        panic!("a list")
+    };
+    assert_eq!(shown.ephemerals.iter().collect::<Vec<_>>(), ["/a/e"]);
 }
 
 #[test]

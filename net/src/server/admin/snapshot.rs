@@ -15,6 +15,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, Hea
 use hyper::{Request, Response, StatusCode};
 use ringkeeper_apache::snapshot;
 use ringkeeper_engine::acl::{Caller, authenticate};
+use ringkeeper_engine::authorisation::Bounds;
 use ringkeeper_engine::path::ROOT;
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
@@ -141,9 +142,13 @@ impl Snapshots {
     }
 
     fn may(&self, identities: &[Identity], state: &State) -> bool {
-        let caller = Caller { identities, skip_acl: self.settings.skip_acl };
+        // A snapshot has the rules, too, which those whom rules can bind must not see.
+        if Bounds::of(state.authorisation(), identities).is_some() {
+            return false;
+        }
+        let caller = Caller { identities, skip_acl: self.settings.skip_acl, bounds: None };
         let acl = state.znode(ROOT).map(|root| state.acl_of(root));
-        acl.is_some_and(|acl| WANTED.into_iter().all(|wanted| caller.may(wanted, acl)))
+        acl.is_some_and(|acl| WANTED.into_iter().all(|wanted| caller.may(wanted, ROOT, acl)))
     }
 
     fn begin(&self) -> Option<UnderWay> {
