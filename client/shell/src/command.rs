@@ -49,6 +49,14 @@ pub(crate) enum Command {
     Listquota(OnePath),
     /// Takes limits of a subtree away
     Delquota(DelQuota),
+    /// Lets an identity use these subtrees alone, whatever the ACLs say
+    Setrule(SetRule),
+    /// Shows the rules of identities
+    Listrules,
+    /// Takes the rule of an identity away
+    Delrule(DelRule),
+    /// Shows what a client may do with a znode, and which rule or ACL decides
+    Explain(Explain),
     /// Watches a znode, or a subtree, until it is told not to
     #[command(name = "addWatch", alias = "addwatch")]
     AddWatch(AddWatch),
@@ -284,6 +292,31 @@ pub(crate) struct DelQuota {
     pub(crate) bytes_hard: bool,
     /// The top of the subtree
     pub(crate) path: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetRule {
+    /// Whom it binds, such as sasl:alice, ip:10.0.0.0/8, or world:anyone for those whom no other rule binds
+    pub(crate) identity: String,
+    /// Pairs of an access and the top of a subtree, such as `acl /tenants/a read /shared`. The access is none,
+    /// read (whatever the ACLs say), acl (what they say), or all
+    #[arg(required = true, value_name = "ACCESS PATH")]
+    pub(crate) subtrees: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DelRule {
+    /// Whom it binds
+    pub(crate) identity: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// A znode
+    pub(crate) path: String,
+    /// The client's identities, as `whoami` shows them
+    #[arg(required = true, value_name = "IDENTITY")]
+    pub(crate) identities: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -19,6 +19,7 @@ mod login;
 mod out;
 mod quota;
 mod render;
+mod rules;
 mod run;
 mod session;
 mod subtree;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::error::ShellError;
 
 /// The letters of permissions, in zkCli's order.
-const LETTERS: [(char, Perms); 5] = [
+pub(crate) const LETTERS: [(char, Perms); 5] = [
     ('c', Perms::CREATE),
     ('d', Perms::DELETE),
     ('r', Perms::READ),
@@ -92,7 +92,7 @@ pub(crate) fn acl_json(acl: &Acl) -> Value {
     acl.entries().map(entry).collect()
 }
 
-fn letters(perms: Perms) -> String {
+pub(crate) fn letters(perms: Perms) -> String {
     LETTERS.iter().filter(|(_, bit)| perms.intersects(*bit)).map(|(letter, _)| *letter).collect()
 }
 

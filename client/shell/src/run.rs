@@ -15,7 +15,7 @@ use crate::error::ShellError;
 use crate::out::Out;
 use crate::session::Session;
 use crate::walk::Walk;
-use crate::{edit, interrupt, quota, render, subtree};
+use crate::{edit, interrupt, quota, render, rules, subtree};
 
 /// What the shell does after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,10 @@ pub(crate) fn run(
         Command::Setquota(command) => quota::set(session, &command, out)?,
         Command::Listquota(command) => quota::list(session, &command.path, out)?,
         Command::Delquota(command) => quota::delete(session, &command, out)?,
+        Command::Setrule(command) => rules::set(session, &command, out)?,
+        Command::Listrules => rules::list(session, out)?,
+        Command::Delrule(command) => rules::delete(session, &command.identity, out)?,
+        Command::Explain(command) => rules::explain(session, &command, out)?,
         Command::AddWatch(command) => {
             let mode = match command.mode {
                 WatchMode::Persistent => AddWatchMode::Persistent,
