@@ -13,7 +13,7 @@ use super::probe::Probe;
 const USER: &str = "user:5w9W4eL3797Y4Wq8AcKUPPk8ha4=";
 const ADMIN: &str = "admin:fvr2cB/fjGeAiX8g1aGhUm3ZICk=";
 
-const SESSION_MS: i32 = 400_000;
+pub(super) const SESSION_MS: i32 = 400_000;
 /// All five permissions; each bit is one of [`LETTERS`], in their order.
 pub(super) const ALL: i32 = 31;
 pub(super) const LETTERS: &str = "rwcda";
@@ -50,6 +50,10 @@ const fn requester(name: &'static str, scheme: &'static str, id: &'static str, l
     Requester { name, scheme, id, login }
 }
 
+/// Who is bound by rules when these are tested, and who never is.
+pub(super) const BOUND: &str = "sasl";
+pub(super) const SUPER: &str = "sasl super user";
+
 const REQUESTERS: [Requester; 15] = [
     requester("anyone", "world", "anyone", Login::None),
     requester("digest", "digest", USER, Login::Digest("user:secret")),
@@ -60,12 +64,12 @@ const REQUESTERS: [Requester; 15] = [
     requester("x509", "x509", "CN=user", Login::X509("user")),
     requester("x509, another subject", "x509", "CN=user", Login::X509("other")),
     requester("x509, in the clear", "x509", "CN=user", Login::None),
-    requester("sasl", "sasl", "user", Login::Sasl("user")),
+    requester(BOUND, "sasl", "user", Login::Sasl("user")),
     requester("sasl, another user", "sasl", "user", Login::Sasl("other")),
     requester("sasl, no login", "sasl", "user", Login::None),
     requester("super user", "digest", USER, Login::Digest("super:test")),
     requester("x509 super user", "digest", USER, Login::X509("root")),
-    requester("sasl super user", "digest", USER, Login::Sasl(SASL_ROOT)),
+    requester(SUPER, "digest", USER, Login::Sasl(SASL_ROOT)),
 ];
 
 /// Which znode has the ACL under test; everybody may do everything with the other one.
@@ -142,6 +146,11 @@ impl Answer {
 
     pub(super) fn has_events(&self) -> bool {
         self.seen.iter().any(|part| part.starts_with("event"))
+    }
+
+    /// It has nothing but errors.
+    pub(super) fn shows_nothing(&self) -> bool {
+        self.seen.iter().all(|part| part.starts_with("error"))
     }
 
     pub(super) fn shows_no_more_than(&self, other: &Self) -> bool {
