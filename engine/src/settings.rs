@@ -15,6 +15,9 @@ pub struct Settings {
     pub skip_acl: bool,
     /// Whether hard quotas are enforced (`zookeeper.enforceQuota`).
     pub enforce_quota: bool,
+    /// Whether clients can have identities of the scheme `digest`
+    /// (`zookeeper.DigestAuthenticationProvider.enabled`).
+    pub digest_enabled: bool,
     /// The hash in ids of the scheme `digest` (`zookeeper.DigestAuthenticationProvider.digestAlg`).
     pub digest_algorithm: DigestAlgorithm,
     /// The digest identity, `user:base64`, that bypasses all ACLs
@@ -40,6 +43,7 @@ impl Default for Settings {
             extended_types_enabled: true,
             skip_acl: false,
             enforce_quota: false,
+            digest_enabled: true,
             digest_algorithm: DigestAlgorithm::default(),
             super_digest: None,
             x509_enabled: false,

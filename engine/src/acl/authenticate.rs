@@ -14,15 +14,15 @@ pub struct AuthFailed;
 /// `ip` packet is accepted and adds none, since the address is known from the connection.
 ///
 /// # Errors
-/// The scheme is another one, or the credentials of `digest` are null. No password is checked here: an
-/// identity is a claim, which only an ACL can match.
+/// The scheme is another one, or `digest` where it is switched off, or its credentials are null. No password
+/// is checked here: an identity is a claim, which only an ACL can match.
 pub fn authenticate(
     scheme: &str,
     data: Option<&[u8]>,
     settings: &Settings,
 ) -> Result<Vec<Identity>, AuthFailed> {
     match scheme {
-        scheme::DIGEST => Ok(digest_identities(data.ok_or(AuthFailed)?, settings)),
+        scheme::DIGEST if settings.digest_enabled => Ok(digest_identities(data.ok_or(AuthFailed)?, settings)),
         scheme::IP => Ok(Vec::new()),
         _ => Err(AuthFailed),
     }
@@ -90,6 +90,14 @@ mod tests {
     fn only_a_digest_needs_data() {
         assert_eq!(authenticate("ip", None, &Settings::default()), Ok(Vec::new()));
         assert_eq!(authenticate("digest", None, &Settings::default()), Err(AuthFailed));
+    }
+
+    #[test]
+    fn digests_are_refused_where_the_scheme_is_switched_off() {
+        let super_digest = Some(DigestAlgorithm::default().id("super:test"));
+        let settings = Settings { digest_enabled: false, super_digest, ..Settings::default() };
+        assert_eq!(authenticate("digest", Some(b"super:test"), &settings), Err(AuthFailed));
+        assert_eq!(authenticate("ip", None, &settings), Ok(Vec::new()));
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub struct InvalidAcl;
 
 /// Removes repeated entries, replaces `auth` entries by the client's authenticated identities, and validates
 /// the rest, in ZooKeeper's order (`PrepRequestProcessor.fixupACL`). Entries of `x509` are valid only where
-/// clients can show certificates, those of `sasl` only where users can log in.
+/// clients can show certificates, those of `sasl` only where users can log in, those of `digest` unless the
+/// scheme is switched off.
 ///
 /// # Errors
 /// See [`InvalidAcl`].
@@ -129,14 +130,15 @@ mod tests {
 
     #[test]
     fn entries_of_a_scheme_are_valid_where_clients_can_have_its_identities() {
-        let (x509, sasl) = (entry(1, "x509", "CN=a"), entry(1, "sasl", "a"));
-        let settings = Settings::default();
-        for (entry, settings) in [
-            (x509, Settings { x509_enabled: true, ..settings.clone() }),
-            (sasl, Settings { sasl_enabled: true, ..settings }),
+        let [digest, x509, sasl] = [("digest", "a:h"), ("x509", "CN=a"), ("sasl", "a")];
+        let nowhere = Settings { digest_enabled: false, ..Settings::default() };
+        for ((scheme, id), settings) in [
+            (digest, Settings::default()),
+            (x509, Settings { x509_enabled: true, ..nowhere.clone() }),
+            (sasl, Settings { sasl_enabled: true, ..nowhere.clone() }),
         ] {
-            let list = [entry];
-            assert_eq!(fixed(&list, &[]), Err(InvalidAcl));
+            let list = [entry(1, scheme, id)];
+            assert_eq!(fixup(Some(list[..].into()), &[], &nowhere), Err(InvalidAcl));
             let fixed = fixup(Some(list[..].into()), &[], &settings).expect("valid");
             assert_eq!(fixed.entries(), list);
         }

@@ -41,6 +41,7 @@ pub(super) fn matches_all(who: &Identity) -> bool {
 /// Whether clients of this ensemble can have identities of `scheme`, as far as that depends on settings.
 pub(super) fn is_enabled(scheme: &str, settings: &Settings) -> bool {
     match scheme {
+        DIGEST => settings.digest_enabled,
         X509 => settings.x509_enabled,
         SASL => settings.sasl_enabled,
         _ => true,

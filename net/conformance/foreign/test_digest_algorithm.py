@@ -1,4 +1,5 @@
-"""The hash in ids of the scheme digest: the same ids, super user included, as with Apache ZooKeeper."""
+"""The scheme digest, with each hash and switched off: the same ids, super user included, and the same refusals as
+with Apache ZooKeeper."""
 
 import base64
 import contextlib
@@ -6,7 +7,7 @@ import hashlib
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
+from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError
 from kazoo.security import make_acl
 
 # By Java's names.
@@ -42,6 +43,33 @@ def test_ids_are_made_with_the_chosen_hash(start, name):
         assert root.get("/mine")[0] == b"1"
         with pytest.raises(NoAuthError):
             nobody.get("/mine")
+
+
+def test_digests_are_worth_nothing_where_the_scheme_is_switched_off(start):
+    server = start()
+    alices = make_acl("digest", digest_id("SHA1", "alice:pw"), all=True)
+    with session(server, "alice:pw") as alice:
+        alice.create("/mine", b"1", acl=[alices])
+        alice.create("/shared", b"2", acl=[alices, make_acl("world", "anyone", read=True)])
+    server.stop()
+    with open(server.config_path, "a", encoding="utf-8") as config:
+        config.write("DigestAuthenticationProvider.enabled=false\n")
+    server.start()
+    with session(server) as nobody:
+        assert nobody.get("/shared")[0] == b"2"
+        with pytest.raises(NoAuthError):
+            nobody.get("/mine")
+        with pytest.raises(InvalidACLError):
+            nobody.create("/new", acl=[alices])
+    for credentials in ("alice:pw", "super:test"):
+        with session(server) as client, pytest.raises(AuthFailedError):
+            client.add_auth("digest", credentials)
+
+
+def test_a_scheme_that_is_switched_off_cannot_be_required(start):
+    with pytest.raises(RuntimeError):
+        start(**{"DigestAuthenticationProvider.enabled": "false", "enforce.auth.enabled": "true",
+                 "enforce.auth.schemes": "digest"})
 
 
 def test_an_unknown_hash_stops_the_start(start):

@@ -106,10 +106,7 @@ const KEYS: &[(&str, Treatment)] = &[
         "DigestAuthenticationProvider.superDigest",
         Honoured(|c, v| digest(v).map(|d| c.super_digest = Some(d))),
     ),
-    (
-        "DigestAuthenticationProvider.enabled",
-        Unprotected(|v| !asks(v), "the scheme digest cannot be switched off, passwords would still be taken"),
-    ),
+    ("DigestAuthenticationProvider.enabled", Honoured(|c, v| flag(v).map(|on| c.digest_enabled = on))),
     (
         "DigestAuthenticationProvider.digestAlg",
         Honoured(|c, v| {

@@ -92,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) snap_retain_count: u32,
     /// Four-letter words that are answered.
     pub(crate) four_letter_words: Vec<String>,
+    /// Whether clients can have identities of the scheme `digest`.
+    pub(crate) digest_enabled: bool,
     /// The hash in ids of the scheme `digest`.
     pub(crate) digest_algorithm: DigestAlgorithm,
     /// `user:base64(hash of user:password)` of the super user.
@@ -224,6 +226,7 @@ impl Default for Config {
             log_write_mode: WriteMode::Adaptive,
             snap_retain_count: 3,
             four_letter_words: ["ruok", "srvr", "mntr", "isro", "stat", "conf"].map(str::to_owned).to_vec(),
+            digest_enabled: true,
             digest_algorithm: DigestAlgorithm::default(),
             super_digest: None,
             skip_acl: false,
@@ -337,6 +340,7 @@ impl Config {
             extended_types_enabled: self.extended_types,
             skip_acl: self.skip_acl,
             enforce_quota: self.enforce_quota,
+            digest_enabled: self.digest_enabled,
             digest_algorithm: self.digest_algorithm,
             super_digest: self.super_digest.clone(),
             x509_enabled: self.tls.is_served(),
@@ -429,11 +433,18 @@ impl Config {
                 "it needs enforce.auth.schemes, such as digest,sasl".to_owned(),
             );
         }
-        if self.required_schemes().iter().any(|scheme| scheme == "x509") && !self.tls.is_served() {
-            return fail(
-                "enforce.auth.schemes",
-                "x509 needs secureClientPort or client.portUnification".to_owned(),
-            );
+        let required = self.required_schemes();
+        for (scheme, is_there, reason) in [
+            ("x509", self.tls.is_served(), "x509 needs secureClientPort or client.portUnification"),
+            (
+                "digest",
+                self.digest_enabled,
+                "DigestAuthenticationProvider.enabled=false lets nobody have a digest",
+            ),
+        ] {
+            if !is_there && required.iter().any(|required| required == scheme) {
+                return fail("enforce.auth.schemes", reason.to_owned());
+            }
         }
         let (ignored, refused): (Vec<_>, Vec<_>) =
             self.unmet().partition(|unmet| self.ignored.contains(&unmet.key));
@@ -459,15 +470,17 @@ impl Config {
         Ok(ignored.into_iter().map(left_out).chain(tls).chain(self.useless_super_digest()).collect())
     }
 
-    /// A notice if nobody can be the super user, since the hash has another length.
+    /// A notice if nobody can be the super user, since the scheme is off or the hash has another length.
     fn useless_super_digest(&self) -> Option<String> {
         let algorithm = self.digest_algorithm;
-        self.super_digest.as_ref().filter(|id| !algorithm.can_make(id)).map(|_| {
-            format!(
-                "DigestAuthenticationProvider.superDigest matches no password: it was not made with {algorithm} \
-                 (DigestAuthenticationProvider.digestAlg)"
-            )
-        })
+        let reason = match &self.super_digest {
+            Some(_) if !self.digest_enabled => "DigestAuthenticationProvider.enabled=false".to_owned(),
+            Some(id) if !algorithm.can_make(id) => {
+                format!("it was not made with {algorithm} (DigestAuthenticationProvider.digestAlg)")
+            }
+            _ => return None,
+        };
+        Some(format!("DigestAuthenticationProvider.superDigest matches no password: {reason}"))
     }
 
     /// Keys that ask for protection that there is none of.
@@ -793,7 +806,6 @@ mod tests {
             ("kerberos.removeRealmFromPrincipal", "true"),
             ("audit.impl.class", "com.example.Auditor"),
             ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
-            ("DigestAuthenticationProvider.enabled", "false"),
             ("ensembleAuthName", "a"),
             ("group.1", "1:2:3"),
         ] {
@@ -818,14 +830,15 @@ mod tests {
     }
 
     #[test]
-    fn a_super_digest_that_was_made_with_another_hash_is_reported() {
-        let super_digest = "DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n";
-        for (name, notices) in [("sha-1", 0), ("SHA-256", 1)] {
-            let text = format!(
-                "dataDir=$D\nclientPort=1\n{super_digest}DigestAuthenticationProvider.digestAlg={name}\n"
-            );
+    fn a_super_digest_that_matches_no_password_is_reported() {
+        let base = "dataDir=$D\nclientPort=1\nDigestAuthenticationProvider";
+        let super_digest = format!("{base}.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n");
+        for (setting, notices) in
+            [("digestAlg=sha-1", 0), ("digestAlg=SHA-256", 1), ("enabled=true", 0), ("enabled=false", 1)]
+        {
+            let text = format!("{super_digest}DigestAuthenticationProvider.{setting}\n");
             let (config, _) = read(&text, None).expect("valid");
-            assert_eq!(config.check_protection().expect("allowed").len(), notices, "{name}");
+            assert_eq!(config.check_protection().expect("allowed").len(), notices, "{setting}");
         }
         let unknown = "dataDir=$D\nclientPort=1\nDigestAuthenticationProvider.digestAlg=MD2\n";
         assert!(read(unknown, None).expect_err("unknown").contains("none of SHA-1, "));
@@ -876,7 +889,8 @@ mod tests {
         let (config, _) = read("enforce.auth.schemes=digest, ip\n").expect("both are supported");
         assert_eq!((config.check_protection(), config.required_schemes().len()), (Ok(Vec::new()), 2));
         assert!(read("enforce.auth.schemes=key\n").expect_err("not supported").contains("key"));
-        for text in ["", "enforce.auth.schemes=x509\n"] {
+        let off = "enforce.auth.schemes=digest\nDigestAuthenticationProvider.enabled=false\n";
+        for text in ["", "enforce.auth.schemes=x509\n", off] {
             assert!(read(text).expect("well formed").0.check_protection().is_err(), "{text}");
         }
     }
