@@ -1,5 +1,11 @@
 //! Logins by SASL: what the server answers to the tokens of opcode 102 (`ZooKeeperSaslServer`, with the rules
-//! of DIGEST-MD5 in RFC 2831).
+//! of DIGEST-MD5 in RFC 2831 and those of GSSAPI in RFC 4752).
+
+mod gssapi;
+mod principal;
+
+pub use self::gssapi::{Accepted, Negotiation, SecurityContext};
+pub use self::principal::{Principals, Rules};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +24,12 @@ const NONCE_BYTES: usize = 30;
 /// Settings of SASL logins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Who can log in; `None` if nobody can, since the server has no JAAS file.
+    /// Who can log in with a password; `None` if nobody can.
     pub users: Option<Users>,
+    /// Whether principals of Kerberos can log in.
+    pub kerberos: bool,
+    /// How they become users.
+    pub principals: Principals,
     /// Users who bypass all ACLs (`superUser` and `superUser.N`).
     pub super_users: BTreeSet<String>,
     /// Whether a client stays connected without an identity after a login that failed
@@ -30,8 +40,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The identities of a user who has logged in.
-    pub(crate) fn identities(&self, user: String) -> Vec<Identity> {
+    /// Whether anybody can log in.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.users.is_some() || self.kerberos
+    }
+
+    /// The identities of a user or principal who has logged in. If no rule applies to a principal, the user
+    /// is called like it.
+    pub(crate) fn identities(&self, name: String) -> Vec<Identity> {
+        let user = self.principals.user(&name).unwrap_or(name);
         let superuser = self.super_users.contains(&user).then(acl::superuser);
         [acl::sasl_identity(user)].into_iter().chain(superuser).collect()
     }
@@ -55,7 +72,7 @@ impl Users {
 }
 
 /// Why a login failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {
     /// The token is longer than a client's response may be, or no list of directives that makes sense.
@@ -70,6 +87,15 @@ pub enum LoginError {
     /// The client wants to act for somebody else.
     #[error("client wants to act for another user than it logs in as")]
     ActsForAnother,
+    /// Kerberos refuses the client, or failed: what MIT's library says.
+    #[error("Kerberos: {0}")]
+    Kerberos(Box<str>),
+    /// The client's principal has separators inside a component, or too many components.
+    #[error("the client's principal has another form than name@REALM or name/host@REALM")]
+    Principal,
+    /// The client chose a security layer that it was not offered, or its token has another form.
+    #[error("malformed choice of a security layer, or another one than none")]
+    Layer,
     /// The login on this connection has ended.
     #[error("second login on one connection")]
     Ended,
@@ -77,11 +103,11 @@ pub enum LoginError {
 
 /// The answer to a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// The token to send.
-    pub(crate) token: String,
+pub struct Answer {
+    /// The token to send; Kerberos ends without one.
+    pub token: Option<Vec<u8>>,
     /// Who has logged in, if the login is complete.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
 }
 
 /// The login of one connection. One is all it may have, successful or not.
@@ -91,36 +117,48 @@ pub(crate) enum Login {
     NotBegun,
     /// The client was sent this nonce.
     Challenged(Box<str>),
+    /// By Kerberos, beside the shard.
+    Beside,
     Ended,
 }
 
 impl Login {
-    /// Answers a token of the client.
+    /// Answers a token of the client; `None` if it is to be answered beside the shard, by a [`Negotiation`].
+    /// A client begins DIGEST-MD5 with an empty token, and Kerberos with a ticket.
     pub(crate) fn answer(
         &mut self,
         token: &[u8],
-        users: &Users,
+        settings: &Settings,
         random: &mut ChaCha12Rng,
-    ) -> Result<Answer, LoginError> {
+    ) -> Result<Option<Answer>, LoginError> {
+        let begins_beside = settings.kerberos && (settings.users.is_none() || !token.is_empty());
         match std::mem::replace(self, Self::Ended) {
+            Self::Beside => {
+                *self = Self::Beside;
+                Ok(None)
+            }
+            Self::NotBegun if begins_beside => {
+                *self = Self::Beside;
+                Ok(None)
+            }
             // An initial response is ignored, as RFC 2831 (2.2) has it for a server that remembers no nonces.
             Self::NotBegun if token.len() <= digest_md5::RESPONSE_LEN_MAX => {
                 let mut bytes = [0; NONCE_BYTES];
                 random.fill_bytes(&mut bytes);
                 let nonce = STANDARD.encode(bytes);
-                let token = digest_md5::challenge(&nonce);
+                let token = Some(digest_md5::challenge(&nonce).into_bytes());
                 *self = Self::Challenged(nonce.into());
-                Ok(Answer { token, user: None })
+                Ok(Some(Answer { token, user: None }))
             }
             Self::NotBegun => Err(digest_md5::Malformed.into()),
-            Self::Challenged(nonce) => verify(token, &nonce, users),
+            Self::Challenged(nonce) => verify(token, &nonce, settings.users.as_ref()).map(Some),
             Self::Ended => Err(LoginError::Ended),
         }
     }
 }
 
 /// Checks the client's response to the challenge with `nonce`.
-fn verify(response: &[u8], nonce: &str, users: &Users) -> Result<Answer, LoginError> {
+fn verify(response: &[u8], nonce: &str, users: Option<&Users>) -> Result<Answer, LoginError> {
     if response.len() > digest_md5::RESPONSE_LEN_MAX {
         return Err(digest_md5::Malformed.into());
     }
@@ -143,7 +181,7 @@ fn verify(response: &[u8], nonce: &str, users: &Users) -> Result<Answer, LoginEr
     }
     // An unknown user costs the same time as a known one, so that nobody can find out names by it.
     let nobody = Secret::new("", REALM, "");
-    let known = users.0.get(&*user);
+    let known = users.and_then(|users| users.0.get(&*user));
     let secret = known.unwrap_or(&nobody);
     let expected = Proof { secret, nonce: nonce.as_bytes(), cnonce, authzid, digest_uri };
     if !(expected.has_response(proof) & known.is_some()) {
@@ -152,7 +190,7 @@ fn verify(response: &[u8], nonce: &str, users: &Users) -> Result<Answer, LoginEr
     if authzid.is_some_and(|other| !other.is_empty() && other != user.as_bytes()) {
         return Err(LoginError::ActsForAnother);
     }
-    Ok(Answer { token: expected.rspauth(), user: Some(user.into_owned()) })
+    Ok(Answer { token: Some(expected.rspauth().into_bytes()), user: Some(user.into_owned()) })
 }
 
 #[cfg(test)]
@@ -160,12 +198,21 @@ mod tests {
     use super::*;
     use rand_chacha::rand_core::SeedableRng;
 
-    fn users() -> Users {
+    fn settings() -> Settings {
         let mut users = Users::default();
         for (user, password) in [("bob", "pw"), ("m\u{fc}ller", "p\u{e4}ss")] {
             users.insert(user, password);
         }
-        users
+        Settings { users: Some(users), ..Settings::default() }
+    }
+
+    /// The answer of a login that needs no Kerberos.
+    fn answer(login: &mut Login, token: &[u8], random: &mut ChaCha12Rng) -> Result<Answer, LoginError> {
+        login.answer(token, &settings(), random).map(|answer| answer.expect("by the shard"))
+    }
+
+    fn text(answer: &Answer) -> &str {
+        std::str::from_utf8(answer.token.as_ref().expect("a token")).expect("text")
     }
 
     /// What a client answers to a challenge with this nonce.
@@ -199,7 +246,8 @@ mod tests {
     /// A login whose client has been sent a challenge, and the nonce of it.
     fn challenged(random: &mut ChaCha12Rng) -> (Login, String) {
         let mut login = Login::default();
-        let challenge = login.answer(b"", &users(), random).expect("anybody is sent a challenge").token;
+        let challenge = answer(&mut login, b"", random).expect("anybody is sent a challenge");
+        let challenge = text(&challenge).to_owned();
         let nonce = challenge.split('"').nth(3).expect("the second quoted value").to_owned();
         assert_eq!(
             (challenge, nonce.len()),
@@ -215,8 +263,8 @@ mod tests {
     /// Who logs in with a response that is made from the nonce.
     fn outcome(response: impl FnOnce(&str) -> String) -> Result<String, LoginError> {
         let (mut login, nonce) = challenged(&mut random());
-        let answer = login.answer(response(&nonce).as_bytes(), &users(), &mut random())?;
-        assert!(answer.token.starts_with("rspauth="), "{answer:?}");
+        let answer = answer(&mut login, response(&nonce).as_bytes(), &mut random())?;
+        assert!(text(&answer).starts_with("rspauth="), "{answer:?}");
         Ok(answer.user.expect("complete"))
     }
 
@@ -248,7 +296,7 @@ mod tests {
     #[test]
     fn responses_that_differ_from_a_right_one() {
         use LoginError::{Malformed, NotProved, OtherChallenge};
-        let malformed = Malformed(digest_md5::Malformed);
+        let malformed = || Malformed(digest_md5::Malformed);
         for (part, replacement, expected) in [
             ("zk-sasl-md5\",nonce", "other\",nonce", Some(OtherChallenge)),
             ("nonce=\"", "nonce=\"x", Some(OtherChallenge)),
@@ -257,14 +305,14 @@ mod tests {
             ("qop=auth", "qop=auth-int", Some(OtherChallenge)),
             ("charset=utf-8", "charset=latin1", Some(OtherChallenge)),
             ("cnonce=\"c\"", "cnonce=\"d\"", Some(NotProved)),
-            ("username=\"bob\",", "", Some(malformed)),
-            ("realm=\"zk-sasl-md5\",", "", Some(malformed)),
-            ("cnonce=\"c\",", "", Some(malformed)),
-            ("digest-uri=\"zookeeper/zk-sasl-md5\",", "", Some(malformed)),
-            ("response=", "other=", Some(malformed)),
-            ("qop=auth", "qop=auth,username=\"bob\"", Some(malformed)),
-            ("qop=auth", "qop=auth,more=\"", Some(malformed)),
-            ("qop=auth", "qop=auth,more", Some(malformed)),
+            ("username=\"bob\",", "", Some(malformed())),
+            ("realm=\"zk-sasl-md5\",", "", Some(malformed())),
+            ("cnonce=\"c\",", "", Some(malformed())),
+            ("digest-uri=\"zookeeper/zk-sasl-md5\",", "", Some(malformed())),
+            ("response=", "other=", Some(malformed())),
+            ("qop=auth", "qop=auth,username=\"bob\"", Some(malformed())),
+            ("qop=auth", "qop=auth,more=\"", Some(malformed())),
+            ("qop=auth", "qop=auth,more", Some(malformed())),
             ("charset=utf-8,", "", None),
             ("nc=00000001,", "", None),
             ("maxbuf=65536,", "", None),
@@ -286,27 +334,27 @@ mod tests {
             })
         };
         assert_eq!(padded(4096), Ok("bob".to_owned()));
-        assert_eq!(padded(4097), Err(malformed));
+        assert_eq!(padded(4097), Err(malformed()));
     }
 
     #[test]
     fn a_login_is_answered_twice_at_most() {
         let (mut login, nonce) = challenged(&mut random());
         let response = BOB.response(&nonce);
-        let mut answer = |token: &str| login.answer(token.as_bytes(), &users(), &mut random());
-        assert!(answer(&response).is_ok());
-        assert_eq!(answer(&response), Err(LoginError::Ended));
-        assert_eq!(answer(""), Err(LoginError::Ended));
+        let mut answered = |token: &str| answer(&mut login, token.as_bytes(), &mut random());
+        assert!(answered(&response).is_ok());
+        assert_eq!(answered(&response), Err(LoginError::Ended));
+        assert_eq!(answered(""), Err(LoginError::Ended));
         let (mut failed, _) = challenged(&mut random());
-        assert!(failed.answer(b"", &users(), &mut random()).is_err());
-        assert_eq!(failed.answer(b"", &users(), &mut random()), Err(LoginError::Ended));
+        assert!(answer(&mut failed, b"", &mut random()).is_err());
+        assert_eq!(answer(&mut failed, b"", &mut random()), Err(LoginError::Ended));
     }
 
     #[test]
     fn a_response_is_worth_nothing_on_another_connection() {
         let mut random = random();
         let ((_, nonce), (mut other, _)) = (challenged(&mut random), challenged(&mut random));
-        let answer = other.answer(BOB.response(&nonce).as_bytes(), &users(), &mut random);
+        let answer = answer(&mut other, BOB.response(&nonce).as_bytes(), &mut random);
         assert_eq!(answer, Err(LoginError::OtherChallenge));
     }
 
@@ -324,7 +372,7 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let shown = format!("{:?}", users());
+        let shown = format!("{:?}", settings().users.expect("there are some"));
         assert_eq!(shown, "Users({\"bob\": Secret, \"m\u{fc}ller\": Secret})");
     }
 }

@@ -710,7 +710,7 @@ impl Shard {
             let (fresh, len_max) = match self.connection(slot).phase {
                 Phase::Fresh => (true, self.settings.frame_len_max.min(CONNECT_LEN_MAX)),
                 Phase::Attached => (false, self.settings.frame_len_max),
-                Phase::Establishing | Phase::Ending | Phase::Closed => break,
+                Phase::Establishing | Phase::LoggingIn(_) | Phase::Ending | Phase::Closed => break,
             };
             if fresh && let Some(command) = Command::parse(rest) {
                 self.four_letter_word(slot, command);

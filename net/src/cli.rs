@@ -180,7 +180,7 @@ impl ServerArgs {
         config.tick_time_ms = self.tick_time.unwrap_or(config.tick_time_ms);
         config.shards = self.shards.or(config.shards);
         config.check_limits()?;
-        config.read_sasl_users()?;
+        config.read_logins()?;
         notices.extend(config.check_protection()?);
         Ok((config, notices))
     }

@@ -9,11 +9,12 @@ use ringkeeper_wire::{
     AuthRequest, ErrorCode, Identity, OpCode, Record, ReplyHeader, SaslRequest, SetSaslResponse, Xid,
 };
 
+use super::connection::Phase;
 use super::{CloseReason, Effect, Shard, Slot};
 use crate::acl::{self, authenticate, certified_identities};
 use crate::limits::Limit;
 use crate::message::ConnId;
-use crate::sasl::{Answer, LoginError};
+use crate::sasl::{Answer, Login, LoginError};
 
 /// Zxid of replies that depend on no state.
 const NO_ZXID: i64 = 0;
@@ -53,23 +54,46 @@ impl Shard {
             self.abort(slot, Some(CloseReason::MalformedHeader));
             return;
         };
+        let settings = &self.settings.sasl;
+        if !settings.is_on() {
+            return self.login_failed(slot, xid, None);
+        }
         let connection =
             self.connections.get_mut(slot).expect("the connection was looked up in this very call");
-        let answer = self.settings.sasl.users.as_ref().map(|users| {
-            let answer = connection.login.answer(token, users, &mut self.nonces);
-            answer.map_err(Some)
-        });
-        match answer.unwrap_or(Err(None)) {
-            Ok(Answer { token, user }) => {
-                let identities = user.map(|user| self.settings.sasl.identities(user));
-                if let Err(limit) = self.add_identities(slot, identities.unwrap_or_default()) {
-                    return self.refuse(slot, xid, limit.code(), CloseReason::Limit(limit));
-                }
-                let response = SetSaslResponse { token: Some(token.as_bytes()) };
-                self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
+        match connection.login.answer(token, settings, &mut self.nonces).transpose() {
+            Some(answer) => self.answer_token(slot, xid, answer),
+            None => {
+                connection.phase = Phase::LoggingIn(xid);
+                let conn = connection.id;
+                self.effects.push_back(Effect::Token { conn, token: token.to_vec() });
             }
-            Err(error) => self.login_failed(slot, xid, error),
         }
+    }
+
+    /// Answers the token of [`Effect::Token`], and goes on with the client's requests.
+    pub fn token_evaluated(&mut self, now_us: u64, conn: ConnId, answer: Result<Answer, LoginError>) {
+        let Some(slot) = self.connections.slot(conn) else { return };
+        let connection = self.connection(slot);
+        let Phase::LoggingIn(xid) = connection.phase else { return };
+        connection.phase = Phase::Attached;
+        if answer.as_ref().map_or(true, |answer| answer.user.is_some()) {
+            connection.login = Login::Ended;
+        }
+        self.answer_token(slot, xid, answer);
+        self.pump(now_us, slot);
+    }
+
+    fn answer_token(&mut self, slot: Slot, xid: Xid, answer: Result<Answer, LoginError>) {
+        let Answer { token, user } = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.login_failed(slot, xid, Some(error)),
+        };
+        let identities = user.map(|user| self.settings.sasl.identities(user));
+        if let Err(limit) = self.add_identities(slot, identities.unwrap_or_default()) {
+            return self.refuse(slot, xid, limit.code(), CloseReason::Limit(limit));
+        }
+        let response = SetSaslResponse { token: token.as_deref() };
+        self.write_reply(slot, xid, NO_ZXID, ErrorCode::Ok, |out| response.encode(out));
     }
 
     /// A login failed. Without an error, this server has no users: it answers with success and no token, as

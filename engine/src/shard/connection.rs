@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::hash::BuildHasherDefault;
 
 use hashbrown::HashMap;
-use ringkeeper_wire::{Identity, SessionId};
+use ringkeeper_wire::{Identity, SessionId, Xid};
 use siphasher::sip::SipHasher13;
 
 use super::US_PER_MS;
@@ -27,6 +27,8 @@ pub(super) enum Phase {
     Establishing,
     /// Serves a session.
     Attached,
+    /// A token of a login is evaluated beside the shard, to be answered under this number; input waits.
+    LoggingIn(Xid),
     /// No further request is accepted; those accepted are still answered.
     Ending,
     /// Nothing is written any more; the shell is closing the socket.
@@ -171,7 +173,7 @@ impl Connection {
 
     /// Whether requests are still taken.
     pub(super) fn takes_input(&self) -> bool {
-        matches!(self.phase, Phase::Fresh | Phase::Establishing | Phase::Attached)
+        !matches!(self.phase, Phase::Ending | Phase::Closed)
     }
 }
 

@@ -20,6 +20,14 @@ pub enum Effect {
         /// What it asked.
         command: Command,
     },
+    /// A token of a login by Kerberos came in: have the connection's
+    /// [`Negotiation`](crate::sasl::Negotiation) answer it, and call [`Shard::token_evaluated`](super::Shard::token_evaluated).
+    Token {
+        /// The connection.
+        conn: ConnId,
+        /// The token.
+        token: Vec<u8>,
+    },
     /// A request exceeded a bound and was refused; logged at a limited rate, like [`Self::Closing`].
     Limited {
         /// The connection.
@@ -53,7 +61,7 @@ pub enum Effect {
 }
 
 /// Why a shard closes a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The byte stream is not made of frames.

@@ -134,7 +134,7 @@ impl Shard {
             // A pending four-letter word is answered in any case. A session that is ending is disconnected,
             // too: the reply to its closeSession will not come any more.
             let connection = self.connection(slot);
-            if connection.attached || matches!(connection.phase, Phase::Establishing | Phase::Attached) {
+            if connection.attached || (connection.takes_input() && connection.phase != Phase::Fresh) {
                 self.abort(slot, None);
             }
         }

@@ -2,7 +2,8 @@
 //! the rings between executors. The server and the library run on it; the simulator has an environment of its
 //! own.
 //!
-//! All `unsafe` code of the product lies in this crate: in [`socket`], `cooperative` and `allocator`.
+//! All `unsafe` code of the product lies in this crate: in [`socket`], [`kerberos`], `cooperative` and
+//! `allocator`.
 
 #[cfg(feature = "process-wide")]
 pub mod allocator;
@@ -13,6 +14,7 @@ pub mod dma;
 pub mod env;
 pub mod executor;
 pub mod helper;
+pub mod kerberos;
 pub mod preflight;
 pub mod ring;
 pub mod socket;

@@ -1,18 +1,22 @@
-//! The users of SASL, from a file in the format of the Java Authentication and Authorization Service
-//! (`javax.security.auth.login.Configuration`), in which ZooKeeper's operators list them:
+//! Who can log in by SASL, from a file in the format of the Java Authentication and Authorization Service
+//! (`javax.security.auth.login.Configuration`): users with passwords, or the keytab of Kerberos.
 //!
 //! ```text
 //! Server {
 //!     org.apache.zookeeper.server.auth.DigestLoginModule required
 //!     user_alice="a password"
 //!     user_bob="another one";
+//!     com.sun.security.auth.module.Krb5LoginModule required
+//!     useKeyTab=true keyTab="/etc/zookeeper.keytab" principal="zookeeper/host@REALM";
 //! };
 //! ```
+
+use std::path::PathBuf;
 
 use ringkeeper_engine::acl::is_sasl_id;
 use ringkeeper_engine::sasl::Users;
 
-/// The one login module that is supported.
+/// The module of users with passwords.
 const DIGEST_MODULE: &str = "org.apache.zookeeper.server.auth.DigestLoginModule";
 
 /// The module of Kerberos.
@@ -28,35 +32,75 @@ struct Module {
     options: Vec<(String, String)>,
 }
 
-/// The users in a section of a JAAS file. Errors name the line.
-pub(super) fn users(text: &str, section: &str) -> Result<Users, String> {
+/// The service that principals of Kerberos log in to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KerberosService {
+    /// Its principal.
+    pub(crate) principal: String,
+    /// The file with its keys, if it is not the system's.
+    pub(crate) keytab: Option<PathBuf>,
+}
+
+/// Who can log in.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Logins {
+    pub(super) users: Users,
+    pub(super) kerberos: Option<KerberosService>,
+}
+
+/// Who can log in by a section of a JAAS file. Errors name the line.
+pub(super) fn logins(text: &str, section: &str) -> Result<Logins, String> {
     let sections = Parser::new(text)?.sections()?;
     let Some((_, modules)) = sections.iter().find(|(name, _)| name == section) else {
         let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
         return Err(format!("there is no section {section}, only {:?}: sasl.serverconfig names one", names));
     };
-    let mut users = Users::default();
+    let mut logins = Logins::default();
     for module in modules {
-        let line = module.line;
+        let in_line = |reason| format!("line {}: {reason}", module.line);
         match &*module.class {
-            DIGEST_MODULE => {}
-            KERBEROS_MODULE => {
-                return Err(format!("line {line}: Kerberos is not supported yet, only {DIGEST_MODULE} is"));
+            DIGEST_MODULE => module.add_users(&mut logins.users).map_err(in_line)?,
+            KERBEROS_MODULE => logins.kerberos = Some(module.kerberos().map_err(in_line)?),
+            class => {
+                let reason =
+                    format!("{class} is not supported, only {DIGEST_MODULE} and {KERBEROS_MODULE} are");
+                return Err(in_line(reason));
             }
-            class => return Err(format!("line {line}: {class} is not supported, only {DIGEST_MODULE} is")),
         }
-        for (key, password) in &module.options {
+    }
+    if logins == Logins::default() {
+        return Err(format!("section {section} names no user: write user_NAME=\"PASSWORD\" into it"));
+    }
+    Ok(logins)
+}
+
+impl Module {
+    fn option(&self, key: &str) -> Option<&str> {
+        self.options.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    fn add_users(&self, users: &mut Users) -> Result<(), String> {
+        for (key, password) in &self.options {
             let Some(user) = key.strip_prefix(USER_PREFIX) else { continue };
             if user.is_empty() || !is_sasl_id(user) {
-                return Err(format!("line {line}: {user:?} cannot be the name of a user"));
+                return Err(format!("{user:?} cannot be the name of a user"));
             }
             users.insert(user, password);
         }
+        Ok(())
     }
-    if users == Users::default() {
-        return Err(format!("section {section} names no user: write user_NAME=\"PASSWORD\" into it"));
+
+    /// Options that say how Java gets and renews tickets have no meaning here: who accepts needs none.
+    fn kerberos(&self) -> Result<KerberosService, String> {
+        if self.option("useKeyTab") != Some("true") {
+            return Err(
+                "a server logs in without a person: write useKeyTab=true and keyTab=\"FILE\"".to_owned()
+            );
+        }
+        let principal = self.option("principal").ok_or("write principal=\"zookeeper/HOST@REALM\"")?;
+        let keytab = self.option("keyTab").map(|path| path.strip_prefix("FILE:").unwrap_or(path).into());
+        Ok(KerberosService { principal: principal.to_owned(), keytab })
     }
-    Ok(users)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +284,24 @@ mod tests {
             ("bob@REALM", ""),
             ("m\u{fc}ller", "p\u{e4}ss"),
         ];
-        assert_eq!(users(&text, "Server"), Ok(expected(&all)));
+        assert_eq!(logins(&text, "Server"), Ok(Logins { users: expected(&all), kerberos: None }));
+    }
+
+    #[test]
+    fn a_keytab_stands_alone_or_beside_users() {
+        let keytab = format!(
+            "{KERBEROS_MODULE} required useKeyTab=true storeKey=true useTicketCache=false
+             principal=\"zk/host@R\""
+        );
+        let service = |path: Option<&str>| {
+            Some(KerberosService { principal: "zk/host@R".to_owned(), keytab: path.map(PathBuf::from) })
+        };
+        let text = format!("Server {{ {keytab} keyTab=\"FILE:/etc/zk.keytab\"; }};");
+        let alone = Logins { users: Users::default(), kerberos: service(Some("/etc/zk.keytab")) };
+        assert_eq!(logins(&text, "Server"), Ok(alone));
+        let text = format!("Server {{ {DIGEST_MODULE} required user_a=b; {keytab}; }};");
+        let both = Logins { users: expected(&[("a", "b")]), kerberos: service(None) };
+        assert_eq!(logins(&text, "Server"), Ok(both));
     }
 
     #[test]
@@ -252,7 +313,14 @@ mod tests {
                 "there is no section Server, only [\"Client\"]",
             ),
             ("Server {\n};".to_owned(), "section Server names no user"),
-            (format!("Server {{\n{KERBEROS_MODULE} required; }};"), "line 2: Kerberos is not supported yet"),
+            (
+                format!("Server {{\n{KERBEROS_MODULE} required; }};"),
+                "line 2: a server logs in without a person: write useKeyTab=true",
+            ),
+            (
+                format!("Server {{\n{KERBEROS_MODULE} required useKeyTab=true; }};"),
+                "line 2: write principal=\"zookeeper/HOST@REALM\"",
+            ),
             (
                 "Server { my.Module required user_a=b; };".to_owned(),
                 "line 1: my.Module is not supported, only org",
@@ -276,7 +344,7 @@ mod tests {
                 "line 1: section Server stands here twice",
             ),
         ] {
-            let error = users(&text, "Server").expect_err(&text);
+            let error = logins(&text, "Server").expect_err(&text);
             assert!(error.starts_with(reason), "{error}");
             assert!(!error.contains("pw"), "{error}");
         }

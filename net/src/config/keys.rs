@@ -32,7 +32,7 @@ pub(super) const I32_MAX: u64 = 0x7fff_ffff;
 const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
 const METRICS: &str = "metrics are always served, at /metrics of the admin listener";
-const KERBEROS: &str = "Kerberos is not supported yet, SASL logs users in by DIGEST-MD5 alone";
+const KERBEROS: &str = "this setting of Kerberos is unknown here";
 const QUORUM_SASL: &str = "SASL between servers is not supported; use ringkeeper.peerSecretFile";
 const NO_SASL_USERS: &str =
     "it needs the users of SASL: java.security.auth.login.config=FILE names the JAAS file";
@@ -208,7 +208,11 @@ const KEYS: &[(&str, Treatment)] = &[
         "requireClientAuthScheme",
         NoEffect("ZooKeeper does not read it either; use enforce.auth.enabled and enforce.auth.schemes"),
     ),
-    ("security.auth_to_local", Unprotected(always, KERBEROS)),
+    ("security.auth_to_local", Honoured(|c, v| v.parse().map(|rules| c.principals.rules = rules))),
+    ("kerberos.removeHostFromPrincipal", Honoured(|c, v| flag(v).map(|on| c.principals.removes_host = on))),
+    ("kerberos.removeRealmFromPrincipal", Honoured(|c, v| flag(v).map(|on| c.principals.removes_realm = on))),
+    ("kerberos.canonicalizeHostNames", NoEffect("clients alone look for the name of the server's host")),
+    ("requireKerberosConfig", NoEffect("a keytab that cannot be used stops the start")),
     ("ensembleAuthName", Unprotected(always, "clients of other ensembles would be let in")),
     ("connectToLearnerMasterLimit", NoEffect("initLimit covers connecting too")),
     ("cnxTimeout", NoEffect("dials of peers end after ringkeeper.peerTimeoutMs")),

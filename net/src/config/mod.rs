@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use admin::AdminConfig;
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
+pub(crate) use jaas::KerberosService;
 pub(crate) use memory::MemoryLimit;
 use properties::Property;
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
-use ringkeeper_engine::sasl::{self, Users};
+use ringkeeper_engine::sasl::{self, Principals, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
 use throttles::Throttles;
@@ -118,10 +119,14 @@ pub(crate) struct Config {
     /// Whether every connection needs an identity of one of these schemes.
     pub(crate) enforce_auth: bool,
     pub(crate) enforced_auth_schemes: Vec<String>,
-    /// The file that lists the users of SASL, the section of it, and the users once they are read.
+    /// The file that lists the users of SASL, the section of it, and once they are read, the users and the
+    /// service of Kerberos.
     pub(crate) jaas_file: Option<PathBuf>,
     pub(crate) jaas_section: String,
     pub(crate) sasl_users: Option<Users>,
+    pub(crate) kerberos: Option<KerberosService>,
+    /// How principals of Kerberos become users.
+    pub(crate) principals: Principals,
     /// The password of the SASL user `super`, in place of the listed one.
     pub(crate) sasl_super_password: Option<Redacted<String>>,
     /// SASL users who bypass all ACLs.
@@ -244,6 +249,8 @@ impl Default for Config {
             jaas_file: None,
             jaas_section: "Server".to_owned(),
             sasl_users: None,
+            kerberos: None,
+            principals: Principals::default(),
             sasl_super_password: None,
             sasl_super_users: BTreeSet::new(),
             require_sasl: false,
@@ -345,7 +352,7 @@ impl Config {
             super_digest: self.super_digest.clone(),
             x509_enabled: self.tls.is_served(),
             super_subject: self.tls.super_user.clone(),
-            sasl_enabled: self.sasl_users.is_some(),
+            sasl_enabled: self.has_logins(),
             reconfig_enabled: self.reconfig_enabled,
             limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
@@ -485,24 +492,29 @@ impl Config {
 
     /// Keys that ask for protection that there is none of.
     fn unmet(&self) -> impl Iterator<Item = &Unmet> {
-        let needs_users = self.needs_sasl_users.iter().filter(|_| self.sasl_users.is_none());
+        let needs_users = self.needs_sasl_users.iter().filter(|_| !self.has_logins());
         self.unprotected.iter().filter(|unmet| !self.tls.provides(&unmet.key)).chain(needs_users)
     }
 
     /// The schemes of which a connection needs one; empty where it needs none.
     pub(crate) fn required_schemes(&self) -> Vec<String> {
-        if self.require_sasl && self.sasl_users.is_some() {
+        if self.require_sasl && self.has_logins() {
             return vec!["sasl".to_owned()];
         }
         if self.enforce_auth { self.enforced_auth_schemes.clone() } else { Vec::new() }
     }
 
-    /// Reads the users of SASL from the JAAS file, if there is one.
+    /// Whether clients can log in by SASL.
+    const fn has_logins(&self) -> bool {
+        self.sasl_users.is_some() || self.kerberos.is_some()
+    }
+
+    /// Reads from the JAAS file, if there is one, who can log in by SASL.
     ///
     /// # Errors
-    /// It cannot be read, other users of the machine can read it, or it has no users in the section; or a
-    /// section is named without a file.
-    pub(crate) fn read_sasl_users(&mut self) -> Result<(), ConfigError> {
+    /// It, or the keytab that it names, cannot be read, or other users of the machine can read it; or it names
+    /// nobody in the section; or a section is named without a file.
+    pub(crate) fn read_logins(&mut self) -> Result<(), ConfigError> {
         let Some(path) = &self.jaas_file else {
             if self.jaas_section == Self::default().jaas_section {
                 return Ok(());
@@ -513,13 +525,17 @@ impl Config {
         let fail = |reason| ConfigError::new(path, None, reason);
         let text = keys::private_file(path).map_err(fail)?;
         let text = String::from_utf8(text).map_err(|_| fail("is not UTF-8".to_owned()))?;
-        let mut users = jaas::users(&text, &self.jaas_section).map_err(fail)?;
+        let jaas::Logins { mut users, kerberos } = jaas::logins(&text, &self.jaas_section).map_err(fail)?;
+        if let Some(keytab) = kerberos.as_ref().and_then(|service| service.keytab.as_ref()) {
+            keys::private_file(keytab).map_err(fail)?;
+        }
         if let Some(Redacted(password)) = &self.sasl_super_password
             && users.contains(SASL_SUPER)
         {
             users.insert(SASL_SUPER, password);
         }
-        self.sasl_users = Some(users);
+        self.sasl_users = Some(users).filter(|users| *users != Users::default());
+        self.kerberos = kerberos;
         Ok(())
     }
 
@@ -527,6 +543,8 @@ impl Config {
     pub(crate) fn sasl_settings(&self, nonce_seed: [u8; 32]) -> sasl::Settings {
         sasl::Settings {
             users: self.sasl_users.clone(),
+            kerberos: self.kerberos.is_some(),
+            principals: self.principals.clone(),
             super_users: self.sasl_super_users.clone(),
             failed_clients_stay: self.failed_sasl_clients_stay,
             nonce_seed,
@@ -803,7 +821,7 @@ mod tests {
             ("quorum.auth.enableSasl", "true"),
             ("sessionRequireClientSASLAuth", "yes"),
             ("enforce.auth.schemes", "digest,sasl"),
-            ("kerberos.removeRealmFromPrincipal", "true"),
+            ("kerberos.unheardOf", "true"),
             ("audit.impl.class", "com.example.Auditor"),
             ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
             ("ensembleAuthName", "a"),
@@ -908,15 +926,15 @@ mod tests {
              enforce.auth.enabled=true\nallowSaslFailedClients=true\n";
         let (mut config, notices) = read(text, None).expect("well formed");
         assert_eq!(notices, Vec::<String>::new());
-        let error = config.read_sasl_users().expect_err("no file").to_string();
+        let error = config.read_logins().expect_err("no file").to_string();
         assert!(error.starts_with("sasl.serverconfig: it needs java.security.auth.login.config"), "{error}");
         config.set_options(&[format!("java.security.auth.login.config={}", path.display())]).expect("valid");
         let mode = |mode| std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode));
         mode(0o644).expect("changed");
-        let error = config.read_sasl_users().expect_err("open to others").to_string();
+        let error = config.read_logins().expect_err("open to others").to_string();
         assert!(error.contains("chmod 600"), "{error}");
         mode(0o600).expect("changed");
-        config.read_sasl_users().expect("valid");
+        config.read_logins().expect("valid");
         assert_eq!(config.check_protection(), Ok(Vec::new()));
         assert_eq!(config.required_schemes(), ["sasl"]);
         let settings = config.sasl_settings([0; 32]);
@@ -928,6 +946,24 @@ mod tests {
         assert!(config.request_settings().sasl_enabled);
         let shown = format!("{config:?}");
         assert!(!["other", "listed", "pw"].iter().any(|secret| shown.contains(secret)), "{shown}");
+    }
+
+    #[test]
+    fn principals_of_kerberos_become_users_by_the_operators_rules() {
+        let text = "dataDir=$D\nclientPort=1\nzookeeper.kerberos.removeHostFromPrincipal=true\n\
+             kerberos.removeRealmFromPrincipal=true\n\
+             security.auth_to_local=RULE:[2:$1](zk.*)s/^zk//g DEFAULT\n";
+        let (config, notices) = read(text, None).expect("well formed");
+        let rules = "RULE:[2:$1](zk.*)s/^zk//g DEFAULT".parse().expect("valid");
+        let expected =
+            Principals { rules, default_realm: String::new(), removes_host: true, removes_realm: true };
+        assert_eq!((config.principals, notices), (expected, Vec::new()));
+        let error =
+            read("dataDir=$D\nclientPort=1\nsecurity.auth_to_local=RULE\n", None).expect_err("no rule");
+        assert!(
+            error.contains("security.auth_to_local: neither DEFAULT nor RULE:[NUMBER:FORMAT] in"),
+            "{error}"
+        );
     }
 
     #[test]

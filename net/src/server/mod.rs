@@ -8,6 +8,7 @@ mod core_counters;
 mod core_host;
 mod identity;
 mod inspect;
+mod kerberos;
 mod listener;
 mod memory_limit;
 mod metrics;

@@ -15,6 +15,7 @@ use async_channel::Receiver;
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
+use ringkeeper_engine::sasl::Answer;
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
 
 use super::admission::Admitted;
@@ -22,6 +23,7 @@ use super::audit::AuditLog;
 use super::clock::Clock;
 use super::helper::Helper;
 use super::inspect::{Inspection, Inspectors};
+use super::kerberos::{Kerberos, Login};
 use super::memory_limit::MemoryState;
 use super::rate_limiter::RateLimiter;
 use super::ring::{Consumer, Producer};
@@ -52,6 +54,7 @@ pub(crate) struct Shared {
     /// For long reads.
     pub(crate) helper: Helper,
     pub(crate) audit: Option<AuditLog>,
+    pub(crate) kerberos: Option<Kerberos>,
 }
 
 /// A shard with its sockets and its rings.
@@ -77,6 +80,8 @@ struct Link {
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     output: RefCell<Output>,
+    /// A login by Kerberos that has begun.
+    login: RefCell<Option<Login>>,
     /// Counts the connection until it is gone.
     _admitted: Admitted,
 }
@@ -144,6 +149,7 @@ impl ShardHost {
             stream: RefCell::new(stream),
             waker: RefCell::new(None),
             output: RefCell::default(),
+            login: RefCell::default(),
             _admitted: admitted,
         });
         self.links.borrow_mut().insert(conn, Rc::clone(&link));
@@ -266,6 +272,9 @@ impl ShardHost {
                 Effect::FourLetter { conn, command } => {
                     glommio::spawn_local(Rc::clone(self).answer_four_letter_word(conn, command)).detach();
                 }
+                Effect::Token { conn, token } => {
+                    glommio::spawn_local(Rc::clone(self).evaluate(conn, token)).detach();
+                }
                 Effect::Closing { conn, reason } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     tracing::info!(%reason, peer = self.peer(conn), "closing a connection");
                 }
@@ -315,6 +324,20 @@ impl ShardHost {
     async fn answer_four_letter_word(self: Rc<Self>, conn: ConnId, command: Command) {
         let text = self.shared.inspectors.answer(command).await;
         self.shard.borrow_mut().answer(conn, &text);
+        self.work.raise();
+    }
+
+    /// Has a token of a login by Kerberos evaluated. The connection counts until then, even if it has ended:
+    /// so no client has more tokens evaluated than it may have connections.
+    async fn evaluate(self: Rc<Self>, conn: ConnId, token: Vec<u8>) {
+        let link = self.links.borrow().get(&conn).map(Rc::clone);
+        let (Some(link), Some(kerberos)) = (link, &self.shared.kerberos) else { return };
+        let begun = link.login.take();
+        let Some((login, answer)) = kerberos.answer(begun, token).await else { return };
+        if matches!(answer, Ok(Answer { user: None, .. })) {
+            link.login.replace(Some(login));
+        }
+        self.shard.borrow_mut().token_evaluated(self.clock.monotonic_us(), conn, answer);
         self.work.raise();
     }
 

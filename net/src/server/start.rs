@@ -21,6 +21,7 @@ use ringkeeper_engine::zab::{self, Founding};
 use ringkeeper_host::env::PeerAddress;
 use ringkeeper_host::tasks::{self, Failure, Tasks};
 use ringkeeper_host::transfer::Limits;
+use ringkeeper_runtime::kerberos::KerberosError;
 use ringkeeper_runtime::tls::{PeerTls, StartError as TlsStartError};
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
@@ -39,6 +40,7 @@ use super::executor::{executor, keep_awake};
 use super::helper::Helper;
 use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
+use super::kerberos::Kerberos;
 use super::links::{Links, Redial};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
@@ -52,7 +54,9 @@ use super::serving::{self, INITIALIZE};
 use super::shard_host::{ShardHost, Shared};
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
-use super::{cooperative, inspect, listener, memory_limit, preflight, recovery, service_manager, socket};
+use super::{
+    cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, socket,
+};
 use crate::config::{Config, ConfigError, PeerRole, describe_all};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
@@ -69,6 +73,8 @@ pub(crate) enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsStartError),
     #[error(transparent)]
+    Kerberos(#[from] KerberosError),
+    #[error(transparent)]
     Audit(#[from] audit::StartError),
     #[error(transparent)]
     Admin(#[from] admin::StartError),
@@ -76,7 +82,7 @@ pub(crate) enum StartError {
     Folder(#[from] FolderError),
     #[error("the signal handlers cannot be installed: {0}")]
     Signals(io::Error),
-    #[error("the thread for long reads cannot start: {0}")]
+    #[error("a thread for work beside the shards cannot start: {0}")]
     Helper(io::Error),
     #[error("the executor cannot start: {0}")]
     Executor(String),
@@ -103,6 +109,7 @@ impl StartError {
             Self::Config(_)
             | Self::Unmet(_)
             | Self::Tls(_)
+            | Self::Kerberos(_)
             | Self::Audit(_)
             | Self::Admin(admin::StartError::Tls(_))
             | Self::Folder(FolderError::Identity(_) | FolderError::Unusable { .. })
@@ -152,7 +159,7 @@ const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
 ///
 /// # Errors
 /// It cannot start, or its log failed.
-pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> {
+pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartError> {
     init_log();
     for notice in notices {
         tracing::warn!("{notice}");
@@ -163,6 +170,10 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let tls = TlsAcceptor::start(&config.tls, cores.len())?;
     let peer_tls = peer_tls(&config)?;
+    let kerberos = kerberos::open(config.kerberos.as_ref())?;
+    config.principals.default_realm =
+        kerberos.as_ref().and_then(|service| service.default_realm()).unwrap_or_default();
+    let kerberos = kerberos.map(Kerberos::start).transpose()?;
     let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
     let admin = Admin::start(&config, open_files)?;
@@ -195,6 +206,7 @@ pub(crate) fn run(config: Config, notices: &[String]) -> Result<(), StartError> 
         helper,
         tls,
         peer_tls,
+        kerberos,
         admin,
         audit: audit.as_ref().map(|(log, _)| log.clone()),
     };
@@ -215,6 +227,8 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
         format!("{} free", if ports.is_empty() { "none, nothing".to_owned() } else { ports.join(", ") })
     });
     let spoken = |is: bool| if is { "TLS, its certificates are read" } else { "no TLS" }.to_owned();
+    let kerberos = kerberos::open(config.kerberos.as_ref())
+        .map(|service| if service.is_some() { "its key is in the keytab" } else { "none" }.to_owned());
     let quorum = bind_quorum_port(config).map(|socket| match socket {
         Some(_) => "free".to_owned(),
         None => "none, a server alone".to_owned(),
@@ -223,6 +237,7 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
         ("io_uring", preflight::check().map(|()| "usable".to_owned()).map_err(Into::into)),
         ("clients", tls.map(|tls| spoken(tls.is_some())).map_err(Into::into)),
         ("client ports", ports),
+        ("Kerberos", kerberos.map_err(Into::into)),
         ("quorum port", quorum),
         ("between servers", peer_tls(config).map(|tls| spoken(tls.is_some())).map_err(Into::into)),
     ]
@@ -262,6 +277,7 @@ struct Server {
     helper: Helper,
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
+    kerberos: Option<Kerberos>,
     admin: Admin,
     audit: Option<AuditLog>,
 }
@@ -292,7 +308,7 @@ impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
-        let Self { helper, tls, peer_tls, admin, audit, .. } = self;
+        let Self { helper, tls, peer_tls, kerberos, admin, audit, .. } = self;
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
@@ -345,7 +361,7 @@ impl Server {
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
-        let shared = Shared { inspectors, memory, helper, audit: audit.clone() };
+        let shared = Shared { inspectors, memory, helper, audit: audit.clone(), kerberos };
         let mut rings = Vec::new();
         let mut seeds = Vec::new();
         let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);

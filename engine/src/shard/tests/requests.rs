@@ -12,7 +12,7 @@ use ringkeeper_wire::digest_md5::{DIGEST_URI, Proof, REALM, Secret};
 use super::*;
 use crate::limits::{Limit, Limits};
 use crate::metrics::Totals;
-use crate::sasl::Users;
+use crate::sasl::{Answer, LoginError, Users};
 use crate::txn::FailedMulti;
 
 fn body(frame: &Frame) -> &[u8] {
@@ -282,6 +282,57 @@ fn a_login_that_fails_closes_the_connection_unless_such_clients_may_stay() {
         settings.enforced_auth_schemes = vec!["digest".to_owned(), "sasl".to_owned()];
     });
     assert_eq!(fail(&mut { required }), (answer(ErrorCode::SessionClosedRequireSaslAuth), true));
+}
+
+/// A world with a client that has sent a ticket of Kerberos, and a request behind it.
+fn world_with_a_ticket() -> World {
+    let mut world = world_of_bob(|settings| {
+        settings.sasl.kerberos = true;
+        settings.enforced_auth_schemes = vec!["sasl".to_owned()];
+    });
+    world.send(1, 5, &Request::Sasl(SaslRequest { token: Some(b"ticket") }));
+    world.send(1, 6, &exists("/", false));
+    let token = Effect::Token { conn: ConnId(1), token: b"ticket".to_vec() };
+    assert_eq!((world.shard.next_effect(), world.shard.next_effect()), (Some(token), None));
+    world
+}
+
+#[test]
+fn requests_wait_for_a_token_that_is_evaluated_beside_the_shard() {
+    let mut world = world_with_a_ticket();
+    assert_eq!((world.frames(1), world.shard.wants_read(ConnId(1))), (vec![], false));
+    let answer = |token: &[u8], user: Option<&str>| {
+        Ok(Answer { token: Some(token.to_vec()), user: user.map(str::to_owned) })
+    };
+    // For another connection, or for one that has ended.
+    world.shard.token_evaluated(0, ConnId(2), answer(b"", Some("bob")));
+    world.shard.token_evaluated(0, ConnId(1), answer(b"", Some("bob@R")));
+    assert_eq!(outline(&world.frames(1)), ["reply 5 at 0: Ok", "reply 6 at 0: Ok"]);
+    assert!(world.shard.wants_read(ConnId(1)));
+    // Nobody waits for this one.
+    world.shard.token_evaluated(0, ConnId(1), answer(b"", None));
+    assert_eq!(world.frames(1), []);
+    world.send(1, 7, &Request::WhoAmI);
+    let frames = world.frames(1);
+    let identities = WhoAmIResponse::from_bytes(body(&frames[0])).expect("well formed").client_info;
+    let users: Vec<_> = identities.iter().map(|info| info.user).collect();
+    assert_eq!(users, ["10.0.0.1", "bob@R"]);
+}
+
+#[test]
+fn a_ticket_that_is_refused_closes_the_connection_before_the_requests_behind_it() {
+    let mut world = world_with_a_ticket();
+    world.shard.token_evaluated(0, ConnId(1), Err(LoginError::Kerberos("expired".into())));
+    let (bytes, closed) = world.take(1);
+    assert_eq!(outline(&frames(&bytes)), ["reply 5 at 0: SessionClosedRequireSaslAuth"]);
+    assert!(closed);
+}
+
+#[test]
+fn passwords_are_taken_beside_tickets() {
+    let mut world = world_of_bob(|settings| settings.sasl.kerberos = true);
+    let challenge = sasl(&mut world, 1, b"").expect("a challenge");
+    assert!(sasl(&mut world, 1, response(&challenge, "bob", "pw").as_bytes()).is_some());
 }
 
 #[test]
