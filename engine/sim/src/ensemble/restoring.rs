@@ -30,8 +30,16 @@ pub(crate) struct Restoring<'a> {
     /// The transactions that the client had not seen, up to the reply.
     entries: &'a [Entry],
     start: &'a Tree,
-    /// Slices, transactions and events that have been tried in vain.
-    failed: HashSet<(usize, usize, usize)>,
+}
+
+/// What may have happened so far.
+struct Moment {
+    /// The watches that are restored and have not fired.
+    watches: Watches,
+    /// How many slices are done, transactions published, events told.
+    slice: usize,
+    entry: usize,
+    told: usize,
 }
 
 impl<'a> Restoring<'a> {
@@ -49,43 +57,44 @@ impl<'a> Restoring<'a> {
             slices.push(&[]);
         }
         let (entries, start) = (judge.between(since, upto), judge.tree_at(since)?);
-        Some(Self { slices, since, told, entries, start, failed: HashSet::new() })
+        Some(Self { slices, since, told, entries, start })
     }
 
     /// The watches that are left if the client was told what it had to be told.
-    pub(crate) fn explain(mut self) -> Option<Watches> {
-        self.go_on(Watches::default(), 0, 0, 0)
+    pub(crate) fn explain(self) -> Option<Watches> {
+        let mut tried = HashSet::new();
+        let mut open = vec![Moment { watches: Watches::default(), slice: 0, entry: 0, told: 0 }];
+        while let Some(moment) = open.pop() {
+            let at = (moment.slice, moment.entry, moment.told);
+            if at == (self.slices.len(), self.entries.len(), self.told.len()) {
+                return Some(moment.watches);
+            }
+            if tried.insert(at) {
+                let published = self.publish(&moment);
+                open.extend(self.restore(moment));
+                open.extend(published);
+            }
+        }
+        None
     }
 
-    /// What may have happened after so many slices, transactions and events.
-    fn go_on(&mut self, watches: Watches, slice: usize, entry: usize, told: usize) -> Option<Watches> {
-        if (slice, entry, told) == (self.slices.len(), self.entries.len(), self.told.len()) {
-            return Some(watches);
-        }
-        if !self.failed.insert((slice, entry, told)) {
-            return None;
-        }
-        self.publish(&watches, slice, entry, told).or_else(|| self.restore(watches, slice, entry, told))
-    }
-
-    fn publish(&mut self, watches: &Watches, slice: usize, entry: usize, told: usize) -> Option<Watches> {
-        let next = self.entries.get(entry)?;
+    fn publish(&self, moment: &Moment) -> Option<Moment> {
+        let Moment { watches, slice, entry, told } = moment;
+        let next = self.entries.get(*entry)?;
         let (mut watches, mut events) = (watches.clone(), VecDeque::new());
         watches.fire_all(next.zxid, &next.changes, &mut events);
-        let heard = self.told[told..].iter().take(events.len());
-        if !heard.eq(events.iter().map(|event| Told::Now(event.clone())).collect::<Vec<_>>().iter()) {
-            return None;
-        }
-        self.go_on(watches, slice, entry + 1, told + events.len())
+        let heard = self.told[*told..].iter().take(events.len());
+        let expected: Vec<_> = events.iter().map(|event| Told::Now(event.clone())).collect();
+        heard.eq(&expected).then_some(Moment {
+            watches,
+            slice: *slice,
+            entry: entry + 1,
+            told: told + events.len(),
+        })
     }
 
-    fn restore(
-        &mut self,
-        mut watches: Watches,
-        slice: usize,
-        entry: usize,
-        mut told: usize,
-    ) -> Option<Watches> {
+    fn restore(&self, moment: Moment) -> Option<Moment> {
+        let Moment { mut watches, slice, entry, mut told } = moment;
         let tree = entry.checked_sub(1).map_or(self.start, |last| &self.entries[last].tree);
         for watch in *self.slices.get(slice)? {
             match watch.missed(self.since, tree) {
@@ -98,6 +107,6 @@ impl<'a> Restoring<'a> {
                 }
             }
         }
-        self.go_on(watches, slice + 1, entry, told)
+        Some(Moment { watches, slice: slice + 1, entry, told })
     }
 }
