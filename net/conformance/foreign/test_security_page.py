@@ -102,6 +102,38 @@ ringkeeper shell -s localhost:2281 --login-file login getAcl /mine
     assert "alice" in printed, printed
 
 
+def test_subtrees_of_an_identity(tmp_path):
+    certificates, settings = block("From nothing to TLS", "sh"), block("From nothing to TLS", "text")
+    logins, rules = block("Logins by SASL", "text", 1), block("Subtrees of an identity", "sh")
+    printed = run(f"""
+{certificates}
+cat > zoo.cfg <<'END'
+{settings}
+{logins}
+superUser=admin
+END
+cat > jaas.conf <<'END'
+Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_admin="x" user_alice="x" user_auditor="x"; }};
+END
+for user in admin alice auditor; do echo "$user:x" > $user.login; done
+chmod 600 jaas.conf *.login
+export RINGKEEPER_TLS_TRUST_STORE=ca.pem RINGKEEPER_TLS_KEY_STORE=client.pem
+start zoo
+await ringkeeper shell -s localhost:2281 --login-file admin.login ls /
+{rules}
+as() {{ ringkeeper shell -s localhost:2281 --login-file "$@"; }}
+as alice.login create /tenants/a/mine x sasl:alice:cdrwa
+as auditor.login get /tenants/a/mine
+for refused in "alice.login ls /tenants" "auditor.login set /tenants/a/mine y" "alice.login get /tenants/b"; do
+    if as $refused; then echo "not refused: $refused"; fi
+done
+grep -o 'rule="*sasl:[a-z]*' "$work/zoo.log"
+""", tmp_path)
+    assert "not refused" not in printed, printed
+    assert "sasl:alice\n  acl /tenants/a\n" in printed and "the ACL's entry world:anyone:cdrwa" in printed, printed
+    assert "sasl:alice" in printed.split("world:anyone:cdrwa")[-1] and "sasl:auditor" in printed, printed
+
+
 def test_tls_between_servers(tmp_path):
     authority = block("From nothing to TLS", "sh")
     certificates, settings = block("Certificates of servers", "sh"), block("Certificates of servers", "text")

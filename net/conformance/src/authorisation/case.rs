@@ -153,6 +153,11 @@ impl Answer {
         self.seen.iter().all(|part| part.starts_with("error"))
     }
 
+    /// It has an ACL whose digests are hidden.
+    pub(super) fn hides_hashes(&self) -> bool {
+        self.seen.iter().any(|part| part.contains("admin:x"))
+    }
+
     pub(super) fn shows_no_more_than(&self, other: &Self) -> bool {
         self.seen.iter().all(|part| other.seen.contains(part))
     }
@@ -173,12 +178,14 @@ pub(super) struct Prober<'a> {
     files: &'a TlsFiles,
     admin: Option<Client>,
     client: Option<(Requester, Client)>,
+    /// What the names of its znodes begin with.
+    prefix: &'static str,
     probes: u32,
 }
 
 impl<'a> Prober<'a> {
-    pub(super) const fn new(server: SocketAddr, files: &'a TlsFiles) -> Self {
-        Self { server, files, admin: None, client: None, probes: 0 }
+    pub(super) const fn new(server: SocketAddr, files: &'a TlsFiles, prefix: &'static str) -> Self {
+        Self { server, files, admin: None, client: None, prefix, probes: 0 }
     }
 
     /// Makes znodes for one probe, and sends it.
@@ -192,7 +199,7 @@ impl<'a> Prober<'a> {
             _ => self.connect(case.requester.login)?,
         };
         self.probes += 1;
-        let parent = format!("/{}", self.probes);
+        let parent = format!("/{}{}", self.prefix, self.probes);
         let znodes = Znodes { node: format!("{parent}/node"), parent };
         for (path, acl) in [(&znodes.parent, Restricted::Parent), (&znodes.node, Restricted::Node)] {
             admin.request(OpCode::Create, &create_body(path, &case.acl(acl)))?.ok(path)?;

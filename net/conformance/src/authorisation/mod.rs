@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let subject = start(&subject)?;
     let mut wrong = Vec::new();
     if let Some(reference) = &reference {
-        let sides = [reference, &subject].map(|side| Prober::new(side.server(0).address(), &files));
+        let sides = [reference, &subject].map(|side| Prober::new(side.server(0).address(), &files, ""));
         wrong.extend(compare(sides, options.all_sets)?);
     }
     if options.rules {

@@ -22,7 +22,7 @@ type Asked = (&'static str, Restricted, i32);
 /// Asks everything without a rule, then under each, by clients that stay connected. Returns how many requests
 /// that were, and what was wrong.
 pub(super) fn check(server: SocketAddr, files: &TlsFiles) -> Result<(usize, Vec<String>)> {
-    let mut prober = Prober::new(server, files);
+    let mut prober = Prober::new(server, files, "rules");
     let mut root = Client::connect(server, SESSION_MS)?;
     root.login(SASL_ROOT, "secret")?;
     let unbound = answers(&mut prober, BOUND)?;
@@ -40,8 +40,11 @@ pub(super) fn check(server: SocketAddr, files: &TlsFiles) -> Result<(usize, Vec<
             let is_right = match rule {
                 "none /" | "acl /elsewhere" => shows_nothing(name, &answer),
                 "read /" if changes(name) => !answer.is_allowed(),
-                // The super user sees the hashes of digests, too.
-                "read /" if name == "getACL" => answer.is_allowed(),
+                // Whoever has not ADMIN does not see the hashes of digests.
+                "read /" | "all /" if name == "getACL" => {
+                    let hides = rule == "read /" && restricted == Restricted::Node;
+                    answer.is_allowed() && answer.hides_hashes() == hides
+                }
                 "acl /" => answer == unbound[&key],
                 _ => answer == of_super[&key],
             };
