@@ -512,3 +512,52 @@ impl Lines {
         self.value(key).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: &str = include_str!("../../../docs/settings.md");
+
+    /// Pages with tables of settings.
+    const PAGES: [&str; 4] = [
+        SETTINGS,
+        include_str!("../../../docs/protocol.md"),
+        include_str!("../../../docs/security.md"),
+        include_str!("../../../docs/admin.md"),
+    ];
+
+    /// What stands between backticks.
+    fn quoted(text: &str) -> impl Iterator<Item = &str> {
+        text.split('`').skip(1).step_by(2)
+    }
+
+    #[test]
+    fn every_key_is_on_a_page_of_the_documents() {
+        let named: Vec<_> = PAGES.into_iter().flat_map(|page| page.lines().flat_map(quoted)).collect();
+        let is_named = |key: &str| {
+            named.iter().any(|name| {
+                let of_family = name.strip_suffix(".*").is_some_and(|family| key.starts_with(family));
+                key == *name || of_family || (key.ends_with('.') && name.starts_with(key))
+            })
+        };
+        let limits = Limit::ALL.iter().map(|limit| limit.setting());
+        let by_prefix = PREFIXES.iter().map(|(prefix, _)| *prefix);
+        let known = keys().map(|(key, _)| *key).chain(limits).chain(by_prefix);
+        let missing: Vec<_> = known.filter(|key| !is_named(key)).collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn the_page_of_settings_names_nothing_that_is_unknown() {
+        for row in SETTINGS.lines().filter(|line| line.starts_with("| `")) {
+            let cell = row.split(" | ").next().expect("a cell");
+            for key in quoted(cell) {
+                let property = Property { line: 1, key: key.to_owned(), value: "1".to_owned() };
+                let notice = apply(&mut Config::default(), &property);
+                let is_unknown = matches!(&notice, Ok(Some(notice)) if notice.contains("is not a key"));
+                assert!(!is_unknown, "{key}");
+            }
+        }
+    }
+}
