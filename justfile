@@ -38,10 +38,10 @@ foreign *arguments:
 
 # Who may do what: all requests, kinds of clients and permissions, compared with Apache ZooKeeper; then under rules
 authorisation *arguments:
-    cargo build --release --locked -p ringkeeper
+    cargo build --locked -p ringkeeper
     cargo run --locked -p ringkeeper-conformance -- authorisation \
         --start-zookeeper "$(net/conformance/foreign/setup | tail -n 1)/lib" \
-        --start-ringkeeper target/release/ringkeeper --rules {{ arguments }}
+        --start-ringkeeper target/debug/ringkeeper --rules {{ arguments }}
 
 # Hostile clients at full size, against a release build of so many servers
 hostile servers='1' *arguments:
