@@ -276,3 +276,47 @@ impl BoundsCache {
         self.bounds.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_rules_cost_a_request_a_few_steps() {
+        let subtrees: String = (0..2_000).map(|number| format!("none /t/{number}\n")).collect();
+        let long = "/long".repeat(1_000);
+        let rule = |number: i32| {
+            let subject = Subject::parse(&format!("sasl:user{number}")).expect("a subject");
+            let text = if number == 7 { format!("acl {long}\n{subtrees}") } else { "acl /t".to_owned() };
+            Rule::parse(subject, text.as_bytes()).expect("a rule")
+        };
+        let authorisation = Authorisation::of_rules((0..10_000).map(rule));
+        let identity = |scheme: &str, id: &str| Identity { scheme: scheme.to_owned(), id: id.to_owned() };
+        let identities = [identity("ip", "10.0.0.1"), identity("sasl", "user7")];
+        let (bounds, steps) = steps::of(|| Bounds::of(&authorisation, &identities).expect("bound"));
+        assert!(steps <= 40, "{steps} steps for the bounds of a connection");
+        for path in ["/", "/t", "/t/1000/x", "/u", &long, &long[..long.len() - 5]] {
+            let (_, steps) = steps::of(|| bounds.verdict_on_stat(path));
+            assert!(steps <= 20, "{steps} steps for {path}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_kept_until_rules_or_identities_change() {
+        let who = ["a", "b"].map(|id| Identity { scheme: "sasl".to_owned(), id: id.to_owned() });
+        let mut authorisation = Authorisation::default();
+        let mut cache = BoundsCache::default();
+        assert!(cache.bounds(&authorisation, &who[..1]).is_none());
+        let path = |subject: &str| rule_path(&Subject::parse(subject).expect(subject));
+        authorisation.put(&path("sasl:a"), Some(b"acl /a"));
+        let first = Arc::clone(cache.bounds(&authorisation, &who[..1]).expect("bound"));
+        assert!(Arc::ptr_eq(&first, cache.bounds(&authorisation, &who[..1]).expect("bound")));
+        assert_eq!(cache.bounds(&authorisation, &who).expect("bound").rules().count(), 1);
+        authorisation.put(&path("sasl:b"), Some(b"acl /b"));
+        assert_eq!(cache.bounds(&authorisation, &who).expect("bound").rules().count(), 2);
+        authorisation.remove(&path("sasl:a"));
+        assert_eq!(cache.bounds(&authorisation, &who).expect("bound").rules().count(), 1);
+        authorisation.remove(PLACE);
+        assert!(cache.bounds(&authorisation, &who).is_none());
+    }
+}

@@ -60,6 +60,8 @@ impl fmt::Display for Access {
 pub struct Rule {
     subject: Subject,
     subtrees: Subtrees<Access>,
+    /// Those that are not closed.
+    open: Subtrees<()>,
 }
 
 impl Rule {
@@ -68,7 +70,7 @@ impl Rule {
     /// # Errors
     /// See [`Fault`].
     pub fn parse(subject: Subject, text: &[u8]) -> Result<Self, InvalidRule> {
-        let mut subtrees = Subtrees::default();
+        let (mut subtrees, mut open) = (Subtrees::default(), Subtrees::default());
         let invalid = |line, fault| InvalidRule { line, fault };
         let text = str::from_utf8(text).map_err(|error| {
             invalid(
@@ -87,8 +89,11 @@ impl Rule {
             if subtrees.insert(path, access).is_some() {
                 return Err(invalid(number, Fault::Twice));
             }
+            if access != Access::None {
+                open.insert(path, ());
+            }
         }
-        Ok(Self { subject, subtrees })
+        Ok(Self { subject, subtrees, open })
     }
 
     /// Whom it binds.
@@ -108,7 +113,7 @@ impl Rule {
 
     /// Whether `path` is above a subtree that can be used.
     pub(super) fn leads_on(&self, path: &str) -> bool {
-        self.subtrees.below(path).any(|(_, access)| *access != Access::None)
+        self.open.below(path).next().is_some()
     }
 }
 

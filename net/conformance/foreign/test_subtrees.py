@@ -13,7 +13,9 @@ from kazoo.exceptions import BadArgumentsError, NoAuthError
 from kazoo.security import make_acl, make_digest_acl_credential
 
 import server as server_module
-from server import BINARY, SUBJECT, Server, free_port
+from server import BINARY, HERE, SUBJECT, Server, classpath, free_port
+from test_admin import ask
+from test_admin import start as server_with_admin
 
 pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="ZooKeeper has no such rules")
 
@@ -200,6 +202,31 @@ def test_a_chroot_works_inside_a_subtree(members):
     finally:
         client.stop()
         client.close()
+
+
+def test_curators_recipes_work_inside_a_subtree(members):
+    with session(members, "super") as root:
+        root.ensure_path("/tenants/a")
+    # It shows no credentials, and is bound by where it comes from.
+    shell(members, "setrule", "ip:127.0.0.0/8", "acl", "/tenants/a")
+    done = subprocess.run(["java", "-cp", classpath("curator"), HERE / "java" / "Recipes.java",
+                           f"{members[0].address}/tenants/a"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+
+def test_a_snapshot_of_the_admin_listener_is_for_super_users_once_there_are_rules():
+    server = server_with_admin(SUBJECT, **{"admin.rateLimiterIntervalInMS": "0"})
+    try:
+        server.start()
+
+        def status(credentials):
+            return ask(server, "/commands/snapshot?streaming=false", Authorization=f"digest {credentials}")[0]
+
+        assert status("u:p") == 200
+        shell([server], "setrule", "sasl:somebody", "acl", "/a")
+        assert (status("u:p"), status("super:test")) == (403, 200)
+    finally:
+        server.remove()
 
 
 def test_the_shell_sets_shows_and_explains_rules(members):
