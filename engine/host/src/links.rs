@@ -11,8 +11,9 @@
 //! ```
 //!
 //! The proof covers both ids and both nonces, with the ensemble's secret (`ringkeeper.peerSecretFile`) as the
-//! key. Without a secret, it only proves that the other end speaks this protocol. With one, and without TLS,
-//! each frame is sealed: see `seal`.
+//! key, or the dialer's user and password (`quorum.auth`): the listener tries those of all its users, and
+//! proves itself with what fits. Without a secret, the proof only says that the other end speaks this
+//! protocol. With one, and without TLS, each frame is sealed: see `seal`.
 //!
 //! The environment may secure the connection below that, by TLS with certificates of both ends. Then a
 //! certificate has to bear the name of the server's host in the list of members: the server that was dialed,
@@ -43,7 +44,7 @@ use ringkeeper_wire::ServerId;
 
 use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
 use crate::rate_limiter::RateLimiter;
-pub use handshake::MAGIC;
+pub use handshake::{MAGIC, Secrets};
 
 use handshake::Handshake;
 use link::Link;
@@ -76,7 +77,7 @@ pub struct Links<E: Env> {
     env: E,
     own: ServerId,
     links: BTreeMap<ServerId, Rc<Link>>,
-    secret: Box<[u8]>,
+    secrets: Secrets,
     redial: Redial,
     /// Connections that are not authenticated yet.
     strangers: Strangers,
@@ -86,14 +87,13 @@ pub struct Links<E: Env> {
 }
 
 impl<E: Env> Links<E> {
-    /// The links of `own` to the others of the ensemble, none connected yet. With an empty secret, whoever
-    /// reaches the port can pass for a peer.
+    /// The links of `own` to the others of the ensemble, none connected yet.
     #[must_use]
     pub fn new(
         env: E,
         own: ServerId,
         ensemble: impl IntoIterator<Item = PeerAddress>,
-        secret: &[u8],
+        secrets: impl Into<Secrets>,
         redial: Redial,
     ) -> Rc<Self> {
         let others = ensemble.into_iter().filter(|server| server.id != own);
@@ -102,7 +102,7 @@ impl<E: Env> Links<E> {
             env,
             own,
             links,
-            secret: secret.into(),
+            secrets: secrets.into(),
             redial,
             strangers: Strangers::default(),
             refusals: RateLimiter::default(),
@@ -175,7 +175,7 @@ impl<E: Env> Links<E> {
     }
 
     const fn handshake(&self) -> Handshake<'_, E> {
-        Handshake { env: &self.env, own: self.own, secret: &self.secret, links: &self.links }
+        Handshake { env: &self.env, own: self.own, secrets: &self.secrets, links: &self.links }
     }
 
     /// Accepts connections of peers with greater ids.

@@ -48,23 +48,28 @@ pub(super) struct Logins {
     pub(super) kerberos: Option<KerberosService>,
 }
 
-/// Who can log in by a section of a JAAS file. Errors name the line.
-pub(super) fn logins(text: &str, section: &str) -> Result<Logins, String> {
-    let sections = Parser::new(text)?.sections()?;
-    let Some((_, modules)) = sections.iter().find(|(name, _)| name == section) else {
-        let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
-        return Err(format!("there is no section {section}, only {:?}: sasl.serverconfig names one", names));
-    };
+/// Who can log in by a section of a JAAS file; nobody if there is none, and there need not be one. Errors name
+/// the line.
+pub(super) fn logins(text: &str, section: &str, is_optional: bool) -> Result<Logins, String> {
     let mut logins = Logins::default();
+    let modules = match modules(text, section, "sasl.serverconfig") {
+        Err(_) if is_optional => return Ok(logins),
+        modules => modules?,
+    };
     for module in modules {
-        let in_line = |reason| format!("line {}: {reason}", module.line);
         match &*module.class {
-            DIGEST_MODULE => module.add_users(&mut logins.users).map_err(in_line)?,
-            KERBEROS_MODULE => logins.kerberos = Some(module.kerberos().map_err(in_line)?),
+            DIGEST_MODULE => {
+                for (user, password) in module.users() {
+                    if user.is_empty() || !is_sasl_id(user) {
+                        return Err(module.error(&format!("{user:?} cannot be the name of a user")));
+                    }
+                    logins.users.insert(user, password);
+                }
+            }
+            KERBEROS_MODULE => logins.kerberos = Some(module.kerberos()?),
             class => {
-                let reason =
-                    format!("{class} is not supported, only {DIGEST_MODULE} and {KERBEROS_MODULE} are");
-                return Err(in_line(reason));
+                let known = format!("only {DIGEST_MODULE} and {KERBEROS_MODULE} are");
+                return Err(module.error(&format!("{class} is not supported, {known}")));
             }
         }
     }
@@ -74,30 +79,75 @@ pub(super) fn logins(text: &str, section: &str) -> Result<Logins, String> {
     Ok(logins)
 }
 
+/// The servers that this one takes for peers, by a section: `USER:PASSWORD` of each.
+pub(super) fn peers(text: &str, section: &str) -> Result<Vec<String>, String> {
+    let mut users = Vec::new();
+    for module in modules(text, section, "quorum.auth.server.saslLoginContext")? {
+        module.check_is_digest()?;
+        users.extend(module.users().map(|(user, password)| format!("{user}:{password}")));
+    }
+    if users.is_empty() {
+        return Err(format!("section {section} names no server: write user_NAME=\"PASSWORD\" into it"));
+    }
+    Ok(users)
+}
+
+/// Who this server is, by a section: `USER:PASSWORD`.
+pub(super) fn learner(text: &str, section: &str) -> Result<String, String> {
+    for module in modules(text, section, "quorum.auth.learner.saslLoginContext")? {
+        module.check_is_digest()?;
+        if let (Some(user), Some(password)) = (module.option("username"), module.option("password")) {
+            return Ok(format!("{user}:{password}"));
+        }
+    }
+    let remedy = "write username=\"NAME\" password=\"PASSWORD\" into it";
+    Err(format!("section {section} does not say who this server is: {remedy}"))
+}
+
+/// The login modules of a section, which a key has named.
+fn modules(text: &str, section: &str, key: &str) -> Result<Vec<Module>, String> {
+    let mut sections = Parser::new(text)?.sections()?;
+    match sections.iter().position(|(name, _)| name == section) {
+        Some(at) => Ok(sections.swap_remove(at).1),
+        None => {
+            let names: Vec<_> = sections.iter().map(|(name, _)| name.as_str()).collect();
+            Err(format!("there is no section {section}, only {names:?}: {key} names one"))
+        }
+    }
+}
+
 impl Module {
+    fn error(&self, reason: &str) -> String {
+        format!("line {}: {reason}", self.line)
+    }
+
     fn option(&self, key: &str) -> Option<&str> {
         self.options.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    fn add_users(&self, users: &mut Users) -> Result<(), String> {
-        for (key, password) in &self.options {
-            let Some(user) = key.strip_prefix(USER_PREFIX) else { continue };
-            if user.is_empty() || !is_sasl_id(user) {
-                return Err(format!("{user:?} cannot be the name of a user"));
-            }
-            users.insert(user, password);
+    /// Names with their passwords.
+    fn users(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.options
+            .iter()
+            .filter_map(|(key, password)| Some((key.strip_prefix(USER_PREFIX)?, password.as_str())))
+    }
+
+    fn check_is_digest(&self) -> Result<(), String> {
+        if self.class == DIGEST_MODULE {
+            return Ok(());
         }
-        Ok(())
+        let remedy = format!("take {DIGEST_MODULE}, or certificates (sslQuorum=true)");
+        Err(self.error(&format!("{} is not supported between servers: {remedy}", self.class)))
     }
 
     /// Options that say how Java gets and renews tickets have no meaning here: who accepts needs none.
     fn kerberos(&self) -> Result<KerberosService, String> {
         if self.option("useKeyTab") != Some("true") {
-            return Err(
-                "a server logs in without a person: write useKeyTab=true and keyTab=\"FILE\"".to_owned()
-            );
+            let reason = "a server logs in without a person: write useKeyTab=true and keyTab=\"FILE\"";
+            return Err(self.error(reason));
         }
-        let principal = self.option("principal").ok_or("write principal=\"zookeeper/HOST@REALM\"")?;
+        let principal =
+            self.option("principal").ok_or_else(|| self.error("write principal=\"zookeeper/HOST@REALM\""))?;
         let keytab = self.option("keyTab").map(|path| path.strip_prefix("FILE:").unwrap_or(path).into());
         Ok(KerberosService { principal: principal.to_owned(), keytab })
     }
@@ -284,7 +334,7 @@ mod tests {
             ("bob@REALM", ""),
             ("m\u{fc}ller", "p\u{e4}ss"),
         ];
-        assert_eq!(logins(&text, "Server"), Ok(Logins { users: expected(&all), kerberos: None }));
+        assert_eq!(logins(&text, "Server", false), Ok(Logins { users: expected(&all), kerberos: None }));
     }
 
     #[test]
@@ -298,10 +348,33 @@ mod tests {
         };
         let text = format!("Server {{ {keytab} keyTab=\"FILE:/etc/zk.keytab\"; }};");
         let alone = Logins { users: Users::default(), kerberos: service(Some("/etc/zk.keytab")) };
-        assert_eq!(logins(&text, "Server"), Ok(alone));
+        assert_eq!(logins(&text, "Server", false), Ok(alone));
         let text = format!("Server {{ {DIGEST_MODULE} required user_a=b; {keytab}; }};");
         let both = Logins { users: expected(&[("a", "b")]), kerberos: service(None) };
-        assert_eq!(logins(&text, "Server"), Ok(both));
+        assert_eq!(logins(&text, "Server", false), Ok(both));
+    }
+
+    #[test]
+    fn servers_have_users_of_their_own() {
+        let text = format!(
+            "QuorumServer {{ {DIGEST_MODULE} required user_a=1 user_b=2; }};
+             QuorumLearner {{ {DIGEST_MODULE} required username=a password=1; }};
+             Tickets {{ {KERBEROS_MODULE} required useKeyTab=true; }};"
+        );
+        assert_eq!(peers(&text, "QuorumServer"), Ok(vec!["a:1".to_owned(), "b:2".to_owned()]));
+        assert_eq!(learner(&text, "QuorumLearner"), Ok("a:1".to_owned()));
+        assert_eq!(logins(&text, "Server", true), Ok(Logins::default()));
+        for (error, reason) in [
+            (
+                peers(&text, "Tickets").expect_err("Kerberos"),
+                "line 3: com.sun.security.auth.module.Krb5Login",
+            ),
+            (peers(&text, "QuorumLearner").expect_err("no users"), "section QuorumLearner names no server"),
+            (learner(&text, "QuorumServer").expect_err("no name"), "section QuorumServer does not say who"),
+            (learner(&text, "Other").expect_err("no section"), "there is no section Other, only"),
+        ] {
+            assert!(error.starts_with(reason), "{error}");
+        }
     }
 
     #[test]
@@ -344,7 +417,7 @@ mod tests {
                 "line 1: section Server stands here twice",
             ),
         ] {
-            let error = logins(&text, "Server").expect_err(&text);
+            let error = logins(&text, "Server", false).expect_err(&text);
             assert!(error.starts_with(reason), "{error}");
             assert!(!error.contains("pw"), "{error}");
         }

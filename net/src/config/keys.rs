@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, Redacted, ServerSpec, Unmet, admin, throttles, tls};
+use super::{Config, Redacted, ServerSpec, Unmet, admin, quorum_auth, throttles, tls};
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
@@ -29,11 +29,10 @@ use Treatment::{Honoured, NoEffect, Sasl, Unprotected};
 /// The largest number of Java's `int`.
 pub(super) const I32_MAX: u64 = 0x7fff_ffff;
 
-const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
+pub(super) const THREADS: &str = "the Java server's threads; cores are shared out by ringkeeper.shards";
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
 const METRICS: &str = "metrics are always served, at /metrics of the admin listener";
 const KERBEROS: &str = "this setting of Kerberos is unknown here";
-const QUORUM_SASL: &str = "SASL between servers is not supported; use ringkeeper.peerSecretFile";
 const NO_SASL_USERS: &str =
     "it needs the users of SASL: java.security.auth.login.config=FILE names the JAAS file";
 const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
@@ -181,9 +180,6 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     ("electionAlg", Honoured(|_, v| if v == "3" { Ok(()) } else { Err(format!("{v:?}: only 3 exists")) })),
     ("fips-mode", Unprotected(asks, "the cryptography that is built in (ring) has no FIPS certificate")),
-    ("quorum.auth.enableSasl", Unprotected(asks, QUORUM_SASL)),
-    ("quorum.auth.learnerRequireSasl", Unprotected(asks, QUORUM_SASL)),
-    ("quorum.auth.serverRequireSasl", Unprotected(asks, QUORUM_SASL)),
     (JAAS_FILE, Honoured(|c, v| folder(v).map(|file| c.jaas_file = Some(file)))),
     (
         "sasl.serverconfig",
@@ -285,7 +281,6 @@ const PREFIXES: &[(&str, Treatment)] = &[
     ),
     ("kerberos.", Unprotected(always, KERBEROS)),
     ("superUser.", Honoured(super_user)),
-    ("quorum.", NoEffect("quorum.auth.enableSasl does not ask for it")),
     ("learner.", NoEffect(THREADS)),
     ("commitProcessor.", NoEffect(THREADS)),
     ("group.", Unprotected(always, HIERARCHY)),
@@ -350,7 +345,7 @@ pub(super) fn apply(config: &mut Config, property: &Property) -> Result<Option<S
 
 /// All keys that have a treatment of their own.
 fn keys() -> impl Iterator<Item = &'static (&'static str, Treatment)> {
-    KEYS.iter().chain(tls::KEYS).chain(throttles::KEYS).chain(admin::KEYS)
+    KEYS.iter().chain(tls::KEYS).chain(throttles::KEYS).chain(admin::KEYS).chain(quorum_auth::KEYS)
 }
 
 fn canonical(key: &str) -> &str {

@@ -6,6 +6,7 @@ mod jaas;
 mod keys;
 mod memory;
 mod properties;
+mod quorum_auth;
 mod throttles;
 mod tls;
 
@@ -19,6 +20,7 @@ pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use jaas::KerberosService;
 pub(crate) use memory::MemoryLimit;
 use properties::Property;
+pub(crate) use quorum_auth::QuorumAuth;
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::sasl::{self, Principals, Users};
@@ -146,6 +148,8 @@ pub(crate) struct Config {
     /// Keys that ask for protection that there is none of, and those of them that the operator does without.
     pub(crate) unprotected: Vec<Unmet>,
     pub(crate) ignored: Vec<String>,
+    /// SASL between servers.
+    pub(crate) quorum_auth: QuorumAuth,
     /// The secret that the servers of the ensemble share.
     pub(crate) peer_secret: Option<Redacted<Vec<u8>>>,
     /// Whether whoever reaches the quorum port is accepted as a member.
@@ -262,6 +266,7 @@ impl Default for Config {
             audit_days: 30,
             unprotected: Vec::new(),
             ignored: Vec::new(),
+            quorum_auth: QuorumAuth::default(),
             peer_secret: None,
             trusted_network: false,
             db_autocreate: true,
@@ -515,17 +520,35 @@ impl Config {
     /// It, or the keytab that it names, cannot be read, or other users of the machine can read it; or it names
     /// nobody in the section; or a section is named without a file.
     pub(crate) fn read_logins(&mut self) -> Result<(), ConfigError> {
+        let has_own_section = self.jaas_section != Self::default().jaas_section;
+        let refuse = |key: &str, reason: String| Err(ConfigError::new(Path::new(key), None, reason));
+        if let Some((key, reason)) = self.quorum_auth.contradiction() {
+            return refuse(key, reason.to_owned());
+        }
+        if self.quorum_auth.is_on && self.peer_secret.is_some() {
+            let reason = "ringkeeper.peerSecretFile is set, too: keep one of them".to_owned();
+            return refuse("quorum.auth.enableSasl", reason);
+        }
         let Some(path) = &self.jaas_file else {
-            if self.jaas_section == Self::default().jaas_section {
-                return Ok(());
-            }
-            let reason = format!("it needs {}, which names the file of that section", keys::JAAS_FILE);
-            return Err(ConfigError::new(Path::new("sasl.serverconfig"), None, reason));
+            let key = match (has_own_section, self.quorum_auth.is_on) {
+                (true, _) => "sasl.serverconfig",
+                (false, true) => "quorum.auth.enableSasl",
+                (false, false) => return Ok(()),
+            };
+            return refuse(
+                key,
+                format!("it needs {}, which names the file with its section", keys::JAAS_FILE),
+            );
         };
         let fail = |reason| ConfigError::new(path, None, reason);
         let text = keys::private_file(path).map_err(fail)?;
         let text = String::from_utf8(text).map_err(|_| fail("is not UTF-8".to_owned()))?;
-        let jaas::Logins { mut users, kerberos } = jaas::logins(&text, &self.jaas_section).map_err(fail)?;
+        let jaas::Logins { mut users, kerberos } =
+            jaas::logins(&text, &self.jaas_section, self.quorum_auth.is_on && !has_own_section)
+                .map_err(fail)?;
+        if self.quorum_auth.is_on {
+            self.quorum_auth.read(&text).map_err(fail)?;
+        }
         if let Some(keytab) = kerberos.as_ref().and_then(|service| service.keytab.as_ref()) {
             keys::private_file(keytab).map_err(fail)?;
         }
@@ -818,7 +841,6 @@ mod tests {
             ("zookeeper.ssl.quorum.crl", "true"),
             ("ssl.crl", "true"),
             ("ssl.unheardOf", "1"),
-            ("quorum.auth.enableSasl", "true"),
             ("sessionRequireClientSASLAuth", "yes"),
             ("enforce.auth.schemes", "digest,sasl"),
             ("kerberos.unheardOf", "true"),
@@ -964,6 +986,23 @@ mod tests {
             error.contains("security.auth_to_local: neither DEFAULT nor RULE:[NUMBER:FORMAT] in"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn sasl_between_servers_needs_the_settings_before_and_a_file() {
+        for (lines, reason) in [
+            ("learnerRequireSasl=true", "learnerRequireSasl: needs quorum.auth.enableSasl=true"),
+            (
+                "enableSasl=true\nquorum.auth.serverRequireSasl=true",
+                "serverRequireSasl: needs quorum.auth.learnerRequireSasl=true",
+            ),
+            ("enableSasl=true", "enableSasl: it needs java.security.auth.login.config"),
+        ] {
+            let text = format!("dataDir=$D\nclientPort=1\nquorum.auth.{lines}\n");
+            let (mut config, _) = read(&text, None).expect("well formed");
+            let error = config.read_logins().expect_err(lines).to_string();
+            assert!(error.starts_with(&format!("quorum.auth.{reason}")), "{error}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ use super::helper::Helper;
 use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::kerberos::Kerberos;
-use super::links::{Links, Redial};
+use super::links::{Links, Redial, Secrets};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::pulse::Pulse;
@@ -652,7 +652,11 @@ fn bind_quorum_port(config: &Config) -> Result<Option<Socket>, StartError> {
 /// operator trusts.
 fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartError> {
     let needs_no_trust = quorum_port.ip().is_loopback() || config.servers.len() == 1;
-    if config.peer_secret.is_some() || config.peer_tls.is_demanded() || needs_no_trust {
+    if config.peer_secret.is_some()
+        || config.quorum_auth.is_demanded()
+        || config.peer_tls.is_demanded()
+        || needs_no_trust
+    {
         return Ok(());
     }
     if !config.trusted_network {
@@ -669,8 +673,11 @@ fn links(env: GlommioEnv, config: &Config) -> Rc<Links<GlommioEnv>> {
         host: server.host.clone(),
         port: server.quorum_port,
     });
-    let secret = config.peer_secret.as_ref().map_or(&[][..], |secret| &secret.0);
-    Links::new(env, ServerId(config.server_id()), ensemble, secret, Redial::REAL)
+    let secrets = match &config.peer_secret {
+        Some(secret) => Secrets::from(&secret.0),
+        None => config.quorum_auth.secrets(),
+    };
+    Links::new(env, ServerId(config.server_id()), ensemble, secrets, Redial::REAL)
 }
 
 /// The configuration of the broadcast; a server alone is an ensemble of one.

@@ -15,6 +15,7 @@ mod hostile;
 mod load;
 mod metrics;
 mod partitions;
+mod quorum_auth;
 mod serving;
 mod sessions;
 mod slips;

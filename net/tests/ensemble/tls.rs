@@ -55,7 +55,7 @@ pub(crate) fn start_with(settings: &str) -> Ensemble {
     prepare(settings).0.started()
 }
 
-fn wait_for_line(ensemble: &Ensemble, server: usize, text: &str) {
+pub(crate) fn wait_for_line(ensemble: &Ensemble, server: usize, text: &str) {
     wait_for(text, || ensemble.server(server).log().contains(text).then_some(()));
 }
 

@@ -37,11 +37,29 @@ const PROOF_BYTES: usize = 32;
 /// A connection that is not authenticated within this time is closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// This server's id, the secret, and the other servers.
+/// What servers prove to each other that they know.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    /// What this server proves to those whom it dials, and they to it.
+    pub own: Box<[u8]>,
+    /// Of which those who dial prove one, and this server the same one to them. With an empty one, whoever
+    /// reaches the port can pass for a peer.
+    pub accepted: Vec<Box<[u8]>>,
+}
+
+/// One secret, which all servers share.
+impl<T: AsRef<[u8]> + ?Sized> From<&T> for Secrets {
+    fn from(secret: &T) -> Self {
+        let own: Box<[u8]> = secret.as_ref().into();
+        Self { accepted: vec![own.clone()], own }
+    }
+}
+
+/// This server's id, the secrets, and the other servers.
 pub(super) struct Handshake<'a, E> {
     pub(super) env: &'a E,
     pub(super) own: ServerId,
-    pub(super) secret: &'a [u8],
+    pub(super) secrets: &'a Secrets,
     pub(super) links: &'a BTreeMap<ServerId, Rc<Link>>,
 }
 
@@ -78,9 +96,10 @@ impl<E: Env> Handshake<'_, E> {
                     theirs.from
                 )));
             }
-            self.prove(connection, own, theirs).await?;
-            self.check_proof(connection, own, theirs).await?;
-            Ok(self.seals(connection, own, theirs))
+            let secret = &self.secrets.own;
+            send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
+            check_proof(connection, own, theirs, std::slice::from_ref(secret)).await?;
+            Ok(seals(connection, secret, own, theirs))
         })
         .await
     }
@@ -102,9 +121,9 @@ impl<E: Env> Handshake<'_, E> {
             let own = self.hello(theirs.from);
             send(connection, &own.encode(MAGIC)).await?;
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
-            self.check_proof(connection, own, theirs).await?;
-            self.prove(connection, own, theirs).await?;
-            Ok((theirs.from, self.seals(connection, own, theirs)))
+            let secret = check_proof(connection, own, theirs, &self.secrets.accepted).await?;
+            send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
+            Ok((theirs.from, seals(connection, secret, own, theirs)))
         })
         .await
     }
@@ -133,62 +152,6 @@ impl<E: Env> Handshake<'_, E> {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
     }
 
-    async fn prove(
-        &self,
-        connection: &mut Connection<impl Stream>,
-        own: Hello,
-        theirs: Hello,
-    ) -> io::Result<()> {
-        send(connection, &self.proof(own, theirs).finalize().into_bytes()).await
-    }
-
-    async fn check_proof(
-        &self,
-        connection: &mut Connection<impl Stream>,
-        own: Hello,
-        theirs: Hello,
-    ) -> io::Result<()> {
-        let mut proof = [0; PROOF_BYTES];
-        let unknown = || {
-            let reason = "this server and that one do not share a secret (ringkeeper.peerSecretFile)";
-            io::Error::new(io::ErrorKind::PermissionDenied, format!("server {}: {reason}", theirs.from))
-        };
-        match connection.reader.read_exact(&mut proof).await {
-            // A listener that refuses the proof closes the connection.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown()),
-            read => read?,
-        }
-        if planted!(AcceptAnyProof) {
-            return Ok(());
-        }
-        self.proof(theirs, own).verify_slice(&proof).map_err(|_| unknown())
-    }
-
-    /// The seals of the frames: none where TLS protects them, or where there is no secret to seal with.
-    fn seals(&self, connection: &Connection<impl Stream>, own: Hello, theirs: Hello) -> Seals {
-        if connection.certificate.is_some() || self.secret.is_empty() {
-            return Seals::default();
-        }
-        let seal = |from, to| Some(Seal::new(&self.mac(FRAMES, from, to).finalize().into_bytes().into()));
-        Seals { sent: seal(own, theirs), received: seal(theirs, own) }
-    }
-
-    /// The proof that `from` sends to `to`. The two directions differ, so a proof cannot be reflected to its
-    /// sender.
-    fn proof(&self, from: Hello, to: Hello) -> Hmac<Sha256> {
-        self.mac(&[], from, to)
-    }
-
-    /// Made with the secret, for one direction of this connection. What it is for stands in front of the
-    /// hellos, which begin with their magic.
-    fn mac(&self, purpose: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret).expect("HMAC takes keys of any length");
-        mac.update(purpose);
-        mac.update(&from.encode(MAGIC));
-        mac.update(&to.encode(MAGIC));
-        mac
-    }
-
     async fn in_time<T>(&self, handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         or(handshake, async {
             self.env.sleep(PATIENCE).await;
@@ -207,6 +170,54 @@ impl Hello {
         bytes[24..].copy_from_slice(&self.nonce);
         bytes
     }
+}
+
+/// Which of the secrets the other end has proved.
+async fn check_proof<'a>(
+    connection: &mut Connection<impl Stream>,
+    own: Hello,
+    theirs: Hello,
+    secrets: &'a [Box<[u8]>],
+) -> io::Result<&'a [u8]> {
+    let mut shown = [0; PROOF_BYTES];
+    let unknown = || {
+        let reason = "this server and that one do not share a secret (ringkeeper.peerSecretFile), nor a user \
+                      with the same password (quorum.auth.enableSasl)";
+        io::Error::new(io::ErrorKind::PermissionDenied, format!("server {}: {reason}", theirs.from))
+    };
+    match connection.reader.read_exact(&mut shown).await {
+        // A listener that refuses the proof closes the connection.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown()),
+        read => read?,
+    }
+    let is_proved =
+        |secret: &&[u8]| planted!(AcceptAnyProof) || proof(secret, theirs, own).verify_slice(&shown).is_ok();
+    secrets.iter().map(|secret| &**secret).find(is_proved).ok_or_else(unknown)
+}
+
+/// The seals of the frames: none where TLS protects them, or where there is no secret to seal with.
+fn seals(connection: &Connection<impl Stream>, secret: &[u8], own: Hello, theirs: Hello) -> Seals {
+    if connection.certificate.is_some() || secret.is_empty() {
+        return Seals::default();
+    }
+    let seal = |from, to| Some(Seal::new(&mac(secret, FRAMES, from, to).finalize().into_bytes().into()));
+    Seals { sent: seal(own, theirs), received: seal(theirs, own) }
+}
+
+/// The proof that `from` sends to `to`. The two directions differ, so a proof cannot be reflected to its
+/// sender.
+fn proof(secret: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
+    mac(secret, &[], from, to)
+}
+
+/// Made with the secret, for one direction of this connection. What it is for stands in front of the hellos,
+/// which begin with their magic.
+fn mac(secret: &[u8], purpose: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+    mac.update(purpose);
+    mac.update(&from.encode(MAGIC));
+    mac.update(&to.encode(MAGIC));
+    mac
 }
 
 async fn send(connection: &mut Connection<impl Stream>, bytes: &[u8]) -> io::Result<()> {

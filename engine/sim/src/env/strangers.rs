@@ -10,7 +10,7 @@ use futures_lite::future::{or, zip};
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use ringkeeper_engine::zab::{Input, Message};
 use ringkeeper_host::env::{Class, Connection, Env, Listener, PeerAddress, Stream};
-use ringkeeper_host::links::{Links, Redial};
+use ringkeeper_host::links::{Links, Redial, Secrets};
 use ringkeeper_wire::{Epoch, ServerId};
 
 use super::{Executor, Hardware, Machines, Quality, SimEnv, SimListener, SimStream, address};
@@ -61,20 +61,20 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts the server of a machine, as the server `id` of an ensemble on the first two machines.
-    pub(super) fn start(machines: &Machines, number: usize, id: u64, secret: &[u8]) -> Self {
-        Self::start_in(machines, number, id, secret, [ONE, TWO].map(peer))
+    pub(super) fn start(machines: &Machines, number: usize, id: u64, secrets: impl Into<Secrets>) -> Self {
+        Self::start_in(machines, number, id, secrets, [ONE, TWO].map(peer))
     }
 
     fn start_in(
         machines: &Machines,
         number: usize,
         id: u64,
-        secret: &[u8],
+        secrets: impl Into<Secrets>,
         ensemble: [PeerAddress; 2],
     ) -> Self {
         let (env, listener) = machines.begin(number, PORT);
         let heard = Rc::<RefCell<Vec<Input>>>::default();
-        let links = Links::new(env, ServerId(id), ensemble, secret, Redial::REAL);
+        let links = Links::new(env, ServerId(id), ensemble, secrets, Redial::REAL);
         let hears = Rc::clone(&heard);
         links.start(Some(listener), move |input| hears.borrow_mut().push(input));
         Self { links, heard }

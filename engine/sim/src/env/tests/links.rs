@@ -1,7 +1,7 @@
 //! The host's links between servers, over simulated connections.
 
 use ringkeeper_engine::zab::Message;
-use ringkeeper_host::links::MAGIC;
+use ringkeeper_host::links::{MAGIC, Secrets};
 use ringkeeper_wire::Epoch;
 
 use super::strangers::{Server, accepting, between, dialing};
@@ -81,6 +81,31 @@ fn servers_without_a_common_secret_refuse_each_other_and_say_so() {
     assert!(one.names().is_empty() && two.names().is_empty());
     let trouble = two.links.trouble(ServerId(1));
     assert!(trouble.contains("ringkeeper.peerSecretFile"), "{trouble}");
+}
+
+#[test]
+fn a_listener_takes_those_who_prove_one_of_several_secrets_and_seals_with_it() {
+    let accepted = |accepted: &[&[u8]]| Secrets {
+        own: b"own".as_slice().into(),
+        accepted: accepted.iter().map(|&it| it.into()).collect(),
+    };
+    for (taken, dialer, connects) in [
+        (&[&b"a:1"[..], b"b:2"][..], &b"b:2"[..], true),
+        (&[b"a:1", b"b:2"], b"a:2", false),
+        (&[b"a:1", b"b:2"], b"own", false),
+        (&[b"a:1", b"b:2"], b"", false),
+        (&[b"a:1", b""], b"", true),
+        (&[], b"", false),
+    ] {
+        let machines = machines(1);
+        let one = Server::start(&machines, 0, 1, accepted(taken));
+        let two = Server::start(&machines, 1, 2, dialer);
+        run_until(&machines, 1_000_000);
+        two.links.send(ServerId(1), &epoch(1));
+        run_until(&machines, 1_100_000);
+        let expected: &[&str] = if connects { &["2 connected", "epoch 1"] } else { &[] };
+        assert_eq!(one.names(), expected, "{dialer:?}");
+    }
 }
 
 #[test]
