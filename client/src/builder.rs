@@ -3,7 +3,7 @@ use std::time::Duration;
 use ringkeeper_wire::frame::DEFAULT_FRAME_LEN_MAX;
 
 use crate::connect_string::ConnectString;
-use crate::core::{Config, Credential, SessionTicket, User};
+use crate::core::{Config, Credential, Mechanism, SessionTicket, User};
 use crate::driver::{ClientSettings, Security};
 use crate::{Client, Connecting, Error, Result, driver};
 
@@ -94,8 +94,18 @@ impl Builder {
 
     /// Logs in by SASL (DIGEST-MD5) on every connection, before anything else. A login that is refused ends
     /// the session with [`Error::AuthFailed`]; so does a server that has no users.
-    pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some(User { name: user.into(), password: password.into() });
+    pub fn login(self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.login_by(Mechanism::DigestMd5, user, password)
+    }
+
+    /// As [`Self::login`], by a mechanism. Apache ZooKeeper has DIGEST-MD5 alone.
+    pub fn login_by(
+        mut self,
+        mechanism: Mechanism,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.user = Some(User { name: user.into(), password: password.into(), mechanism });
         self
     }
 

@@ -86,6 +86,7 @@ mod watch;
 pub use acl::Acl;
 pub use builder::Builder;
 pub use client::{Client, Connecting, Reconfiguration};
+pub use core::Mechanism;
 pub use create::{CreateMode, CreateOptions, Created};
 #[cfg(feature = "hosted")]
 pub use driver::hosted;

@@ -1,22 +1,30 @@
 //! Logins by SASL: what the server answers to the tokens of opcode 102 (`ZooKeeperSaslServer`, with the rules
 //! of DIGEST-MD5 in RFC 2831 and those of GSSAPI in RFC 4752).
+//!
+//! The opcode names no mechanism, so the client's first token tells: a first message of SCRAM-SHA-256 begins
+//! with a flag that begins no other token, a client begins DIGEST-MD5 with an empty token, and Kerberos with a
+//! ticket.
 
 mod gssapi;
 mod principal;
+mod scram;
 
 pub use self::gssapi::{Accepted, Negotiation, SecurityContext};
 pub use self::principal::{Principals, Rules};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::RngCore;
 use ringkeeper_wire::digest_md5::{self, DIGEST_URI, Directives, NONCE_COUNT, Proof, REALM, Secret};
+use ringkeeper_wire::scram::{self as scram_sha_256, ClientFirst};
 use ringkeeper_wire::{Identity, decode_utf8};
 
 use crate::acl;
+pub use scram::{NoUser, ScramUsers};
 
 /// Random bytes in a nonce; a multiple of three, so that the base64 has no padding.
 const NONCE_BYTES: usize = 30;
@@ -24,8 +32,10 @@ const NONCE_BYTES: usize = 30;
 /// Settings of SASL logins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Who can log in with a password; `None` if nobody can.
+    /// Who can log in by DIGEST-MD5; `None` if nobody can.
     pub users: Option<Users>,
+    /// Who can log in by SCRAM-SHA-256; `None` if nobody can.
+    pub scram: Option<Arc<ScramUsers>>,
     /// Whether principals of Kerberos can log in.
     pub kerberos: bool,
     /// How they become users.
@@ -42,7 +52,7 @@ pub struct Settings {
 impl Settings {
     /// Whether anybody can log in.
     pub(crate) const fn is_on(&self) -> bool {
-        self.users.is_some() || self.kerberos
+        self.users.is_some() || self.scram.is_some() || self.kerberos
     }
 
     /// The identities of a user or principal who has logged in. If no rule applies to a principal, the user
@@ -78,8 +88,14 @@ pub enum LoginError {
     /// The token is longer than a client's response may be, or no list of directives that makes sense.
     #[error("malformed response of DIGEST-MD5")]
     Malformed(#[from] digest_md5::Malformed),
+    /// The token is no message of SCRAM-SHA-256, or is longer than one may be.
+    #[error(transparent)]
+    MalformedScram(#[from] scram_sha_256::Malformed),
+    /// The client begins with a mechanism that is not configured.
+    #[error("no user can log in by the mechanism that the client has chosen")]
+    OtherMechanism,
     /// The client answered for another realm, service, nonce, quality of protection or character set.
-    #[error("response of DIGEST-MD5 to another challenge")]
+    #[error("response to another challenge")]
     OtherChallenge,
     /// There is no such user, or the password is another one. The client is not told which.
     #[error("unknown user or wrong password")]
@@ -119,6 +135,8 @@ pub(crate) enum Login {
     Challenged(Box<str>),
     /// By Kerberos, beside the shard.
     Beside,
+    /// The client has named a user of SCRAM-SHA-256.
+    Named(Box<scram::Challenge>),
     Ended,
 }
 
@@ -133,6 +151,13 @@ impl Login {
     ) -> Result<Option<Answer>, LoginError> {
         let begins_beside = settings.kerberos && (settings.users.is_none() || !token.is_empty());
         match std::mem::replace(self, Self::Ended) {
+            Self::NotBegun if ClientFirst::is_begun_by(token) => {
+                let users = settings.scram.as_ref().ok_or(LoginError::OtherMechanism)?;
+                let (challenge, answer) = scram::begin(token, users, random)?;
+                *self = Self::Named(Box::new(challenge));
+                Ok(Some(answer))
+            }
+            Self::Named(challenge) => challenge.verify(token).map(Some),
             Self::Beside => {
                 *self = Self::Beside;
                 Ok(None)
@@ -141,6 +166,7 @@ impl Login {
                 *self = Self::Beside;
                 Ok(None)
             }
+            Self::NotBegun if settings.users.is_none() => Err(LoginError::OtherMechanism),
             // An initial response is ignored, as RFC 2831 (2.2) has it for a server that remembers no nonces.
             Self::NotBegun if token.len() <= digest_md5::RESPONSE_LEN_MAX => {
                 let mut bytes = [0; NONCE_BYTES];
@@ -256,7 +282,7 @@ mod tests {
         (login, nonce)
     }
 
-    fn random() -> ChaCha12Rng {
+    pub(super) fn random() -> ChaCha12Rng {
         ChaCha12Rng::from_seed([7; 32])
     }
 
@@ -356,6 +382,20 @@ mod tests {
         let ((_, nonce), (mut other, _)) = (challenged(&mut random), challenged(&mut random));
         let answer = answer(&mut other, BOB.response(&nonce).as_bytes(), &mut random);
         assert_eq!(answer, Err(LoginError::OtherChallenge));
+    }
+
+    #[test]
+    fn a_mechanism_without_users_is_refused() {
+        let answer = |token: &str, settings: &Settings| {
+            let answer = Login::default().answer(token.as_bytes(), settings, &mut random());
+            answer.err()
+        };
+        let first_of_scram = "n,,n=bob,r=x";
+        assert_eq!(answer(first_of_scram, &settings()), Some(LoginError::OtherMechanism));
+        assert_eq!(answer("", &settings()), None);
+        let scram = Settings { users: None, ..scram::tests::settings() };
+        assert_eq!(answer(first_of_scram, &scram), None);
+        assert_eq!(answer("", &scram), Some(LoginError::OtherMechanism));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::doctor;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::manual::{self, ManualArgs, ManualError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
+use crate::scram::{ScramCommand, ScramError};
 use crate::server::{self, StartError};
 use crate::tools::{self, FolderCommand, LogCommand, SnapshotCommand};
 
@@ -46,6 +47,9 @@ enum Command {
     /// Shows and checks the snapshots of a stopped server
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Adds users who log in by SCRAM-SHA-256
+    #[command(subcommand)]
+    Scram(ScramCommand),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
     Shell(ringkeeper_shell::ShellArgs),
     /// Writes manual pages and completions of shells, for a package
@@ -118,6 +122,10 @@ impl Cli {
             Some(Command::Folder(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Log(command)) => return Ok(tools::exit_code(command.run())),
             Some(Command::Snapshot(command)) => return Ok(tools::exit_code(command.run())),
+            Some(Command::Scram(command)) => {
+                command.run()?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Some(Command::Import(args)) => {
                 migrate::import(&args)?;
                 return Ok(ExitCode::SUCCESS);
@@ -145,6 +153,8 @@ pub(crate) enum CliError {
     Ensemble(#[from] EnsembleError),
     #[error(transparent)]
     Migrate(#[from] MigrateError),
+    #[error(transparent)]
+    Scram(#[from] ScramError),
     #[error(transparent)]
     Manual(#[from] ManualError),
     #[error("the output cannot be written: {0}")]

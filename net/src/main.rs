@@ -7,6 +7,7 @@ mod ensemble;
 mod manual;
 mod migrate;
 mod placement;
+mod scram;
 mod server;
 mod signals;
 mod tools;

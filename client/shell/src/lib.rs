@@ -36,7 +36,7 @@ use ringkeeper_client::TlsSettings;
 
 use crate::command::Line;
 use crate::error::ShellError;
-use crate::login::Login;
+use crate::login::{Login, LoginMechanism};
 use crate::out::Out;
 use crate::session::{Session, Target};
 
@@ -62,6 +62,9 @@ pub struct ShellArgs {
     /// environment's RINGKEEPER_LOGIN
     #[arg(long, value_name = "FILE")]
     login_file: Option<PathBuf>,
+    /// How the password of a login is proved; Apache ZooKeeper has digest-md5 alone
+    #[arg(long, value_name = "MECHANISM", env = "RINGKEEPER_LOGIN_MECHANISM", default_value = "digest-md5")]
+    login_mechanism: LoginMechanism,
     #[command(flatten)]
     tls: TlsArgs,
     /// Answers as JSON, one object a line
@@ -121,6 +124,7 @@ fn try_run(args: ShellArgs) -> Result<(), ShellError> {
         connect_timeout: Duration::from_millis(args.connect_timeout.into()),
         read_only: args.readonly,
         login: Login::find(args.login_file.as_deref())?,
+        mechanism: args.login_mechanism.into(),
         tls: args.tls.settings(),
         credentials: args.auth.iter().map(|auth| split_credential(auth)).collect::<Result<_, _>>()?,
     };

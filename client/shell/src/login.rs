@@ -5,6 +5,8 @@ use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use ringkeeper_client::Mechanism;
+
 use crate::error::ShellError;
 
 /// The environment's variable with `USER:PASSWORD`.
@@ -15,6 +17,23 @@ const VARIABLE: &str = "RINGKEEPER_LOGIN";
 pub(crate) struct Login {
     pub(crate) user: String,
     pub(crate) password: String,
+}
+
+/// How the password is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LoginMechanism {
+    DigestMd5,
+    #[value(name = "scram-sha-256")]
+    ScramSha256,
+}
+
+impl From<LoginMechanism> for Mechanism {
+    fn from(mechanism: LoginMechanism) -> Self {
+        match mechanism {
+            LoginMechanism::DigestMd5 => Self::DigestMd5,
+            LoginMechanism::ScramSha256 => Self::ScramSha256,
+        }
+    }
 }
 
 impl fmt::Debug for Login {

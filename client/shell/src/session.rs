@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringkeeper_client::{Client, Error, TlsSettings};
+use ringkeeper_client::{Client, Error, Mechanism, TlsSettings};
 
 use crate::error::ShellError;
 use crate::interrupt;
@@ -22,6 +22,7 @@ pub(crate) struct Target {
     pub(crate) credentials: Vec<(String, Vec<u8>)>,
     /// Who logs in by SASL.
     pub(crate) login: Option<Login>,
+    pub(crate) mechanism: Mechanism,
     pub(crate) tls: Option<TlsSettings>,
 }
 
@@ -115,7 +116,7 @@ fn connect(target: &Target) -> Result<Client, ShellError> {
         .connect_timeout(target.connect_timeout)
         .read_only(target.read_only);
     let builder = match &target.login {
-        Some(Login { user, password }) => builder.login(user, password),
+        Some(Login { user, password }) => builder.login_by(target.mechanism, user, password),
         None => builder,
     };
     let builder = match &target.tls {

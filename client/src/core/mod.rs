@@ -26,6 +26,7 @@ mod pending;
 mod replies;
 mod requests;
 mod restore;
+mod scram;
 mod servers;
 #[cfg(test)]
 mod tests;
@@ -37,11 +38,12 @@ use ringkeeper_wire::{PASSWORD_LEN, SessionId, Zxid};
 
 pub use config::{Config, Credential, SessionTicket};
 pub use link::{Link, Loss};
-pub use login::User;
+pub use login::{Mechanism, User};
 pub use pending::Admission;
 pub use watches::{WatchId, WatchRequest};
 
 use pending::PendingQueue;
+use scram::Scram;
 use servers::Servers;
 use watches::Watches;
 
@@ -100,8 +102,9 @@ pub struct Core<S: Sink> {
     watches: Watches<S::Watcher>,
     /// What the server has to answer to the last token of the login.
     expected_proof: Option<String>,
+    scram: Scram,
     /// Draws the nonces of logins.
-    cnonces: fastrand::Rng,
+    nonces: fastrand::Rng,
     /// Unanswered auth requests of this connection, oldest first; `None` are replayed ones.
     auths: VecDeque<Option<S::Request>>,
     /// setWatches requests of this connection that are not yet answered.
@@ -188,7 +191,8 @@ impl<S: Sink> Core<S> {
             pending: PendingQueue::new(config.requests_max, config.bytes_max),
             watches: Watches::default(),
             expected_proof: None,
-            cnonces: fastrand::Rng::with_seed(config.seed),
+            scram: Scram::default(),
+            nonces: fastrand::Rng::with_seed(config.seed),
             auths: VecDeque::new(),
             restores_left: 0,
             prelude: Vec::new(),

@@ -77,7 +77,7 @@ impl<S: Sink> Core<S> {
         session.lease_until = self.last_sent.plus(timeout_ms);
         if let (Some(_), Phase::Handshaking { deadline }) = (&self.config.user, self.phase) {
             self.phase = Phase::LoggingIn { deadline, is_read_only };
-            return self.begin_login();
+            return self.begin_login(sink);
         }
         self.serve(now, is_read_only, sink);
     }

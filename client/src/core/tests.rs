@@ -3,13 +3,16 @@
 use proptest::prelude::*;
 use ringkeeper_wire::digest_md5::{self, Directives, Proof, REALM, Secret};
 use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::scram;
 use ringkeeper_wire::{
     AddWatchMode, ConnectRequest, ConnectResponse, ErrorCode, EventType, OpCode, PathWatchRequest, Record,
     ReplyHeader, Request, RequestHeader, SaslRequest, SessionId, SetSaslResponse, Xid, Zxid,
     encode_notification, xid,
 };
 
-use super::{Admission, Config, Core, Credential, Link, Loss, Millis, Sink, User, WatchId, WatchRequest};
+use super::{
+    Admission, Config, Core, Credential, Link, Loss, Mechanism, Millis, Sink, User, WatchId, WatchRequest,
+};
 use crate::{Error, EventKind, SessionState, WatchEvent};
 
 /// What the program was told, in order.
@@ -736,7 +739,11 @@ proptest! {
 
 /// A bench whose session is granted to a user who has to log in, and the tokens that it sent.
 fn logging_in() -> Bench {
-    let user = Some(User { name: "b\"ob".to_owned(), password: "pw".to_owned() });
+    logging_in_by(Mechanism::DigestMd5)
+}
+
+fn logging_in_by(mechanism: Mechanism) -> Bench {
+    let user = Some(User { name: "b\"ob".to_owned(), password: "pw".to_owned(), mechanism });
     let mut bench = Bench::new(Config { user, ..config() });
     bench.request(1);
     bench.connect();
@@ -790,6 +797,38 @@ fn a_login_comes_before_any_request_on_each_connection() {
         bench.connect();
     }
     assert_ne!(cnonces[0], cnonces[1]);
+}
+
+#[test]
+fn a_login_by_scram_begins_with_the_user_and_ends_with_the_servers_proof() {
+    let mut bench = logging_in_by(Mechanism::ScramSha256);
+    let keys = scram::Keys::derive("pw", b"12345678", 4096).expect("suitable");
+    let mut nonces = Vec::new();
+    for _ in 0..2 {
+        let first = bench.token();
+        let first = scram::ClientFirst::parse(&first).expect("a message");
+        assert_eq!(first.user, "b\"ob");
+        let nonce = format!("{}server", first.nonce);
+        let server_first = scram::ServerFirst { nonce: &nonce, salt: b"12345678".into(), iterations: 4096 };
+        bench.answer_token(Some(server_first.to_string().as_bytes()), ErrorCode::Ok);
+        let (last, server_final) = keys.respond(first.bare, &server_first.to_string(), &nonce);
+        assert_eq!(bench.token(), last.as_bytes());
+        bench.answer_token(Some(server_final.as_bytes()), ErrorCode::Ok);
+        assert_eq!(bench.told().pop(), Some(Told::State(SessionState::Connected)));
+        nonces.push(nonce);
+        bench.lose();
+        bench.request(2);
+        bench.connect();
+    }
+    assert_ne!(nonces[0], nonces[1]);
+}
+
+#[test]
+fn an_answer_to_another_login_by_scram_is_not_trusted() {
+    let mut bench = logging_in_by(Mechanism::ScramSha256);
+    let first = bench.attempt();
+    bench.answer_token(Some(b"r=other,s=MTIzNDU2Nzg=,i=4096"), ErrorCode::Ok);
+    assert_ne!(bench.attempt(), first);
 }
 
 #[test]

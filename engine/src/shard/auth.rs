@@ -14,7 +14,7 @@ use super::{CloseReason, Effect, Shard, Slot};
 use crate::acl::{self, authenticate, certified_identities};
 use crate::limits::Limit;
 use crate::message::ConnId;
-use crate::sasl::{Answer, Login, LoginError};
+use crate::sasl::{Answer, Login, LoginError, ScramUsers};
 
 /// Zxid of replies that depend on no state.
 const NO_ZXID: i64 = 0;
@@ -46,6 +46,11 @@ impl Shard {
         {
             self.abort(slot, Some(CloseReason::Limit(limit)));
         }
+    }
+
+    /// The users of SCRAM-SHA-256 have changed, for the logins that begin from now on.
+    pub fn set_scram_users(&mut self, users: Arc<ScramUsers>) {
+        self.settings.sasl.scram = Some(users);
     }
 
     /// Handles one token of a login by SASL.

@@ -134,6 +134,18 @@ grep -o 'rule="*sasl:[a-z]*' "$work/zoo.log"
     assert "sasl:alice" in printed.split("world:anyone:cdrwa")[-1] and "sasl:auditor" in printed, printed
 
 
+def test_logins_by_scram(tmp_path):
+    run(f"""
+{block("SCRAM-SHA-256", "sh")}
+printf '%s\\n' '{block("SCRAM-SHA-256", "text").strip()}' clientPort=2181 > scram.cfg
+start scram
+export RINGKEEPER_LOGIN='alice:a password' RINGKEEPER_LOGIN_MECHANISM=scram-sha-256
+await ringkeeper shell create /mine x sasl:alice:cdrwa
+if RINGKEEPER_LOGIN=alice:guess ringkeeper shell ls /; then exit 1; fi
+ringkeeper shell getAcl /mine
+""", tmp_path)
+
+
 def test_tls_between_servers(tmp_path):
     authority = block("From nothing to TLS", "sh")
     certificates, settings = block("Certificates of servers", "sh"), block("Certificates of servers", "text")

@@ -6,6 +6,7 @@ mod connection;
 mod peer;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -57,6 +58,12 @@ pub enum HandshakeError {
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// What it means that stores were read again.
+#[must_use]
+pub fn reloaded(party: Party) -> String {
+    format!("new TLS handshakes with {party}s use the keys and certificates that were changed")
 }
 
 /// Does a handshake that has begun, within `patience`. The other end has been told if it is refused. Bytes
@@ -121,20 +128,20 @@ pub async fn begins_handshake(
     .await
 }
 
-/// Reads stores again whenever a file of theirs has changed, for the handshakes from then on, for as long as
-/// the server runs. Stores that cannot be used are logged, and the last ones stay.
-pub async fn reload<C: Send + Sync + 'static>(stores: Arc<Stores<C>>, party: Party, helper: Helper) {
+/// Reads stores again whenever a file of theirs has changed, for as long as the server runs, and logs what
+/// that means. Stores that cannot be used are logged, and the last ones stay.
+pub async fn reload<C, E>(stores: Arc<Stores<C, E>>, meaning: String, helper: Helper)
+where
+    C: Send + Sync + 'static,
+    E: fmt::Display + Send + 'static,
+{
     loop {
         glommio::timer::sleep(LOOK_EVERY).await;
         let changed = Arc::clone(&stores);
         match helper.run(move || changed.reload_changed()).await {
-            Some(Ok(true)) => {
-                tracing::info!(
-                    "new TLS handshakes with {party}s use the keys and certificates that were changed"
-                );
-            }
+            Some(Ok(true)) => tracing::info!("{meaning}"),
             Some(Err(error)) => {
-                tracing::warn!(%error, "changed keys or certificates cannot be used, the last ones stay");
+                tracing::warn!(%error, "a changed file cannot be used, what was read last stays")
             }
             Some(Ok(false)) | None => {}
         }

@@ -33,8 +33,8 @@ pub(super) const THREADS: &str = "the Java server's threads; cores are shared ou
 const GROUP_COMMIT: &str = "batches form by themselves while the log is being forced";
 const METRICS: &str = "metrics are always served, at /metrics of the admin listener";
 const KERBEROS: &str = "this setting of Kerberos is unknown here";
-const NO_SASL_USERS: &str =
-    "it needs the users of SASL: java.security.auth.login.config=FILE names the JAAS file";
+const NO_SASL_USERS: &str = "it needs users: java.security.auth.login.config=FILE names the JAAS file with those \
+                             of DIGEST-MD5, ringkeeper.scramFile=FILE the file with those of SCRAM-SHA-256";
 const HIERARCHY: &str = "hierarchical quorums are not supported yet, every participant would have one vote";
 const CACHE: &str = "replies are encoded straight from the tree, there is no reply cache";
 const PURGE: &str = "old segments are purged whenever a newer snapshot is durable";
@@ -188,6 +188,7 @@ const KEYS: &[(&str, Treatment)] = &[
             Ok(())
         }),
     ),
+    ("ringkeeper.scramFile", Honoured(|c, v| folder(v).map(|file| c.scram_file = Some(file)))),
     ("sessionRequireClientSASLAuth", Sasl(asks, |c, v| flag(v).map(|on| c.require_sasl = on))),
     ("allowSaslFailedClients", Honoured(|c, v| flag(v).map(|on| c.failed_sasl_clients_stay = on))),
     ("superUser", Honoured(super_user)),

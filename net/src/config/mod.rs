@@ -7,6 +7,7 @@ mod keys;
 mod memory;
 mod properties;
 mod quorum_auth;
+mod scram;
 mod throttles;
 mod tls;
 
@@ -26,6 +27,7 @@ use ringkeeper_engine::limits::{Limit, Limits};
 use ringkeeper_engine::sasl::{self, Principals, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
+pub(crate) use scram::{is_suitable, read_scram_file, read_scram_users, with_scram_user};
 use throttles::Throttles;
 pub(crate) use tls::{PeerTlsConfig, TlsConfig};
 
@@ -121,7 +123,7 @@ pub(crate) struct Config {
     /// Whether every connection needs an identity of one of these schemes.
     pub(crate) enforce_auth: bool,
     pub(crate) enforced_auth_schemes: Vec<String>,
-    /// The file that lists the users of SASL, the section of it, and once they are read, the users and the
+    /// The file that lists the users of DIGEST-MD5, the section of it, and once they are read, the users and the
     /// service of Kerberos.
     pub(crate) jaas_file: Option<PathBuf>,
     pub(crate) jaas_section: String,
@@ -129,6 +131,8 @@ pub(crate) struct Config {
     pub(crate) kerberos: Option<KerberosService>,
     /// How principals of Kerberos become users.
     pub(crate) principals: Principals,
+    /// The file that lists the users of SCRAM-SHA-256.
+    pub(crate) scram_file: Option<PathBuf>,
     /// The password of the SASL user `super`, in place of the listed one.
     pub(crate) sasl_super_password: Option<Redacted<String>>,
     /// SASL users who bypass all ACLs.
@@ -255,6 +259,7 @@ impl Default for Config {
             sasl_users: None,
             kerberos: None,
             principals: Principals::default(),
+            scram_file: None,
             sasl_super_password: None,
             sasl_super_users: BTreeSet::new(),
             require_sasl: false,
@@ -511,7 +516,7 @@ impl Config {
 
     /// Whether clients can log in by SASL.
     const fn has_logins(&self) -> bool {
-        self.sasl_users.is_some() || self.kerberos.is_some()
+        self.sasl_users.is_some() || self.kerberos.is_some() || self.scram_file.is_some()
     }
 
     /// Reads from the JAAS file, if there is one, who can log in by SASL.
@@ -562,7 +567,7 @@ impl Config {
         Ok(())
     }
 
-    /// Settings of logins by SASL.
+    /// Settings of logins by SASL, without the users of SCRAM-SHA-256, who may change.
     pub(crate) fn sasl_settings(&self, nonce_seed: [u8; 32]) -> sasl::Settings {
         sasl::Settings {
             users: self.sasl_users.clone(),
@@ -570,6 +575,7 @@ impl Config {
             principals: self.principals.clone(),
             super_users: self.sasl_super_users.clone(),
             failed_clients_stay: self.failed_sasl_clients_stay,
+            scram: None,
             nonce_seed,
         }
     }
@@ -1011,6 +1017,18 @@ mod tests {
                     clientPortAddress=[fe80::1%1]\nringkeeper.aclEntriesMax=7\n";
         let (config, notices) = read(text, None).expect("valid");
         assert_eq!(notices, Vec::<String>::new());
+    #[test]
+    fn users_of_scram_are_users_of_sasl() {
+        let text =
+            "dataDir=$D\nclientPort=1\nringkeeper.scramFile=/users\nsessionRequireClientSASLAuth=true\n";
+        let (config, _) = read(text, None).expect("well formed");
+        assert_eq!(
+            (config.check_protection(), config.required_schemes()),
+            (Ok(Vec::new()), vec!["sasl".to_owned()])
+        );
+        assert!(config.request_settings().sasl_enabled);
+    }
+
         assert_eq!((config.container_max_per_minute, config.jute_max_buffer), (100_000, 100));
         let scoped = SocketAddrV6::new("fe80::1".parse().expect("v6"), 1, 0, 1);
         assert_eq!(config.client_socket(), SocketAddr::from(scoped));

@@ -15,8 +15,9 @@ use async_channel::Receiver;
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
-use ringkeeper_engine::sasl::Answer;
+use ringkeeper_engine::sasl::{Answer, ScramUsers};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
+use ringkeeper_tls::Stores;
 
 use super::admission::Admitted;
 use super::audit::AuditLog;
@@ -30,6 +31,7 @@ use super::ring::{Consumer, Producer};
 use super::socket;
 use super::tls::{PortSecurity, Stream};
 use super::wake::WakeFlag;
+use crate::config::ConfigError;
 
 /// Bytes read from a socket at once. One buffer serves all connections of a shard.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
@@ -55,7 +57,11 @@ pub(crate) struct Shared {
     pub(crate) helper: Helper,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) kerberos: Option<Kerberos>,
+    pub(crate) scram: Option<Arc<ScramStore>>,
 }
+
+/// The users of SCRAM-SHA-256, who are read again when their file changes.
+pub(crate) type ScramStore = Stores<ScramUsers, ConfigError>;
 
 /// A shard with its sockets and its rings.
 pub(crate) struct ShardHost {
@@ -115,7 +121,7 @@ impl ShardHost {
         to_core: Producer<Sent<RequestBatch>>,
         shared: Shared,
     ) -> Rc<Self> {
-        Rc::new(Self {
+        let host = Rc::new(Self {
             shard: RefCell::new(shard),
             links: RefCell::default(),
             next_conn: Cell::new(first_conn),
@@ -126,7 +132,9 @@ impl ShardHost {
             unsent: RefCell::new(None),
             shared,
             refusals: RateLimiter::default(),
-        })
+        });
+        host.take_scram_users();
+        host
     }
 
     /// Serves a socket until it is closed, after a handshake where there is to be one.
@@ -295,7 +303,11 @@ impl ShardHost {
                 }
                 Effect::LoginIgnored { conn, error } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     let reason = error.map_or_else(
-                        || "this server has no users, see java.security.auth.login.config".to_owned(),
+                        || {
+                            "this server has no users: see java.security.auth.login.config and \
+                             ringkeeper.scramFile"
+                                .to_owned()
+                        },
                         |error| error.to_string(),
                     );
                     tracing::warn!(
@@ -401,8 +413,16 @@ impl ShardHost {
         }
     }
 
+    /// Passes on who can log in by SCRAM-SHA-256.
+    fn take_scram_users(&self) {
+        if let Some(scram) = &self.shared.scram {
+            self.shard.borrow_mut().set_scram_users(scram.config());
+        }
+    }
+
     /// Time has passed.
     pub(crate) fn tick(&self) {
+        self.take_scram_users();
         self.shard.borrow_mut().set_memory(self.shared.memory.get());
         self.shard.borrow_mut().tick(self.clock.monotonic_us());
         self.work.raise();

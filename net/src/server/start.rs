@@ -22,7 +22,8 @@ use ringkeeper_host::env::PeerAddress;
 use ringkeeper_host::tasks::{self, Failure, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_runtime::kerberos::KerberosError;
-use ringkeeper_runtime::tls::{PeerTls, StartError as TlsStartError};
+use ringkeeper_runtime::tls::{PeerTls, StartError as TlsStartError, reload};
+use ringkeeper_tls::Stores;
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -51,13 +52,13 @@ use super::report::Facts;
 use super::ring::{Consumer, Producer, ring};
 use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
-use super::shard_host::{ShardHost, Shared};
+use super::shard_host::{ScramStore, ShardHost, Shared};
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
 use super::{
     cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, socket,
 };
-use crate::config::{Config, ConfigError, PeerRole, describe_all};
+use crate::config::{Config, ConfigError, PeerRole, describe_all, read_scram_users};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
 
@@ -174,6 +175,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     config.principals.default_realm =
         kerberos.as_ref().and_then(|service| service.default_realm()).unwrap_or_default();
     let kerberos = kerberos.map(Kerberos::start).transpose()?;
+    let scram = scram_users(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
     let admin = Admin::start(&config, open_files)?;
@@ -207,6 +209,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         tls,
         peer_tls,
         kerberos,
+        scram,
         admin,
         audit: audit.as_ref().map(|(log, _)| log.clone()),
     };
@@ -239,6 +242,12 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
         ("client ports", ports),
         ("Kerberos", kerberos.map_err(Into::into)),
         ("quorum port", quorum),
+        (
+            "users of SCRAM",
+            scram_users(config)
+                .map(|users| if users.is_some() { "read" } else { "none" }.to_owned())
+                .map_err(Into::into),
+        ),
         ("between servers", peer_tls(config).map(|tls| spoken(tls.is_some())).map_err(Into::into)),
     ]
 }
@@ -278,6 +287,7 @@ struct Server {
     tls: Option<Arc<TlsAcceptor>>,
     peer_tls: Option<Arc<PeerTls>>,
     kerberos: Option<Kerberos>,
+    scram: Option<Arc<ScramStore>>,
     admin: Admin,
     audit: Option<AuditLog>,
 }
@@ -308,7 +318,7 @@ impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
         let Self { mut config, folder, ports, quorum_socket, requests, placement, open_files, .. } = self;
-        let Self { helper, tls, peer_tls, kerberos, admin, audit, .. } = self;
+        let Self { helper, tls, peer_tls, kerberos, scram, admin, audit, .. } = self;
         let clock = Clock::start();
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
@@ -361,7 +371,11 @@ impl Server {
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
 
-        let shared = Shared { inspectors, memory, helper, audit: audit.clone(), kerberos };
+        if let Some(users) = scram.clone() {
+            let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
+            glommio::spawn_local(reload(users, meaning, helper.clone())).detach();
+        }
+        let shared = Shared { inspectors, memory, helper, audit: audit.clone(), kerberos, scram };
         let mut rings = Vec::new();
         let mut seeds = Vec::new();
         let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);
@@ -565,6 +579,13 @@ fn peer_tls(config: &Config) -> Result<Option<Arc<PeerTls>>, TlsStartError> {
     }
     let clear_patience = (!peers.is_demanded()).then_some(peers.detection);
     PeerTls::start(peers.settings.clone(), peers.quorum, clear_patience).map(Some)
+}
+
+/// Who can log in by SCRAM-SHA-256, if that is configured.
+fn scram_users(config: &Config) -> Result<Option<Arc<ScramStore>>, ConfigError> {
+    let Some(path) = config.scram_file.clone() else { return Ok(None) };
+    let users = Stores::open(vec![path.clone()], move || read_scram_users(&path))?;
+    Ok(Some(Arc::new(users)))
 }
 
 /// Accepts clients and hands each to the shard with the fewest connections.

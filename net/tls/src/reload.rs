@@ -7,8 +7,8 @@ use crate::Error;
 use crate::versions::FileVersions;
 
 /// What was read from stores, and how it is read again.
-pub struct Stores<C> {
-    read: Box<dyn Fn() -> Result<C, Error> + Send + Sync>,
+pub struct Stores<C, E = Error> {
+    read: Box<dyn Fn() -> Result<C, E> + Send + Sync>,
     files: Vec<PathBuf>,
     current: Mutex<Current<C>>,
 }
@@ -18,15 +18,15 @@ struct Current<C> {
     versions: FileVersions,
 }
 
-impl<C> Stores<C> {
+impl<C, E> Stores<C, E> {
     /// Reads the stores, which are in these files.
     ///
     /// # Errors
     /// Those of `read`.
     pub fn open(
         files: Vec<PathBuf>,
-        read: impl Fn() -> Result<C, Error> + Send + Sync + 'static,
-    ) -> Result<Self, Error> {
+        read: impl Fn() -> Result<C, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
         // A file that changes while it is read is read again.
         let versions = FileVersions::of(files.iter().map(PathBuf::as_path));
         let current = Mutex::new(Current { config: Arc::new(read()?), versions });
@@ -43,7 +43,7 @@ impl<C> Stores<C> {
     ///
     /// # Errors
     /// The changed stores cannot be used.
-    pub fn reload_changed(&self) -> Result<bool, Error> {
+    pub fn reload_changed(&self) -> Result<bool, E> {
         let versions = FileVersions::of(self.files.iter().map(PathBuf::as_path));
         if versions == self.current().versions {
             return Ok(false);

@@ -17,6 +17,7 @@ mod multi;
 mod record;
 mod request;
 mod response;
+pub mod scram;
 mod stat;
 mod text;
 mod vector;

@@ -16,7 +16,9 @@ use ringkeeper_host::env::{Certificate, Connection, Stream};
 use ringkeeper_tls::{Party, PeerConfig, PeerSettings, Stores, bears_name};
 
 use super::connection::READ_ROOM_MIN;
-use super::{HandshakeError, READ_BYTES, StartError, TlsConnection, begins_handshake, handshake, reload};
+use super::{
+    HandshakeError, READ_BYTES, StartError, TlsConnection, begins_handshake, handshake, reload, reloaded,
+};
 use crate::helper::Helper;
 use crate::socket;
 
@@ -53,7 +55,7 @@ impl PeerTls {
 
     /// Reads changed stores again, for as long as the server runs.
     pub fn reload(&self) -> impl Future<Output = ()> + use<> {
-        reload(Arc::clone(&self.stores), Party::Peer, self.helper.clone())
+        reload(Arc::clone(&self.stores), reloaded(Party::Peer), self.helper.clone())
     }
 
     async fn secure(&self, tcp: TcpStream, is_dialed: bool) -> Result<TlsConnection, HandshakeError> {
