@@ -25,7 +25,10 @@ pub struct Settings {
     pub super_digest: Option<String>,
     /// Whether clients can show certificates, so that ACLs may name their subjects (scheme `x509`).
     pub x509_enabled: bool,
-    /// The subject whose certificate bypasses all ACLs (`zookeeper.X509AuthenticationProvider.superUser`).
+    /// Whether a client's SPIFFE id can be its identity of the scheme `x509`, instead of the subject.
+    pub spiffe_enabled: bool,
+    /// The identity of the scheme `x509` that bypasses all ACLs
+    /// (`zookeeper.X509AuthenticationProvider.superUser`).
     pub super_subject: Option<String>,
     /// Whether ACLs may have entries of the scheme `sasl`.
     pub sasl_enabled: bool,
@@ -47,6 +50,7 @@ impl Default for Settings {
             digest_algorithm: DigestAlgorithm::default(),
             super_digest: None,
             x509_enabled: false,
+            spiffe_enabled: false,
             super_subject: None,
             sasl_enabled: false,
             reconfig_enabled: false,

@@ -35,11 +35,11 @@ fn digest_identities(data: &[u8], settings: &Settings) -> Vec<Identity> {
     superuser.into_iter().chain([Identity { scheme: scheme::DIGEST.to_owned(), id }]).collect()
 }
 
-/// The identities of a client whose certificate has this subject.
-pub(crate) fn certified_identities(subject: String, settings: &Settings) -> Vec<Identity> {
-    let is_super = settings.super_subject.as_ref() == Some(&subject);
-    let superuser = is_super.then(|| Identity { scheme: scheme::SUPER.to_owned(), id: subject.clone() });
-    superuser.into_iter().chain([Identity { scheme: scheme::X509.to_owned(), id: subject }]).collect()
+/// The identities of a client whose certificate has this subject or SPIFFE id.
+pub(crate) fn certified_identities(id: String, settings: &Settings) -> Vec<Identity> {
+    let is_super = settings.super_subject.as_ref() == Some(&id);
+    let superuser = is_super.then(|| Identity { scheme: scheme::SUPER.to_owned(), id: id.clone() });
+    superuser.into_iter().chain([Identity { scheme: scheme::X509.to_owned(), id }]).collect()
 }
 
 #[cfg(test)]

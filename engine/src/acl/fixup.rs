@@ -41,7 +41,9 @@ pub fn fixup(
             if expanded.insert(entry.perms.0) {
                 expand(&entry, identities, &mut entries)?;
             }
-        } else if scheme::is_enabled(&entry.scheme, settings) && scheme::is_valid(&entry.scheme, &entry.id) {
+        } else if scheme::is_enabled(&entry.scheme, &entry.id, settings)
+            && scheme::is_valid(&entry.scheme, &entry.id)
+        {
             entries.push(entry);
         } else {
             return Err(InvalidAcl);
@@ -131,10 +133,12 @@ mod tests {
     #[test]
     fn entries_of_a_scheme_are_valid_where_clients_can_have_its_identities() {
         let [digest, x509, sasl] = [("digest", "a:h"), ("x509", "CN=a"), ("sasl", "a")];
+        let spiffe = ("x509", "spiffe://example.org/a");
         let nowhere = Settings { digest_enabled: false, ..Settings::default() };
         for ((scheme, id), settings) in [
             (digest, Settings::default()),
             (x509, Settings { x509_enabled: true, ..nowhere.clone() }),
+            (spiffe, Settings { spiffe_enabled: true, ..nowhere.clone() }),
             (sasl, Settings { sasl_enabled: true, ..nowhere.clone() }),
         ] {
             let list = [entry(1, scheme, id)];

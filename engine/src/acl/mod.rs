@@ -8,6 +8,7 @@ mod digest;
 mod fixup;
 mod index;
 mod scheme;
+mod spiffe;
 
 pub(crate) use authenticate::certified_identities;
 pub use authenticate::{AuthFailed, authenticate};
@@ -15,6 +16,7 @@ pub use digest::DigestAlgorithm;
 pub use fixup::{InvalidAcl, fixup};
 pub use scheme::is_sasl_id;
 pub(crate) use scheme::{ANYONE, IP, Network, SASL, WORLD, is_valid, parse_address};
+pub use spiffe::{is_spiffe_trust_domain, spiffe_trust_domain};
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ringkeeper_wire::{AclEntry, Identity};
 
+use super::spiffe::spiffe_trust_domain;
 use crate::settings::Settings;
 
 pub(crate) const WORLD: &str = "world";
@@ -12,7 +13,7 @@ pub(crate) const ANYONE: &str = "anyone";
 pub(super) const AUTH: &str = "auth";
 pub(super) const DIGEST: &str = "digest";
 pub(crate) const IP: &str = "ip";
-/// The subject of the client's certificate.
+/// The subject of the client's certificate, or its SPIFFE id.
 pub(super) const X509: &str = "x509";
 pub(crate) const SASL: &str = "sasl";
 /// The SASL user whom every entry of the scheme `sasl` matches (`SASLAuthenticationProvider`).
@@ -38,10 +39,11 @@ pub(super) fn matches_all(who: &Identity) -> bool {
     who.scheme == SASL && who.id == SASL_SUPER
 }
 
-/// Whether clients of this ensemble can have identities of `scheme`, as far as that depends on settings.
-pub(super) fn is_enabled(scheme: &str, settings: &Settings) -> bool {
+/// Whether clients of this ensemble can have this identity, as far as that depends on settings.
+pub(super) fn is_enabled(scheme: &str, id: &str, settings: &Settings) -> bool {
     match scheme {
         DIGEST => settings.digest_enabled,
+        X509 if spiffe_trust_domain(id).is_some() => settings.spiffe_enabled,
         X509 => settings.x509_enabled,
         SASL => settings.sasl_enabled,
         _ => true,
@@ -54,7 +56,7 @@ pub(crate) fn is_valid(scheme: &str, id: &str) -> bool {
         WORLD => id == ANYONE,
         DIGEST => is_digest_id(id),
         IP => Network::parse(id).is_some(),
-        X509 => is_distinguished_name(id),
+        X509 => is_distinguished_name(id) || spiffe_trust_domain(id).is_some(),
         SASL => is_sasl_id(id),
         _ => false,
     }

@@ -39,8 +39,8 @@ impl Shard {
     }
 
     /// The client of a connection has proved by a certificate who it is, before its first request.
-    pub fn certified(&mut self, conn: ConnId, subject: String) {
-        let identities = certified_identities(subject, &self.settings.rules);
+    pub fn certified(&mut self, conn: ConnId, id: String) {
+        let identities = certified_identities(id, &self.settings.rules);
         if let Some(slot) = self.connections.slot(conn)
             && let Err(limit) = self.add_identities(slot, identities)
         {

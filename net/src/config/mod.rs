@@ -361,6 +361,7 @@ impl Config {
             digest_algorithm: self.digest_algorithm,
             super_digest: self.super_digest.clone(),
             x509_enabled: self.tls.is_served(),
+            spiffe_enabled: self.tls.is_served() && !self.tls.spiffe_trust_domains.is_empty(),
             super_subject: self.tls.super_user.clone(),
             sasl_enabled: self.has_logins(),
             reconfig_enabled: self.reconfig_enabled,
@@ -574,8 +575,8 @@ impl Config {
             kerberos: self.kerberos.is_some(),
             principals: self.principals.clone(),
             super_users: self.sasl_super_users.clone(),
-            failed_clients_stay: self.failed_sasl_clients_stay,
             scram: None,
+            failed_clients_stay: self.failed_sasl_clients_stay,
             nonce_seed,
         }
     }
@@ -1016,7 +1017,6 @@ mod tests {
         let text = "dataDir=$D\nclientPort=1\nznode.container.maxPerMinute=100000\njute.maxbuffer=100\n\
                     clientPortAddress=[fe80::1%1]\nringkeeper.aclEntriesMax=7\n";
         let (config, notices) = read(text, None).expect("valid");
-        assert_eq!(notices, Vec::<String>::new());
     #[test]
     fn users_of_scram_are_users_of_sasl() {
         let text =
@@ -1029,6 +1029,7 @@ mod tests {
         assert!(config.request_settings().sasl_enabled);
     }
 
+        assert_eq!(notices, Vec::<String>::new());
         assert_eq!((config.container_max_per_minute, config.jute_max_buffer), (100_000, 100));
         let scoped = SocketAddrV6::new("fe80::1".parse().expect("v6"), 1, 0, 1);
         assert_eq!(config.client_socket(), SocketAddr::from(scoped));

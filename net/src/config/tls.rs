@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use ringkeeper_engine::acl::is_spiffe_trust_domain;
 use ringkeeper_tls::{
     CipherSuites, ClientAuth, Party, PeerSettings, ServerSettings, Settings, StoreKind, StoreSettings,
     Versions,
@@ -24,7 +25,9 @@ pub(crate) struct TlsConfig {
     pub(crate) port_unification: bool,
     /// Handshakes under way at once, at most; more connections are closed.
     pub(crate) handshakes_max: Option<u32>,
-    /// The subject of the super user's certificate, as Java prints it.
+    /// The trust domains whose SPIFFE ids are identities.
+    pub(crate) spiffe_trust_domains: Vec<String>,
+    /// The subject of the super user's certificate, as Java prints it, or the SPIFFE id.
     pub(crate) super_user: Option<String>,
     pub(crate) settings: ServerSettings,
 }
@@ -199,6 +202,10 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     ("ssl.quorum.clientAuth", NoEffect("every server has to show a certificate")),
     ("ssl.quorum.hostnameVerification", NoEffect(NAMES)),
     ("ssl.quorum.clientHostnameVerification", NoEffect(NAMES)),
+    (
+        "ringkeeper.ssl.spiffeTrustDomains",
+        Honoured(|c, v| trust_domains(v).map(|domains| c.tls.spiffe_trust_domains = domains)),
+    ),
     ("ssl.quorum.allowReverseDnsLookup", NoEffect(NAMES)),
     ("ssl.quorum.crl", Unprotected(asks, REVOCATION)),
     ("ssl.quorum.ocsp", Unprotected(asks, REVOCATION)),
@@ -220,6 +227,16 @@ const COMMON_KEYS: &[(&str, ApplyCommon)] = &[
     ("protocol", |s, v| Versions::parse(v).map(|versions| s.version = Some(versions))),
     ("enabledProtocols", |s, v| Versions::parse(v).map(|versions| s.enabled_versions = Some(versions))),
     ("ciphersuites", |s, v| CipherSuites::parse(v).map(|suites| s.cipher_suites = suites)),
+fn trust_domains(value: &str) -> Result<Vec<String>, String> {
+    let mut domains = value.split(',').map(str::trim);
+    match domains.clone().find(|domain| !is_spiffe_trust_domain(domain)) {
+        Some(wrong) => {
+            Err(format!("{wrong:?} is no trust domain: name one such as example.org, in lower case"))
+        }
+        None => Ok(domains.by_ref().map(str::to_owned).collect()),
+    }
+}
+
 ];
 
 /// Applies a key that clients' ports and links between servers have in common; `None` if it is another one.

@@ -142,7 +142,7 @@ impl ShardHost {
         let Ok(peer) = stream.peer_addr() else { return };
         // If this fails, the socket works, only slower.
         let _ = stream.set_nodelay(true);
-        let (stream, subject) = match security.open(stream, peer, &self.read_buffer).await {
+        let (stream, certified) = match security.open(stream, peer, &self.read_buffer).await {
             Ok(opened) => opened,
             Err(reason) => {
                 if self.refusals.admit(self.clock.monotonic_ms()) {
@@ -162,8 +162,8 @@ impl ShardHost {
         });
         self.links.borrow_mut().insert(conn, Rc::clone(&link));
         self.shard.borrow_mut().connected(self.clock.monotonic_us(), conn, peer);
-        if let Some(subject) = subject {
-            self.shard.borrow_mut().certified(conn, subject);
+        if let Some(id) = certified {
+            self.shard.borrow_mut().certified(conn, id);
         }
         poll_fn(|cx| self.poll_connection(&link, cx)).await;
         self.links.borrow_mut().remove(&conn);

@@ -28,7 +28,7 @@ pub(crate) enum PortSecurity {
 }
 
 impl PortSecurity {
-    /// Does what comes before the first request. Returns the connection, and the subject of the client's
+    /// Does what comes before the first request. Returns the connection, and the id of the client's
     /// certificate if it has shown one. Bytes are read through `buffer`, which is borrowed only
     /// while there are some.
     ///
@@ -50,7 +50,7 @@ impl PortSecurity {
                 tls
             }
         };
-        let (connection, subject) = tls.accept(tcp, peer, buffer).await?;
-        Ok((Stream::Tls(Box::new(connection)), subject))
+        let (connection, id) = tls.accept(tcp, peer, buffer).await?;
+        Ok((Stream::Tls(Box::new(connection)), id))
     }
 }

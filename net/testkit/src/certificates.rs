@@ -3,8 +3,8 @@
 use anyhow::Result;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
-    DnType, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData, RevokedCertParams, SerialNumber,
-    date_time_ymd,
+    DnType, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData, RevokedCertParams, SanType,
+    SerialNumber, date_time_ymd,
 };
 
 /// A certificate authority.
@@ -41,11 +41,16 @@ impl Authority {
     /// Credentials for `subject`, who is reached by `names`.
     ///
     /// # Errors
-    /// A name is neither a host's nor an address.
+    /// A name is neither a host's nor an address nor a URI.
     pub fn issue(&self, subject: &str, names: &[&str]) -> Result<Credentials> {
         let mut params = of_subject(subject);
-        let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
+        for &name in names {
+            let names = match name.contains("://") {
+                true => vec![SanType::URI(name.try_into()?)],
+                false => CertificateParams::new([name.to_owned()])?.subject_alt_names,
+            };
+            params.subject_alt_names.extend(names);
+        }
         self.sign(params)
     }
 

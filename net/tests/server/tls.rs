@@ -98,10 +98,34 @@ impl Setup {
         Arc::new(builder.with_client_auth_cert(vec![certificate(own)], key).expect("they fit"))
     }
 
+    /// A client with these credentials that has a session.
+    fn session_of(&self, credentials: &Credentials) -> TlsClient {
+        let client = self.client(Some(credentials), &TLS13);
+        let mut client = TlsClient::connect(self.address, &client).expect("connected");
+        client.open_session().expect("a session");
+        client
+    }
+
     /// Whether the server refuses such a client. It may learn of it by its first request only.
     fn is_refused(&self, config: &Arc<ClientConfig>) -> bool {
         TlsClient::connect(self.address, config).and_then(|mut client| client.open_session()).is_err()
     }
+}
+
+/// A request that creates a znode for one identity.
+fn create(path: &'static str, scheme: &str, id: &str) -> Vec<u8> {
+    let acl = [AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: id.to_owned() }];
+    let mut bytes = Vec::new();
+    let acl = Some(acl.as_slice().into());
+    let create = CreateRequest { path: path.into(), data: None, acl, flags: 0 };
+    append_request(&mut bytes, Xid(1), &Request::Create(create));
+    bytes
+}
+
+fn get(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append_request(&mut bytes, Xid(2), &get_data(path));
+    bytes
 }
 
 fn certificate(pem: &str) -> CertificateDer<'static> {
@@ -345,25 +369,7 @@ fn a_certificates_subject_is_an_identity_that_acls_name() {
     let setup = Setup::new();
     let super_user = "X509AuthenticationProvider.superUser=CN=root";
     let server = setup.start(&[super_user, "enforce.auth.enabled=true", "enforce.auth.schemes=x509"]);
-    let open = |subject: &str| {
-        let client = setup.client(Some(&setup.issue(subject)), &TLS13);
-        let mut client = TlsClient::connect(setup.address, &client).expect("connected");
-        client.open_session().expect("a session");
-        client
-    };
-    let create = |path: &'static str, scheme: &str, id: &str| {
-        let acl = [AclEntry { perms: Perms::ALL, scheme: scheme.to_owned(), id: id.to_owned() }];
-        let mut bytes = Vec::new();
-        let acl = Some(acl.as_slice().into());
-        let create = CreateRequest { path: path.into(), data: None, acl, flags: 0 };
-        append_request(&mut bytes, Xid(1), &Request::Create(create));
-        bytes
-    };
-    let get = |path: &str| {
-        let mut bytes = Vec::new();
-        append_request(&mut bytes, Xid(2), &get_data(path));
-        bytes
-    };
+    let open = |subject: &str| setup.session_of(&setup.issue(subject));
     let (mut client, mut other, mut root) = (open("client"), open("other"), open("root"));
     assert_eq!(client.ask(&create("/named", "x509", "CN=client")), ErrorCode::Ok.to_wire());
     assert_eq!(client.ask(&create("/auth", "auth", "")), ErrorCode::Ok.to_wire());
@@ -377,6 +383,40 @@ fn a_certificates_subject_is_an_identity_that_acls_name() {
     let mut plain = Client::connect(server.address(), 10_000);
     let refused = plain.call(&get_data("/named"));
     assert_eq!(refused.err, ErrorCode::SessionClosedRequireSaslAuth.to_wire());
+}
+
+#[test]
+fn a_spiffe_id_is_an_identity_instead_of_the_subject() {
+    let setup = Setup::new();
+    let super_user = "X509AuthenticationProvider.superUser=spiffe://example.org/root";
+    let server = setup.start(&["ringkeeper.ssl.spiffeTrustDomains=example.com, example.org", super_user]);
+    let issue = |uris: &[&str]| setup.authority.issue("alike", uris).expect("a key");
+    let id = "spiffe://example.org/ns/prod/sa/billing";
+    let mut client = setup.session_of(&issue(&[id]));
+    assert_eq!(client.ask(&create("/named", "x509", id)), ErrorCode::Ok.to_wire());
+    assert_eq!(client.ask(&create("/auth", "auth", "")), ErrorCode::Ok.to_wire());
+    assert_eq!(client.ask(&create("/alike", "x509", "CN=alike")), ErrorCode::Ok.to_wire());
+    assert_eq!(
+        client.ask(&create("/wrong", "x509", "spiffe://example.org")),
+        ErrorCode::InvalidAcl.to_wire()
+    );
+    let (granted, refused) = (ErrorCode::Ok.to_wire(), ErrorCode::NoAuth.to_wire());
+    for (shown, own, alike) in [
+        (&[id][..], granted, refused),
+        (&["spiffe://example.org/ns/prod/sa/other"], refused, refused),
+        (&["spiffe://example.org/root"], granted, granted),
+        (&["localhost", "https://example.org/"], refused, granted),
+    ] {
+        let mut client = setup.session_of(&issue(shown));
+        for (path, expected) in [("/named", own), ("/auth", own), ("/alike", alike)] {
+            assert_eq!(client.ask(&get(path)), expected, "{shown:?} {path}");
+        }
+    }
+    for uris in [&["spiffe://example.net/a"][..], &[id, "https://example.org/"], &["SPIFFE://example.org/a"]]
+    {
+        assert!(setup.is_refused(&setup.client(Some(&issue(uris)), &TLS13)), "{uris:?}");
+    }
+    wait_for("a reason", || server.log().contains("spiffe://example.net/a").then_some(()));
 }
 
 #[test]
@@ -427,6 +467,7 @@ fn settings_that_cannot_be_honoured_stop_the_start_and_are_named() {
         ("fips-mode=true".to_owned(), "FIPS"),
         ("ssl.context.supplier.class=a.B".to_owned(), "Java class"),
         ("ssl.authProvider=mine".to_owned(), "Java class"),
+        ("ringkeeper.ssl.spiffeTrustDomains=spiffe://a".to_owned(), "no trust domain"),
     ] {
         let arguments = setup.arguments(&[&option]);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();

@@ -27,7 +27,7 @@ mod versions;
 
 pub use client::ClientSettings;
 pub use error::Error;
-pub use name::subject;
+pub use name::{subject, uris};
 pub use offer::{CipherSuites, Versions};
 pub use party::Party;
 pub use password::Password;

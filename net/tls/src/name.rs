@@ -24,13 +24,36 @@ const KEYWORDS: [(&str, &str); 9] = [
 /// BMPString.
 const STRING_TAGS: [u8; 7] = [12, 19, 20, 22, 27, 28, 30];
 
-/// The tag of the version.
+/// The tags of the version, of the extensions, and of a URI among alternative names.
 const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+const URI: u8 = 0x86;
+
+/// The extension with the alternative names of the subject.
+const ALTERNATIVE_NAMES: &str = "2.5.29.17";
 
 /// The subject of a certificate. `None` if the certificate is malformed.
 #[must_use]
 pub fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     name(parties(certificate)?.subject.value)
+}
+
+/// The URIs among the alternative names of a certificate's subject. `None` if the certificate is malformed.
+#[must_use]
+pub fn uris(certificate: &CertificateDer<'_>) -> Option<Vec<String>> {
+    let Some(extensions) = fields(certificate)?.find(|field| field.tag == EXTENSIONS) else {
+        return Some(Vec::new());
+    };
+    let mut uris = Vec::new();
+    for extension in Element::first(extensions.value)?.inside() {
+        let mut parts = extension.inside();
+        if parts.next()?.identifier()? == ALTERNATIVE_NAMES {
+            let names = Element::first(parts.last()?.value)?;
+            let texts = names.inside().filter(|name| name.tag == URI).map(|name| name.value.to_owned());
+            uris.extend(texts.map(String::from_utf8).collect::<Result<Vec<_>, _>>().ok()?);
+        }
+    }
+    Some(uris)
 }
 
 /// Who signed a certificate, and for whom.
@@ -139,12 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn a_certificates_subject_is_found_in_it() {
+    fn a_certificates_subject_and_uris_are_found_in_it() {
         let authority = ringkeeper_testkit::Authority::new("ca").expect("a key");
         let issued = authority.issue("the client", &["localhost"]).expect("a key");
         let pem = issued.certificate.as_bytes();
         let certificate = rustls::pki_types::pem::PemObject::from_pem_slice(pem).expect("PEM");
         assert!(subject(&certificate).expect("a subject").starts_with("CN=the client"));
         assert_eq!(subject(&CertificateDer::from(&certificate[..60])), None);
+        assert_eq!(uris(&certificate), Some(Vec::new()));
+        let named = ["spiffe://example.org/a", "localhost", "https://example.org/"];
+        let issued = authority.issue("the client", &named).expect("a key");
+        let pem = issued.certificate.as_bytes();
+        let certificate = rustls::pki_types::pem::PemObject::from_pem_slice(pem).expect("PEM");
+        assert_eq!(uris(&certificate), Some(vec![named[0].to_owned(), named[2].to_owned()]));
     }
 }

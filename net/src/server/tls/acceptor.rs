@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use glommio::net::TcpStream;
+use ringkeeper_engine::acl::spiffe_trust_domain;
 use ringkeeper_runtime::tls::{self, StartError, TlsConnection};
+use ringkeeper_tls::rustls::pki_types::CertificateDer;
 use ringkeeper_tls::rustls::{Connection, ServerConfig, ServerConnection};
 use ringkeeper_tls::{Party, Stores, bears_name};
 
@@ -27,6 +29,8 @@ pub(crate) struct TlsAcceptor {
     stores: Arc<Stores<ServerConfig>>,
     /// Whether a client's certificate has to name the address that it comes from.
     verifies_address: bool,
+    /// The trust domains whose SPIFFE ids are identities.
+    spiffe_trust_domains: Vec<String>,
     /// Handshakes under way, at most.
     at_once_max: u64,
     helper: Helper,
@@ -54,6 +58,11 @@ pub(crate) enum HandshakeError {
     WrongAddress,
     #[error("the subject of the client's certificate cannot be read")]
     Subject,
+    #[error(
+        "the client's certificate has to have no SPIFFE id, or one, of a trust domain in \
+         ringkeeper.ssl.spiffeTrustDomains, and no other URI beside it: it has {0:?}"
+    )]
+    Spiffe(Vec<String>),
 }
 
 /// A handshake under way; counted until this is dropped.
@@ -74,6 +83,7 @@ impl TlsAcceptor {
         let acceptor = Self {
             stores: Arc::new(Stores::open(files, move || settings.load(Party::Client))?),
             verifies_address: config.settings.client_hostname_verification,
+            spiffe_trust_domains: config.spiffe_trust_domains.clone(),
             at_once_max: config.handshakes_max.map_or(u64::MAX, u64::from),
             helper: Helper::start("tls-handshake", cores.div_ceil(CORES_PER_THREAD).max(1))?,
             counters: Counters::default(),
@@ -87,7 +97,7 @@ impl TlsAcceptor {
         [under_way, failed, exceeded].map(|counter| counter.load(Ordering::Relaxed))
     }
 
-    /// Does the handshake of a connection from `peer`. Returns the connection, and the subject of the
+    /// Does the handshake of a connection from `peer`. Returns the connection, and the id of the
     /// client's certificate if it has shown one. Bytes are read through `buffer`, which is borrowed only
     /// while there are some.
     ///
@@ -114,7 +124,7 @@ impl TlsAcceptor {
 
     /// Reads changed stores again, for as long as the server runs.
     pub(crate) fn reload(&self) -> impl Future<Output = ()> + use<> {
-        tls::reload(Arc::clone(&self.stores), Party::Client, self.helper.clone())
+        tls::reload(Arc::clone(&self.stores), tls::reloaded(Party::Client), self.helper.clone())
     }
 
     fn begin(&self) -> Result<UnderWay<'_>, HandshakeError> {
@@ -136,8 +146,28 @@ impl TlsAcceptor {
         if self.verifies_address && !bears_name(certificate, &peer.ip().to_canonical().to_string()) {
             return Err(HandshakeError::WrongAddress);
         }
-        let subject = ringkeeper_tls::subject(certificate).ok_or(HandshakeError::Subject)?;
-        Ok((connection, Some(subject)))
+        let id = self.id(certificate)?;
+        Ok((connection, Some(id)))
+    }
+
+    /// The id of the scheme `x509`. A certificate with a SPIFFE id is not known by its subject, which
+    /// platforms give to all programs alike.
+    fn id(&self, certificate: &CertificateDer<'_>) -> Result<String, HandshakeError> {
+        if !self.spiffe_trust_domains.is_empty() {
+            let uris = ringkeeper_tls::uris(certificate).ok_or(HandshakeError::Subject)?;
+            let is_known = |id: &str| {
+                let domain = spiffe_trust_domain(id);
+                domain.is_some_and(|domain| self.spiffe_trust_domains.iter().any(|known| known == domain))
+            };
+            match &*uris {
+                [id] if is_known(id) => return Ok(id.clone()),
+                uris if uris.iter().any(|uri| uri.to_ascii_lowercase().starts_with("spiffe:")) => {
+                    return Err(HandshakeError::Spiffe(uris.to_vec()));
+                }
+                _ => {}
+            }
+        }
+        ringkeeper_tls::subject(certificate).ok_or(HandshakeError::Subject)
     }
 }
 
