@@ -22,6 +22,7 @@ use ringkeeper_host::transfer::Limits;
 use ringkeeper_runtime::clock::Clock;
 use ringkeeper_runtime::env::GlommioEnv;
 use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::tls::{PeerTls, StartError as TlsError};
 use ringkeeper_runtime::{preflight, socket};
 use ringkeeper_wire::ServerId;
 use socket2::Socket;
@@ -55,6 +56,9 @@ pub enum StartError {
     /// The machine does not offer what is needed.
     #[error(transparent)]
     Unmet(#[from] preflight::Unmet),
+    /// A key or certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -119,6 +123,7 @@ impl Broadcast {
     pub fn start<M: StateMachine>(config: Config, machine: M) -> Result<Self, StartError> {
         let members = config.check()?;
         preflight::check()?;
+        let tls = config.tls.clone().map(|settings| PeerTls::start(settings, true, None)).transpose()?;
         let folder = Folder::lock(&config.folder)?;
         let port = open_port(&config, &members)?;
         let shared = Shared::new(config.proposal_bytes_max, config.outstanding_bytes_max);
@@ -126,7 +131,7 @@ impl Broadcast {
         let (started, starting) = mpsc::sync_channel(1);
         let handle = Handle::new(Arc::clone(&shared), sender);
         let name = format!("broadcast-{}", config.id);
-        let server = Server { config, members, folder, port, shared, requests };
+        let server = Server { config, members, folder, port, tls, shared, requests };
         let thread = executor(&name, Placement::Unbound, IO_MEMORY_BYTES)
             .spawn(move || server.run(machine, started))
             .map_err(|error| StartError::Thread(error.to_string()))?;
@@ -194,6 +199,7 @@ struct Server {
     members: Vec<Member>,
     folder: Folder,
     port: Option<Socket>,
+    tls: Option<Arc<PeerTls>>,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
 }
@@ -207,8 +213,9 @@ impl Server {
     ) -> Result<(), Failure> {
         keep_awake();
         let clock = Clock::start();
-        let env = GlommioEnv::new(clock);
-        let Self { config, members, folder, port, shared, requests } = self;
+        let Self { config, members, folder, port, tls, shared, requests } = self;
+        let _reloading = tls.as_ref().map(|tls| glommio::spawn_local(tls.reload()));
+        let env = GlommioEnv::new(clock).with_tls(tls);
         let say = |result| {
             // `start` waits for this result.
             let _ = started.send(result);

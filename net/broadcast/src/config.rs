@@ -9,6 +9,7 @@ use ringkeeper_host::snapshots::Policy;
 use ringkeeper_wire::ServerId;
 
 use ringkeeper_host::env::PeerAddress;
+use ringkeeper_tls::PeerSettings as TlsSettings;
 
 /// Ids that a member can have.
 const ID_MAX: u64 = 254;
@@ -57,6 +58,7 @@ pub struct Config {
     /// As they were given, to be checked by [`Self::check`].
     members: Vec<(u64, String, bool)>,
     pub(crate) secret: Vec<u8>,
+    pub(crate) tls: Option<TlsSettings>,
     pub(crate) listen_on_all: bool,
     pub(crate) peer_timeout: Duration,
     pub(crate) synchronization_limit: Duration,
@@ -136,6 +138,7 @@ impl Config {
             folder: folder.into(),
             members: Vec::new(),
             secret: Vec::new(),
+            tls: None,
             listen_on_all: false,
             peer_timeout: Duration::from_millis(500),
             synchronization_limit: Duration::from_secs(20),
@@ -185,11 +188,20 @@ impl Config {
         self
     }
 
-    /// The secret by which members authenticate each other. Without it, whoever reaches a member's port can
-    /// pass for another member.
+    /// The secret by which members authenticate each other. Without it and without [`Self::tls`], whoever
+    /// reaches a member's port can pass for another member.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secret = secret.into();
+        self
+    }
+
+    /// Members take each other for such by certificates, and everything between them is encrypted. Each one's
+    /// certificate has to bear the host of its own address, as a name or an address. Files that change are
+    /// read again, for new connections. All members need it, or none.
+    #[must_use]
+    pub fn tls(mut self, settings: TlsSettings) -> Self {
+        self.tls = Some(settings);
         self
     }
 

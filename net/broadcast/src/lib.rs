@@ -79,4 +79,6 @@ pub use machine::{StateError, StateMachine};
 pub use recovery::FolderError;
 pub use ringkeeper_engine::zab::Status;
 pub use ringkeeper_runtime::preflight::Unmet;
+pub use ringkeeper_runtime::tls::StartError as TlsError;
+pub use ringkeeper_tls::{PeerSettings as TlsSettings, StoreSettings};
 pub use ringkeeper_wire::{Epoch, ServerId, Zxid};

@@ -504,7 +504,8 @@ impl Config {
     /// Keys that ask for protection that there is none of.
     fn unmet(&self) -> impl Iterator<Item = &Unmet> {
         let needs_users = self.needs_sasl_users.iter().filter(|_| !self.has_logins());
-        self.unprotected.iter().filter(|unmet| !self.tls.provides(&unmet.key)).chain(needs_users)
+        let provided = |key: &str| self.tls.provides(key) || self.peer_tls.provides(key);
+        self.unprotected.iter().filter(move |unmet| !provided(&unmet.key)).chain(needs_users)
     }
 
     /// The schemes of which a connection needs one; empty where it needs none.
@@ -574,8 +575,8 @@ impl Config {
             users: self.sasl_users.clone(),
             kerberos: self.kerberos.is_some(),
             principals: self.principals.clone(),
-            super_users: self.sasl_super_users.clone(),
             scram: None,
+            super_users: self.sasl_super_users.clone(),
             failed_clients_stay: self.failed_sasl_clients_stay,
             nonce_seed,
         }
@@ -865,11 +866,14 @@ mod tests {
             let (config, _) = read(&ignoring, None).expect("well formed");
             assert_eq!(config.check_protection().expect(key).len(), 1);
         }
-        let several = "ssl.quorum.ocsp=true\naudit.impl.class=com.example.Auditor\nssl.quorum.crl=yes\n";
+        let several = "ssl.authProvider=a.B\naudit.impl.class=a.B\nssl.context.supplier.class=a.B\n";
         let (config, _) = read(&format!("{base}{several}"), None).expect("well formed");
         let error = config.check_protection().expect_err("three keys").to_string();
-        assert!(error.contains("ssl.quorum.ocsp (line 3), ssl.quorum.crl (line 5): revocation"), "{error}");
-        assert!(error.ends_with("=audit.impl.class,ssl.quorum.crl,ssl.quorum.ocsp"), "{error}");
+        assert!(
+            error.contains("ssl.authProvider (line 3), ssl.context.supplier.class (line 5): it"),
+            "{error}"
+        );
+        assert!(error.ends_with("=audit.impl.class,ssl.authProvider,ssl.context.supplier.class"), "{error}");
         let off = "sslQuorum=false\naudit.enable=no\nweight.1=1\n\
                    authProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n";
         let (config, _) = read(&format!("{base}{off}"), None).expect("well formed");
@@ -909,7 +913,8 @@ mod tests {
         let (config, _) = read("clientPort=1\nssl.clientAuth=none\n").expect("valid");
         assert!(config.check_protection().expect("allowed")[0].contains("neither secureClientPort"));
         let text = "clientPort=1\nsslQuorum=true\nssl.quorum.keyStore.location=/q.pem\nssl.keyStore.type=JKS\n\
-                    ssl.quorum.ciphersuites=AES128-SHA,TLS_AES_128_GCM_SHA256\nssl.quorum.crl=no\n\
+                    ssl.quorum.ciphersuites=AES128-SHA,TLS_AES_128_GCM_SHA256\nssl.quorum.crl=yes\n\
+                    ringkeeper.ssl.quorum.crlFile=/crl.pem\n\
                     ssl.quorum.handshakeDetectionTimeoutMillis=7\nsslQuorumReloadCertFiles=true\n\
                     ssl.quorum.hostnameVerification=false\n";
         let (config, notices) = read(text).expect("valid");
@@ -947,7 +952,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("jaas.conf");
         let module = "org.apache.zookeeper.server.auth.DigestLoginModule required";
-        std::fs::write(&path, format!("Login {{ {module} user_super=listed user_bob=pw; }};"))
+        std::fs::write(&path, format!("Login {{ {module} user_super=listed user_bob=geheim; }};"))
             .expect("written");
         let text = "dataDir=$D\nclientPort=1\nzookeeper.sasl.serverconfig=Login\nsuperUser=bob\n\
              superUser.x=eve\nauthProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
@@ -969,12 +974,12 @@ mod tests {
         let settings = config.sasl_settings([0; 32]);
         let mut users = Users::default();
         users.insert("super", "other");
-        users.insert("bob", "pw");
+        users.insert("bob", "geheim");
         assert_eq!((settings.users, settings.failed_clients_stay), (Some(users), true));
         assert_eq!(settings.super_users, BTreeSet::from(["bob".to_owned(), "eve".to_owned()]));
         assert!(config.request_settings().sasl_enabled);
         let shown = format!("{config:?}");
-        assert!(!["other", "listed", "pw"].iter().any(|secret| shown.contains(secret)), "{shown}");
+        assert!(!["other", "listed", "geheim"].iter().any(|secret| shown.contains(secret)), "{shown}");
     }
 
     #[test]
@@ -1013,11 +1018,6 @@ mod tests {
     }
 
     #[test]
-    fn values_that_zookeeper_takes_are_taken() {
-        let text = "dataDir=$D\nclientPort=1\nznode.container.maxPerMinute=100000\njute.maxbuffer=100\n\
-                    clientPortAddress=[fe80::1%1]\nringkeeper.aclEntriesMax=7\n";
-        let (config, notices) = read(text, None).expect("valid");
-    #[test]
     fn users_of_scram_are_users_of_sasl() {
         let text =
             "dataDir=$D\nclientPort=1\nringkeeper.scramFile=/users\nsessionRequireClientSASLAuth=true\n";
@@ -1029,6 +1029,11 @@ mod tests {
         assert!(config.request_settings().sasl_enabled);
     }
 
+    #[test]
+    fn values_that_zookeeper_takes_are_taken() {
+        let text = "dataDir=$D\nclientPort=1\nznode.container.maxPerMinute=100000\njute.maxbuffer=100\n\
+                    clientPortAddress=[fe80::1%1]\nringkeeper.aclEntriesMax=7\n";
+        let (config, notices) = read(text, None).expect("valid");
         assert_eq!(notices, Vec::<String>::new());
         assert_eq!((config.container_max_per_minute, config.jute_max_buffer), (100_000, 100));
         let scoped = SocketAddrV6::new("fe80::1".parse().expect("v6"), 1, 0, 1);

@@ -52,7 +52,7 @@ impl TlsConfig {
 
     /// Whether what this key asks for is there, thanks to another key.
     pub(super) fn provides(&self, key: &str) -> bool {
-        key == CRL && self.settings.revocation_lists.is_some()
+        key == CRL && self.settings.common.revocation_lists.is_some()
     }
 
     /// What the operator should know.
@@ -94,6 +94,11 @@ impl PeerTlsConfig {
         self.quorum || self.port_unification
     }
 
+    /// Whether what this key asks for is there, thanks to another key.
+    pub(super) fn provides(&self, key: &str) -> bool {
+        key == QUORUM_CRL && self.settings.0.revocation_lists.is_some()
+    }
+
     /// Whether nobody is taken for a peer without a certificate.
     pub(crate) fn is_demanded(&self) -> bool {
         self.quorum && !self.port_unification
@@ -121,14 +126,17 @@ fn left_out(settings: &Settings, party: Party) -> Option<String> {
 
 const JAVA_CLASS: &str = "it names a Java class, which cannot be run here";
 const NAMES: &str = "a server's certificate always has to bear the name of its host in the server.N line";
-const REVOCATION: &str =
-    "revocation is not checked between servers, a revoked certificate would still be taken";
 
-/// Asks for lists of revoked certificates.
+/// Ask for lists of revoked certificates.
 const CRL: &str = "ssl.crl";
+const QUORUM_CRL: &str = "ssl.quorum.crl";
 
 const LISTS: &str = "lists of revoked certificates are not fetched from the network: put them into a file and \
                      name it, ringkeeper.ssl.crlFile=FILE";
+const QUORUM_LISTS: &str = "lists of revoked certificates are not fetched from the network: put them into a file \
+                            and name it, ringkeeper.ssl.quorum.crlFile=FILE";
+const QUORUM_OCSP: &str = "nobody is asked by OCSP, a revoked certificate would still be taken; lists of \
+                           revoked certificates are checked (ringkeeper.ssl.quorum.crlFile=FILE)";
 const OCSP: &str = "nobody is asked by OCSP, a revoked certificate would still be taken; lists of revoked \
                     certificates are checked (ringkeeper.ssl.crlFile=FILE)";
 
@@ -174,7 +182,14 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     (
         "ringkeeper.ssl.crlFile",
         Honoured(|c, v| {
-            c.tls.settings.revocation_lists = (!v.is_empty()).then(|| v.into());
+            c.tls.settings.common.revocation_lists = (!v.is_empty()).then(|| v.into());
+            Ok(())
+        }),
+    ),
+    (
+        "ringkeeper.ssl.quorum.crlFile",
+        Honoured(|c, v| {
+            c.peer_tls.settings.0.revocation_lists = (!v.is_empty()).then(|| v.into());
             Ok(())
         }),
     ),
@@ -186,6 +201,10 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
             c.tls.super_user = Some(v.to_owned());
             Ok(())
         }),
+    ),
+    (
+        "ringkeeper.ssl.spiffeTrustDomains",
+        Honoured(|c, v| trust_domains(v).map(|domains| c.tls.spiffe_trust_domains = domains)),
     ),
     ("ssl.sslProvider", NoEffect("TLS is rustls's")),
     ("ssl.context.supplier.class", Unprotected(always, JAVA_CLASS)),
@@ -202,15 +221,21 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
     ("ssl.quorum.clientAuth", NoEffect("every server has to show a certificate")),
     ("ssl.quorum.hostnameVerification", NoEffect(NAMES)),
     ("ssl.quorum.clientHostnameVerification", NoEffect(NAMES)),
-    (
-        "ringkeeper.ssl.spiffeTrustDomains",
-        Honoured(|c, v| trust_domains(v).map(|domains| c.tls.spiffe_trust_domains = domains)),
-    ),
     ("ssl.quorum.allowReverseDnsLookup", NoEffect(NAMES)),
-    ("ssl.quorum.crl", Unprotected(asks, REVOCATION)),
-    ("ssl.quorum.ocsp", Unprotected(asks, REVOCATION)),
+    (QUORUM_CRL, Unprotected(asks, QUORUM_LISTS)),
+    ("ssl.quorum.ocsp", Unprotected(asks, QUORUM_OCSP)),
     ("ssl.quorum.context.supplier.class", Unprotected(always, JAVA_CLASS)),
 ];
+
+fn trust_domains(value: &str) -> Result<Vec<String>, String> {
+    let mut domains = value.split(',').map(str::trim);
+    match domains.clone().find(|domain| !is_spiffe_trust_domain(domain)) {
+        Some(wrong) => {
+            Err(format!("{wrong:?} is no trust domain: name one such as example.org, in lower case"))
+        }
+        None => Ok(domains.by_ref().map(str::to_owned).collect()),
+    }
+}
 
 type ApplyCommon = fn(&mut Settings, &str) -> Result<(), String>;
 
@@ -227,16 +252,6 @@ const COMMON_KEYS: &[(&str, ApplyCommon)] = &[
     ("protocol", |s, v| Versions::parse(v).map(|versions| s.version = Some(versions))),
     ("enabledProtocols", |s, v| Versions::parse(v).map(|versions| s.enabled_versions = Some(versions))),
     ("ciphersuites", |s, v| CipherSuites::parse(v).map(|suites| s.cipher_suites = suites)),
-fn trust_domains(value: &str) -> Result<Vec<String>, String> {
-    let mut domains = value.split(',').map(str::trim);
-    match domains.clone().find(|domain| !is_spiffe_trust_domain(domain)) {
-        Some(wrong) => {
-            Err(format!("{wrong:?} is no trust domain: name one such as example.org, in lower case"))
-        }
-        None => Ok(domains.by_ref().map(str::to_owned).collect()),
-    }
-}
-
 ];
 
 /// Applies a key that clients' ports and links between servers have in common; `None` if it is another one.

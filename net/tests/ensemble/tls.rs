@@ -115,6 +115,27 @@ fn a_server_whose_certificate_is_for_another_name_stays_out_until_it_has_the_rig
 }
 
 #[test]
+fn a_server_whose_certificate_is_revoked_stays_out_of_a_quorum() {
+    let (ensemble, authority) = prepare("ssl.quorum.crl=true");
+    let good = authority.issue("other", &["zoo9"]).expect("a key");
+    let revoked = authority.issue("server", &[&ensemble.seats()[2].ip.to_string()]).expect("a key");
+    let list = authority.revocation_list(&[&revoked], true).expect("signed");
+    let list = ensemble.file("crl.pem", &list);
+    for server in ensemble.servers() {
+        ensemble.configure(server, &format!("ringkeeper.ssl.quorum.crlFile={}", list.display()));
+    }
+    ensemble.file(&key_file(2), &revoked.store());
+    ensemble.launch().expect("they start");
+    ensemble.leader_among(&[0, 1]);
+    wait_for_line(&ensemble, 0, "ringkeeper.ssl.quorum.crlFile lists the peer's certificate");
+    assert_eq!(ensemble.server(2).mode(), None);
+    assert_serves(&ensemble);
+    // Without a restart.
+    ensemble.file("crl.pem", &authority.revocation_list(&[&good], true).expect("signed"));
+    ensemble.server(2).wait_until_serving(PATIENCE).expect("it is let in");
+}
+
+#[test]
 fn whoever_has_no_certificate_of_the_ensemble_is_refused_and_the_log_says_why() {
     let (ensemble, authority) = prepare("");
     ensemble.run(0);

@@ -4,9 +4,6 @@ use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
-/// Names the file with lists of revoked certificates; there is one for clients alone.
-pub(crate) const CRL_FILE: &str = "ringkeeper.ssl.crlFile";
-
 /// Whom a server speaks TLS with. Decides which keys the settings have, and what messages say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
@@ -49,6 +46,14 @@ impl Party {
         }
     }
 
+    /// Names the file with lists of revoked certificates, a setting that ZooKeeper does not have.
+    pub(crate) const fn revocation_lists(self) -> &'static str {
+        match self {
+            Self::Client => "ringkeeper.ssl.crlFile",
+            Self::Peer => "ringkeeper.ssl.quorum.crlFile",
+        }
+    }
+
     pub(crate) const fn cipher_suites(self) -> &'static str {
         match self {
             Self::Client => "ssl.ciphersuites",
@@ -66,7 +71,7 @@ impl Party {
     }
 
     fn remedy(self, error: &rustls::Error) -> Option<String> {
-        let prefix = self.prefix();
+        let (prefix, lists) = (self.prefix(), self.revocation_lists());
         Some(match error {
             rustls::Error::NoCertificatesPresented => match self {
                 Self::Client => {
@@ -81,15 +86,15 @@ impl Party {
                 CertificateError::Expired | CertificateError::ExpiredContext { .. },
             ) => format!("the {self} needs a new certificate"),
             rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
-                format!("{CRL_FILE} lists the {self}'s certificate, or that of an issuer")
+                format!("{lists} lists the {self}'s certificate, or that of an issuer")
             }
             rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
-                format!("add the list of the issuer, and those of the issuer's issuers, to {CRL_FILE}")
+                format!("add the list of the issuer, and those of the issuer's issuers, to {lists}")
             }
             rustls::Error::InvalidCertificate(
                 CertificateError::ExpiredRevocationList
                 | CertificateError::ExpiredRevocationListContext { .. },
-            ) => format!("replace the issuer's list in {CRL_FILE} by a new one"),
+            ) => format!("replace the issuer's list in {lists} by a new one"),
             rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => match self {
                 Self::Client => {
                     "the client does not speak TLS: have it connect with TLS, or to clientPort".to_owned()

@@ -1,20 +1,21 @@
 //! The configuration of links between servers: both ends show certificates, and both are verified.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::server::ParsedCertificate;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, RootCertStore, ServerConfig,
     ServerConnection, SignatureScheme,
 };
 
 use crate::server::without_resumption;
-use crate::{Error, Party, Settings, Versions};
+use crate::{Error, Party, Settings, StoreSettings, Versions};
 
 /// What links between servers are made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,14 @@ pub struct PeerConfig {
 }
 
 impl PeerSettings {
+    /// A server that shows what the key store has, to those whom the trust store's authorities have
+    /// certified. The extensions of the files name their formats.
+    #[must_use]
+    pub fn new(key_store: impl Into<PathBuf>, trust_store: impl Into<PathBuf>) -> Self {
+        let [key_store, trust_store] = [key_store.into(), trust_store.into()].map(StoreSettings::at);
+        Self(Settings { key_store, trust_store, ..Settings::default() })
+    }
+
     /// The files whose changes ask for another [`Self::load`].
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.0.files()
@@ -41,17 +50,17 @@ impl PeerSettings {
         let provider = Arc::new(settings.cipher_suites.provider());
         let key = settings.own_key(Party::Peer, &provider)?;
         let roots = settings.roots(Party::Peer, "")?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let verifier =
-            verifier.build().map_err(|error| Error::setting(Party::Peer.trust_store(), error.to_string()))?;
+            settings.client_verifier(Party::Peer, Arc::clone(&roots), Arc::clone(&provider), true)?;
+        let revocation = settings.revocation_lists.is_some().then(|| Arc::clone(&verifier));
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let accepts = settings.offer(Party::Peer, builder, &Versions::all())?;
         let accepts = accepts.with_client_cert_verifier(verifier).with_cert_resolver(key.clone());
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider);
         let dials = settings.offer(Party::Peer, builder, &Versions::all())?;
-        let dials =
-            dials.dangerous().with_custom_certificate_verifier(Arc::new(Issued { roots, algorithms }));
+        let issued = Issued { roots, revocation, algorithms };
+        let dials = dials.dangerous().with_custom_certificate_verifier(Arc::new(issued));
         let mut dials = dials.with_client_cert_resolver(key);
         dials.resumption = Resumption::disabled();
         dials.enable_sni = false;
@@ -96,6 +105,10 @@ pub fn bears_name(certificate: &CertificateDer<'_>, host: &str) -> bool {
 #[derive(Debug)]
 struct Issued {
     roots: Arc<RootCertStore>,
+    /// Also asked where there are lists of revoked certificates: rustls has no verifier of servers'
+    /// certificates that takes such lists and leaves the name to others. It verifies the chain as that of a
+    /// client, which every server is, too.
+    revocation: Option<Arc<dyn ClientCertVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -111,6 +124,9 @@ impl ServerCertVerifier for Issued {
         let parsed = ParsedCertificate::try_from(certificate)?;
         let algorithms = self.algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
+        if let Some(verifier) = &self.revocation {
+            verifier.verify_client_cert(certificate, intermediates, now)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -146,13 +162,20 @@ mod tests {
 
     /// A server with these credentials that trusts this authority.
     fn server(credentials: &Credentials, trusted: &Authority) -> PeerConfig {
+        server_with_list(credentials, trusted, None)
+    }
+
+    /// The same with a list of revoked certificates.
+    fn server_with_list(credentials: &Credentials, trusted: &Authority, list: Option<&str>) -> PeerConfig {
         let folder = tempfile::tempdir().expect("a folder");
-        let [key, trust] = ["key.pem", "trust.pem"].map(|name| folder.path().join(name));
+        let [key, trust, lists] = ["key.pem", "trust.pem", "crl.pem"].map(|name| folder.path().join(name));
         std::fs::write(&key, credentials.store()).expect("written");
         std::fs::write(&trust, trusted.certificate()).expect("written");
-        let mut settings = PeerSettings::default();
-        settings.0.key_store.location = Some(key);
-        settings.0.trust_store.location = Some(trust);
+        let mut settings = PeerSettings::new(key, trust);
+        if let Some(list) = list {
+            std::fs::write(&lists, list).expect("written");
+            settings.0.revocation_lists = Some(lists);
+        }
         settings.load().expect("configurations")
     }
 
@@ -177,6 +200,32 @@ mod tests {
             pass(&mut listener, &mut dialer)?;
         }
         Ok([dialer, listener].map(|end| end.peer_certificates().expect("shown")[0].clone()))
+    }
+
+    #[test]
+    fn a_revoked_certificate_is_refused_by_either_end() {
+        let authority = Authority::new("ours").expect("a key");
+        let [good, bad] = ["good", "bad"].map(|name| authority.issue(name, &["zoo"]).expect("a key"));
+        let other = Authority::new("other").expect("a key");
+        let list =
+            |authority: &Authority, is_valid| authority.revocation_list(&[&bad], is_valid).expect("signed");
+        let revoked = server(&bad, &authority);
+        let refused_with = |list: &str, other: &PeerConfig| {
+            let one = server_with_list(&good, &authority, Some(list));
+            [link(&one, other), link(other, &one)]
+                .map(|outcome| outcome.err().map(|error| Party::Peer.explain(&error)))
+        };
+        let valid = list(&authority, true);
+        assert_eq!(refused_with(&valid, &server(&good, &authority)), [None, None]);
+        for (list, reason) in [
+            (valid, "ringkeeper.ssl.quorum.crlFile lists the peer's certificate"),
+            (list(&authority, false), "replace the issuer's list in ringkeeper.ssl.quorum.crlFile"),
+            (list(&other, true), "to ringkeeper.ssl.quorum.crlFile"),
+        ] {
+            for error in refused_with(&list, &revoked) {
+                assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{reason}: {error:?}");
+            }
+        }
     }
 
     #[test]

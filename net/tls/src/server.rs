@@ -1,31 +1,20 @@
 //! The settings of a port that serves TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateRevocationListDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
-use crate::der::SEQUENCE;
-use crate::party::CRL_FILE;
-use crate::store::read;
 use crate::{Error, Party, Settings, Versions};
-
-/// The length of a file with lists of revoked certificates, at most: about a million entries.
-const LISTS_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// What a port that serves TLS is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// Stores, versions and cipher suites.
+    /// Stores, lists of revoked certificates, versions and cipher suites.
     pub common: Settings,
-    /// A file with lists of revoked certificates, PEM or DER. With it, a valid list is needed for each
-    /// certificate of a client's chain.
-    pub revocation_lists: Option<PathBuf>,
     /// Whether clients show certificates.
     pub client_auth: ClientAuth,
     /// Whether a client's certificate has to name the address that it comes from.
@@ -62,7 +51,7 @@ impl ClientAuth {
 impl ServerSettings {
     /// The files whose changes ask for another [`Self::load`].
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.common.files().chain(self.revocation_lists.as_deref())
+        self.common.files()
     }
 
     /// Reads the stores. They are named by the keys of `party`.
@@ -91,36 +80,7 @@ impl ServerSettings {
             Party::Peer => "",
         };
         let roots = self.common.roots(party, without)?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-        let verifier = match self.client_auth {
-            ClientAuth::Want => verifier.allow_unauthenticated(),
-            ClientAuth::Need | ClientAuth::None => verifier,
-        };
-        let verifier = verifier.with_crls(self.revocation_lists()?).enforce_revocation_expiration();
-        verifier.build().map_err(|error| match (error, &self.revocation_lists) {
-            (VerifierBuilderError::InvalidCrl(error), Some(path)) => Error::file(
-                CRL_FILE,
-                path,
-                format!("a list cannot be read ({error:?}): it has to be of version 2, with a number"),
-            ),
-            (error, _) => Error::setting(party.trust_store(), error.to_string()),
-        })
-    }
-
-    fn revocation_lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-        let Some(path) = &self.revocation_lists else { return Ok(Vec::new()) };
-        let unusable = |reason: String| Error::file(CRL_FILE, path, reason);
-        let bytes =
-            read(path, LISTS_BYTES_MAX).map_err(|error| unusable(format!("cannot be read: {error}")))?;
-        if bytes.first() == Some(&SEQUENCE) {
-            return Ok(vec![bytes.into()]);
-        }
-        let lists = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-        let lists = lists.map_err(|error| unusable(format!("a list cannot be read: {error}")))?;
-        if lists.is_empty() {
-            return Err(unusable("holds no list of revoked certificates (X509 CRL)".to_owned()));
-        }
-        Ok(lists)
+        self.common.client_verifier(party, roots, provider, self.client_auth == ClientAuth::Need)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is wrong is said before anything is started.
 
-use ringkeeper_broadcast::{Broadcast, Config, ConfigError, FolderError, StartError};
+use ringkeeper_broadcast::{Broadcast, Config, ConfigError, FolderError, StartError, TlsSettings};
 
 use crate::support::{Ensemble, Ledger, Server, own_host};
 
@@ -45,6 +45,15 @@ fn a_folder_that_cannot_be_made_is_named() {
     std::fs::write(&file, "in the way").expect("written");
     let error = refused(Config::single(file.join("data")));
     assert!(error.to_string().contains("file/data cannot be used"), "{error}");
+}
+
+#[test]
+fn a_key_that_is_missing_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tls = TlsSettings::new(folder.path().join("key.pem"), folder.path().join("trust.pem"));
+    let error = refused(Config::single(folder.path()).tls(tls));
+    assert!(matches!(error, StartError::Tls(_)), "{error}");
+    assert!(error.to_string().contains("key.pem: cannot be read"), "{error}");
 }
 
 #[test]

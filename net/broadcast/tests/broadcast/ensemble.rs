@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use ringkeeper_broadcast::{ProposeError, Status};
+use ringkeeper_broadcast::{ProposeError, Status, TlsSettings};
+use ringkeeper_testkit::Authority;
 
-use crate::support::{Ensemble, Server, nothing_done, wait_for};
+use crate::support::{Ensemble, Server, nothing_done, own_host, wait_for};
 
 fn leader(servers: &[Server]) -> usize {
     wait_for("there is a leader and all follow", || {
@@ -51,6 +52,35 @@ fn members_agree_on_the_order_of_concurrent_proposals() {
         assert!(of_one.is_sorted_by(|one, next| one.0 < next.0), "in the order in which they were proposed");
         assert!(of_one.iter().all(|delivered| order.binary_search(delivered).is_ok()));
     }
+}
+
+#[test]
+fn members_take_each_other_for_such_by_certificates() {
+    let ensemble = Ensemble::new();
+    let authority = Authority::new("ca").expect("a key");
+    let write = |name: String, text: String| {
+        let file = ensemble.folder.path().join(name);
+        std::fs::write(&file, text).expect("written");
+        file
+    };
+    let trust = write("ca.pem".to_owned(), authority.certificate());
+    let secured = |id| {
+        let own = authority.issue("member", &[own_host().trim_end_matches(":0")]).expect("a key");
+        let key = write(format!("{id}.pem"), own.store());
+        ensemble.config(id).secret(Vec::new()).tls(TlsSettings::new(key, &trust))
+    };
+    let mut servers: Vec<_> = (1..=3).map(|id| Server::start(secured(id))).collect();
+    leader(&servers);
+    servers[0].propose(b"sealed");
+    servers.pop().expect("three").stop();
+    let in_the_clear = Server::start(ensemble.config(3).secret(Vec::new()));
+    servers[1].propose(b"without the third");
+    assert!(!in_the_clear.serves());
+    in_the_clear.stop();
+    servers.push(Server::start(secured(3)));
+    leader(&servers);
+    servers[2].sync();
+    assert_eq!(servers[2].delivered(), servers[0].delivered());
 }
 
 #[test]
