@@ -10,6 +10,7 @@ use ringkeeper_engine::application::{Application, Effect};
 use ringkeeper_engine::fourletter::Whitelist;
 use ringkeeper_engine::message::{ConnId, Serving, ShardId, ToShard};
 use ringkeeper_engine::replica::{Now, Output, Replica, ReplicaSettings};
+use ringkeeper_engine::sasl::{self, ScramUsers, Users};
 use ringkeeper_engine::shard::{self, AfterWrite, Settings as ShardSettings, Shard};
 use ringkeeper_engine::snapshot::{Decoder, Encoder};
 use ringkeeper_engine::state::State;
@@ -18,8 +19,12 @@ use ringkeeper_engine::txn::{
     Create, FailedMulti, Session, SetAcl, SetData, Txn, TxnOp, Update, decode_batch, encode_batch,
 };
 use ringkeeper_engine::zab::{Checksum, Message};
-use ringkeeper_wire::frame::{begin_frame, end_frame};
-use ringkeeper_wire::{ConnectRequest, Epoch, ErrorCode, Record, ServerId, SessionId, Xid, Zxid};
+use ringkeeper_wire::frame::{begin_frame, end_frame, next_frame};
+use ringkeeper_wire::scram::{ServerFirst, Verifier};
+use ringkeeper_wire::{
+    ConnectRequest, Epoch, ErrorCode, OpCode, Record, ReplyHeader, RequestHeader, SaslRequest, ServerId,
+    SessionId, SetSaslResponse, Xid, Zxid, digest_md5,
+};
 use rkyv::util::AlignedVec;
 
 const CLIENT: ConnId = ConnId(1);
@@ -149,19 +154,90 @@ pub(crate) fn clients(bytes: &[u8]) {
     assert_eq!(left, (0, 0, 0, 0), "nothing is left of connections that are gone");
 }
 
+/// The hash of bob's password.
+const VERIFIER: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
+                        WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:\
+                        wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+
+/// Separates the tokens of [`logins`].
+const NEXT_TOKEN: u8 = 0xff;
+
+/// Stands in a token for the nonce that the server has sent last.
+const NONCE: u8 = 0xfe;
+
+/// A client of a server with users of both mechanisms sends these tokens, and nobody logs in who does not
+/// know the password. What is said to a client, or stands in a file, is read, too.
+pub(crate) fn logins(bytes: &[u8]) {
+    let _ = digest_md5::respond(bytes, "bob", "pw", "x");
+    if let Ok(challenge) = ServerFirst::parse(bytes) {
+        assert_eq!(ServerFirst::parse(challenge.to_string().as_bytes()), Ok(challenge));
+    }
+    if let Ok(verifier) = String::from_utf8_lossy(bytes).parse::<Verifier>() {
+        assert_eq!(verifier.to_string().parse(), Ok(verifier));
+    }
+    let mut users = Users::default();
+    users.insert("bob", "pw");
+    let verifiers = vec![("bob".to_owned(), VERIFIER.parse().expect("a verifier"))];
+    let scram = Some(Arc::new(ScramUsers::new(verifiers, b"decoys".to_vec()).expect("a user")));
+    let sasl = sasl::Settings { users: Some(users), scram, failed_clients_stay: true, ..Default::default() };
+    let mut server = Server::new(ShardSettings { sasl, ..ShardSettings::default() });
+    let mut nonce = Vec::new();
+    for token in bytes.split(|&byte| byte == NEXT_TOKEN) {
+        let token = token.iter().flat_map(|byte| match *byte {
+            NONCE => nonce.clone(),
+            byte => vec![byte],
+        });
+        let Some(answer) = server.answer_token(&token.collect::<Vec<_>>()) else { continue };
+        assert!(!answer.starts_with(b"rspauth=") && !answer.starts_with(b"v="), "{answer:?}");
+        let separator = |byte: &u8| matches!(byte, b'"' | b',');
+        let mut texts = answer.split(separator).map(|text| text.strip_prefix(b"r=").unwrap_or(text));
+        nonce = texts.rfind(|text| text.len() >= 40).unwrap_or_default().to_vec();
+    }
+}
+
+/// Logins that lack the proof.
+pub(crate) fn unproved_logins() -> Vec<Vec<u8>> {
+    let (next, nonce) = ([NEXT_TOKEN], [NONCE]);
+    let proof = "A".repeat(43);
+    let scram = |first: &str, header: &str| {
+        let last = format!(",p={proof}=");
+        [first.as_bytes(), &next, b"c=", header.as_bytes(), b",r=", &nonce, last.as_bytes()].concat()
+    };
+    let digest = |user: &str, more: &str| {
+        let user = format!("charset=utf-8,username=\"{user}\",realm=\"zk-sasl-md5\",nonce=\"");
+        let proof = "0".repeat(32);
+        let rest = format!(
+            "\",nc=00000001,cnonce=\"c\",digest-uri=\"zookeeper/zk-sasl-md5\",response={proof},qop=auth{more}"
+        );
+        [&next[..], user.as_bytes(), &nonce, rest.as_bytes()].concat()
+    };
+    vec![
+        scram("n,,n=bob,r=c", "biws"),
+        scram("y,,n=eve=2C=3D,r=c", "eSws"),
+        scram("n,a=eve,n=bob,r=c", "bixhPWV2ZSw="),
+        digest("bob", ""),
+        digest("m\u{fc}ller", ",authzid=\"bob\""),
+        VERIFIER.into(),
+        b"r=abc,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".into(),
+        b"realm=\"zk-sasl-md5\",nonce=\"x\",charset=utf-8,algorithm=md5-sess".into(),
+    ]
+}
+
 /// A leader and its shard, with a client that has a session.
 pub(crate) struct Server {
     shard: Shard,
     leader: Replica,
     /// The most steps that one call has taken since the last [`Self::steps_of`].
     steps_max: u64,
+    /// What the client was sent last.
+    sent: Vec<u8>,
 }
 
 impl Server {
     pub(crate) fn new(settings: ShardSettings) -> Self {
         let leader = replica();
         let shard = Shard::new(ShardId(0), settings, Arc::clone(leader.committed()));
-        let mut server = Self { shard, leader, steps_max: 0 };
+        let mut server = Self { shard, leader, steps_max: 0, sent: Vec::new() };
         server.shard.deliver(0, ToShard::Serving(Serving::Yes));
         server.shard.connected(0, CLIENT, peer());
         let mut hello = Vec::new();
@@ -192,6 +268,20 @@ impl Server {
         self.steps_max
     }
 
+    /// The token with which the server answers this one, if it does.
+    fn answer_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
+        let mut request = Vec::new();
+        let start = begin_frame(&mut request);
+        RequestHeader { xid: Xid(1), op: OpCode::Sasl.to_wire() }.encode(&mut request);
+        SaslRequest { token: Some(token) }.encode(&mut request);
+        end_frame(&mut request, start).ok()?;
+        self.sent.clear();
+        self.steps_of(&request);
+        let (reply, _) = next_frame(&self.sent, 1 << 20).ok().flatten()?;
+        let body = reply.get(ReplyHeader::LEN..)?;
+        Some(SetSaslResponse::from_bytes(body).ok()?.token?.to_vec())
+    }
+
     /// Does what is done before others have their turn.
     fn turn<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let (returned, steps) = steps::of(|| act(self));
@@ -214,13 +304,16 @@ impl Server {
                 }
             }
             while let Some(conn) = self.shard.next_dirty().or_else(|| self.shard.next_notified()) {
-                self.turn(|Self { shard, .. }| {
+                self.turn(|Self { shard, sent, .. }| {
                     let mut output = Vec::new();
                     let after = shard.take_output(conn, &mut output);
                     if output.is_empty() && after != AfterWrite::Continue {
                         shard.disconnected(0, conn);
                     } else {
                         shard.written(0, conn, output.len());
+                        if conn == CLIENT {
+                            *sent = output;
+                        }
                     }
                 });
             }

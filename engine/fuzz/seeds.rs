@@ -5,14 +5,15 @@ use std::io;
 use std::path::Path;
 
 #[path = "checks.rs"]
-#[expect(dead_code, reason = "the batches alone are used here")]
+#[expect(dead_code, reason = "batches and logins alone are used here")]
 mod checks;
 
 /// The beginning of a server's hello.
 const MAGIC: &[u8; 8] = ringkeeper_host::links::MAGIC;
 
 fn main() -> io::Result<()> {
-    for (target, seeds) in [("batches", batches()), ("links", links())] {
+    let logins = checks::unproved_logins();
+    for (target, seeds) in [("batches", batches()), ("links", links()), ("logins", logins)] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         std::fs::create_dir_all(&folder)?;
         for (number, seed) in seeds.iter().enumerate() {

@@ -7,7 +7,6 @@ use ringkeeper_wire::frame::{begin_frame, end_frame};
 use ringkeeper_wire::{OpCode, Record, RequestHeader, Xid};
 
 #[path = "../fuzz/checks.rs"]
-#[expect(dead_code, reason = "seeds and steps of requests are for others")]
 mod checks;
 
 /// Frames of known requests with bodies of any bytes.
@@ -34,6 +33,21 @@ proptest! {
         checks::replicas(&bytes);
         checks::snapshots(&bytes);
         checks::clients(&bytes);
+        checks::logins(&bytes);
+    }
+
+    #[test]
+    fn nobody_logs_in_without_a_proof(
+        mut login in prop::sample::select(checks::unproved_logins()),
+        places: Vec<prop::sample::Index>,
+        byte: u8,
+    ) {
+        checks::logins(&login);
+        for place in places.iter().take(3) {
+            let place = place.index(login.len());
+            login[place] = byte;
+        }
+        checks::logins(&login);
     }
 
     #[test]
