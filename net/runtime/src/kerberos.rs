@@ -39,7 +39,7 @@ const INDEFINITE: u32 = u32::MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum KerberosError {
     /// The library is not installed, or another one.
-    #[error("Krb5LoginModule needs MIT's {LIBRARY}, install {PACKAGE}: {0}")]
+    #[error("Krb5LoginModule needs MIT's {LIBRARY}, install {PACKAGE}: {}", cause(.0))]
     Library(#[from] libloading::Error),
     /// The keytab's path or the principal has a NUL byte.
     #[error("the keytab or the principal has a NUL byte in its name")]
@@ -54,6 +54,11 @@ pub enum KerberosError {
         /// What the library says.
         reason: String,
     },
+}
+
+/// What the system says: the error itself only names the call.
+fn cause(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// `gss_buffer_desc`.
