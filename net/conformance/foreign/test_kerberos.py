@@ -5,6 +5,7 @@ import base64
 import os
 import pathlib
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -107,6 +108,7 @@ def kdcs():
     for kdc in kdcs:
         kdc.process.kill()
         kdc.process.wait()
+        shutil.rmtree(kdc.folder, ignore_errors=True)
     os.environ.clear()
     os.environ.update(before)
 
