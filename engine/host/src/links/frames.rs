@@ -59,14 +59,14 @@ impl FrameReader {
     ///
     /// # Errors
     /// It is longer than any frame of a peer.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Oversize> {
-        let rest = &self.bytes[self.start..self.filled];
-        let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+    pub(super) fn next(&mut self) -> Result<Option<&mut [u8]>, Oversize> {
+        let rest = &mut self.bytes[self.start..self.filled];
+        let Some((length, rest)) = rest.split_first_chunk_mut::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > FRAME_BYTES_MAX {
             return Err(Oversize(length));
         }
-        let frame = rest.get(..length);
+        let frame = rest.get_mut(..length);
         if frame.is_some() {
             self.start += 4 + length;
         }

@@ -187,7 +187,10 @@ impl Link {
                     Ok(None) => break,
                     Err(error) => return io::Error::other(error),
                 };
-                let opened = seal.as_mut().map_or(Ok(frame), |seal| seal.open(frame));
+                let opened = match &mut seal {
+                    None => Ok(frame),
+                    Some(seal) => seal.open(frame),
+                };
                 let (message, len) = match opened {
                     Ok(opened) => (Message::decode(opened), opened.len()),
                     Err(error) => return io::Error::other(error),

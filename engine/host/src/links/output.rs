@@ -55,33 +55,28 @@ impl Output {
         let Some(Piece::Frames(out)) = self.pieces.back_mut() else { unreachable!("it was just pushed") };
         let before = out.len();
         let mut shared = None;
+        // Each link encrypts a copy of its own.
+        let shared_min = if self.seal.is_some() { usize::MAX } else { SHARED_BYTES_MIN };
         let seal_len = if self.seal.is_some() { SEAL_BYTES } else { 0 };
         frames::append(out, |out| match message.encode_header(out) {
             None => seal_len,
-            Some(payload) if payload.len() < SHARED_BYTES_MIN => {
+            Some(payload) if payload.len() < shared_min => {
                 out.extend_from_slice(payload);
                 seal_len
             }
-            Some(payload) => shared.insert(payload.clone()).len() + seal_len,
+            Some(payload) => shared.insert(payload.clone()).len(),
         });
-        let parts = [&out[before + frames::LENGTH_BYTES..], shared.as_deref().unwrap_or_default()];
-        let seal = self.seal.as_mut().map(|seal| seal.next(parts));
-        let seal = seal.as_ref().map_or(&[][..], |seal| seal);
-        if shared.is_none() {
-            out.extend_from_slice(seal);
+        if let Some(seal) = &mut self.seal {
+            let seal = seal.close(&mut out[before + frames::LENGTH_BYTES..]);
+            out.extend_from_slice(&seal);
         }
         if planted!(ReorderMessages) && shared.is_none() {
             out.rotate_left(before);
         }
         self.bytes += out.len() - before;
         if let Some(payload) = shared {
-            self.bytes += payload.len() + seal.len();
+            self.bytes += payload.len();
             self.pieces.push_back(Piece::Payload(payload));
-            if !seal.is_empty() {
-                let mut behind = std::mem::take(&mut self.spare);
-                behind.extend_from_slice(seal);
-                self.pieces.push_back(Piece::Frames(behind));
-            }
         }
     }
 
@@ -151,8 +146,11 @@ mod tests {
                     reader.received(now.len());
                     rest = later;
                     while let Some(frame) = reader.next().expect("frames") {
-                        let frame = seal.as_mut().map_or(Ok(frame), |seal| seal.open(frame));
-                        received.push(Message::decode(frame.expect("its seal")).expect("a message"));
+                        let frame = match &mut seal {
+                            None => frame,
+                            Some(seal) => seal.open(frame).expect("its seal"),
+                        };
+                        received.push(Message::decode(frame).expect("a message"));
                     }
                 }
                 output.written(piece);

@@ -1,10 +1,10 @@
-//! Seals: between servers that share a secret and speak in the clear, each frame ends with a proof that the
-//! peer has sent it on this connection, after the one before. Where there is TLS, TLS does as much.
+//! Seals: between servers that share a secret and have no TLS, each frame is encrypted, and ends with a proof
+//! that the peer has sent it on this connection, after the one before. TLS does as much, and more: here
+//! whoever learns the secret can read what was recorded before.
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// Length of a seal: the first bytes of an HMAC-SHA256.
+/// Length of a seal: the tag of AES-256-GCM.
 pub(super) const SEAL_BYTES: usize = 16;
 
 /// The seals of both directions of a connection; none where the frames have none.
@@ -16,9 +16,8 @@ pub(super) struct Seals {
 
 /// Seals the frames of one direction, or checks those of the other one.
 pub(super) struct Seal {
-    /// With the direction's key.
-    mac: Hmac<Sha256>,
-    /// Number of frames so far.
+    key: LessSafeKey,
+    /// Number of frames so far, and the nonce of the next one.
     frames: u64,
 }
 
@@ -30,31 +29,31 @@ pub(super) struct Broken;
 impl Seal {
     /// With a key that no other direction of any connection has.
     pub(super) fn new(key: &[u8; 32]) -> Self {
-        Self { mac: Hmac::new_from_slice(key).expect("HMAC takes keys of any length"), frames: 0 }
+        let key = UnboundKey::new(&AES_256_GCM, key).expect("the key has the cipher's length");
+        Self { key: LessSafeKey::new(key), frames: 0 }
     }
 
-    /// The seal of the next frame, which consists of these parts.
-    pub(super) fn next(&mut self, parts: [&[u8]; 2]) -> [u8; SEAL_BYTES] {
-        let mac = self.of(parts).finalize().into_bytes();
-        *mac.first_chunk().expect("it is longer")
+    /// Encrypts the next frame, and returns its seal.
+    pub(super) fn close(&mut self, frame: &mut [u8]) -> [u8; SEAL_BYTES] {
+        let nonce = self.nonce();
+        let tag = self.key.seal_in_place_separate_tag(nonce, Aad::empty(), frame);
+        *tag.expect("frames are shorter than 64 GiB").as_ref().first_chunk().expect("a tag is as long")
     }
 
-    /// Checks the seal of the next frame, and returns what stands before it.
+    /// Decrypts the next frame, which has its seal behind it.
     ///
     /// # Errors
     /// It is not the seal of this frame.
-    pub(super) fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], Broken> {
-        let (message, seal) = frame.split_last_chunk::<SEAL_BYTES>().ok_or(Broken)?;
-        self.of([message, &[]]).verify_truncated_left(seal).map_err(|_| Broken)?;
-        Ok(message)
+    pub(super) fn open<'a>(&mut self, frame: &'a mut [u8]) -> Result<&'a mut [u8], Broken> {
+        let nonce = self.nonce();
+        self.key.open_in_place(nonce, Aad::empty(), frame).map_err(|_| Broken)
     }
 
-    fn of(&mut self, parts: [&[u8]; 2]) -> Hmac<Sha256> {
-        let mut mac = self.mac.clone();
-        mac.update(&self.frames.to_le_bytes());
+    fn nonce(&mut self) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&self.frames.to_le_bytes());
         self.frames += 1;
-        parts.iter().for_each(|part| mac.update(part));
-        mac
+        Nonce::assume_unique_for_key(nonce)
     }
 }
 
@@ -64,12 +63,14 @@ mod tests {
 
     #[test]
     fn frames_are_opened_as_they_were_sealed_and_in_their_order_alone() {
-        let sealed = |seal: &mut Seal, parts: [&[u8]; 2]| [parts[0], parts[1], &seal.next(parts)].concat();
         let mut sender = Seal::new(&[1; 32]);
-        let frames = [sealed(&mut sender, [b"one", b""]), sealed(&mut sender, [b"tw", b"o"])];
+        let frames = [*b"one", *b"two"].map(|mut frame| {
+            let seal = sender.close(&mut frame);
+            [&frame[..], &seal].concat()
+        });
         let open = |key: u8, frames: &[&[u8]]| -> Result<Vec<Vec<u8>>, Broken> {
             let mut seal = Seal::new(&[key; 32]);
-            frames.iter().map(|frame| seal.open(frame).map(<[u8]>::to_vec)).collect()
+            frames.iter().map(|frame| seal.open(&mut frame.to_vec()).map(|frame| frame.to_vec())).collect()
         };
         let [one, two] = [&frames[0][..], &frames[1]];
         assert_eq!(open(1, &[one, two]), Ok(vec![b"one".to_vec(), b"two".to_vec()]));
