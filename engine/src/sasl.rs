@@ -2,8 +2,8 @@
 //! of DIGEST-MD5 in RFC 2831 and those of GSSAPI in RFC 4752).
 //!
 //! The opcode names no mechanism, so the client's first token tells: a first message of SCRAM-SHA-256 begins
-//! with a flag that begins no other token, a client begins DIGEST-MD5 with an empty token, and Kerberos with a
-//! ticket.
+//! with a flag that begins no other token, a client begins DIGEST-MD5 with an empty token, and Kerberos with
+//! a ticket.
 
 mod gssapi;
 mod principal;

@@ -298,8 +298,8 @@ pub(crate) struct DelQuota {
 pub(crate) struct SetRule {
     /// Whom it binds, such as sasl:alice, ip:10.0.0.0/8, or world:anyone for those whom no other rule binds
     pub(crate) identity: String,
-    /// Pairs of an access and the top of a subtree, such as `acl /tenants/a read /shared`. The access is none,
-    /// read (whatever the ACLs say), acl (what they say), or all
+    /// Pairs of an access and the top of a subtree, such as `acl /tenants/a read /shared`. The access is
+    /// none, read (whatever the ACLs say), acl (what they say), or all
     #[arg(required = true, value_name = "ACCESS PATH")]
     pub(crate) subtrees: Vec<String>,
 }

@@ -229,8 +229,8 @@ fn replacement(text: &str, from: &Pattern) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// What Apache ZooKeeper 3.9.5 (`SaslServerCallbackHandler`) makes of a principal, with `h` for hosts and `r`
-    /// for realms that are removed.
+    /// What Apache ZooKeeper 3.9.5 (`SaslServerCallbackHandler`) makes of a principal, with `h` for hosts and
+    /// `r` for realms that are removed.
     #[rustfmt::skip]
     const CASES: &[(&str, &str, &str, Option<&str>)] = &[
         ("DEFAULT", "alice@R", "", Some("alice@R")),

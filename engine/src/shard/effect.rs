@@ -21,7 +21,8 @@ pub enum Effect {
         command: Command,
     },
     /// A token of a login by Kerberos came in: have the connection's
-    /// [`Negotiation`](crate::sasl::Negotiation) answer it, and call [`Shard::token_evaluated`](super::Shard::token_evaluated).
+    /// [`Negotiation`](crate::sasl::Negotiation) answer it, and call
+    /// [`Shard::token_evaluated`](super::Shard::token_evaluated).
     Token {
         /// The connection.
         conn: ConnId,

@@ -48,8 +48,8 @@ pub(super) struct Logins {
     pub(super) kerberos: Option<KerberosService>,
 }
 
-/// Who can log in by a section of a JAAS file; nobody if there is none, and there need not be one. Errors name
-/// the line.
+/// Who can log in by a section of a JAAS file; nobody if there is none, and there need not be one. Errors
+/// name the line.
 pub(super) fn logins(text: &str, section: &str, is_optional: bool) -> Result<Logins, String> {
     let mut logins = Logins::default();
     let modules = match modules(text, section, "sasl.serverconfig") {

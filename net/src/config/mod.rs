@@ -123,8 +123,8 @@ pub(crate) struct Config {
     /// Whether every connection needs an identity of one of these schemes.
     pub(crate) enforce_auth: bool,
     pub(crate) enforced_auth_schemes: Vec<String>,
-    /// The file that lists the users of DIGEST-MD5, the section of it, and once they are read, the users and the
-    /// service of Kerberos.
+    /// The file that lists the users of DIGEST-MD5, the section of it, and once they are read, the users and
+    /// the service of Kerberos.
     pub(crate) jaas_file: Option<PathBuf>,
     pub(crate) jaas_section: String,
     pub(crate) sasl_users: Option<Users>,
@@ -524,8 +524,8 @@ impl Config {
     /// Reads from the JAAS file, if there is one, who can log in by SASL.
     ///
     /// # Errors
-    /// It, or the keytab that it names, cannot be read, or other users of the machine can read it; or it names
-    /// nobody in the section; or a section is named without a file.
+    /// It, or the keytab that it names, cannot be read, or other users of the machine can read it; or it
+    /// names nobody in the section; or a section is named without a file.
     pub(crate) fn read_logins(&mut self) -> Result<(), ConfigError> {
         let has_own_section = self.jaas_section != Self::default().jaas_section;
         let refuse = |key: &str, reason: String| Err(ConfigError::new(Path::new(key), None, reason));

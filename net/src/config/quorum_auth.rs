@@ -1,5 +1,6 @@
-//! The keys of SASL between servers (`quorum.auth.*`). The sections of the JAAS file that they name have users
-//! with passwords, which servers prove to each other by the handshake of their links instead of DIGEST-MD5.
+//! The keys of SASL between servers (`quorum.auth.*`). The sections of the JAAS file that they name have
+//! users with passwords, which servers prove to each other by the handshake of their links instead of
+//! DIGEST-MD5.
 
 use ringkeeper_host::links::Secrets;
 

@@ -51,6 +51,21 @@ impl Load {
         self.shared.acknowledged.lock().expect("no writer failed").len()
     }
 
+    /// Restarts all servers, one at a time and while writes go on, once for each of `rounds` but the first:
+    /// what their configurations have of the round before gives way to the next.
+    pub(crate) fn restart_in_rounds(&self, ensemble: &Ensemble, rounds: &[&str]) {
+        for (before, next) in rounds.iter().zip(&rounds[1..]) {
+            for server in ensemble.servers() {
+                self.wait_for_writes(20);
+                ensemble.stop(server);
+                ensemble.reconfigure(server, before, next);
+                ensemble.run(server);
+                ensemble.leader();
+            }
+        }
+        self.wait_for_writes(20);
+    }
+
     /// Waits until `more` writes than now are acknowledged.
     pub(crate) fn wait_for_writes(&self, more: usize) {
         let from = self.acknowledged();

@@ -32,18 +32,7 @@ fn an_ensemble_goes_from_open_links_to_users_by_three_restarts_and_loses_no_writ
     ensemble.servers().for_each(|server| give_users(&ensemble, server, &format!("pw{server}")));
     let addresses: Vec<_> = ensemble.servers().map(|server| ensemble.address(server)).collect();
     let load = Load::start(&ensemble, &addresses);
-    let mut lines = "# users";
-    for next in LINES {
-        for server in ensemble.servers() {
-            load.wait_for_writes(20);
-            ensemble.stop(server);
-            ensemble.reconfigure(server, lines, next);
-            ensemble.run(server);
-            ensemble.leader();
-        }
-        lines = next;
-    }
-    load.wait_for_writes(20);
+    load.restart_in_rounds(&ensemble, &["# users", LINES[0], LINES[1], LINES[2]]);
     assert_nothing_lost(&ensemble, &load.stop());
 }
 

@@ -66,18 +66,8 @@ fn an_ensemble_goes_from_clear_links_to_tls_by_three_restarts_and_loses_no_write
     let load = Load::start(&ensemble, &addresses);
     let _authority = certify(&ensemble);
     assert_eq!(ensemble.count_in_log(1, "certified=true"), 0);
-    let mut lines = "# security of links";
-    for next in ["portUnification=true", "portUnification=true\nsslQuorum=true", TLS_ALONE] {
-        for server in ensemble.servers() {
-            load.wait_for_writes(20);
-            ensemble.stop(server);
-            ensemble.reconfigure(server, lines, next);
-            ensemble.run(server);
-            ensemble.leader();
-        }
-        lines = next;
-    }
-    load.wait_for_writes(20);
+    let both = ["portUnification=true", "portUnification=true\nsslQuorum=true"];
+    load.restart_in_rounds(&ensemble, &["# security of links", both[0], both[1], TLS_ALONE]);
     for server in ensemble.servers() {
         assert!(ensemble.count_in_log(server, "certified=true") > 0, "server {}", server + 1);
         assert_is_refused_in_the_clear(&ensemble, server);

@@ -85,8 +85,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Asks the reference and the subject, prints the subject's table, and returns the differences that have no stated
-/// reason.
+/// Asks the reference and the subject, prints the subject's table, and returns the differences that have no
+/// stated reason.
 fn compare([mut reference, mut subject]: [Prober<'_>; 2], all_sets: bool) -> Result<Vec<String>> {
     let (mut table, mut wrong) = (Table::default(), Vec::new());
     for case in Case::all(all_sets) {

@@ -1,5 +1,5 @@
-//! The requests of the table under rules, which Apache ZooKeeper does not have: what each access leaves of them,
-//! beside the answers to clients that nothing binds.
+//! The requests of the table under rules, which Apache ZooKeeper does not have: what each access leaves of
+//! them, beside the answers to clients that nothing binds.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
