@@ -35,6 +35,7 @@ mod request;
 mod request_throttle;
 mod settings;
 mod slice;
+mod slow;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ use self::long_read::LongReads;
 use self::notification::Blocks;
 use self::outbox::{Parts, Usage};
 use self::publish::Publication;
+use self::slow::SlowRequests;
 use crate::audit;
 use crate::fourletter::Command;
 use crate::limits::Limit;
@@ -184,6 +186,7 @@ pub struct Shard {
     blocks: Blocks,
     counters: Counters,
     timings: Timings,
+    slow: SlowRequests,
     /// A notification, encoded once for all its watchers.
     notification: Vec<u8>,
     /// Connections that are sent the current event.
@@ -209,6 +212,7 @@ impl Shard {
             nonces: ChaCha12Rng::from_seed(settings.sasl.nonce_seed),
             visits_left: settings.slice_visits_max,
             notifications_left: settings.notifications_max,
+            slow: SlowRequests::new(settings.slow_above_us),
             settings,
             publication: None,
             in_group: false,
@@ -296,6 +300,7 @@ impl Shard {
             self.mark_notified(slot);
         }
         self.record_latency(now_us, slot);
+        self.tell_slow(now_us, slot);
         self.drain(now_us, slot);
         self.resume_stalled(now_us);
     }
@@ -303,6 +308,7 @@ impl Shard {
     /// The connection is gone, whoever closed it.
     pub fn disconnected(&mut self, now_us: u64, conn: ConnId) {
         let Some((slot, connection)) = self.connections.remove(conn) else { return };
+        self.tell_slow(now_us, slot);
         self.departed.push_back(slot);
         self.outstanding -= connection.backlog.load();
         self.counters.throttled.stale_dropped += u64::from(connection.throttled_since_us.is_some());

@@ -70,6 +70,11 @@ pub trait Frontend: 'static {
         let _ = (node, effect);
     }
 
+    /// This is about to be handled; for statistics.
+    fn hear(&self, input: &Input) {
+        let _ = input;
+    }
+
     /// A snapshot that ends at `last` has replaced the log; its state is about to replace the application's.
     fn installed(&self, last: LogPosition) {
         let _ = last;
@@ -187,6 +192,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
 
     /// Handles an input; its effects are carried out in the next turn.
     pub fn input(&self, input: Input) {
+        self.frontend.hear(&input);
         match &input {
             Input::Message { from, message: Message::SnapshotReceived { zxid, upto } } => {
                 self.sending.received(*from, *zxid, *upto);

@@ -23,6 +23,12 @@ pub(super) struct Pending {
     body_len: u32,
 }
 
+impl Pending {
+    pub(super) const fn body_len(&self) -> usize {
+        self.body_len as usize
+    }
+}
+
 /// What the request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {

@@ -6,6 +6,7 @@ use crate::fourletter::Command;
 use crate::limits::Limit;
 use crate::message::ConnId;
 use crate::sasl::LoginError;
+use crate::slow::SlowRequest;
 
 /// An action for the shell, as plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub enum Effect {
         /// Why it failed; `None` if this server has no users of SASL.
         error: Option<LoginError>,
     },
+    /// A request was slow; the shard limits the rate.
+    Slow(Box<SlowRequest>),
     /// The connection is being closed for a reason that belongs in the log (the shell limits the rate).
     /// Regular ends have no such effect.
     Closing {

@@ -4,7 +4,7 @@
 //! of the pass in which they were received, and replies are counted until the shell reports a write, which
 //! bears the time, too.
 
-use ringkeeper_wire::Xid;
+use ringkeeper_wire::{Xid, Zxid};
 
 use super::{Shard, Slot};
 
@@ -18,43 +18,79 @@ pub(super) enum Kind {
     Update,
 }
 
+/// A request to which the reply was just made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered<'a> {
+    pub(super) xid: Xid,
+    /// The opcode as received.
+    pub(super) op: i32,
+    /// Microseconds.
+    pub(super) received_us: u64,
+    /// When its turn came, microseconds.
+    pub(super) began_us: u64,
+    /// Its length without the header, in bytes.
+    pub(super) body_len: usize,
+    pub(super) about: About<'a>,
+}
+
+/// Where a request says what it is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum About<'a> {
+    /// In its body.
+    Body(&'a [u8]),
+    /// In its transaction: the path of the first change, if there is one.
+    Txn(Zxid, Option<&'a str>),
+}
+
+impl Answered<'_> {
+    const fn kind(&self) -> Kind {
+        match self.about {
+            About::Body(_) => Kind::Read,
+            About::Txn(..) => Kind::Update,
+        }
+    }
+}
+
 /// Replies that are not written yet, to requests of one kind that were received at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unwritten {
     kind: Kind,
-    received_us: u64,
+    pub(super) received_us: u64,
+    /// When the first of the replies was made.
+    pub(super) answered_us: u64,
     replies: u64,
 }
 
 impl Shard {
     /// Counts the reply just made to a request.
-    pub(super) fn count_reply(
-        &mut self,
-        now_us: u64,
-        slot: Slot,
-        xid: Xid,
-        op: i32,
-        received_us: u64,
-        kind: Kind,
-    ) {
+    pub(super) fn count_reply(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>) {
+        let (kind, received_us) = (answered.kind(), answered.received_us);
         let zxid = self.zxid_for(slot);
         let unwritten = self.connection(slot).stats.unwritten;
         if (unwritten.kind, unwritten.received_us) != (kind, received_us) {
             self.record_latency(now_us, slot);
-            self.connection(slot).stats.unwritten = Unwritten { kind, received_us, replies: 0 };
+            let unwritten = Unwritten { kind, received_us, answered_us: now_us, replies: 0 };
+            self.connection(slot).stats.unwritten = unwritten;
         }
         let stats = &mut self.connection(slot).stats;
+        if stats.unwritten.replies == 0 {
+            stats.unwritten.answered_us = now_us;
+        }
         stats.unwritten.replies += 1;
         stats.last_response_ms = now_us / super::US_PER_MS;
-        stats.last_op = Some(op);
-        stats.last_xid = xid;
+        stats.last_op = Some(answered.op);
+        stats.last_xid = answered.xid;
         stats.last_zxid = zxid;
+        if self.slow.is_slow(now_us.saturating_sub(received_us)) {
+            self.note_slow(now_us, slot, answered);
+        }
     }
 
     /// Records the latency of the replies that the socket has just taken.
     pub(super) fn record_latency(&mut self, now_us: u64, slot: Slot) {
         let stats = &mut self.connection(slot).stats;
-        let Unwritten { kind, received_us, replies } = stats.unwritten;
+        let unwritten = stats.unwritten;
+        let Unwritten { kind, received_us, answered_us, replies } = unwritten;
         if replies == 0 {
             return;
         }
@@ -65,6 +101,11 @@ impl Shard {
         match kind {
             Kind::Read => self.timings.reads.record_n(latency_us, replies),
             Kind::Update => self.timings.updates.record_n(latency_us, replies),
+        }
+        self.timings.outputs.record_n(now_us.saturating_sub(answered_us), replies);
+        if self.slow.is_slow(latency_us) {
+            self.counters.slow_requests += replies;
+            self.note_unread(slot, unwritten);
         }
     }
 }

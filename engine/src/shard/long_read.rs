@@ -12,7 +12,6 @@ use std::sync::Arc;
 use ringkeeper_wire::{ErrorCode, Identity, Request, SessionId};
 
 use super::connection::Phase;
-use super::latency::Kind;
 use super::read::{Read, Reader, Visits, encode_reply};
 use super::{CloseReason, Shard, Slot};
 use crate::acl::Caller;
@@ -55,6 +54,7 @@ pub struct LongRead {
 pub struct LongReadReply {
     conn: ConnId,
     read: Read,
+    body: Vec<u8>,
     /// A whole frame; `None` if it would exceed 2 GiB.
     frame: Option<Vec<u8>>,
     exceeded: Option<Limit>,
@@ -82,7 +82,7 @@ impl LongRead {
             Err(_) => Err(ErrorCode::MarshallingError),
         });
         let exceeded = reader.exceeded;
-        LongReadReply { conn, read, frame: written.map(|_| frame), exceeded }
+        LongReadReply { conn, read, body, frame: written.map(|_| frame), exceeded }
     }
 }
 
@@ -105,7 +105,7 @@ impl Shard {
     /// Sends the reply, and resumes the connection.
     pub fn long_read_done(&mut self, now_us: u64, reply: LongReadReply) {
         self.long_reads.given = false;
-        let LongReadReply { conn, read, frame, exceeded } = reply;
+        let LongReadReply { conn, read, body, frame, exceeded } = reply;
         let Some(slot) = self.connections.slot(conn) else { return };
         let connection = self.connection(slot);
         if connection.phase == Phase::Closed {
@@ -123,7 +123,7 @@ impl Shard {
         if let Some(limit) = exceeded {
             self.note_limit(slot, limit);
         }
-        self.count_reply(now_us, slot, read.xid, read.op.to_wire(), read.received_us, Kind::Read);
+        self.count_reply(now_us, slot, read.answered(read.xid, &body));
         self.change_output(slot, |connection| {
             let held = std::mem::take(&mut connection.held_notifications);
             connection.outbox.append_notifications(held);

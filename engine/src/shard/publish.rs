@@ -9,7 +9,7 @@ use ringkeeper_wire::{
 
 use super::backlog::What;
 use super::connection::Phase;
-use super::latency::Kind;
+use super::latency::{About, Answered};
 use super::read::encode_reply;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{Committed, ConnId, Published, PublishedGroup};
@@ -122,7 +122,7 @@ impl Shard {
         let Some(front) = connection.backlog.front().filter(|front| front.xid == xid) else {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
-        let (What::Write(op), received_us) = (front.what, front.received_us) else {
+        let (front, What::Write(op)) = (*front, front.what) else {
             return self.abort(slot, Some(CloseReason::OutOfOrder));
         };
         self.audit_outcome(slot, op, committed);
@@ -134,7 +134,16 @@ impl Shard {
         }
         self.see_group(slot);
         self.write_outcome(slot, xid, op, committed);
-        self.count_reply(now_us, slot, xid, op.to_wire(), received_us, Kind::Update);
+        let path = committed.txn.op.updates().first().map(Update::path);
+        let answered = Answered {
+            xid,
+            op: op.to_wire(),
+            received_us: front.received_us,
+            began_us: now_us,
+            body_len: front.body_len(),
+            about: About::Txn(committed.zxid(), path),
+        };
+        self.count_reply(now_us, slot, answered);
         if op == OpCode::CloseSession {
             let connection = self.connection(slot);
             connection.attached = false;

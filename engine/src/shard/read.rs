@@ -8,7 +8,7 @@ use ringkeeper_wire::{
 };
 
 use super::connection::Phase;
-use super::latency::Kind;
+use super::latency::{About, Answered};
 use super::{CloseReason, Effect, Shard, Slot};
 use crate::acl::{self, Caller};
 use crate::authorisation::{Bounds, Verdict};
@@ -27,6 +27,17 @@ pub(super) struct Read {
     pub(super) identities: usize,
     /// Microseconds.
     pub(super) received_us: u64,
+    /// When its turn came, microseconds.
+    pub(super) began_us: u64,
+}
+
+impl Read {
+    /// It is answered, under this xid.
+    pub(super) fn answered(self, xid: Xid, body: &[u8]) -> Answered<'_> {
+        let Self { op, received_us, began_us, .. } = self;
+        let (op, body_len, about) = (op.to_wire(), body.len(), About::Body(body));
+        Answered { xid, op, received_us, began_us, body_len, about }
+    }
 }
 
 impl Shard {
@@ -93,7 +104,7 @@ impl Shard {
         }
         match written {
             Some(len) => {
-                self.count_reply(now_us, slot, reply_xid, read.op.to_wire(), read.received_us, Kind::Read);
+                self.count_reply(now_us, slot, read.answered(reply_xid, body));
                 let hint = &mut self.connection(slot).reply_len_hint;
                 *hint = len.max(*hint - *hint / 8);
             }

@@ -7,7 +7,7 @@ use ringkeeper_wire::{ErrorCode, OpCode, Record, Request, RequestHeader, SyncReq
 use super::auth::is_out_of_order;
 use super::backlog::{Backlog, What, reads_state};
 use super::connection::Phase;
-use super::latency::Kind;
+use super::latency::{About, Answered};
 use super::read::Read;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
@@ -69,7 +69,7 @@ impl Shard {
     fn read(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
         let identities = connection.identities.len();
-        let read = Read { xid, op, identities, received_us: now_us };
+        let read = Read { xid, op, identities, received_us: now_us, began_us: now_us };
         let due = connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies);
         let due = due && (!self.must_wait(slot, op, body) || planted!(self.settings.rules, ReadInsideGroup));
         if !(due && self.execute(now_us, slot, read, body)) {
@@ -222,6 +222,10 @@ impl Shard {
     fn answer_one(&mut self, now_us: u64, slot: Slot, backlog: &Backlog) -> bool {
         let Some(&pending) = backlog.front() else { return false };
         let (xid, zxid, received_us) = (pending.xid, self.zxid_for(slot), pending.received_us);
+        let answered = |op| {
+            let (body_len, about) = (pending.body_len(), About::Body(backlog.front_body()));
+            Answered { xid, op, received_us, began_us: now_us, body_len, about }
+        };
         if self.is_between_slices(slot) {
             self.drain_after_group(slot);
             return false;
@@ -237,13 +241,13 @@ impl Shard {
                 let request = SyncRequest::from_bytes(backlog.front_body()).expect("decoded when it came in");
                 let response = SyncResponse { path: request.path };
                 self.write_reply(slot, xid, zxid, ErrorCode::Ok, |out| response.encode(out));
-                self.count_reply(now_us, slot, xid, OpCode::Sync.to_wire(), received_us, Kind::Read);
+                self.count_reply(now_us, slot, answered(OpCode::Sync.to_wire()));
             }
             What::Fail { code, op, close } => {
                 // ZooKeeper answers an opcode that it does not know before it assigns any zxid.
                 let zxid = if close { UNPROCESSED_ZXID } else { zxid };
                 self.write_reply(slot, xid, zxid, code, |_| {});
-                self.count_reply(now_us, slot, xid, op, received_us, Kind::Read);
+                self.count_reply(now_us, slot, answered(op));
                 if close {
                     self.end(slot);
                 }
@@ -260,7 +264,7 @@ impl Shard {
                     self.abort(slot, Some(CloseReason::SlowReader(unread)));
                     return false;
                 }
-                let read = Read { xid, op, identities, received_us };
+                let read = Read { xid, op, identities, received_us, began_us: now_us };
                 if !self.execute(now_us, slot, read, backlog.front_body()) {
                     return false;
                 }

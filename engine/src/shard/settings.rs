@@ -44,6 +44,8 @@ pub struct Settings {
     pub enforced_auth_schemes: Vec<String>,
     /// Logins by SASL.
     pub sasl: crate::sasl::Settings,
+    /// Time in microseconds above which a request is slow; 0 for never (`ringkeeper.slowRequestMs`).
+    pub slow_above_us: u64,
     /// Whether an audit log is kept (`audit.enable`).
     pub audits: bool,
     /// What requests may do.
@@ -79,6 +81,7 @@ impl Default for Settings {
             four_letter_words: Whitelist::default(),
             enforced_auth_schemes: Vec::new(),
             sasl: crate::sasl::Settings::default(),
+            slow_above_us: 100_000,
             audits: false,
             rules: crate::settings::Settings::default(),
             hash_seed: 0,

@@ -88,6 +88,8 @@ pub struct Counters {
     pub slow_readers: u64,
     /// Requests and connections refused because they exceeded a bound.
     pub limits: LimitCounts,
+    /// Requests that were slow.
+    pub slow_requests: u64,
     /// What the throttle of requests did.
     pub throttled: ThrottleCounts,
 }
@@ -113,6 +115,7 @@ impl Counters {
         self.malformed += other.malformed;
         self.slow_readers += other.slow_readers;
         self.limits.merge(&other.limits);
+        self.slow_requests += other.slow_requests;
         self.throttled.merge(&other.throttled);
     }
 
@@ -140,6 +143,7 @@ impl Counters {
             "node_changed_watch_count": Summary::amounts(self.fired.changed),
             "node_children_watch_count": Summary::amounts(self.fired.children),
             "notifications_sent": self.notifications,
+            "slow_requests": self.slow_requests,
         });
         self.throttled.sample(out);
         let refused = const { Metric::named("limit_exceeded") };
@@ -187,12 +191,14 @@ pub struct Timings {
     pub(super) updates: Distribution,
     /// Of committed groups on their way from the leader core.
     pub(super) deliveries: Distribution,
+    /// Of replies, until the socket took them.
+    pub(super) outputs: Distribution,
 }
 
 impl Timings {
     pub(super) fn new(shard: ShardId) -> Self {
-        let [reads, updates, deliveries] = Default::default();
-        Self { shard, reads, updates, deliveries }
+        let [reads, updates, deliveries, outputs] = Default::default();
+        Self { shard, reads, updates, deliveries, outputs }
     }
 
     /// Of all requests.
@@ -292,6 +298,7 @@ impl ShardReport {
                 (request_seconds, "kind", "read", &timings.reads),
                 (request_seconds, "kind", "update", &timings.updates),
                 (stage_seconds, "stage", "delivery", &timings.deliveries),
+                (stage_seconds, "stage", "output", &timings.outputs),
             ] {
                 let labels = vec![(label, kind.to_owned()), ("shard", timings.shard.0.to_string())];
                 out.add_labelled(family, labels, Value::Histogram(times.clone()));

@@ -8,6 +8,7 @@ mod long_reads;
 mod order;
 mod request_throttle;
 mod requests;
+mod slow;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The only place of the shell that asks for the time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringkeeper_engine::replica::Now;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Both clocks that the engine is told: a monotonic one for intervals, the wall clock for timestamps.
 #[derive(Clone, Copy, Debug)]
@@ -17,10 +18,16 @@ impl Clock {
         Self { started: Instant::now() }
     }
 
+    /// Time since the start.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Microseconds since the start.
     #[must_use]
     pub fn monotonic_us(self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Milliseconds since the start.
@@ -38,4 +45,12 @@ impl Clock {
             wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
         }
     }
+}
+
+/// CPU time of this thread.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0))
 }

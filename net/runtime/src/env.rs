@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{Latency, Shares, TaskQueueHandle};
@@ -24,7 +24,6 @@ const BACKGROUND_SHARES: usize = 10;
 #[derive(Clone)]
 pub struct GlommioEnv {
     clock: Clock,
-    started: Instant,
     background: TaskQueueHandle,
     tls: Option<Arc<PeerTls>>,
 }
@@ -35,7 +34,7 @@ impl GlommioEnv {
     pub fn new(clock: Clock) -> Self {
         let shares = Shares::Static(BACKGROUND_SHARES);
         let background = glommio::executor().create_task_queue(shares, Latency::NotImportant, "background");
-        Self { clock, started: Instant::now(), background, tls: None }
+        Self { clock, background, tls: None }
     }
 
     /// The environment with links that are secured so.
@@ -62,7 +61,7 @@ impl Env for GlommioEnv {
     }
 
     fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        self.clock.elapsed()
     }
 
     fn random(&self) -> u64 {

@@ -146,6 +146,7 @@ const KEYS: &[(&str, Treatment)] = &[
         Honoured(|c, v| number(v, 0, 1 << 40).map(|n| c.container_max_never_used_ms = n)),
     ),
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
+    ("ringkeeper.slowRequestMs", Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.slow_request_ms = n))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n)))),
     ("ringkeeper.logWriteMode", Honoured(|c, v| write_mode(v).map(|mode| c.log_write_mode = mode))),
     (

@@ -116,6 +116,8 @@ pub(crate) struct Config {
     pub(crate) container_max_never_used_ms: u64,
     /// A fdatasync longer than this is worth a warning, milliseconds.
     pub(crate) fsync_warning_ms: u64,
+    /// A request that takes longer is logged, milliseconds; 0: none is.
+    pub(crate) slow_request_ms: u64,
     /// Shards, each on a core of its own; `None` decides by the machine.
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer is considered dead, milliseconds.
@@ -250,6 +252,7 @@ impl Default for Config {
             container_max_per_minute: 10_000,
             container_max_never_used_ms: 0,
             fsync_warning_ms: 1000,
+            slow_request_ms: 100,
             shards: None,
             peer_timeout_ms: 500,
             enforce_auth: false,

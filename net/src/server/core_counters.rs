@@ -1,32 +1,22 @@
 //! What the leader core counts and measures.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
+use ringkeeper_engine::batches::Batches;
 use ringkeeper_engine::message::Published;
 use ringkeeper_engine::metrics::{Distribution, Sizes, Totals};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::zab::{Batch, Status, SyncPlan};
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ServerId, Zxid};
 
 /// Statistics of the leader core. Times are microseconds on the server's clock.
 #[derive(Debug, Default)]
 pub(crate) struct CoreCounters {
     counts: Counts,
     times: CoreTimes,
-    /// Proposals that are not committed yet, oldest first.
-    uncommitted: VecDeque<Proposal>,
-    /// Since when the oldest request waits that is in no batch yet.
-    unbatched_since_us: Option<u64>,
+    batches: Batches,
     /// Since when a leader is looked for.
     looking_since_us: Option<u64>,
-}
-
-/// A batch that was proposed.
-#[derive(Clone, Copy, Debug)]
-struct Proposal {
-    last: Zxid,
-    txns: u64,
-    at_us: u64,
 }
 
 /// Numbers, small enough for every report.
@@ -68,6 +58,8 @@ pub(crate) struct CoreTimes {
     pub(crate) batched: Distribution,
     /// A proposal, until it was committed.
     pub(crate) committed: Distribution,
+    /// A proposal, until a learner had acknowledged it.
+    pub(crate) acknowledged: BTreeMap<ServerId, Distribution>,
     /// A transaction, from its creation on the leader until its commit here; by the wall clocks of both.
     pub(crate) propagated: Distribution,
     /// From the begin of a search for a leader until this server served.
@@ -104,27 +96,42 @@ impl CoreCounters {
         self.counts.requests += requests;
         self.times.taken.record(requests);
         self.times.queued.record_n(now_us.saturating_sub(sent_us), requests);
-        self.unbatched_since_us.get_or_insert(sent_us);
+        self.batches.took(now_us, sent_us);
     }
 
     /// Counts the time of a pass in which requests were taken.
     pub(crate) fn prepared(&mut self, began_us: u64, now_us: u64) {
-        self.times.prepared.record(now_us.saturating_sub(began_us));
+        let took_us = now_us.saturating_sub(began_us);
+        self.times.prepared.record(took_us);
+        self.batches.prepared(took_us);
     }
 
     /// Counts a batch that is appended to the log; on a leader it is a proposal.
     pub(crate) fn appended(&mut self, now_us: u64, batch: &Batch) {
         let txns = batch.txns();
         self.counts.appends += txns;
+        let times = self.batches.appended(now_us, self.counts.leading, batch);
         if !self.counts.leading {
             return;
         }
-        if let Some(since_us) = self.unbatched_since_us.take() {
-            self.times.batched.record(now_us.saturating_sub(since_us));
+        if let Some(requests) = times.requests {
+            self.times.batched.record(now_us.saturating_sub(requests.sent_us));
         }
         self.counts.proposals += txns;
         self.counts.sizes.record(batch.bytes().len());
-        self.uncommitted.push_back(Proposal { last: batch.last(), txns, at_us: now_us });
+    }
+
+    /// Counts the acknowledgement of all transactions up to `upto` by a learner.
+    pub(crate) fn acknowledged(&mut self, now_us: u64, learner: ServerId, upto: Zxid) {
+        for batch in self.batches.acknowledge(learner, upto).filter(|batch| batch.leads) {
+            let times = self.times.acknowledged.entry(learner).or_default();
+            times.record_n(now_us.saturating_sub(batch.appended_us), batch.txns());
+        }
+    }
+
+    /// The times of the last batches.
+    pub(crate) const fn batches(&self) -> &Batches {
+        &self.batches
     }
 
     /// Counts the begin of a learner's synchronization.
@@ -147,8 +154,8 @@ impl CoreCounters {
         *counter += txns;
         let age_ms = u64::try_from(now.wall_ms.saturating_sub(last.txn.time_ms)).unwrap_or(0);
         self.times.propagated.record_n(age_ms * 1000, txns);
-        while let Some(committed) = self.uncommitted.pop_front_if(|proposal| proposal.last <= last.zxid()) {
-            self.times.committed.record_n(now_us.saturating_sub(committed.at_us), committed.txns);
+        for batch in self.batches.commit(now_us, last.zxid()).filter(|batch| batch.leads) {
+            self.times.committed.record_n(now_us.saturating_sub(batch.appended_us), batch.txns());
         }
     }
 
@@ -156,8 +163,7 @@ impl CoreCounters {
     pub(crate) fn changed(&mut self, now_us: u64, status: Status) {
         self.counts.status_since_ms = now_us / 1000;
         self.counts.leading = matches!(status, Status::Leading { .. });
-        self.uncommitted.clear();
-        self.unbatched_since_us = None;
+        self.batches.forget();
         if status == Status::Looking {
             self.counts.looking += 1;
             self.looking_since_us = Some(now_us);

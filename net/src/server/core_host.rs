@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
-use ringkeeper_engine::zab;
+use ringkeeper_engine::slow::{Explanation, Pause, SlowRequest, explain};
+use ringkeeper_engine::zab::{self, Input, Message};
 use ringkeeper_host::env::Env;
 use ringkeeper_host::log_task::Appends;
 use ringkeeper_host::pump::{Frontend, Pump};
@@ -117,6 +118,15 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
     }
 }
 
+/// Says where the time of a slow request went.
+pub(crate) fn explain_slow(core: &CoreHost, request: SlowRequest, pauses: &[Pause]) -> Explanation {
+    let counters = core.frontend().counters.borrow();
+    let batch = request.zxid.and_then(|zxid| counters.batches().of(zxid));
+    let durable = request.zxid.and_then(|zxid| core.log().durable_since(zxid));
+    let durable_us = durable.and_then(|since| u64::try_from(since.as_micros()).ok());
+    explain(request, batch, durable_us, pauses)
+}
+
 /// Times of the core's stages, and of its log.
 pub(crate) fn times(core: &CoreHost) -> (CoreTimes, Appends) {
     (core.frontend().counters.borrow().times(), core.log().appends().clone())
@@ -177,6 +187,14 @@ impl Frontend for Shards {
                     tracing::warn!(%session, %refusal, "a request is refused");
                 }
             }
+        }
+    }
+
+    fn hear(&self, input: &Input) {
+        if let Input::Message { from, message: Message::Ack(ack) | Message::Pong(zab::Pong { ack, .. }) } =
+            input
+        {
+            self.counters.borrow_mut().acknowledged(self.clock.monotonic_us(), *from, ack.upto);
         }
     }
 

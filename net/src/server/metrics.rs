@@ -134,6 +134,10 @@ fn stages(out: &mut Samples, times: &CoreTimes, appends: &Appends) {
         "sync_processor_queue_time_ms": Summary::times(&appends.waited),
         "sync_processor_queue_and_flush_time_ms": Summary::times(&appends.durable_after),
     });
+    let ack_latency = const { Metric::named("ack_latency") };
+    for (learner, times) in &times.acknowledged {
+        out.add_labelled(ack_latency, vec![("key", learner.to_string())], Summary::times(times));
+    }
     let stage_seconds = const { Metric::named("stage_seconds") };
     for (stage, times) in [
         ("queue", &times.queued),

@@ -11,12 +11,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use async_channel::Receiver;
+use async_channel::{Receiver, Sender};
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
 use ringkeeper_engine::sasl::{Answer, ScramUsers};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
+use ringkeeper_engine::slow::SlowRequest;
 use ringkeeper_tls::Stores;
 
 use super::admission::Admitted;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     /// For long reads.
     pub(crate) helper: Helper,
     pub(crate) audit: Option<AuditLog>,
+    /// Where slow requests are explained; filled as slowly as shards tell of them.
+    pub(crate) slow: Sender<SlowRequest>,
     pub(crate) kerberos: Option<Kerberos>,
     pub(crate) scram: Option<Arc<ScramStore>>,
 }
@@ -283,6 +286,8 @@ impl ShardHost {
                 Effect::Token { conn, token } => {
                     glommio::spawn_local(Rc::clone(self).evaluate(conn, token)).detach();
                 }
+                // Nobody explains them any more when the server is ending.
+                Effect::Slow(request) => drop(self.shared.slow.try_send(*request)),
                 Effect::Closing { conn, reason } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     tracing::info!(%reason, peer = self.peer(conn), "closing a connection");
                 }

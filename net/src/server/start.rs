@@ -45,6 +45,7 @@ use super::kerberos::Kerberos;
 use super::links::{Links, Redial, Secrets};
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
+use super::pauses::Pauses;
 use super::pulse::Pulse;
 use super::rate_limiter::RateLimiter;
 use super::recovery::FolderError;
@@ -56,7 +57,8 @@ use super::shard_host::{ScramStore, ShardHost, Shared};
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
 use super::{
-    cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, socket,
+    cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow,
+    socket,
 };
 use crate::config::{Config, ConfigError, PeerRole, describe_all, read_scram_users};
 use crate::placement::Placement;
@@ -304,6 +306,7 @@ struct ShardSeed {
     inbox: Consumer<Sent<ToShard>>,
     accepted: Receiver<Accepted>,
     inspections: Receiver<Inspection>,
+    pauses: Pauses,
     shared: Shared,
 }
 
@@ -353,6 +356,8 @@ impl Server {
         glommio::spawn_local(memory_limit::watch(config.memory_limit, Arc::clone(&memory))).detach();
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
         let pulse = Pulse::start(clock, count);
+        let (tell_slow, told_slow) = async_channel::unbounded();
+        let pauses = Pauses::default();
         let facts = Facts {
             config: config.clone(),
             data_dir: folder.data_dir().to_owned(),
@@ -375,7 +380,8 @@ impl Server {
             let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
             glommio::spawn_local(reload(users, meaning, helper.clone())).detach();
         }
-        let shared = Shared { inspectors, memory, helper, audit: audit.clone(), kerberos, scram };
+        let shared =
+            Shared { inspectors, memory, helper, audit: audit.clone(), slow: tell_slow, kerberos, scram };
         let mut rings = Vec::new();
         let mut seeds = Vec::new();
         let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);
@@ -393,6 +399,7 @@ impl Server {
                 inbox,
                 accepted,
                 inspections,
+                pauses: pauses.clone(),
                 shared: shared.clone(),
             });
         }
@@ -411,6 +418,8 @@ impl Server {
         };
         let tasks = Tasks::start(&core, recovered.log, integrity, settings);
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
+        glommio::spawn_local(pauses.clone().watch(clock)).detach();
+        glommio::spawn_local(slow::explain(Rc::clone(&core), told_slow, pauses)).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         core.start_links(quorum_port);
 
@@ -514,6 +523,7 @@ impl ShardSeed {
         let shard = Shard::new(self.id, self.settings, self.view);
         let pulse = Arc::clone(&self.shared.inspectors.facts().pulse);
         glommio::spawn_local(pulse.beat_of_shard(self.id)).detach();
+        glommio::spawn_local(self.pauses.watch(self.clock)).detach();
         let host = ShardHost::new(shard, self.first_conn, self.clock, self.to_core, self.shared);
         glommio::spawn_local(Rc::clone(&host).pump(self.inbox)).detach();
         glommio::spawn_local(Rc::clone(&host).inspected(self.inspections)).detach();
@@ -765,6 +775,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         enforced_auth_schemes: config.required_schemes(),
         sasl: config.sasl_settings(random()?),
+        slow_above_us: config.slow_request_ms * 1000,
         audits: config.audit_target().is_some(),
         rules,
         hash_seed: u64::from_le_bytes(random()?),

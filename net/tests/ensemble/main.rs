@@ -19,4 +19,5 @@ mod quorum_auth;
 mod serving;
 mod sessions;
 mod slips;
+mod slow;
 mod tls;

@@ -31,6 +31,7 @@ const QUIET: &[&str] = &[
     "outstanding_tls_handshake",
     "unsuccessful_handshake",
     "tls_handshake_exceeded",
+    "slow_requests",
     "slow_reader_connections",
     "limit_exceeded",
     "output_queue_bytes",
@@ -55,6 +56,7 @@ const QUIET: &[&str] = &[
 fn figure(family: &Family, mntr: &str) -> Option<f64> {
     let name = family.name.strip_prefix("process_").unwrap_or(family.name);
     let key = match (family.kind, name) {
+        (_, "ack_latency") => return acknowledged(mntr),
         (Kind::Summary, _) => format!("zk_cnt_{name}"),
         (_, "limit_exceeded") => format!("zk_watches_{name}"),
         _ if name.ends_with("_per_namespace") => format!("zk_app_{name}"),
@@ -62,6 +64,16 @@ fn figure(family: &Family, mntr: &str) -> Option<f64> {
     };
     let value = mntr.lines().find_map(|line| line.strip_prefix(&key)?.strip_prefix('\t'))?;
     Some(value.parse().unwrap_or_else(|_| panic!("{key} is {value}")))
+}
+
+/// Of the learners together: their numbers stand before the name.
+fn acknowledged(mntr: &str) -> Option<f64> {
+    let counts = mntr.lines().filter_map(|line| {
+        let (learner, count) = line.strip_prefix("zk_cnt_")?.split_once("_ack_latency\t")?;
+        learner.parse::<u64>().ok()?;
+        count.parse::<f64>().ok()
+    });
+    counts.reduce(|sum, count| sum + count)
 }
 
 /// Has a server do a little of everything.

@@ -1,0 +1,145 @@
+//! Which requests are slow, and what is told of them. All are counted. More than that is told of a few a second,
+//! so that a server where all are slow does not become slower by that.
+
+use ringkeeper_wire::{MultiReadOp, OpCode, Request};
+
+use super::latency::{About, Answered, Unwritten};
+use super::request::HEADER_LEN;
+use super::{Effect, Shard, Slot};
+use crate::slow::SlowRequest;
+
+/// Slow requests that are told of in a second.
+const TOLD_PER_SECOND: u32 = 10;
+
+/// Bytes of a path that are shown.
+const PATH_BYTES_MAX: usize = 200;
+
+const US_PER_S: u64 = 1_000_000;
+
+/// The slow requests of a shard.
+#[derive(Debug)]
+pub(super) struct SlowRequests {
+    /// Microseconds; 0 if none is slow.
+    above_us: u64,
+    /// The second in which the last one was told of, and how many were in it.
+    second: u64,
+    told: u32,
+    /// Those since the last one that are not told of.
+    untold: u64,
+    /// Those whose replies are not written yet.
+    unwritten: Vec<(Slot, SlowRequest)>,
+}
+
+impl SlowRequests {
+    pub(super) const fn new(above_us: u64) -> Self {
+        Self { above_us, second: 0, told: 0, untold: 0, unwritten: Vec::new() }
+    }
+
+    pub(super) const fn is_slow(&self, latency_us: u64) -> bool {
+        self.above_us > 0 && latency_us > self.above_us
+    }
+
+    /// Whether another one may be told of.
+    fn admit(&mut self, now_us: u64) -> bool {
+        let second = now_us / US_PER_S;
+        if self.second != second {
+            (self.second, self.told) = (second, 0);
+        }
+        let admitted = self.told < TOLD_PER_SECOND;
+        self.told += u32::from(admitted);
+        self.untold += u64::from(!admitted);
+        admitted
+    }
+}
+
+impl Shard {
+    /// Notes a request that was slow when its reply was made.
+    pub(super) fn note_slow(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>) {
+        if !self.slow.admit(now_us) {
+            return;
+        }
+        let Answered { xid, op, received_us, began_us, body_len, about } = answered;
+        let (zxid, path) = match about {
+            About::Body(body) => (None, path(op, body)),
+            About::Txn(zxid, path) => (Some(zxid), path.map(shown)),
+        };
+        let request = SlowRequest {
+            session: self.connection(slot).session,
+            xid,
+            op,
+            path,
+            bytes: HEADER_LEN + body_len,
+            zxid,
+            received_us,
+            began_us,
+            answered_us: now_us,
+            written_us: now_us,
+            untold: std::mem::take(&mut self.slow.untold),
+        };
+        self.slow.unwritten.push((slot, request));
+    }
+
+    /// Notes the last one of the replies that the socket has just taken, if only that made it slow: its client
+    /// does not read. Of its request no more is known than what the connection shows of itself.
+    pub(super) fn note_unread(&mut self, slot: Slot, replies: Unwritten) {
+        let Unwritten { received_us, answered_us, .. } = replies;
+        if self.slow.is_slow(answered_us.saturating_sub(received_us)) || !self.slow.admit(answered_us) {
+            return;
+        }
+        let connection = self.connection(slot);
+        let request = SlowRequest {
+            session: connection.session,
+            xid: connection.stats.last_xid,
+            op: connection.stats.last_op.unwrap_or_default(),
+            path: None,
+            bytes: 0,
+            zxid: None,
+            received_us,
+            began_us: answered_us,
+            answered_us,
+            written_us: answered_us,
+            untold: std::mem::take(&mut self.slow.untold),
+        };
+        self.slow.unwritten.push((slot, request));
+    }
+
+    /// Tells of the slow requests whose replies the socket has just taken.
+    pub(super) fn tell_slow(&mut self, now_us: u64, slot: Slot) {
+        for (_, mut request) in self.slow.unwritten.extract_if(.., |(of, _)| *of == slot) {
+            request.written_us = now_us;
+            self.effects.push_back(Effect::Slow(Box::new(request)));
+        }
+    }
+}
+
+/// The first path that a request names.
+fn path(op: i32, body: &[u8]) -> Option<String> {
+    let request = Request::decode(OpCode::from_wire(op)?, body).ok()?;
+    Some(shown(match &request {
+        Request::Create(it) | Request::Create2(it) | Request::CreateContainer(it) => &it.path,
+        Request::CreateTtl(it) => &it.path,
+        Request::Delete(it) => &it.path,
+        Request::SetData(it) => &it.path,
+        Request::SetAcl(it) => &it.path,
+        Request::GetData(it) | Request::Exists(it) | Request::GetChildren(it) | Request::GetChildren2(it) => {
+            &it.path
+        }
+        Request::GetAcl(it) | Request::GetAllChildrenNumber(it) => &it.path,
+        Request::Sync(it) => it.path.as_deref()?,
+        Request::CheckWatches(it) | Request::RemoveWatches(it) => &it.path,
+        Request::AddWatch(it) => &it.path,
+        Request::Multi(it) => return it.iter().next().map(|op| shown(op.path())),
+        Request::MultiRead(it) => {
+            return it.into_iter().next().map(|op| match op {
+                MultiReadOp::GetData(it) | MultiReadOp::GetChildren(it) => shown(&it.path),
+            });
+        }
+        _ => return None,
+    }))
+}
+
+/// A path, cut.
+fn shown(path: &str) -> String {
+    let cut = &path[..path.floor_char_boundary(PATH_BYTES_MAX)];
+    if cut.len() < path.len() { format!("{cut}...") } else { cut.to_owned() }
+}

@@ -1,0 +1,331 @@
+//! Slow requests: how long each stage took, and which one they waited for mostly.
+//!
+//! A request carries nothing but the time at which it was received. When it was slow, its shard tells of it
+//! ([`SlowRequest`]). The leader core keeps the times of the last batches
+//! ([`Batches`](crate::batches::Batches)), among them those of the request's transaction; [`explain`] puts
+//! both together.
+
+use std::fmt;
+
+use ringkeeper_wire::{OpCode, ServerId, SessionId, Xid, Zxid};
+
+use crate::batches::BatchTimes;
+
+/// A request that took longer than `ringkeeper.slowRequestMs`. Times are microseconds on the server's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowRequest {
+    /// Who asked.
+    pub session: SessionId,
+    /// The client's number of it.
+    pub xid: Xid,
+    /// Its opcode, as received.
+    pub op: i32,
+    /// Its first path, cut; `None` if it has none, or if it is no longer known.
+    pub path: Option<String>,
+    /// Its length with the header, in bytes; 0 if it is no longer known.
+    pub bytes: usize,
+    /// Of its transaction, if it has one.
+    pub zxid: Option<Zxid>,
+    /// When it was received.
+    pub received_us: u64,
+    /// When its turn came; of a write when it was answered.
+    pub began_us: u64,
+    /// When its reply was made.
+    pub answered_us: u64,
+    /// When the socket took the reply.
+    pub written_us: u64,
+    /// Slow requests of this shard before it of which nothing but their number is told.
+    pub untold: u64,
+}
+
+impl SlowRequest {
+    /// From its arrival until the socket took its reply, microseconds.
+    #[must_use]
+    pub const fn total_us(&self) -> u64 {
+        self.written_us.saturating_sub(self.received_us)
+    }
+}
+
+/// A part of the time that a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Until the leader core took the first request of its batch from a shard.
+    Queue,
+    /// The requests of its batch were executed on the leader.
+    Prepare,
+    /// Until its batch was complete, which waits for the append of the one before.
+    Batch,
+    /// On the way to the leader and back, and in the leader until its batch was proposed.
+    Leader,
+    /// Until its batch was durable in this server's log.
+    Log,
+    /// Until a quorum had acknowledged its batch, or had confirmed the leader of a sync.
+    Quorum,
+    /// Until it was committed; finer times are not known.
+    Commit,
+    /// Until its shard had sent the events and replies before it.
+    Publish,
+    /// A read waited for requests of its connection before it.
+    Wait,
+    /// A read was executed, in slices or beside the shard.
+    Read,
+    /// Until the socket took its reply: the client does not read, or the network is slow.
+    Output,
+    /// The server was off the CPU: the host was paused or busy with others. Not a stage of its own: the time
+    /// is part of the others.
+    Pause,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Queue,
+        Self::Prepare,
+        Self::Batch,
+        Self::Leader,
+        Self::Log,
+        Self::Quorum,
+        Self::Commit,
+        Self::Publish,
+        Self::Wait,
+        Self::Read,
+        Self::Output,
+        Self::Pause,
+    ];
+
+    /// Its name in logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Prepare => "prepare",
+            Self::Batch => "batch",
+            Self::Leader => "leader",
+            Self::Log => "log",
+            Self::Quorum => "quorum",
+            Self::Commit => "commit",
+            Self::Publish => "publish",
+            Self::Wait => "wait",
+            Self::Read => "read",
+            Self::Output => "output",
+            Self::Pause => "pause",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.name() == name)
+    }
+}
+
+/// A time in which a server was off the CPU, microseconds on its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When it began.
+    pub from_us: u64,
+    /// When it ended.
+    pub until_us: u64,
+}
+
+/// Where the time of a slow request went. Times are microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The request.
+    pub request: SlowRequest,
+    /// The stages that took time, in order. They add up to [`SlowRequest::total_us`].
+    pub stages: Vec<(Stage, u64)>,
+    /// How much of it the server was off the CPU.
+    pub paused_us: u64,
+    /// What it waited for mostly: the longest stage, or a pause that was half of the time.
+    pub mostly: Stage,
+    /// The peer that the quorum waited for last.
+    pub peer: Option<ServerId>,
+}
+
+/// Shows the stages: `log 1.2 ms, quorum 310.0 ms`.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (stage, us)) in self.stages.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{} {}.{} ms", stage.name(), us / 1000, us % 1000 / 100)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says where the time of a request went, by the times of the batch that has its transaction, when that was
+/// `durable_us` in this server's log, and when the server was off the CPU.
+#[must_use]
+pub fn explain(
+    request: SlowRequest,
+    batch: Option<&BatchTimes>,
+    durable_us: Option<u64>,
+    pauses: &[Pause],
+) -> Explanation {
+    let mut way = Way { at_us: request.received_us, stages: Vec::new() };
+    let answered_us = request.answered_us;
+    match batch.filter(|_| request.zxid.is_some()) {
+        Some(batch) => way.of_batch(batch, durable_us, answered_us),
+        None if request.zxid.is_some() => way.until(Stage::Commit, answered_us),
+        None if request.op == OpCode::Sync.to_wire() => way.until(Stage::Quorum, answered_us),
+        None => {
+            way.until(Stage::Wait, request.began_us.min(answered_us));
+            way.until(Stage::Read, answered_us);
+        }
+    }
+    way.until(Stage::Output, request.written_us);
+    let stages = way.stages;
+    let overlap = |pause: &Pause| {
+        pause.until_us.min(request.written_us).saturating_sub(pause.from_us.max(request.received_us))
+    };
+    let paused_us = pauses.iter().map(overlap).sum();
+    let longest = stages.iter().max_by_key(|(_, us)| us).map_or(Stage::Output, |(stage, _)| *stage);
+    let mostly = if paused_us * 2 >= request.total_us() { Stage::Pause } else { longest };
+    let peer =
+        batch.and_then(|batch| batch.last_ack).filter(|_| stages.iter().any(|(s, _)| *s == Stage::Quorum));
+    Explanation { request, stages, paused_us, mostly, peer }
+}
+
+/// The stages from a request's arrival on.
+struct Way {
+    at_us: u64,
+    stages: Vec<(Stage, u64)>,
+}
+
+impl Way {
+    /// The stage lasted until this time, if that is after the ones before.
+    fn until(&mut self, stage: Stage, us: u64) {
+        if us > self.at_us {
+            self.stages.push((stage, us - self.at_us));
+            self.at_us = us;
+        }
+    }
+
+    fn of_batch(&mut self, batch: &BatchTimes, durable_us: Option<u64>, answered_us: u64) {
+        let appended_us = batch.appended_us.min(answered_us);
+        let committed_us = batch.committed_us.unwrap_or(answered_us).min(answered_us);
+        if batch.leads {
+            if let Some(requests) = batch.requests {
+                self.until(Stage::Queue, requests.taken_us.min(appended_us));
+                self.until(Stage::Prepare, (self.at_us + requests.preparing_us).min(appended_us));
+            }
+            self.until(Stage::Batch, appended_us);
+        } else {
+            self.until(Stage::Leader, appended_us);
+        }
+        // A learner's own log is not waited for, unless it is needed for the quorum.
+        if let Some(durable_us) = durable_us.filter(|&us| us <= committed_us) {
+            self.until(Stage::Log, durable_us);
+        }
+        self.until(Stage::Quorum, committed_us);
+        self.until(Stage::Publish, answered_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringkeeper_wire::Epoch;
+
+    use super::*;
+    use crate::batches::Requests;
+
+    const ZXID: Zxid = Zxid::new(Epoch(1), 7);
+
+    fn write() -> SlowRequest {
+        SlowRequest {
+            session: SessionId(1),
+            xid: Xid(1),
+            op: OpCode::SetData.to_wire(),
+            path: Some("/a".to_owned()),
+            bytes: 10,
+            zxid: Some(ZXID),
+            received_us: 1_000,
+            began_us: 1_900,
+            answered_us: 1_900,
+            written_us: 2_000,
+            untold: 0,
+        }
+    }
+
+    fn read() -> SlowRequest {
+        SlowRequest { op: OpCode::GetData.to_wire(), zxid: None, began_us: 1_200, ..write() }
+    }
+
+    fn batch() -> BatchTimes {
+        BatchTimes {
+            first: ZXID,
+            last: ZXID,
+            leads: true,
+            requests: Some(Requests { sent_us: 1_005, taken_us: 1_010, preparing_us: 20 }),
+            appended_us: 1_100,
+            committed_us: Some(1_800),
+            last_ack: Some(ServerId(3)),
+        }
+    }
+
+    #[test]
+    fn a_write_on_the_leader_is_told_by_all_its_stages() {
+        let told = explain(write(), Some(&batch()), Some(1_250), &[]);
+        let stages = [
+            (Stage::Queue, 10),
+            (Stage::Prepare, 20),
+            (Stage::Batch, 70),
+            (Stage::Log, 150),
+            (Stage::Quorum, 550),
+            (Stage::Publish, 100),
+            (Stage::Output, 100),
+        ];
+        assert_eq!(told.stages, stages);
+        assert_eq!((told.mostly, told.peer), (Stage::Quorum, Some(ServerId(3))));
+        assert_eq!(told.stages.iter().map(|(_, us)| us).sum::<u64>(), told.request.total_us());
+    }
+
+    #[test]
+    fn a_slow_disk_of_the_leader_is_its_log_and_no_peers_matter() {
+        let told = explain(write(), Some(&batch()), Some(1_800), &[]);
+        assert_eq!((told.mostly, told.peer), (Stage::Log, None));
+    }
+
+    #[test]
+    fn on_a_learner_the_way_to_the_leader_and_back_is_one_stage() {
+        let arrived = BatchTimes { leads: false, requests: None, appended_us: 1_700, ..batch() };
+        // Its own log was durable after the commit: nobody waited for it.
+        let told = explain(write(), Some(&arrived), Some(1_850), &[]);
+        let stages =
+            [(Stage::Leader, 700), (Stage::Quorum, 100), (Stage::Publish, 100), (Stage::Output, 100)];
+        assert_eq!((told.stages.as_slice(), told.mostly), (&stages[..], Stage::Leader));
+    }
+
+    #[test]
+    fn a_write_whose_batch_is_forgotten_is_told_roughly() {
+        let told = explain(write(), None, None, &[]);
+        assert_eq!(told.stages, [(Stage::Commit, 900), (Stage::Output, 100)]);
+    }
+
+    #[test]
+    fn a_read_waits_for_its_turn_is_executed_and_written() {
+        let told = explain(read(), None, None, &[]);
+        assert_eq!(told.stages, [(Stage::Wait, 200), (Stage::Read, 700), (Stage::Output, 100)]);
+        assert_eq!(told.mostly, Stage::Read);
+        assert_eq!(told.to_string(), "wait 0.2 ms, read 0.7 ms, output 0.1 ms");
+        let unread = SlowRequest { answered_us: 1_200, ..read() };
+        assert_eq!(explain(unread, None, None, &[]).mostly, Stage::Output);
+        let sync = SlowRequest { op: OpCode::Sync.to_wire(), ..read() };
+        assert_eq!(explain(sync, None, None, &[]).mostly, Stage::Quorum);
+    }
+
+    #[test]
+    fn a_pause_of_the_host_is_named_if_it_is_half_of_the_time() {
+        let pause = |from_us, until_us| Pause { from_us, until_us };
+        let told = explain(read(), None, None, &[pause(0, 900), pause(500, 1_300), pause(1_700, 5_000)]);
+        assert_eq!((told.paused_us, told.mostly), (600, Stage::Pause));
+        let told = explain(read(), None, None, &[pause(1_100, 1_500)]);
+        assert_eq!((told.paused_us, told.mostly), (400, Stage::Read));
+    }
+
+    #[test]
+    fn names_of_stages_are_read_as_they_are_written() {
+        assert!(Stage::ALL.into_iter().all(|stage| Stage::named(stage.name()) == Some(stage)));
+    }
+}
