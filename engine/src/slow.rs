@@ -143,10 +143,14 @@ pub struct Explanation {
     pub peer: Option<ServerId>,
 }
 
+/// Shorter stages are not worth a place in a line.
+const SHOWN_US_MIN: u64 = 100;
+
 /// Shows the stages: `log 1.2 ms, quorum 310.0 ms`.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (stage, us)) in self.stages.iter().enumerate() {
+        let shown = self.stages.iter().filter(|(_, us)| *us >= SHOWN_US_MIN);
+        for (at, (stage, us)) in shown.enumerate() {
             let comma = if at == 0 { "" } else { ", " };
             write!(f, "{comma}{} {}.{} ms", stage.name(), us / 1000, us % 1000 / 100)?;
         }

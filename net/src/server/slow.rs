@@ -34,7 +34,7 @@ fn log(explanation: &Explanation) {
         bytes = request.bytes,
         total_ms = request.total_us() / 1000,
         mostly = mostly.name(),
-        stages = %explanation,
+        stages = explanation.to_string(),
         peer = peer.map(|peer| peer.0),
         paused_ms = paused_us / 1000,
         untold = request.untold,
