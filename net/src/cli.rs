@@ -15,6 +15,7 @@ use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::scram::{ScramCommand, ScramError};
 use crate::server::{self, StartError};
 use crate::tools::{self, FolderCommand, LogCommand, SnapshotCommand};
+use crate::why_slow::{AdminCommand, AdminError};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
 #[derive(Parser)]
@@ -50,6 +51,9 @@ enum Command {
     /// Adds users who log in by SCRAM-SHA-256
     #[command(subcommand)]
     Scram(ScramCommand),
+    /// Asks a running server about itself
+    #[command(subcommand)]
+    Admin(AdminCommand),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
     Shell(ringkeeper_shell::ShellArgs),
     /// Writes manual pages and completions of shells, for a package
@@ -126,6 +130,10 @@ impl Cli {
                 command.run()?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Some(Command::Admin(command)) => {
+                command.run()?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Some(Command::Import(args)) => {
                 migrate::import(&args)?;
                 return Ok(ExitCode::SUCCESS);
@@ -155,6 +163,8 @@ pub(crate) enum CliError {
     Migrate(#[from] MigrateError),
     #[error(transparent)]
     Scram(#[from] ScramError),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     #[error(transparent)]
     Manual(#[from] ManualError),
     #[error("the output cannot be written: {0}")]

@@ -11,6 +11,7 @@ mod scram;
 mod server;
 mod signals;
 mod tools;
+mod why_slow;
 
 use std::process::ExitCode;
 

@@ -21,6 +21,7 @@ use super::log_task::Appends;
 use super::metrics;
 use super::pulse::Pulse;
 use super::scrub::Findings;
+use super::slow::Explained;
 use super::snapshots::Taken;
 use super::system::{self, Measured};
 use super::tls::TlsAcceptor;
@@ -81,6 +82,8 @@ pub(crate) struct Facts {
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) pulse: Arc<Pulse>,
+    /// The last slow requests.
+    pub(crate) slow: Explained,
 }
 
 impl Facts {

@@ -54,6 +54,7 @@ use super::ring::{Consumer, Producer, ring};
 use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
 use super::shard_host::{ScramStore, ShardHost, Shared};
+use super::slow::Explained;
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
 use super::{
@@ -357,7 +358,7 @@ impl Server {
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
         let pulse = Pulse::start(clock, count);
         let (tell_slow, told_slow) = async_channel::unbounded();
-        let pauses = Pauses::default();
+        let (pauses, explained) = (Pauses::default(), Explained::default());
         let facts = Facts {
             config: config.clone(),
             data_dir: folder.data_dir().to_owned(),
@@ -370,6 +371,7 @@ impl Server {
             tls: tls.clone(),
             audit: audit.clone(),
             pulse,
+            slow: explained.clone(),
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
         admin.attach(inspectors.clone());
@@ -419,7 +421,7 @@ impl Server {
         let tasks = Tasks::start(&core, recovered.log, integrity, settings);
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
         glommio::spawn_local(pauses.clone().watch(clock)).detach();
-        glommio::spawn_local(slow::explain(Rc::clone(&core), told_slow, pauses)).detach();
+        glommio::spawn_local(slow::explain(Rc::clone(&core), told_slow, pauses, explained)).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         core.start_links(quorum_port);
 

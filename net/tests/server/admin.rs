@@ -43,6 +43,7 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("ruok", &[], ""),
     ("server_stats", &["srvr"], "version read_only server_stats client_response node_count"),
     ("set_trace_mask?traceMask=77", &["stmk?traceMask=77"], "tracemask"),
+    ("slow_requests", &[], "slow_request_ms total slow_requests"),
     ("stat_reset", &["srst"], ""),
     (
         "stats",

@@ -54,6 +54,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["ruok"], Word::Isro, json::nothing),
     shows(&["server_stats", "srvr"], Word::Srvr, json::server_stats),
     shows_always(&["set_trace_mask", "stmk"], Word::Stmk, json::trace_mask),
+    shows(&["slow_requests"], Word::Isro, json::slow_requests),
     Command { names: &["snapshot", "snap"], kind: Kind::Snapshot },
     shows(&["stat_reset", "srst"], Word::Srst, json::nothing),
     shows(&["stats", "stat"], Word::Stat, json::stats),

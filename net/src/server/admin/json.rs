@@ -10,6 +10,7 @@ use std::time::UNIX_EPOCH;
 use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
 use ringkeeper_engine::shard::ConnectionReport;
+use ringkeeper_engine::slow::Explanation;
 use ringkeeper_engine::zab::{Observer, Status};
 use ringkeeper_wire::{SessionId, Zxid};
 use serde_json::{Map, Value, json};
@@ -243,6 +244,43 @@ pub(super) fn server_stats(shown: &Shown) -> Value {
 /// ZooKeeper calls them buffers.
 fn sizes(Sizes { last, min, max }: Sizes) -> Value {
     json!({ "last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max })
+}
+
+/// Ours: the last slow requests, the newest first, and where their time went.
+pub(super) fn slow_requests(shown: &Shown) -> Value {
+    let offset_ms = shown.report.clock_offset_ms;
+    let list: Vec<_> =
+        shown.facts.slow.list().iter().rev().map(|slow| slow_request(slow, offset_ms)).collect();
+    json!({
+        "slow_request_ms": shown.facts.config.slow_request_ms,
+        "total": shown.report.shards.counters.slow_requests,
+        "slow_requests": list,
+    })
+}
+
+fn slow_request(slow: &Explanation, clock_offset_ms: i64) -> Value {
+    let Explanation { request, stages, paused_us, mostly, peer } = slow;
+    let stages = stages.iter().map(|(stage, us)| (stage.name().to_owned(), json!(milliseconds(*us))));
+    json!({
+        "received": clock_offset_ms.saturating_add_unsigned(request.received_us / US_PER_MS),
+        "operation": operation(Some(request.op)),
+        "path": request.path,
+        "session_id": request.session.0,
+        "session_id_hex": request.session.to_string(),
+        "cxid": request.xid.0,
+        "zxid_hex": request.zxid.map(|zxid| zxid.to_string()),
+        "bytes": request.bytes,
+        "total_ms": milliseconds(request.total_us()),
+        "mostly": mostly.name(),
+        "stages_ms": Value::Object(stages.collect()),
+        "paused_ms": milliseconds(*paused_us),
+        "peer": peer.map(|peer| peer.0),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53 microseconds")]
+fn milliseconds(us: u64) -> f64 {
+    us as f64 / US_PER_MS as f64
 }
 
 pub(super) fn stats(shown: &Shown) -> Value {

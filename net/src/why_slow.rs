@@ -1,0 +1,243 @@
+//! `ringkeeper admin why-slow`: what the slow requests of a running server waited for, on one screen.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use ringkeeper_engine::slow::Stage;
+use serde_json::Value;
+
+/// The admin listener answers within 30 seconds.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Paths, and sessions, that are shown.
+const TOP: usize = 5;
+
+/// What a running server can be asked.
+#[derive(Subcommand)]
+pub(crate) enum AdminCommand {
+    /// Shows what the slow requests of a server waited for, and what to do about it
+    WhySlow(WhySlowArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct WhySlowArgs {
+    /// The server's admin listener, in the clear
+    #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    address: SocketAddr,
+    /// What stands in front of the names of commands (admin.commandURL)
+    #[arg(long, value_name = "PATH", default_value = "/commands")]
+    command_url: String,
+    /// Reads the answer of the command slow_requests from standard input, as curl has got it with TLS
+    #[arg(long, conflicts_with_all = ["address", "command_url"])]
+    stdin: bool,
+}
+
+/// Why there is no answer: one sentence for the user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdminError {
+    #[error(
+        "{0} does not answer: {1}; name the server's admin listener (--address). If it speaks TLS alone, get \
+         its command slow_requests with curl and pipe it here (--stdin)"
+    )]
+    Silent(SocketAddr, io::Error),
+    #[error("no answer of the command slow_requests, but {0:?}: is it ringkeeper's admin listener?")]
+    Other(String),
+    #[error("the server says: {0}")]
+    Refused(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl AdminCommand {
+    /// Asks, and shows the answer.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn run(self) -> Result<(), AdminError> {
+        let Self::WhySlow(WhySlowArgs { address, command_url, stdin }) = self;
+        let answer = match stdin {
+            true => io::read_to_string(io::stdin())?,
+            false => get(address, &format!("{command_url}/slow_requests"))
+                .map_err(|error| AdminError::Silent(address, error))?,
+        };
+        let text = show(&answer)?;
+        Ok(io::stdout().write_all(text.as_bytes())?)
+    }
+}
+
+/// The body of what is at this path.
+fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
+}
+
+/// A slow request.
+struct Slow<'a>(&'a Value);
+
+impl<'a> Slow<'a> {
+    fn text(&self, field: &str) -> &'a str {
+        self.0[field].as_str().unwrap_or_default()
+    }
+
+    fn number(&self, field: &str) -> f64 {
+        self.0[field].as_f64().unwrap_or_default()
+    }
+
+    /// What it was about, in a few words.
+    fn describe(&self) -> String {
+        let path = if self.0["path"].is_null() { "without a path" } else { self.text("path") };
+        format!(
+            "{} {} of session {}",
+            self.text("operation"),
+            path.escape_debug(),
+            self.text("session_id_hex")
+        )
+    }
+}
+
+/// One screen about an answer of the command `slow_requests`.
+fn show(answer: &str) -> Result<String, AdminError> {
+    let other = || AdminError::Other(answer.chars().take(80).collect());
+    let answer: Value = serde_json::from_str(answer).map_err(|_| other())?;
+    if let Some(error) = answer["error"].as_str() {
+        return Err(AdminError::Refused(error.to_owned()));
+    }
+    let list = answer["slow_requests"].as_array().ok_or_else(other)?;
+    let slow: Vec<_> = list.iter().map(Slow).collect();
+    let (total, above_ms) = (&answer["total"], &answer["slow_request_ms"]);
+    let slowest = slow.iter().max_by(|a, b| a.number("total_ms").total_cmp(&b.number("total_ms")));
+    let Some(slowest) = slowest else {
+        return Ok(format!("No request took longer than {above_ms} ms (ringkeeper.slowRequestMs).\n"));
+    };
+    let mut out = format!(
+        "{total} requests took longer than {above_ms} ms, as far as is counted. Of the last {} that were logged\n\
+         the slowest took {:.1} ms: {}, received {}.\n\n",
+        slow.len(),
+        slowest.number("total_ms"),
+        slowest.describe(),
+        slowest.0["received"]
+            .as_i64()
+            .and_then(|ms| Timestamp::from_millisecond(ms).ok())
+            .unwrap_or_default(),
+    );
+    stages(&mut out, &slow);
+    let count = |name: fn(&Slow<'_>) -> String| top(&slow, name);
+    let _ = writeln!(out, "paths:    {}", count(|slow| slow.text("path").escape_debug().to_string()));
+    let _ = writeln!(out, "sessions: {}", count(|slow| slow.text("session_id_hex").to_owned()));
+    let _ = writeln!(
+        out,
+        "peers:    {}",
+        count(|slow| slow.0["peer"].as_u64().map(|id| id.to_string()).unwrap_or_default())
+    );
+    Ok(out)
+}
+
+/// The stages by their share of the time, each with what to do about it.
+fn stages(out: &mut String, slow: &[Slow<'_>]) {
+    let all_ms: f64 = slow.iter().map(|slow| slow.number("total_ms")).sum();
+    let mut shares: Vec<_> = Stage::ALL
+        .into_iter()
+        .map(|stage| {
+            let of = |slow: &Slow<'_>| match stage {
+                Stage::Pause => slow.number("paused_ms"),
+                _ => slow.0["stages_ms"][stage.name()].as_f64().unwrap_or_default(),
+            };
+            let mostly = slow.iter().filter(|slow| slow.text("mostly") == stage.name()).count();
+            (stage, slow.iter().map(of).sum::<f64>() / all_ms.max(f64::MIN_POSITIVE), mostly)
+        })
+        .filter(|(_, share, mostly)| *share >= 0.005 || *mostly > 0)
+        .collect();
+    shares.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
+    let _ = writeln!(out, "stage      share  mostly");
+    for (stage, share, mostly) in shares {
+        let _ = writeln!(out, "{:<8} {:>5.1} %  {mostly:>6}  {}", stage.name(), share * 100.0, advice(stage));
+    }
+    out.push('\n');
+}
+
+/// The names that occur most, each with how often.
+fn top(slow: &[Slow<'_>], name: fn(&Slow<'_>) -> String) -> String {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for slow in slow {
+        let name = name(slow);
+        if !name.is_empty() {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let shown: Vec<_> = counts.iter().take(TOP).map(|(name, count)| format!("{name} ({count})")).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
+/// What to do about a long stage, in one sentence.
+const fn advice(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Queue => "The leader core is busy: look for large multis, and give it a core of its own.",
+        Stage::Prepare => "Requests take long to execute: make multis smaller, and do not share the CPU.",
+        Stage::Batch => "Batches wait for the append before them: look at the log's disk (fsynctime).",
+        Stage::Leader => "The leader, or the network to it, is slow: ask the leader why.",
+        Stage::Log => "This server's disk is slow: give the log one of its own (dataLogDir), or replace it.",
+        Stage::Quorum => "Other servers are slow: look at disk, host and network of the peers below.",
+        Stage::Commit => "Replication is slow: look at fsynctime and quorum_ack_latency.",
+        Stage::Publish => "Very many watches fire at once: look at node_*_watch_count.",
+        Stage::Wait => "Reads wait for writes of their session: use another session for reads.",
+        Stage::Read => "Reads list or count very many znodes: spread them over more parents.",
+        Stage::Output => "Clients take their replies late: they are busy, or the network is slow.",
+        Stage::Pause => "The host took the CPU away: it is overcommitted or was stopped. No setting helps.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn slow(path: Option<&str>, mostly: &str, stages: &Value, paused_ms: f64) -> Value {
+        json!({
+            "received": 1_000, "operation": "SETD", "path": path, "session_id_hex": "0x1",
+            "total_ms": 100.0, "mostly": mostly, "stages_ms": stages, "paused_ms": paused_ms, "peer": 3,
+        })
+    }
+
+    #[test]
+    fn stages_are_shown_by_their_share_with_what_to_do() {
+        let list = [
+            slow(Some("/a"), "quorum", &json!({ "log": 10.0, "quorum": 90.0 }), 0.0),
+            slow(Some("/a"), "quorum", &json!({ "quorum": 100.0 }), 0.0),
+            slow(None, "pause", &json!({ "log": 30.0, "read": 70.0 }), 60.0),
+        ];
+        let answer = json!({ "slow_request_ms": 50, "total": 7, "slow_requests": list, "error": null });
+        let text = show(&answer.to_string()).expect("an answer");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "7 requests took longer than 50 ms, as far as is counted. Of the last 3 that were logged"
+        );
+        let order: Vec<_> =
+            lines[4..8].iter().map(|line| line.split("  ").next().unwrap_or_default()).collect();
+        assert_eq!(order, ["quorum", "read", "pause", "log"], "{text}");
+        assert!(lines[4].contains("63.3 %       2  Other servers are slow"), "{text}");
+        assert!(text.contains("paths:    /a (2)") && text.contains("peers:    3 (3)"), "{text}");
+    }
+
+    #[test]
+    fn nothing_slow_is_said_so_and_other_answers_are_told_apart() {
+        let none = json!({ "slow_request_ms": 50, "total": 0, "slow_requests": [], "error": null });
+        let text = show(&none.to_string()).expect("an answer");
+        assert_eq!(text, "No request took longer than 50 ms (ringkeeper.slowRequestMs).\n");
+        let unknown = show(r#"{"command":"slow_requests","error":"Unknown command: slow_requests"}"#);
+        assert!(matches!(unknown, Err(AdminError::Refused(_))));
+        assert!(matches!(show("<html>"), Err(AdminError::Other(_))));
+    }
+}
