@@ -711,6 +711,7 @@ impl Shard {
     fn consume(&mut self, now_us: u64, slot: Slot, input: &[u8]) -> usize {
         self.connection(slot).waits = false;
         let mut consumed = 0;
+        let mut frames = 0;
         let mut left = self.settings.slice_visits_max.max(1);
         while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
             let (fresh, len_max) = match self.connection(slot).phase {
@@ -733,7 +734,10 @@ impl Shard {
             left = left.saturating_sub(1 + self.connection(slot).identities.len());
             match next_frame(rest, len_max) {
                 Ok(_) if !fresh && self.refuses_large(slot, rest) => break,
-                Ok(Some((frame, len))) if self.frame(now_us, slot, frame) => consumed += len,
+                Ok(Some((frame, len))) if self.frame(now_us, slot, frame) => {
+                    consumed += len;
+                    frames += 1;
+                }
                 Ok(Some(_)) => {
                     self.connection(slot).waits = true;
                     break;
@@ -750,8 +754,15 @@ impl Shard {
             }
         }
         let connection = self.connection(slot);
-        if !connection.waits {
+        let waited_us = connection.arrival(now_us).input_us;
+        if connection.waits {
+            connection.waits_since_us.get_or_insert(now_us);
+        } else {
             connection.throttled_since_us = None;
+            connection.waits_since_us = None;
+        }
+        if frames > 0 {
+            self.timings.inputs.record_n(waited_us.into(), frames);
         }
         consumed
     }

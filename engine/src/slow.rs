@@ -28,6 +28,8 @@ pub struct SlowRequest {
     pub zxid: Option<Zxid>,
     /// When it was received.
     pub received_us: u64,
+    /// When it was decoded.
+    pub decoded_us: u64,
     /// When its turn came; of a write when it was answered.
     pub began_us: u64,
     /// When its reply was made.
@@ -49,6 +51,8 @@ impl SlowRequest {
 /// A part of the time that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
+    /// Until it was decoded: as many requests or replies waited as may, or one that it must not pass.
+    Input,
     /// Until the leader core took the first request of its batch from a shard.
     Queue,
     /// The requests of its batch were executed on the leader.
@@ -71,14 +75,14 @@ pub enum Stage {
     Read,
     /// Until the socket took its reply: the client does not read, or the network is slow.
     Output,
-    /// The server was off the CPU: the host was paused or busy with others. Not a stage of its own: the time
-    /// is part of the others.
+    /// The server was off the CPU in one or more of the other stages: the host was paused or busy with others.
     Pause,
 }
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
+        Self::Input,
         Self::Queue,
         Self::Prepare,
         Self::Batch,
@@ -97,6 +101,7 @@ impl Stage {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Input => "input",
             Self::Queue => "queue",
             Self::Prepare => "prepare",
             Self::Batch => "batch",
@@ -135,9 +140,7 @@ pub struct Explanation {
     pub request: SlowRequest,
     /// The stages that took time, in order. They add up to [`SlowRequest::total_us`].
     pub stages: Vec<(Stage, u64)>,
-    /// How much of it the server was off the CPU.
-    pub paused_us: u64,
-    /// What it waited for mostly: the longest stage, or a pause that was half of the time.
+    /// The longest one.
     pub mostly: Stage,
     /// The peer that the quorum waited for last.
     pub peer: Option<ServerId>,
@@ -167,8 +170,9 @@ pub fn explain(
     durable_us: Option<u64>,
     pauses: &[Pause],
 ) -> Explanation {
-    let mut way = Way { at_us: request.received_us, stages: Vec::new() };
+    let mut way = Way { at_us: request.received_us, stages: Vec::new(), pauses, paused_us: 0 };
     let answered_us = request.answered_us;
+    way.until(Stage::Input, request.decoded_us);
     match batch.filter(|_| request.zxid.is_some()) {
         Some(batch) => way.of_batch(batch, durable_us, answered_us),
         None if request.zxid.is_some() => way.until(Stage::Commit, answered_us),
@@ -179,31 +183,39 @@ pub fn explain(
         }
     }
     way.until(Stage::Output, request.written_us);
+    if way.paused_us > 0 {
+        way.stages.push((Stage::Pause, way.paused_us));
+    }
     let stages = way.stages;
-    let overlap = |pause: &Pause| {
-        pause.until_us.min(request.written_us).saturating_sub(pause.from_us.max(request.received_us))
-    };
-    let paused_us = pauses.iter().map(overlap).sum();
-    let longest = stages.iter().max_by_key(|(_, us)| us).map_or(Stage::Output, |(stage, _)| *stage);
-    let mostly = if paused_us * 2 >= request.total_us() { Stage::Pause } else { longest };
-    let peer =
-        batch.and_then(|batch| batch.last_ack).filter(|_| stages.iter().any(|(s, _)| *s == Stage::Quorum));
-    Explanation { request, stages, paused_us, mostly, peer }
+    let mostly = stages.iter().max_by_key(|(_, us)| us).map_or(Stage::Output, |(stage, _)| *stage);
+    let waited_for_quorum = stages.iter().any(|(stage, _)| *stage == Stage::Quorum);
+    let peer = batch.and_then(|batch| batch.last_ack).filter(|_| waited_for_quorum);
+    Explanation { request, stages, mostly, peer }
 }
 
 /// The stages from a request's arrival on.
-struct Way {
+struct Way<'a> {
     at_us: u64,
     stages: Vec<(Stage, u64)>,
+    pauses: &'a [Pause],
+    paused_us: u64,
 }
 
-impl Way {
-    /// The stage lasted until this time, if that is after the ones before.
-    fn until(&mut self, stage: Stage, us: u64) {
-        if us > self.at_us {
-            self.stages.push((stage, us - self.at_us));
-            self.at_us = us;
+impl Way<'_> {
+    /// The stage lasted until this time, if that is after the ones before. What was a pause of it is none of
+    /// it.
+    fn until(&mut self, stage: Stage, until_us: u64) {
+        let from_us = self.at_us;
+        if until_us <= from_us {
+            return;
         }
+        let overlap = |pause: &Pause| pause.until_us.min(until_us).saturating_sub(pause.from_us.max(from_us));
+        let paused_us: u64 = self.pauses.iter().map(overlap).sum();
+        if until_us - from_us > paused_us {
+            self.stages.push((stage, until_us - from_us - paused_us));
+        }
+        self.paused_us += paused_us;
+        self.at_us = until_us;
     }
 
     fn of_batch(&mut self, batch: &BatchTimes, durable_us: Option<u64>, answered_us: u64) {
@@ -245,6 +257,7 @@ mod tests {
             bytes: 10,
             zxid: Some(ZXID),
             received_us: 1_000,
+            decoded_us: 1_000,
             began_us: 1_900,
             answered_us: 1_900,
             written_us: 2_000,
@@ -292,6 +305,13 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_its_connection_had_no_room_for_waited_in_the_input() {
+        let late = SlowRequest { decoded_us: 1_150, ..read() };
+        let stages = [(Stage::Input, 150), (Stage::Wait, 50), (Stage::Read, 700), (Stage::Output, 100)];
+        assert_eq!(explain(late, None, None, &[]).stages, stages);
+    }
+
+    #[test]
     fn on_a_learner_the_way_to_the_leader_and_back_is_one_stage() {
         let arrived = BatchTimes { leads: false, requests: None, appended_us: 1_700, ..batch() };
         // Its own log was durable after the commit: nobody waited for it.
@@ -320,12 +340,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_the_host_is_named_if_it_is_half_of_the_time() {
+    fn a_pause_of_the_host_is_told_apart_from_the_stages_that_it_was_in() {
         let pause = |from_us, until_us| Pause { from_us, until_us };
-        let told = explain(read(), None, None, &[pause(0, 900), pause(500, 1_300), pause(1_700, 5_000)]);
-        assert_eq!((told.paused_us, told.mostly), (600, Stage::Pause));
-        let told = explain(read(), None, None, &[pause(1_100, 1_500)]);
-        assert_eq!((told.paused_us, told.mostly), (400, Stage::Read));
+        let told = explain(read(), None, None, &[pause(0, 900), pause(1_150, 1_300), pause(1_500, 1_890)]);
+        assert_eq!(
+            told.stages,
+            [(Stage::Wait, 150), (Stage::Read, 210), (Stage::Output, 100), (Stage::Pause, 540)]
+        );
+        assert_eq!(told.mostly, Stage::Pause);
+        let all = explain(read(), None, None, &[pause(500, 3_000)]);
+        assert_eq!(all.stages, [(Stage::Pause, 1_000)]);
     }
 
     #[test]

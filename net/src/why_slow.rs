@@ -147,10 +147,7 @@ fn stages(out: &mut String, slow: &[Slow<'_>]) {
     let mut shares: Vec<_> = Stage::ALL
         .into_iter()
         .map(|stage| {
-            let of = |slow: &Slow<'_>| match stage {
-                Stage::Pause => slow.number("paused_ms"),
-                _ => slow.0["stages_ms"][stage.name()].as_f64().unwrap_or_default(),
-            };
+            let of = |slow: &Slow<'_>| slow.0["stages_ms"][stage.name()].as_f64().unwrap_or_default();
             let mostly = slow.iter().filter(|slow| slow.text("mostly") == stage.name()).count();
             (stage, slow.iter().map(of).sum::<f64>() / all_ms.max(f64::MIN_POSITIVE), mostly)
         })
@@ -182,6 +179,7 @@ fn top(slow: &[Slow<'_>], name: fn(&Slow<'_>) -> String) -> String {
 /// What to do about a long stage, in one sentence.
 const fn advice(stage: Stage) -> &'static str {
     match stage {
+        Stage::Input => "Clients have more unanswered requests than may be: see globalOutstandingLimit.",
         Stage::Queue => "The leader core is busy: look for large multis, and give it a core of its own.",
         Stage::Prepare => "Requests take long to execute: make multis smaller, and do not share the CPU.",
         Stage::Batch => "Batches wait for the append before them: look at the log's disk (fsynctime).",
@@ -203,19 +201,19 @@ mod tests {
 
     use super::*;
 
-    fn slow(path: Option<&str>, mostly: &str, stages: &Value, paused_ms: f64) -> Value {
+    fn slow(path: Option<&str>, mostly: &str, stages: &Value) -> Value {
         json!({
             "received": 1_000, "operation": "SETD", "path": path, "session_id_hex": "0x1",
-            "total_ms": 100.0, "mostly": mostly, "stages_ms": stages, "paused_ms": paused_ms, "peer": 3,
+            "total_ms": 100.0, "mostly": mostly, "stages_ms": stages, "peer": 3,
         })
     }
 
     #[test]
     fn stages_are_shown_by_their_share_with_what_to_do() {
         let list = [
-            slow(Some("/a"), "quorum", &json!({ "log": 10.0, "quorum": 90.0 }), 0.0),
-            slow(Some("/a"), "quorum", &json!({ "quorum": 100.0 }), 0.0),
-            slow(None, "pause", &json!({ "log": 30.0, "read": 70.0 }), 60.0),
+            slow(Some("/a"), "quorum", &json!({ "log": 10.0, "quorum": 90.0 })),
+            slow(Some("/a"), "quorum", &json!({ "quorum": 100.0 })),
+            slow(None, "pause", &json!({ "log": 1.0, "read": 39.0, "pause": 60.0 })),
         ];
         let answer = json!({ "slow_request_ms": 50, "total": 7, "slow_requests": list, "error": null });
         let text = show(&answer.to_string()).expect("an answer");
@@ -226,7 +224,7 @@ mod tests {
         );
         let order: Vec<_> =
             lines[4..8].iter().map(|line| line.split("  ").next().unwrap_or_default()).collect();
-        assert_eq!(order, ["quorum", "read", "pause", "log"], "{text}");
+        assert_eq!(order, ["quorum", "pause", "read", "log"], "{text}");
         assert!(lines[4].contains("63.3 %       2  Other servers are slow"), "{text}");
         assert!(text.contains("paths:    /a (2)") && text.contains("peers:    3 (3)"), "{text}");
     }

@@ -9,6 +9,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use ringkeeper_wire::{ErrorCode, OpCode, Xid};
 
+use super::latency::Arrival;
 use super::request::HEADER_LEN;
 
 /// A request that was taken and not yet answered.
@@ -16,8 +17,7 @@ use super::request::HEADER_LEN;
 pub(super) struct Pending {
     pub(super) xid: Xid,
     pub(super) what: What,
-    /// When it was received, microseconds.
-    pub(super) received_us: u64,
+    pub(super) arrival: Arrival,
     /// Length of its body in bytes. The body is in [`Backlog::bodies`], except for a write, whose body the
     /// core has, unless they are kept.
     body_len: u32,
@@ -158,7 +158,7 @@ impl Backlog {
     }
 
     /// Appends a request, and returns what it takes up.
-    pub(super) fn push(&mut self, now_us: u64, xid: Xid, what: What, body: &[u8]) -> Load {
+    pub(super) fn push(&mut self, arrival: Arrival, xid: Xid, what: What, body: &[u8]) -> Load {
         match what {
             What::Write(_) => {
                 self.reads_since_write = 0;
@@ -175,7 +175,7 @@ impl Backlog {
         if self.keeps_body(what) {
             self.bodies.extend_from_slice(body);
         }
-        self.pending.push_back(Pending { xid, what, received_us: now_us, body_len });
+        self.pending.push_back(Pending { xid, what, arrival, body_len });
         let load = self.load_of(what, body.len());
         self.load += load;
         load

@@ -12,6 +12,7 @@ use siphasher::sip::SipHasher13;
 use super::US_PER_MS;
 use super::backlog::Backlog;
 use super::inbox::Inbox;
+use super::latency::Arrival;
 use super::outbox::{Outbox, Parts, Usage};
 use super::stats::{ConnectionReport, ConnectionStats};
 use crate::authorisation::BoundsCache;
@@ -72,6 +73,8 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     /// A received request waits, for the bounds or for earlier requests.
     pub(super) waits: bool,
+    /// Since when, microseconds.
+    pub(super) waits_since_us: Option<u64>,
     /// Since when its oldest request waits for the throttle of requests, microseconds.
     pub(super) throttled_since_us: Option<u64>,
     /// How many watches of the setWatches at the front of the backlog are set.
@@ -118,6 +121,7 @@ impl Connection {
             stalled: false,
             waits: false,
             throttled_since_us: None,
+            waits_since_us: None,
             watches_set: 0,
             goes_on: false,
             rests: false,
@@ -159,6 +163,12 @@ impl Connection {
     /// Its share of the output of all connections.
     pub(super) fn usage(&self) -> Usage {
         self.outbox.usage(&self.held_notifications)
+    }
+
+    /// The arrival of a request that is decoded now.
+    pub(super) fn arrival(&self, now_us: u64) -> Arrival {
+        let waited_us = self.waits_since_us.map_or(0, |since_us| now_us.saturating_sub(since_us));
+        Arrival { decoded_us: now_us, input_us: u32::try_from(waited_us).unwrap_or(u32::MAX) }
     }
 
     /// Whether the socket is to be read.

@@ -18,14 +18,29 @@ pub(super) enum Kind {
     Update,
 }
 
+/// When a request came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// When it was decoded, microseconds.
+    pub(super) decoded_us: u64,
+    /// How long it had waited in the connection's input before, microseconds.
+    pub(super) input_us: u32,
+}
+
+impl Arrival {
+    /// When it was received, microseconds.
+    pub(super) const fn received_us(self) -> u64 {
+        self.decoded_us.saturating_sub(self.input_us as u64)
+    }
+}
+
 /// A request to which the reply was just made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered<'a> {
     pub(super) xid: Xid,
     /// The opcode as received.
     pub(super) op: i32,
-    /// Microseconds.
-    pub(super) received_us: u64,
+    pub(super) arrival: Arrival,
     /// When its turn came, microseconds.
     pub(super) began_us: u64,
     /// Its length without the header, in bytes.
@@ -51,11 +66,11 @@ impl Answered<'_> {
     }
 }
 
-/// Replies that are not written yet, to requests of one kind that were received at one time.
+/// Replies that are not written yet, to requests of one kind that came at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unwritten {
     kind: Kind,
-    pub(super) received_us: u64,
+    pub(super) arrival: Arrival,
     /// When the first of the replies was made.
     pub(super) answered_us: u64,
     replies: u64,
@@ -64,12 +79,12 @@ pub(super) struct Unwritten {
 impl Shard {
     /// Counts the reply just made to a request.
     pub(super) fn count_reply(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>) {
-        let (kind, received_us) = (answered.kind(), answered.received_us);
+        let (kind, arrival) = (answered.kind(), answered.arrival);
         let zxid = self.zxid_for(slot);
         let unwritten = self.connection(slot).stats.unwritten;
-        if (unwritten.kind, unwritten.received_us) != (kind, received_us) {
+        if (unwritten.kind, unwritten.arrival) != (kind, arrival) {
             self.record_latency(now_us, slot);
-            let unwritten = Unwritten { kind, received_us, answered_us: now_us, replies: 0 };
+            let unwritten = Unwritten { kind, arrival, answered_us: now_us, replies: 0 };
             self.connection(slot).stats.unwritten = unwritten;
         }
         let stats = &mut self.connection(slot).stats;
@@ -81,7 +96,7 @@ impl Shard {
         stats.last_op = Some(answered.op);
         stats.last_xid = answered.xid;
         stats.last_zxid = zxid;
-        if self.slow.is_slow(now_us.saturating_sub(received_us)) {
+        if self.slow.is_slow(arrival, now_us) {
             self.note_slow(now_us, slot, answered);
         }
     }
@@ -90,12 +105,12 @@ impl Shard {
     pub(super) fn record_latency(&mut self, now_us: u64, slot: Slot) {
         let stats = &mut self.connection(slot).stats;
         let unwritten = stats.unwritten;
-        let Unwritten { kind, received_us, answered_us, replies } = unwritten;
+        let Unwritten { kind, arrival, answered_us, replies } = unwritten;
         if replies == 0 {
             return;
         }
         stats.unwritten.replies = 0;
-        let latency_us = now_us.saturating_sub(received_us);
+        let latency_us = now_us.saturating_sub(arrival.decoded_us);
         stats.latency.record_n(latency_us, replies);
         stats.last_latency_us = latency_us;
         match kind {
@@ -103,7 +118,7 @@ impl Shard {
             Kind::Update => self.timings.updates.record_n(latency_us, replies),
         }
         self.timings.outputs.record_n(now_us.saturating_sub(answered_us), replies);
-        if self.slow.is_slow(latency_us) {
+        if self.slow.is_slow(arrival, now_us) {
             self.counters.slow_requests += replies;
             self.note_unread(slot, unwritten);
         }

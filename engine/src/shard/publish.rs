@@ -138,7 +138,7 @@ impl Shard {
         let answered = Answered {
             xid,
             op: op.to_wire(),
-            received_us: front.received_us,
+            arrival: front.arrival,
             began_us: now_us,
             body_len: front.body_len(),
             about: About::Txn(committed.zxid(), path),

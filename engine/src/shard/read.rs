@@ -8,7 +8,7 @@ use ringkeeper_wire::{
 };
 
 use super::connection::Phase;
-use super::latency::{About, Answered};
+use super::latency::{About, Answered, Arrival};
 use super::{CloseReason, Effect, Shard, Slot};
 use crate::acl::{self, Caller};
 use crate::authorisation::{Bounds, Verdict};
@@ -25,8 +25,7 @@ pub(super) struct Read {
     pub(super) op: OpCode,
     /// How many of the connection's identities were known when it was received.
     pub(super) identities: usize,
-    /// Microseconds.
-    pub(super) received_us: u64,
+    pub(super) arrival: Arrival,
     /// When its turn came, microseconds.
     pub(super) began_us: u64,
 }
@@ -34,9 +33,9 @@ pub(super) struct Read {
 impl Read {
     /// It is answered, under this xid.
     pub(super) fn answered(self, xid: Xid, body: &[u8]) -> Answered<'_> {
-        let Self { op, received_us, began_us, .. } = self;
+        let Self { op, arrival, began_us, .. } = self;
         let (op, body_len, about) = (op.to_wire(), body.len(), About::Body(body));
-        Answered { xid, op, received_us, began_us, body_len, about }
+        Answered { xid, op, arrival, began_us, body_len, about }
     }
 }
 

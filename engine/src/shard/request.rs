@@ -69,7 +69,7 @@ impl Shard {
     fn read(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let connection = self.connection(slot);
         let identities = connection.identities.len();
-        let read = Read { xid, op, identities, received_us: now_us, began_us: now_us };
+        let read = Read { xid, op, identities, arrival: connection.arrival(now_us), began_us: now_us };
         let due = connection.backlog.is_empty() || planted!(self.settings.rules, ReorderReplies);
         let due = due && (!self.must_wait(slot, op, body) || planted!(self.settings.rules, ReadInsideGroup));
         if !(due && self.execute(now_us, slot, read, body)) {
@@ -144,9 +144,9 @@ impl Shard {
 
     /// Appends a request to the backlog. If it is the first one there, it is answered as far as possible.
     fn enqueue(&mut self, now_us: u64, slot: Slot, xid: Xid, what: What, body: &[u8]) {
-        let backlog = &mut self.connection(slot).backlog;
-        let first = backlog.is_empty();
-        let load = backlog.push(now_us, xid, what, body);
+        let connection = self.connection(slot);
+        let first = connection.backlog.is_empty();
+        let load = connection.backlog.push(connection.arrival(now_us), xid, what, body);
         self.outstanding += load;
         if first {
             self.advance(now_us, slot);
@@ -221,10 +221,10 @@ impl Shard {
     /// Answers the oldest request, if it need not wait any more.
     fn answer_one(&mut self, now_us: u64, slot: Slot, backlog: &Backlog) -> bool {
         let Some(&pending) = backlog.front() else { return false };
-        let (xid, zxid, received_us) = (pending.xid, self.zxid_for(slot), pending.received_us);
+        let (xid, zxid, arrival) = (pending.xid, self.zxid_for(slot), pending.arrival);
         let answered = |op| {
             let (body_len, about) = (pending.body_len(), About::Body(backlog.front_body()));
-            Answered { xid, op, received_us, began_us: now_us, body_len, about }
+            Answered { xid, op, arrival, began_us: now_us, body_len, about }
         };
         if self.is_between_slices(slot) {
             self.drain_after_group(slot);
@@ -264,7 +264,7 @@ impl Shard {
                     self.abort(slot, Some(CloseReason::SlowReader(unread)));
                     return false;
                 }
-                let read = Read { xid, op, identities, received_us, began_us: now_us };
+                let read = Read { xid, op, identities, arrival, began_us: now_us };
                 if !self.execute(now_us, slot, read, backlog.front_body()) {
                     return false;
                 }

@@ -3,7 +3,7 @@
 
 use ringkeeper_wire::{MultiReadOp, OpCode, Request};
 
-use super::latency::{About, Answered, Unwritten};
+use super::latency::{About, Answered, Arrival, Unwritten};
 use super::request::HEADER_LEN;
 use super::{Effect, Shard, Slot};
 use crate::slow::SlowRequest;
@@ -35,8 +35,9 @@ impl SlowRequests {
         Self { above_us, second: 0, told: 0, untold: 0, unwritten: Vec::new() }
     }
 
-    pub(super) const fn is_slow(&self, latency_us: u64) -> bool {
-        self.above_us > 0 && latency_us > self.above_us
+    /// Whether a request that came then and goes on now is slow.
+    pub(super) const fn is_slow(&self, arrival: Arrival, now_us: u64) -> bool {
+        self.above_us > 0 && now_us.saturating_sub(arrival.received_us()) > self.above_us
     }
 
     /// Whether another one may be told of.
@@ -58,7 +59,7 @@ impl Shard {
         if !self.slow.admit(now_us) {
             return;
         }
-        let Answered { xid, op, received_us, began_us, body_len, about } = answered;
+        let Answered { xid, op, arrival, began_us, body_len, about } = answered;
         let (zxid, path) = match about {
             About::Body(body) => (None, path(op, body)),
             About::Txn(zxid, path) => (Some(zxid), path.map(shown)),
@@ -70,7 +71,8 @@ impl Shard {
             path,
             bytes: HEADER_LEN + body_len,
             zxid,
-            received_us,
+            received_us: arrival.received_us(),
+            decoded_us: arrival.decoded_us,
             began_us,
             answered_us: now_us,
             written_us: now_us,
@@ -82,8 +84,8 @@ impl Shard {
     /// Notes the last one of the replies that the socket has just taken, if only that made it slow: its client
     /// does not read. Of its request no more is known than what the connection shows of itself.
     pub(super) fn note_unread(&mut self, slot: Slot, replies: Unwritten) {
-        let Unwritten { received_us, answered_us, .. } = replies;
-        if self.slow.is_slow(answered_us.saturating_sub(received_us)) || !self.slow.admit(answered_us) {
+        let Unwritten { arrival, answered_us, .. } = replies;
+        if self.slow.is_slow(arrival, answered_us) || !self.slow.admit(answered_us) {
             return;
         }
         let connection = self.connection(slot);
@@ -94,7 +96,8 @@ impl Shard {
             path: None,
             bytes: 0,
             zxid: None,
-            received_us,
+            received_us: arrival.received_us(),
+            decoded_us: arrival.decoded_us,
             began_us: answered_us,
             answered_us,
             written_us: answered_us,

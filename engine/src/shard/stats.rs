@@ -191,14 +191,16 @@ pub struct Timings {
     pub(super) updates: Distribution,
     /// Of committed groups on their way from the leader core.
     pub(super) deliveries: Distribution,
+    /// Of requests in the input, until there was room for them.
+    pub(super) inputs: Distribution,
     /// Of replies, until the socket took them.
     pub(super) outputs: Distribution,
 }
 
 impl Timings {
     pub(super) fn new(shard: ShardId) -> Self {
-        let [reads, updates, deliveries, outputs] = Default::default();
-        Self { shard, reads, updates, deliveries, outputs }
+        let [reads, updates, deliveries, inputs, outputs] = Default::default();
+        Self { shard, reads, updates, deliveries, inputs, outputs }
     }
 
     /// Of all requests.
@@ -298,6 +300,7 @@ impl ShardReport {
                 (request_seconds, "kind", "read", &timings.reads),
                 (request_seconds, "kind", "update", &timings.updates),
                 (stage_seconds, "stage", "delivery", &timings.deliveries),
+                (stage_seconds, "stage", "input", &timings.inputs),
                 (stage_seconds, "stage", "output", &timings.outputs),
             ] {
                 let labels = vec![(label, kind.to_owned()), ("shard", timings.shard.0.to_string())];

@@ -55,7 +55,7 @@ pub(crate) async fn explain(
 }
 
 fn log(explanation: &Explanation) {
-    let Explanation { request, paused_us, mostly, peer, .. } = explanation;
+    let Explanation { request, mostly, peer, .. } = explanation;
     tracing::warn!(
         operation = operation(Some(request.op)),
         path = request.path.as_deref(),
@@ -67,7 +67,6 @@ fn log(explanation: &Explanation) {
         mostly = mostly.name(),
         stages = explanation.to_string(),
         peer = peer.map(|peer| peer.0),
-        paused_ms = paused_us / 1000,
         untold = request.untold,
         "a request was slow"
     );

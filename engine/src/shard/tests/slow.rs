@@ -35,6 +35,7 @@ fn a_slow_write_and_the_read_behind_it_are_told_of_when_they_are_written() {
         bytes: request_bytes(1, &set_data("/a", b"secret")).len() - 4,
         zxid: Some(Zxid(3)),
         received_us: 0,
+        decoded_us: 0,
         began_us: 101 * MS,
         answered_us: 101 * MS,
         written_us: 103 * MS,
@@ -80,6 +81,24 @@ fn a_client_that_does_not_read_its_reply_makes_its_request_slow() {
     world.frames(1);
     let [request] = &told(&mut world)[..] else { panic!("one slow request") };
     assert_eq!((request.xid, request.answered_us, request.written_us), (Xid(7), 0, 200 * MS));
+}
+
+#[test]
+fn a_request_waits_in_the_input_while_its_connection_has_no_room() {
+    let mut world = World::with(Settings { outstanding_max: 1, ..Settings::default() });
+    world.commit([creates("/a")]);
+    world.client(1);
+    world.send(1, 1, &set_data("/a", b""));
+    world.send(1, 2, &set_data("/a", b""));
+    world.now_us = 90 * MS;
+    world.commit_of(1, 1, sets("/a", b""));
+    world.frames(1);
+    assert_eq!(told(&mut world), []);
+    world.now_us = 150 * MS;
+    world.commit_of(1, 2, sets("/a", b""));
+    world.frames(1);
+    let [request] = &told(&mut world)[..] else { panic!("one slow request") };
+    assert_eq!((request.xid, request.received_us, request.decoded_us), (Xid(2), 0, 90 * MS));
 }
 
 #[test]

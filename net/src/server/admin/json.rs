@@ -259,7 +259,7 @@ pub(super) fn slow_requests(shown: &Shown) -> Value {
 }
 
 fn slow_request(slow: &Explanation, clock_offset_ms: i64) -> Value {
-    let Explanation { request, stages, paused_us, mostly, peer } = slow;
+    let Explanation { request, stages, mostly, peer } = slow;
     let stages = stages.iter().map(|(stage, us)| (stage.name().to_owned(), json!(milliseconds(*us))));
     json!({
         "received": clock_offset_ms.saturating_add_unsigned(request.received_us / US_PER_MS),
@@ -273,7 +273,6 @@ fn slow_request(slow: &Explanation, clock_offset_ms: i64) -> Value {
         "total_ms": milliseconds(request.total_us()),
         "mostly": mostly.name(),
         "stages_ms": Value::Object(stages.collect()),
-        "paused_ms": milliseconds(*paused_us),
         "peer": peer.map(|peer| peer.0),
     })
 }
