@@ -75,7 +75,7 @@ pub enum Stage {
     Read,
     /// Until the socket took its reply: the client does not read, or the network is slow.
     Output,
-    /// The server was off the CPU in one or more of the other stages: the host was paused or busy with others.
+    /// The server was off the CPU in one or more of the other stages: the host was paused or busy.
     Pause,
 }
 

@@ -1,5 +1,5 @@
-//! Which requests are slow, and what is told of them. All are counted. More than that is told of a few a second,
-//! so that a server where all are slow does not become slower by that.
+//! Which requests are slow, and what is told of them. All are counted. More than that is told of a few a
+//! second, so that a server where all are slow does not become slower by that.
 
 use ringkeeper_wire::{MultiReadOp, OpCode, Request};
 
@@ -81,8 +81,8 @@ impl Shard {
         self.slow.unwritten.push((slot, request));
     }
 
-    /// Notes the last one of the replies that the socket has just taken, if only that made it slow: its client
-    /// does not read. Of its request no more is known than what the connection shows of itself.
+    /// Notes the last one of the replies that the socket has just taken, if only that made it slow: its
+    /// client does not read. Of its request no more is known than what the connection shows of itself.
     pub(super) fn note_unread(&mut self, slot: Slot, replies: Unwritten) {
         let Unwritten { arrival, answered_us, .. } = replies;
         if self.slow.is_slow(arrival, answered_us) || !self.slow.admit(answered_us) {
