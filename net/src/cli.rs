@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::Config;
+use crate::config::{Config, LogFormat};
 use crate::doctor;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::manual::{self, ManualArgs, ManualError};
@@ -84,6 +84,9 @@ struct ServerArgs {
     /// Number of shards; by default one for each core but one, and one in all on up to two cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: Option<u16>,
+    /// Format of the log on standard error: text or json [default: text]
+    #[arg(long, value_name = "FORMAT", value_parser = LogFormat::parse)]
+    log_format: Option<LogFormat>,
     /// Ends with this process, which must be the one that started it
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
@@ -199,6 +202,7 @@ impl ServerArgs {
         }
         config.tick_time_ms = self.tick_time.unwrap_or(config.tick_time_ms);
         config.shards = self.shards.or(config.shards);
+        config.log_format = self.log_format.unwrap_or(config.log_format);
         config.check_limits()?;
         config.read_logins()?;
         notices.extend(config.check_protection()?);

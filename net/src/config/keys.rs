@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::memory::MemoryLimit;
 use super::properties::Property;
-use super::{Config, Redacted, ServerSpec, Unmet, admin, quorum_auth, throttles, tls};
+use super::{Config, LogFormat, Redacted, ServerSpec, Unmet, admin, quorum_auth, throttles, tls};
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::Limit;
 use ringkeeper_log::storage::WriteMode;
@@ -146,6 +146,7 @@ const KEYS: &[(&str, Treatment)] = &[
         Honoured(|c, v| number(v, 0, 1 << 40).map(|n| c.container_max_never_used_ms = n)),
     ),
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
+    ("ringkeeper.logFormat", Honoured(|c, v| LogFormat::parse(v).map(|format| c.log_format = format))),
     ("ringkeeper.slowRequestMs", Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.slow_request_ms = n))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n)))),
     ("ringkeeper.logWriteMode", Honoured(|c, v| write_mode(v).map(|mode| c.log_write_mode = mode))),

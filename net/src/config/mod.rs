@@ -4,6 +4,7 @@ mod admin;
 mod ensemble;
 mod jaas;
 mod keys;
+mod log_format;
 mod memory;
 mod properties;
 mod quorum_auth;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use admin::AdminConfig;
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use jaas::KerberosService;
+pub(crate) use log_format::LogFormat;
 pub(crate) use memory::MemoryLimit;
 use properties::Property;
 pub(crate) use quorum_auth::QuorumAuth;
@@ -116,6 +118,7 @@ pub(crate) struct Config {
     pub(crate) container_max_never_used_ms: u64,
     /// A fdatasync longer than this is worth a warning, milliseconds.
     pub(crate) fsync_warning_ms: u64,
+    pub(crate) log_format: LogFormat,
     /// A request that takes longer is logged, milliseconds; 0: none is.
     pub(crate) slow_request_ms: u64,
     /// Shards, each on a core of its own; `None` decides by the machine.
@@ -252,6 +255,7 @@ impl Default for Config {
             container_max_per_minute: 10_000,
             container_max_never_used_ms: 0,
             fsync_warning_ms: 1000,
+            log_format: LogFormat::Text,
             slow_request_ms: 100,
             shards: None,
             peer_timeout_ms: 500,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Output;
 
 use ringkeeper_wire::CreateMode;
+use serde_json::Value;
 
 use crate::support::{Client, Server, ServerSpec, run_to_end};
 
@@ -53,6 +54,24 @@ fn a_server_in_an_empty_folder_needs_no_configuration() {
     assert_eq!(client.get("/a", false), None);
     client.close();
     assert!(server.data_dir().is_dir());
+}
+
+#[test]
+fn a_log_for_programs_has_an_object_a_line_with_the_fields_of_the_message() {
+    let server = Server::start_with(&["--log-format", "json"]);
+    server.terminate();
+    assert!(server.wait().success());
+    let log = server.log();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let started = lines.iter().find(|line| line["message"] == "ringkeeper starts").expect("a first line");
+    assert_eq!((&started["level"], &started["open_files"].is_u64()), (&Value::from("INFO"), &true));
+    assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["target"].is_string()), "{log}");
+}
+
+#[test]
+fn a_form_of_the_log_that_there_is_not_is_refused() {
+    let spec = ServerSpec::new().with(&["-o", "ringkeeper.logFormat=xml"]);
+    refuses(empty_folder().path(), &spec, &["ringkeeper.logFormat", "neither text nor json"]);
 }
 
 #[test]
