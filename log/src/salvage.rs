@@ -133,6 +133,9 @@ pub async fn repair<S: Storage>(
 /// from the peers. `meta` gets the log's end first. Returns the names of the files in which the contents are
 /// kept.
 ///
+/// The snapshots go before the log: a crash in between leaves a log that still begins behind them all. An
+/// empty log beside a snapshot would be one that the snapshot does not belong to.
+///
 /// # Errors
 /// When the disk is full or fails.
 pub async fn begin_anew<S: Storage>(
@@ -141,19 +144,28 @@ pub async fn begin_anew<S: Storage>(
     meta: &mut MetaStore<S>,
 ) -> Result<Vec<String>, RepairError> {
     record_end_before_damage(meta, wal.last().zxid).await?;
-    let segments: Vec<_> = wal.segments().map(|segment| (segment.header.sequence, false)).collect();
-    wal.reset(Zxid::ZERO, frame::Checksum::NONE).await?;
     let upkeep = wal.upkeep();
-    let mut kept = reported(keep(&upkeep, None, segments).await);
-    kept.extend(reported(keep_snapshots(snapshots).await));
+    let segments: Vec<_> = wal.segments().map(|segment| (segment.header.sequence, false)).collect();
+    let bytes = wal.segments().map(|segment| segment.header.size_bytes).sum();
+    // Before the snapshots get their names, so that both get the same number.
+    let shelf = Shelf::clear(upkeep.storage().clone(), bytes).await;
+    let mut kept = empty(snapshots).await?;
+    wal.reset(Zxid::ZERO, frame::Checksum::NONE).await?;
+    kept.extend(reported(keep(shelf, &upkeep, None, segments).await));
     settle(&upkeep).await?;
+    Ok(kept)
+}
+
+/// Renames the snapshots of a folder, as far as there is room to keep them, and removes the rest; returns the
+/// new names.
+async fn empty<S: Storage>(snapshots: &Snapshots<S>) -> Result<Vec<String>, SnapshotError> {
+    let kept = reported(keep_snapshots(snapshots).await);
     for zxid in snapshots.list().await? {
         snapshots.remove(zxid).await?;
     }
     Ok(kept)
 }
 
-/// Renames the snapshots of a folder, as far as there is room to keep them; returns the new names.
 async fn keep_snapshots<S: Storage>(snapshots: &Snapshots<S>) -> io::Result<Vec<String>> {
     let mut shelf = Shelf::clear(snapshots.storage().clone(), 0).await?;
     let mut kept = Vec::new();
@@ -167,24 +179,20 @@ async fn keep_snapshots<S: Storage>(snapshots: &Snapshots<S>) -> io::Result<Vec<
 /// damaged ones (`true`), then newer ones before older ones. Returns the names, which the segments get when
 /// [`settle`] processes the queue.
 async fn keep<S: Storage>(
+    shelf: io::Result<Shelf<S>>,
     upkeep: &Upkeep<S>,
     used: Option<(String, Rc<S::File>)>,
     mut segments: Vec<(u64, bool)>,
 ) -> io::Result<Vec<String>> {
-    segments.sort_by_key(|(sequence, damaged)| Reverse((*damaged, *sequence)));
-    let files = segments.iter().filter_map(|(sequence, _)| Some((*sequence, upkeep.retired_len(*sequence)?)));
-    let files: Vec<_> = files.collect();
-    let mut wanted_bytes = files.iter().map(|(_, len)| len).sum();
-    if let Some((_, file)) = &used {
-        wanted_bytes += 2 * file.size().await?;
-    }
-    let mut shelf = Shelf::clear(upkeep.storage().clone(), wanted_bytes).await?;
+    let mut shelf = shelf?;
     let mut kept = Vec::new();
     if let Some((name, file)) = used {
         kept.extend(shelf.copy(&file, &name).await?);
     }
-    for (sequence, len) in files {
-        if let Some(name) = shelf.name(&file_name(sequence), len) {
+    segments.sort_by_key(|(sequence, damaged)| Reverse((*damaged, *sequence)));
+    for (sequence, _) in segments {
+        let name = upkeep.retired_len(sequence).and_then(|len| shelf.name(&file_name(sequence), len));
+        if let Some(name) = name {
             upkeep.set_aside(sequence, name.clone());
             kept.push(name);
         }
@@ -251,11 +259,7 @@ pub async fn begin_without<S: Storage>(
     let promises = meta.meta().promises;
     let end_before_damage = promises.end_before_damage.max(zxids.first().copied().unwrap_or(Zxid(1)));
     meta.promise(PersistedEpochs { end_before_damage, initialized: false, ..promises }).await?;
-    let kept = reported(keep_snapshots(snapshots).await);
-    for zxid in snapshots.list().await? {
-        snapshots.remove(zxid).await?;
-    }
-    Ok(kept)
+    Ok(empty(snapshots).await?)
 }
 
 /// Records the former end of the log, unless a later one is recorded already.
@@ -483,6 +487,7 @@ impl<F: StorageFile + 'static> Wreck<F> {
         // If the last kept segment is damaged, it stays in use until a purge; so a copy of it is kept.
         let damaged: BTreeSet<_> = self.damage.iter().map(|damage| damage.file.clone()).collect();
         let cut = kept.last().filter(|last| damaged.contains(&last.name()));
+        let cut_bytes = cut.map_or(0, |last| 2 * last.header.size_bytes);
         let cut = cut.map(|last| (last.name(), Rc::clone(&last.file)));
         let mut wal = Wal::assemble(storage.clone(), options, kept, self.number, self.next_sequence);
         loop {
@@ -507,11 +512,13 @@ impl<F: StorageFile + 'static> Wreck<F> {
         let others: Vec<_> = self.others.drain(..).map(Found::retired).collect();
         let segments = dropped.iter().filter(|file| history || is_damaged(file));
         let segments = segments.chain(others.iter().filter(|file| is_damaged(file)));
+        let bytes = segments.clone().map(|file| file.len).sum::<u64>() + cut_bytes;
         let segments: Vec<_> = segments.map(|file| (file.sequence, is_damaged(file))).collect();
         let mut files: Vec<_> = dropped.into_iter().chain(others).collect();
         files.sort_by_key(|file| file.sequence);
         files.into_iter().for_each(|file| upkeep.retire(file));
-        let names = reported(keep(&upkeep, cut, segments).await);
+        let shelf = Shelf::clear(storage.clone(), bytes).await;
+        let names = reported(keep(shelf, &upkeep, cut, segments).await);
         settle(&upkeep).await?;
         Ok(names)
     }

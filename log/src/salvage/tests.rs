@@ -316,3 +316,34 @@ fn a_log_without_a_snapshot_that_reaches_it_begins_anew_with_a_claim() {
     assert_eq!(meta(&disk).meta().promises.end_before_damage, last);
     assert!(block_on(snapshots.list()).expect("a healthy disk").is_empty());
 }
+
+#[test]
+fn a_log_that_a_crash_keeps_from_beginning_anew_is_never_empty_beside_a_snapshot() {
+    let (disk, whole) = log();
+    let newest = *whole.keys().nth(40).expect("a log");
+    snapshot(&disk, newest, whole[&newest]);
+    let (mut wal, _) = open(&disk).expect("a sound log");
+    assert!(wal.purge_before(newest) > 0);
+    block_on(wal.upkeep().settle()).expect("a healthy disk");
+    drop(wal);
+    for halt in 0.. {
+        let disk = disk.fork();
+        let (mut wal, _) = open(&disk).expect("a sound log");
+        let snapshots = Snapshots::new(disk.storage());
+        let mut meta = meta(&disk);
+        disk.halt_after(halt);
+        let done = block_on(poll_once(begin_anew(&mut wal, &snapshots, &mut meta))).is_some();
+        for seed in 0..5 {
+            let disk = disk.fork();
+            disk.crash(CrashMode::Tear { seed });
+            let (wal, _) = open(&disk).unwrap_or_else(|error| panic!("{halt} operations, {seed}: {error}"));
+            let left = block_on(Snapshots::new(disk.storage()).list()).expect("a healthy disk");
+            let place = format!("{halt} operations, seed {seed}: {left:?} beside {:?}", wal.last());
+            assert!(wal.last().zxid > Zxid::ZERO || left.is_empty(), "{place}");
+        }
+        if done {
+            assert!(halt > 3, "{halt} operations");
+            break;
+        }
+    }
+}
