@@ -125,12 +125,11 @@ struct Socket {
 /// An action of the world for a server.
 pub(crate) enum Outward {
     /// Bytes for a client; then the end of the connection, if it ends.
-    Write {
-        link: u64,
-        bytes: Vec<u8>,
-        close: bool,
-    },
+    Write { link: u64, bytes: Vec<u8>, close: bool },
+    /// A shard has got something to do.
     WakeShard(usize),
+    /// A shard has more to do, and goes on after its core's other tasks.
+    NextTurn(usize),
 }
 
 impl Server {
@@ -433,7 +432,7 @@ impl Process {
             host.call(|shard| shard.long_read_done(now_us, done));
         }
         if host.call(|shard| shard.next_slice(now_us)) || !host.inbox.is_empty() {
-            out.push(Outward::WakeShard(index));
+            out.push(Outward::NextTurn(index));
         }
         while let Some(effect) = host.shard.next_effect() {
             if let shard::Effect::Closing { conn, reason } = effect

@@ -48,6 +48,9 @@ const SHARDS: u16 = 2;
 
 /// Ephemerals of a session in the runs whose clients meet the bound.
 const FEW_EPHEMERALS: usize = 2;
+/// The longest time that a core's other tasks take before a shard goes on: a request of many slices must be
+/// done within the shortest session timeout.
+const TURN_MAX_US: u64 = 300;
 /// Entries that one slice of a shard may visit.
 const SLICE_VISITS: usize = 20;
 /// The most steps of one turn of a server's task: such as the leader's, which prepares the longest multis.
@@ -671,7 +674,11 @@ impl World {
     }
 
     pub(super) fn wake_shard(&mut self, index: usize, shard: usize) {
-        let delay = self.random.below(self.faults.ring_us);
+        self.turn_of_shard(index, shard, self.faults.ring_us);
+    }
+
+    fn turn_of_shard(&mut self, index: usize, shard: usize, delay_max_us: u64) {
+        let delay = self.random.below(delay_max_us);
         if let Some(process) = &mut self.servers[index].process
             && !std::mem::replace(&mut process.shards[shard].pump_due, true)
         {
@@ -693,6 +700,9 @@ impl World {
             match outward {
                 Outward::Write { link, bytes, close } => self.write_to_client(link, bytes, close),
                 Outward::WakeShard(shard) => self.wake_shard(index, shard),
+                Outward::NextTurn(shard) => {
+                    self.turn_of_shard(index, shard, self.faults.ring_us.min(TURN_MAX_US));
+                }
             }
         }
     }
