@@ -2,8 +2,8 @@
 //! and what is missed there: subtrees as pictures, sizes and files, searches, editing, and JSON for programs.
 //!
 //! ```text
-//! one-shot:     words of the command line ─┐
-//! interactive:  a line, split into words ──┴─▶ command::Command ─▶ run ─▶ out::Out: text, or JSON lines
+//! one-shot:     words of the command line --+
+//! interactive:  a line, split into words ---+--> command::Command --> run --> out::Out: text, or JSON lines
 //! ```
 //!
 //! Exit status of the one-shot form: 0 done, 1 the service refused, 2 wrong usage, 3 no connection.

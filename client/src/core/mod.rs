@@ -16,7 +16,7 @@
 //!
 //! # Life of a connection
 //! ```text
-//! Waiting ──▶ Dialing ──▶ Handshaking ──▶ Up ──▶ (lost) next server at once, then with growing pauses
+//! Waiting --> Dialing --> Handshaking --> Up --> (lost) next server at once, then with growing pauses
 //! ```
 
 mod config;

@@ -114,9 +114,8 @@ def kdcs():
 
 
 @pytest.fixture
-def start(kdcs, tmp_path):
+def start(start, kdcs, tmp_path):
     """A function that starts a server to which principals of the first realm can log in; `root` is a super user."""
-    servers = []
     own, _ = kdcs
 
     def start_server(**config):
@@ -125,16 +124,12 @@ def start(kdcs, tmp_path):
         jaas_file.chmod(0o600)
         os.environ.update({"KRB5_CONFIG": str(own.krb5_conf), "KRB5RCACHEDIR": str(own.folder)})
         # ringkeeper reads the line, Apache ZooKeeper the property.
-        server = server_module.Server(
-            java_properties=[f"-Djava.security.auth.login.config={jaas_file}", *own.java()],
-            **{"java.security.auth.login.config": jaas_file, "superUser": f"root@{REALM}",
-               "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider", **config})
-        servers.append(server)
-        return server.start()
+        properties = [f"-Djava.security.auth.login.config={jaas_file}", *own.java()]
+        return start(**{"java_properties": properties, "java.security.auth.login.config": jaas_file,
+                        "superUser": f"root@{REALM}",
+                        "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider", **config})
 
-    yield start_server
-    for server in servers:
-        server.remove()
+    return start_server
 
 
 def kazoo_identities(server):

@@ -20,26 +20,17 @@ USERS = {"alice": "pw of alice", "m\u00fcller": "p\u00e4ss", "root": "pw of root
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(start, tmp_path):
     """A function that starts a server on which USERS can log in; `root` is a super user."""
-    servers = []
     jaas_file = tmp_path / "jaas.conf"
     users = " ".join(f'"user_{name}"="{password}"' for name, password in USERS.items())
     jaas_file.write_text(f"/* users */ Server {{ {MODULE} {users}; }};")
     jaas_file.chmod(0o600)
-
-    def start_server(**config):
-        # ringkeeper reads the line, Apache ZooKeeper the property.
-        server = server_module.Server(java_properties=[f"-Djava.security.auth.login.config={jaas_file}"],
-                                      **{"java.security.auth.login.config": jaas_file, "superUser.1": "root",
-                                         "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
-                                         **config})
-        servers.append(server)
-        return server.start()
-
-    yield start_server
-    for server in servers:
-        server.remove()
+    # ringkeeper reads the line, Apache ZooKeeper the property.
+    settings = {"java_properties": [f"-Djava.security.auth.login.config={jaas_file}"],
+                "java.security.auth.login.config": jaas_file, "superUser.1": "root",
+                "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+    return lambda **config: start(**{**settings, **config})
 
 
 def connect(server, user=None, password=None, **settings):

@@ -25,23 +25,19 @@ def add_user(file, user, password):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(start, tmp_path):
     """A function that starts a server on which USERS can log in; `root` is a super user."""
-    servers = []
     file = tmp_path / "users"
     for user, password in USERS.items():
         add_user(file, user, password)
     assert not any(password in file.read_text() for password in USERS.values())
 
     def start_server(**config):
-        server = server_module.Server(**{"ringkeeper.scramFile": file, "superUser": "root", **config})
+        server = start(**{"ringkeeper.scramFile": file, "superUser": "root", **config})
         server.users = file
-        servers.append(server)
-        return server.start()
+        return server
 
-    yield start_server
-    for server in servers:
-        server.remove()
+    return start_server
 
 
 class Scram(Client):
