@@ -39,8 +39,8 @@ pub(crate) struct EnsembleArgs {
     /// Folder for configurations, data and logs; made if it is missing, used again if it is not
     #[arg(short, long, value_name = "FOLDER", default_value = "ringkeeper-ensemble")]
     pub(crate) dir: PathBuf,
-    /// First port for clients, the other servers have the next ones; 707 above are those among the servers
-    /// [default: 2181, or as the folder has it]
+    /// First port for clients, the other servers have the next ones; 707 above are those among the servers,
+    /// 5000 above those of the admin listeners [default: 2181, or as the folder has it]
     #[arg(short = 'p', long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=60_000))]
     pub(crate) client_port: Option<u16>,
 }

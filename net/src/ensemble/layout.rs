@@ -14,6 +14,10 @@ use crate::config::Config;
 const QUORUM_OFFSET: u16 = 707;
 const ELECTION_OFFSET: u16 = 1707;
 
+/// Difference between a server's client port and that of its admin listener: ZooKeeper's usual 8080 is often
+/// taken.
+const ADMIN_OFFSET: u16 = 5000;
+
 /// The file in which a server's configuration is.
 pub(super) const CONFIG_FILE: &str = "zoo.cfg";
 
@@ -35,6 +39,8 @@ pub(super) struct Member {
     pub(super) folder: PathBuf,
     pub(super) client: SocketAddr,
     quorum_port: u16,
+    /// Where its admin listener is, if it has one of its own.
+    admin: Option<SocketAddr>,
 }
 
 impl Layout {
@@ -64,7 +70,8 @@ impl Layout {
                 return Err(EnsembleError::Moved { file, data_dir: config.data_dir });
             }
             let quorum_port = config.own_server().map_or(0, |server| server.quorum_port);
-            servers.push(Member { id, folder: own, client: config.client_socket(), quorum_port });
+            let admin = config.admin_socket().filter(|_| config.admin.is_named());
+            servers.push(Member { id, folder: own, client: config.client_socket(), quorum_port, admin });
         }
         Ok(Self { folder, servers })
     }
@@ -88,7 +95,8 @@ impl Layout {
     /// Whether each server can have its ports.
     pub(super) fn check_ports(&self) -> Result<(), EnsembleError> {
         for server in &self.servers {
-            for port in [server.client.port(), server.quorum_port] {
+            let admin = server.admin.map(|admin| admin.port());
+            for port in [server.client.port(), server.quorum_port].into_iter().chain(admin) {
                 if TcpListener::bind((server.client.ip(), port)).is_err() {
                     return Err(EnsembleError::Port { server: server.id, port });
                 }
@@ -109,7 +117,13 @@ impl Layout {
                 count - 1
             );
         }
-        let _ = writeln!(text, "connection string: {}\nCtrl-C ends them all\n", clients.join(","));
+        let _ = writeln!(text, "connection string: {}", clients.join(","));
+        let admins: Vec<_> = self.servers.iter().filter_map(|server| server.admin).collect();
+        if let Some(first) = admins.first() {
+            let others: String = admins[1..].iter().map(|admin| format!(", {admin}")).collect();
+            let _ = writeln!(text, "probes and metrics: http://{first}/metrics{others}");
+        }
+        text.push_str("Ctrl-C ends them all\n\n");
         text
     }
 
@@ -140,8 +154,9 @@ fn write(folder: &Path, count: u16, client_port: u16) -> io::Result<()> {
         fs::write(data.join("myid"), format!("{id}\n"))?;
         let config = format!(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nmaxClientCnxns=0\n\
-             4lw.commands.whitelist=*\n{servers}",
-            data.display()
+             4lw.commands.whitelist=*\nadmin.serverPort={}\n{servers}",
+            data.display(),
+            client_port + id - 1 + ADMIN_OFFSET
         );
         fs::write(own.join(CONFIG_FILE), config)?;
     }
@@ -192,9 +207,11 @@ mod tests {
     fn a_port_in_use_is_named_with_its_server() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let layout = Layout::open(&args(folder.path(), Some(3), Some(26_920))).expect("laid out");
-        let _taken = TcpListener::bind("127.0.0.1:26921").expect("free");
-        let error = layout.check_ports().expect_err("in use").to_string();
-        assert!(error.starts_with("port 26921 of server 2 is in use"), "{error}");
+        for port in [26_921, 27_628, 31_921] {
+            let _taken = TcpListener::bind(("127.0.0.1", port)).expect("free");
+            let error = layout.check_ports().expect_err("in use").to_string();
+            assert!(error.starts_with(&format!("port {port} of server 2 is in use")), "{error}");
+        }
     }
 
     #[test]
@@ -215,5 +232,6 @@ mod tests {
         let four = Layout::open(&args(folder.path(), Some(4), Some(26_940))).expect("laid out").greeting();
         assert!(four.contains("4 servers survive no more failures (1) than 3 do"), "{four}");
         assert!(four.contains("connection string: 127.0.0.1:26940,127.0.0.1:26941,"), "{four}");
+        assert!(four.contains("metrics: http://127.0.0.1:31940/metrics, 127.0.0.1:31941,"), "{four}");
     }
 }
