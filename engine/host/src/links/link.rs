@@ -22,8 +22,8 @@ use crate::wake::WakeFlag;
 /// flight to one learner, so a peer with more does not read.
 const OUTPUT_BYTES_MAX: usize = 128 << 20;
 
-/// To handle a longer message may take long. Others have their turn before.
-const LARGE_BYTES: usize = 64 << 10;
+/// To handle messages of so many bytes may take long. Others have their turn before.
+const TURN_BYTES: usize = 64 << 10;
 
 /// Connections that are logged at once, and the time after which another one is: two machines with one id
 /// take each other's connection once a second.
@@ -175,6 +175,8 @@ impl Link {
         deliver: &impl Fn(Input),
     ) -> io::Error {
         let mut frames = FrameReader::new();
+        // Since others had their turn.
+        let mut handled_bytes = 0;
         loop {
             match reader.read(frames.room()).await {
                 Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
@@ -195,7 +197,9 @@ impl Link {
                     Ok(opened) => (Message::decode(opened), opened.len()),
                     Err(error) => return io::Error::other(error),
                 };
-                if len >= LARGE_BYTES {
+                handled_bytes += len;
+                if handled_bytes >= TURN_BYTES {
+                    handled_bytes = len;
                     // The pump carries out what the messages before have caused, then its users are served.
                     env.yield_now().await;
                     env.yield_now().await;
