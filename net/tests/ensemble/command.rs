@@ -9,7 +9,7 @@ use ringkeeper_wire::CreateMode;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster::SESSION_MS;
-use crate::support::{Client, wait_for};
+use crate::support::{Client, get, wait_for};
 
 struct Running {
     child: Child,
@@ -70,6 +70,10 @@ fn an_ensemble_serves_ends_in_order_and_comes_back_with_its_data() {
     let mut running = start(folder.path(), &["--servers", "3", "--client-port", "26100"]);
     assert_eq!(running.addresses.len(), 3, "{}", running.text);
     running.client(2).create("/kept", b"", CreateMode::Persistent);
+    for address in &running.addresses {
+        let admin = SocketAddr::new(address.ip(), address.port() + 5000);
+        assert_eq!(get(admin, "/readyz").status, 200, "{}", running.text);
+    }
     kill_process(Pid::from_child(&running.child), Signal::INT).expect("signalled");
     assert!(running.child.wait().expect("ended").success());
     running.assert_all_gone();

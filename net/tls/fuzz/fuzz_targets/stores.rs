@@ -39,8 +39,9 @@ fn open(kind: StoreKind, path: &Path, revocation_lists: Option<PathBuf>) {
         kind: Some(kind),
         ..StoreSettings::at(path)
     };
-    let common = Settings { key_store: store(), trust_store: store(), ..Settings::default() };
-    let settings = ServerSettings { common, revocation_lists, ..ServerSettings::default() };
+    let common =
+        Settings { key_store: store(), trust_store: store(), revocation_lists, ..Settings::default() };
+    let settings = ServerSettings { common, ..ServerSettings::default() };
     if let Err(error) = settings.load(Party::Client) {
         assert!(!error.to_string().contains(PASSWORD));
     }
