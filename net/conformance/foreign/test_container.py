@@ -12,10 +12,10 @@ import tempfile
 
 import pytest
 import yaml
-from kazoo.client import KazooClient
 
 from server import SUBJECT, four_letter_word, free_port
 from test_kazoo import wait_until
+from test_package import connected
 
 CONTAINER = pathlib.Path(__file__).resolve().parents[2] / "package/container"
 USER = 1000
@@ -94,17 +94,6 @@ def running(folder, port, *arguments, hostname="container", **variables):
         process.send_signal(signal.SIGTERM)
         ended = process.wait(PATIENCE_S)
     assert ended == 0, pathlib.Path(log.name).read_text()
-
-
-@contextlib.contextmanager
-def connected(*ports):
-    client = KazooClient(",".join(f"127.0.0.1:{port}" for port in ports))
-    client.start(PATIENCE_S)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def refused(folder, *arguments, **variables):

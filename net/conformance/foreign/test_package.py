@@ -92,8 +92,9 @@ class Service:
 
 
 @contextlib.contextmanager
-def connected(port):
-    client = KazooClient(f"127.0.0.1:{port}")
+def connected(*ports):
+    """A client of the servers with these ports, until the end of the block."""
+    client = KazooClient(",".join(f"127.0.0.1:{port}" for port in ports))
     client.start(PATIENCE_S)
     try:
         yield client
