@@ -1,6 +1,6 @@
 //! Times in which this server was off the CPU: its process or its host was paused, or busy with others. An
-//! executor sees such a time when a timer is late and its thread did not use the CPU meanwhile. A timer that is
-//! late since the server itself was busy is no pause.
+//! executor sees such a time when a timer is late and its thread did not use the CPU meanwhile. A timer
+//! that is late since the server itself was busy is no pause.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
