@@ -179,7 +179,9 @@ fn top(slow: &[Slow<'_>], name: fn(&Slow<'_>) -> String) -> String {
 /// What to do about a long stage, in one sentence.
 const fn advice(stage: Stage) -> &'static str {
     match stage {
-        Stage::Input => "Clients do not read their replies, or ask for too much at once (globalOutstandingLimit).",
+        Stage::Input => {
+            "Clients do not read their replies, or ask for too much at once (globalOutstandingLimit)."
+        }
         Stage::Queue => "The leader core is busy: look for large multis, and give it a core of its own.",
         Stage::Prepare => "Requests take long to execute: make multis smaller, and do not share the CPU.",
         Stage::Batch => "Batches wait for the append before them: look at the log's disk (fsynctime).",
