@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::admin::{AdminCommand, AdminError};
 use crate::config::{Config, LogFormat};
 use crate::doctor;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
@@ -15,7 +16,6 @@ use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::scram::{ScramCommand, ScramError};
 use crate::server::{self, StartError};
 use crate::tools::{self, FolderCommand, LogCommand, SnapshotCommand};
-use crate::why_slow::{AdminCommand, AdminError};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
 #[derive(Parser)]
@@ -51,7 +51,7 @@ enum Command {
     /// Adds users who log in by SCRAM-SHA-256
     #[command(subcommand)]
     Scram(ScramCommand),
-    /// Asks a running server about itself
+    /// Asks a running server about itself, or changes what it logs
     #[command(subcommand)]
     Admin(AdminCommand),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other

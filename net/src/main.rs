@@ -1,5 +1,6 @@
 //! The ringkeeper server and its tools.
 
+mod admin;
 mod cli;
 mod config;
 mod doctor;

@@ -2,82 +2,38 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Read, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::io::{self, Write as _};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use jiff::Timestamp;
 use ringkeeper_engine::slow::Stage;
 use serde_json::Value;
 
-/// The admin listener answers within 30 seconds.
-const PATIENCE: Duration = Duration::from_secs(40);
+use crate::admin::{AdminError, Listener, parse};
 
 /// Paths, and sessions, that are shown.
 const TOP: usize = 5;
 
-/// What a running server can be asked.
-#[derive(Subcommand)]
-pub(crate) enum AdminCommand {
-    /// Shows what the slow requests of a server waited for, and what to do about it
-    WhySlow(WhySlowArgs),
-}
-
 #[derive(Args)]
 pub(crate) struct WhySlowArgs {
-    /// The server's admin listener, in the clear
-    #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
-    address: SocketAddr,
-    /// What stands in front of the names of commands (admin.commandURL)
-    #[arg(long, value_name = "PATH", default_value = "/commands")]
-    command_url: String,
+    #[command(flatten)]
+    listener: Listener,
     /// Reads the answer of the command slow_requests from standard input, as curl has got it with TLS
     #[arg(long, conflicts_with_all = ["address", "command_url"])]
     stdin: bool,
 }
 
-/// Why there is no answer: one sentence for the user.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AdminError {
-    #[error(
-        "{0} does not answer: {1}; name the server's admin listener (--address). If it speaks TLS alone, get \
-         its command slow_requests with curl and pipe it here (--stdin)"
-    )]
-    Silent(SocketAddr, io::Error),
-    #[error("no answer of the command slow_requests, but {0:?}: is it ringkeeper's admin listener?")]
-    Other(String),
-    #[error("the server says: {0}")]
-    Refused(String),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-impl AdminCommand {
-    /// Asks, and shows the answer.
-    ///
-    /// # Errors
-    /// One sentence for the user.
-    pub(crate) fn run(self) -> Result<(), AdminError> {
-        let Self::WhySlow(WhySlowArgs { address, command_url, stdin }) = self;
-        let answer = match stdin {
-            true => io::read_to_string(io::stdin())?,
-            false => get(address, &format!("{command_url}/slow_requests"))
-                .map_err(|error| AdminError::Silent(address, error))?,
-        };
-        let text = show(&answer)?;
-        Ok(io::stdout().write_all(text.as_bytes())?)
-    }
-}
-
-/// The body of what is at this path.
-fn get(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
+/// Asks, and shows the answer.
+///
+/// # Errors
+/// One sentence for the user.
+pub(crate) fn run(args: &WhySlowArgs) -> Result<(), AdminError> {
+    let answer = match args.stdin {
+        true => io::read_to_string(io::stdin())?,
+        false => args.listener.get("slow_requests")?,
+    };
+    let text = show(&answer)?;
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// A slow request.
@@ -106,11 +62,7 @@ impl<'a> Slow<'a> {
 
 /// One screen about an answer of the command `slow_requests`.
 fn show(answer: &str) -> Result<String, AdminError> {
-    let other = || AdminError::Other(answer.chars().take(80).collect());
-    let answer: Value = serde_json::from_str(answer).map_err(|_| other())?;
-    if let Some(error) = answer["error"].as_str() {
-        return Err(AdminError::Refused(error.to_owned()));
-    }
+    let (answer, other) = (parse(answer)?, || AdminError::other(answer));
     let list = answer["slow_requests"].as_array().ok_or_else(other)?;
     let slow: Vec<_> = list.iter().map(Slow).collect();
     let (total, above_ms) = (&answer["total"], &answer["slow_request_ms"]);

@@ -4,6 +4,7 @@
 
 mod command;
 mod connections;
+mod credentials;
 mod health;
 mod json;
 mod query;
@@ -23,6 +24,7 @@ use tls::Acceptor;
 
 use super::helper;
 use super::inspect::Inspectors;
+use super::log_levels::LogLevels;
 use crate::config::Config;
 
 /// What is made at once: a snapshot, a long listing, and what does not take long.
@@ -56,13 +58,13 @@ impl Admin {
     ///
     /// # Errors
     /// A port that the operator has named cannot be opened, or the material for TLS cannot be used.
-    pub(crate) fn start(config: &Config, open_files: u64) -> Result<Self, StartError> {
+    pub(crate) fn start(config: &Config, open_files: u64, levels: LogLevels) -> Result<Self, StartError> {
         let ports = ports(config, connections::connections_max(open_files))?;
         if ports.is_empty() {
             return Ok(Self { service: None, descriptors: 0 });
         }
         let descriptors = ports.iter().map(|port| port.connections_max + OTHER_DESCRIPTORS).sum();
-        let service = Arc::new(Service::new(config));
+        let service = Arc::new(Service::new(config, levels));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

@@ -10,6 +10,7 @@ mod identity;
 mod inspect;
 mod kerberos;
 mod listener;
+mod log_levels;
 mod memory_limit;
 mod metrics;
 mod pauses;

@@ -26,10 +26,6 @@ use ringkeeper_runtime::tls::{PeerTls, StartError as TlsStartError, reload};
 use ringkeeper_tls::Stores;
 use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use super::admin::{self, Admin};
 use super::admission::{Admission, Admitted};
@@ -44,6 +40,7 @@ use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
 use super::kerberos::Kerberos;
 use super::links::{Links, Redial, Secrets};
+use super::log_levels::LogLevels;
 use super::log_task::{LogFailure, LogQueue};
 use super::memory_limit::MemoryState;
 use super::pauses::Pauses;
@@ -62,7 +59,7 @@ use super::{
     cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow,
     socket,
 };
-use crate::config::{Config, ConfigError, LogFormat, PeerRole, describe_all, read_scram_users};
+use crate::config::{Config, ConfigError, PeerRole, describe_all, read_scram_users};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
 
@@ -165,7 +162,7 @@ const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
 /// # Errors
 /// It cannot start, or its log failed.
 pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartError> {
-    init_log(config.log_format);
+    let levels = LogLevels::start(config.log_format);
     for notice in notices {
         tracing::warn!("{notice}");
     }
@@ -182,7 +179,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
     let scram = scram_users(&config)?;
     let ports = client_ports(&config, tls.as_ref())?;
     let quorum_socket = bind_quorum_port(&config)?;
-    let admin = Admin::start(&config, open_files)?;
+    let admin = Admin::start(&config, open_files, levels)?;
     let requests = Requests::on_signals().map_err(StartError::Signals)?;
     block_readers::note_cores();
     let helper = Helper::start("helper", 1).map_err(StartError::Helper)?;
@@ -254,20 +251,6 @@ pub(crate) fn rehearse(config: &Config) -> Vec<(&'static str, Result<String, Sta
         ),
         ("between servers", peer_tls(config).map(|tls| spoken(tls.is_some())).map_err(Into::into)),
     ]
-}
-
-/// Logs to standard error what `RUST_LOG` asks for, such as `debug` or `info,ringkeeper_log=trace`.
-fn init_log(format: LogFormat) {
-    let wanted = std::env::var("RUST_LOG").ok().and_then(|wanted| wanted.parse().ok());
-    let usual = || Targets::new().with_default(LevelFilter::INFO).with_target("glommio", LevelFilter::WARN);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let lines = match format {
-        LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
-    let subscriber = tracing_subscriber::registry().with(wanted.unwrap_or_else(usual)).with(lines);
-    // Fails only if a subscriber is installed already, which then does the work.
-    let _ = subscriber.try_init();
 }
 
 fn core_placement(placement: &Placement) -> glommio::Placement {

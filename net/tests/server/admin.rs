@@ -9,7 +9,7 @@ use ringkeeper_wire::{AclEntry, CreateMode, Perms, Request, SetAclRequest};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Client, Server, ServerSpec, get, request, run_to_end};
+use crate::support::{Client, Server, ServerSpec, get, request, run_to_end, wait_for};
 
 /// ZooKeeper's port, which a server on a loopback address of its own has there.
 const PORT: u16 = 8080;
@@ -40,6 +40,7 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("is_read_only", &["isro"], "read_only"),
     ("last_snapshot", &["lsnp"], "zxid timestamp"),
     ("observer_connection_stat_reset", &["orst"], ""),
+    ("log_level", &[], "levels changes"),
     ("ruok", &[], ""),
     ("server_stats", &["srvr"], "version read_only server_stats client_response node_count"),
     ("set_trace_mask?traceMask=77", &["stmk?traceMask=77"], "tracemask"),
@@ -284,4 +285,50 @@ fn whoever_floods_the_listener_keeps_neither_scrapes_nor_clients_waiting() {
         String::from_utf8_lossy(&answer)
     );
     assert_eq!(get(address, "/readyz").status, 200);
+}
+
+#[test]
+fn the_level_of_the_log_changes_at_once_for_who_may_do_everything() {
+    let server = Server::start();
+    let mut client = Client::connect(server.address(), 30_000);
+    let path = "/commands/log_level";
+    let levels = || get(admin(&server), path).json()["levels"].clone();
+    let post = |query: &str, credentials: &str| {
+        request(
+            admin(&server),
+            "POST",
+            &format!("{path}?{query}"),
+            &format!("Authorization: {credentials}\r\n"),
+        )
+    };
+    assert_eq!(levels(), "glommio=warn,info");
+    assert_eq!(request(admin(&server), "POST", &format!("{path}?level=debug"), "").status, 401);
+    assert_eq!(get(admin(&server), &format!("{path}?level=debug")).json()["levels"], "glommio=warn,info");
+    let refused = post("level=loud", "ip");
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("off, error, warn, info, debug, trace"), "{}", refused.text());
+    let command = |arguments: &[&str]| {
+        let address = admin(&server).to_string();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
+        let ended = command.args(["admin", "log-level", "--address", &address]).args(arguments).output();
+        let ended = ended.expect("it runs");
+        String::from_utf8(ended.stdout).expect("UTF-8") + &String::from_utf8_lossy(&ended.stderr)
+    };
+    let told = command(&["ringkeeper_runtime=debug", "--for", "1h"]);
+    assert!(told.contains("changed: ringkeeper_runtime to debug for 3"), "{told}");
+    let told_of_changes = || server.log().matches("the level of the log was changed").count();
+    assert_eq!(told_of_changes(), 1);
+    assert_eq!(command(&["warn"]).lines().next(), Some("ringkeeper_runtime=debug,glommio=warn,warn"));
+    assert!(command(&["loud"]).contains("the server says: \"loud\" is not a level"));
+    assert_eq!(command(&["ringkeeper_runtime=usual"]).lines().next(), Some("glommio=warn,warn"));
+    assert_eq!(post("level=debug&for=1ms", "ip").status, 200);
+    assert_eq!(told_of_changes(), 2, "lines of the level info are left out at warn and shown at debug");
+    wait_for("the usual level", || (levels() == "glommio=warn,info").then_some(()));
+    let acl = [AclEntry { perms: Perms::ALL, scheme: "digest".to_owned(), id: "b:hash".to_owned() }];
+    client.call_ok(&Request::SetAcl(SetAclRequest {
+        path: "/".into(),
+        acl: Some(acl.as_slice().into()),
+        version: -1,
+    }));
+    assert_eq!(post("level=debug", "ip").status, 403);
 }

@@ -5,6 +5,11 @@ use serde_json::Value;
 
 use super::json::{self, Shown};
 
+/// Methods that show, and those that change.
+pub(super) const GET: &str = "GET, HEAD";
+const POST: &str = "POST";
+const GET_AND_POST: &str = "GET, HEAD, POST";
+
 /// A command.
 pub(super) struct Command {
     /// Its name, then those that it can be asked by, too.
@@ -23,6 +28,8 @@ pub(super) enum Kind {
     Snapshot,
     /// Replaces the tree.
     Restore,
+    /// Shows and changes the levels of the log.
+    LogLevel,
 }
 
 const fn shows(names: &'static [&'static str], word: Word, show: fn(&Shown<'_>) -> Value) -> Command {
@@ -47,6 +54,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["is_read_only", "isro"], Word::Isro, json::is_read_only),
     shows(&["last_snapshot", "lsnp"], Word::Isro, json::last_snapshot),
     shows(&["leader", "lead"], Word::Isro, json::leader),
+    Command { names: &["log_level"], kind: Kind::LogLevel },
     shows_always(&["monitor", "mntr"], Word::Mntr, json::monitor),
     shows(&["observer_connection_stat_reset", "orst"], Word::Isro, json::nothing),
     shows(&["observers", "obsr"], Word::Isro, json::observers),
@@ -70,6 +78,15 @@ impl Command {
     /// The one that is asked by this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         COMMANDS.iter().find(|command| command.names.contains(&name))
+    }
+
+    /// The methods that it can be asked by.
+    pub(super) const fn methods(&self) -> &'static str {
+        match self.kind {
+            Kind::Restore => POST,
+            Kind::LogLevel => GET_AND_POST,
+            _ => GET,
+        }
     }
 
     /// The first of its names.

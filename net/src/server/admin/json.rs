@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Instant, UNIX_EPOCH};
 
 use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
@@ -16,6 +16,7 @@ use ringkeeper_wire::{SessionId, Zxid};
 use serde_json::{Map, Value, json};
 
 use crate::config::{PeerRole, ServerSpec};
+use crate::server::log_levels::LogLevels;
 use crate::server::report::Facts;
 use crate::server::system;
 
@@ -244,6 +245,20 @@ pub(super) fn server_stats(shown: &Shown) -> Value {
 /// ZooKeeper calls them buffers.
 fn sizes(Sizes { last, min, max }: Sizes) -> Value {
     json!({ "last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max })
+}
+
+/// Ours: the levels of the log, and what was changed since the start.
+pub(super) fn log_levels(levels: &LogLevels) -> Value {
+    let now = Instant::now();
+    let changes = levels.changes();
+    let changes = changes.iter().map(|(target, change)| {
+        json!({
+            "target": Some(target).filter(|target| !target.is_empty()),
+            "level": change.level.to_string(),
+            "seconds_left": change.until.map(|until| until.saturating_duration_since(now).as_secs()),
+        })
+    });
+    json!({ "levels": levels.in_force(), "changes": changes.collect::<Vec<_>>() })
 }
 
 /// Ours: the last slow requests, the newest first, and where their time went.

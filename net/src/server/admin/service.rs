@@ -12,20 +12,23 @@ use hyper::body::Incoming;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use ringkeeper_engine::fourletter::{Command as Asked, ServerReport, Word};
+use ringkeeper_engine::settings::Settings;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::command::{COMMANDS, Command, Kind};
+use super::command::{COMMANDS, Command, GET, Kind};
+use super::credentials;
 use super::health::Probe;
 use super::json::{self, Fields, Shown};
 use super::query::Query;
 use super::snapshot::{self, Snapshots};
 use crate::config::{AdminConfig, Config};
 use crate::server::inspect::{Collected, Ending, Inspectors};
+use crate::server::log_levels::LogLevels;
 use crate::server::system;
 
 /// How long an answer may take.
@@ -36,9 +39,6 @@ const COMMANDS_AT_ONCE: usize = 16;
 
 /// What ZooKeeper says about every command that needs a serving server.
 pub(super) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests";
-
-const GET: &str = "GET, HEAD";
-const POST: &str = "POST";
 
 pub(super) type Body = BoxBody<Bytes, snapshot::Broken>;
 
@@ -64,13 +64,20 @@ pub(super) struct Service {
     running: OnceLock<Inspectors>,
     commands: Semaphore,
     snapshots: Snapshots,
+    settings: Settings,
+    levels: LogLevels,
 }
 
 impl Service {
-    pub(super) fn new(config: &Config) -> Self {
-        let snapshots = Snapshots::new(config);
-        let commands = Semaphore::new(COMMANDS_AT_ONCE);
-        Self { config: config.admin.clone(), running: OnceLock::new(), commands, snapshots }
+    pub(super) fn new(config: &Config, levels: LogLevels) -> Self {
+        Self {
+            config: config.admin.clone(),
+            running: OnceLock::new(),
+            commands: Semaphore::new(COMMANDS_AT_ONCE),
+            snapshots: Snapshots::new(config),
+            settings: config.request_settings(),
+            levels,
+        }
     }
 
     /// The server is recovered.
@@ -179,8 +186,7 @@ impl Service {
             );
         };
         let name = command.name();
-        let methods = if matches!(command.kind, Kind::Restore) { POST } else { GET };
-        if let Some(refused) = refuse(request, methods) {
+        if let Some(refused) = refuse(request, command.methods()) {
             return refused;
         }
         let Ok(_permit) = self.commands.try_acquire() else {
@@ -191,12 +197,57 @@ impl Service {
             Kind::Shows { word, show } => self.show(name, word, show, false, query).await,
             Kind::ShowsAlways { word, show } => self.show(name, word, show, true, query).await,
             Kind::Snapshot => self.snapshots.answer(request, self.running.get(), query, client).await,
+            Kind::LogLevel => self.log_level(request, name, query, client).await,
             Kind::Restore => {
                 let text = "a running server is not restored: stop the servers, make a folder from the \
                             snapshot (ringkeeper import), and start them on it";
                 of_command(StatusCode::SERVICE_UNAVAILABLE, name, Fields::new(), Some(text))
             }
         }
+    }
+
+    /// Shows the levels of the log, after a change if the method is POST.
+    async fn log_level(
+        &self,
+        request: &Request<Incoming>,
+        name: &str,
+        query: &Query<'_>,
+        client: Client,
+    ) -> Response<Body> {
+        let changed = match *request.method() {
+            Method::POST => self.change_log_level(request, query, client).await,
+            _ => Ok(()),
+        };
+        match changed {
+            Ok(()) => of_command(StatusCode::OK, name, json::fields(json::log_levels(&self.levels)), None),
+            Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
+        }
+    }
+
+    async fn change_log_level(
+        &self,
+        request: &Request<Incoming>,
+        query: &Query<'_>,
+        client: Client,
+    ) -> Result<(), (StatusCode, String)> {
+        let not_serving = || (StatusCode::OK, NOT_SERVING.to_owned());
+        let core = self.running.get().ok_or_else(not_serving)?.core().await.map_err(|_| not_serving())?;
+        credentials::check(request, client, &self.settings, &core.state)
+            .map_err(|(status, error)| (status, error.to_owned()))?;
+        let (target, level, lasts) = (query.first("target"), query.first("level"), query.first("for"));
+        let lasts = self
+            .levels
+            .change(target, level.unwrap_or_default(), lasts)
+            .map_err(|refusal| (StatusCode::BAD_REQUEST, refusal.to_string()))?;
+        tracing::info!(peer = %client.peer, target, level, ?lasts, "the level of the log was changed");
+        if let Some(lasts) = lasts {
+            let levels = self.levels.clone();
+            tokio::spawn(async move {
+                sleep(lasts).await;
+                levels.expire();
+            });
+        }
+        Ok(())
     }
 
     async fn show(

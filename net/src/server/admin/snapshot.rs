@@ -11,19 +11,16 @@ use async_channel::Sender;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use ringkeeper_apache::snapshot;
-use ringkeeper_engine::acl::{Caller, authenticate};
-use ringkeeper_engine::authorisation::Bounds;
-use ringkeeper_engine::path::ROOT;
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
-use ringkeeper_wire::{Identity, Perms};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::credentials::{self, Refused};
 use super::json::Fields;
 use super::query::Query;
 use super::service::{Body, Client, NOT_SERVING, of_command};
@@ -38,9 +35,6 @@ const PARTS_WAITING: usize = 4;
 
 /// How long the client may take to make room for one more part.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Every permission: whoever holds the snapshot reads all znodes, and the hashes of all passwords.
-const WANTED: [Perms; 5] = [Perms::READ, Perms::WRITE, Perms::CREATE, Perms::DELETE, Perms::ADMIN];
 
 /// A snapshot that ends before its end.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +72,8 @@ impl Snapshots {
         }
     }
 
-    /// Answers the command. Credentials come first, so that strangers learn nothing.
+    /// Answers the command. Credentials come first, so that strangers learn nothing: a snapshot has all znodes
+    /// and the hashes of all passwords.
     pub(super) async fn answer(
         &self,
         request: &Request<Incoming>,
@@ -98,20 +93,14 @@ impl Snapshots {
         running: Option<&Inspectors>,
         query: &Query<'_>,
         client: Client,
-    ) -> Result<Response<Body>, (StatusCode, &'static str)> {
+    ) -> Result<Response<Body>, Refused> {
         let not_serving = (StatusCode::OK, NOT_SERVING);
         let running = running.ok_or(not_serving)?;
         let core = running.core().await.map_err(|_| not_serving)?;
         if !core.missing.is_empty() {
             return Err(not_serving);
         }
-        let header = request.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
-        let header = header.ok_or((StatusCode::UNAUTHORIZED, "Auth info is missing for the command"))?;
-        let identities = self.identities(header, client);
-        let identities = identities.ok_or((StatusCode::UNAUTHORIZED, "Not authenticated"))?;
-        if !self.may(&identities, &core.state) {
-            return Err((StatusCode::FORBIDDEN, "Not authorized"));
-        }
+        credentials::check(request, client, &self.settings, &core.state)?;
         if !self.enabled {
             return Err((StatusCode::SERVICE_UNAVAILABLE, "Snapshot command is disabled"));
         }
@@ -124,31 +113,6 @@ impl Snapshots {
         stream(core.state, under_way)
             .await
             .map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the snapshot cannot be made"))
-    }
-
-    /// `Authorization: digest user:password`, or a scheme that needs no more than the connection.
-    fn identities(&self, header: &str, client: Client) -> Option<Vec<Identity>> {
-        let (scheme, data) =
-            header.split_once(' ').map_or((header, None), |(scheme, data)| (scheme, Some(data)));
-        if data.is_some_and(|data| data.contains(' ')) {
-            return None;
-        }
-        let mut identities = authenticate(scheme, data.map(str::as_bytes), &self.settings).ok()?;
-        if identities.is_empty() {
-            identities
-                .push(Identity { scheme: scheme.to_owned(), id: client.peer.to_canonical().to_string() });
-        }
-        Some(identities)
-    }
-
-    fn may(&self, identities: &[Identity], state: &State) -> bool {
-        // A snapshot has the rules, too, which those whom rules can bind must not see.
-        if Bounds::of(state.authorisation(), identities).is_some() {
-            return false;
-        }
-        let caller = Caller { identities, skip_acl: self.settings.skip_acl, bounds: None };
-        let acl = state.znode(ROOT).map(|root| state.acl_of(root));
-        acl.is_some_and(|acl| WANTED.into_iter().all(|wanted| caller.may(wanted, ROOT, acl)))
     }
 
     fn begin(&self) -> Option<UnderWay> {
