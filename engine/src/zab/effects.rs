@@ -130,11 +130,13 @@ pub struct Learners {
     pub synced_observers: usize,
 }
 
-/// An observer that follows a leader.
+/// A learner that has adopted the history of its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observer {
+pub struct SyncedLearner {
     /// Which server.
     pub server: ServerId,
+    /// Whether its acknowledgements count for a quorum.
+    pub voter: bool,
     /// Everything up to here is durable there.
     pub last_zxid: Zxid,
     /// Batches that were sent and are not durable there.

@@ -19,7 +19,7 @@ use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Decision, NO_STREAMING_LEARNER, Next};
-use super::effects::{Alarm, Departure, Effect, Effects, Learners, Observer, Status};
+use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status, SyncedLearner};
 use super::message::{AckEpoch, EnsembleId, Message, PeerState, Pong, Standing};
 use super::mutation::planted;
 use super::peer::{EpochContext, Peer};
@@ -94,11 +94,12 @@ impl Leader {
         self.context.epoch
     }
 
-    /// Number of learners, and how many voters and observers have adopted the leader's history.
-    pub(super) fn observers(&self) -> Vec<Observer> {
-        self.peers.iter().filter(|peer| peer.adopted && !peer.voter).map(Peer::as_observer).collect()
+    /// The learners that have adopted the leader's history.
+    pub(super) fn synced(&self) -> Vec<SyncedLearner> {
+        self.peers.iter().filter(|peer| peer.adopted).map(Peer::as_synced).collect()
     }
 
+    /// Number of learners, and how many voters and observers have adopted the leader's history.
     pub(super) fn learners(&self) -> Learners {
         let synced = |voter| self.peers.iter().filter(|peer| peer.adopted && peer.voter == voter).count();
         Learners { all: self.peers.len(), synced_followers: synced(true), synced_observers: synced(false) }

@@ -150,7 +150,7 @@ mod tests;
 
 pub use self::core::leaves_epochs;
 pub use config::{Config, Durable, Epochs, Founding, LogSummary};
-pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Observer, Status};
+pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status, SyncedLearner};
 pub use message::{
     Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
     Propose, Standing, Sync, SyncPlan, Vote,
@@ -211,11 +211,11 @@ impl Zab {
         }
     }
 
-    /// The observers that have adopted the history of this server, which leads.
+    /// The learners that have adopted the history of this server, which leads.
     #[must_use]
-    pub fn observers(&self) -> Vec<Observer> {
+    pub fn synced(&self) -> Vec<SyncedLearner> {
         match &self.role {
-            Role::Leading(leader) => leader.observers(),
+            Role::Leading(leader) => leader.synced(),
             _ => Vec::new(),
         }
     }

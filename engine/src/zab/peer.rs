@@ -6,7 +6,7 @@ use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Member};
-use super::effects::{Alarm, Effect, Effects, Observer};
+use super::effects::{Alarm, Effect, Effects, SyncedLearner};
 use super::message::{Ack, AckEpoch, EnsembleId, Message, Ping, Propose, Standing, Sync, SyncPlan};
 use super::quorum::ServerSet;
 
@@ -65,9 +65,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn as_observer(&self) -> Observer {
+    pub(super) fn as_synced(&self) -> SyncedLearner {
         let (batches, bytes) = (self.window.len(), self.window_bytes);
-        Observer { server: self.id, last_zxid: self.acked, batches, bytes }
+        SyncedLearner { server: self.id, voter: self.voter, last_zxid: self.acked, batches, bytes }
     }
 
     pub(super) fn new(core: &Core, id: ServerId, join: &Standing) -> Self {

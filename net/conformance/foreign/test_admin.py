@@ -123,7 +123,7 @@ def test_methods_and_paths_have_the_status_of_zookeeper(pair, method, path):
 
 def test_the_index_names_the_same_commands(pair):
     theirs, ours = (ask(server, "/commands")[2].decode().split('"')[1::2] for server in pair)
-    own = ["/commands/log_level", "/commands/slow_requests"] if SUBJECT == "ringkeeper" else []
+    own = ["/commands/ensemble", "/commands/log_level", "/commands/slow_requests"] if SUBJECT == "ringkeeper" else []
     assert sorted(ours) == sorted(theirs + own)
 
 

@@ -39,6 +39,10 @@ pub(crate) struct AdminConfig {
     pub(crate) snapshots: bool,
     /// The number of `admin.rateLimiterIntervalInMS`.
     pub(crate) rate_limiter_interval: u64,
+    /// Whether there is a dashboard.
+    pub(crate) dashboard: bool,
+    /// Names by which browsers may ask for it, beside addresses and `localhost`; `*` for all.
+    pub(crate) dashboard_hosts: Vec<String>,
     /// Whether there is a port for metrics, and where.
     metrics: bool,
     metrics_address: (IpAddr, u32),
@@ -58,6 +62,8 @@ impl Default for AdminConfig {
             needs_client_certificate: false,
             snapshots: true,
             rate_limiter_interval: 300_000,
+            dashboard: true,
+            dashboard_hosts: Vec::new(),
             metrics: false,
             metrics_address: (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             metrics_port: DEFAULT_METRICS_PORT,
@@ -126,6 +132,14 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
         NoEffect("a running server is not restored: `ringkeeper import` makes a folder to start from"),
     ),
     ("admin.httpVersion", NoEffect("the admin listener speaks HTTP/1.1")),
+    ("ringkeeper.dashboard.enabled", Honoured(|c, v| flag(v).map(|on| c.admin.dashboard = on))),
+    (
+        "ringkeeper.dashboard.hosts",
+        Honoured(|c, v| {
+            c.admin.dashboard_hosts = v.split(',').map(|host| host.trim().to_owned()).collect();
+            Ok(())
+        }),
+    ),
     ("metricsProvider.className", Honoured(|c, v| serves_metrics(v).map(|on| c.admin.metrics = on))),
     ("metricsProvider.httpHost", Honoured(|c, v| address(v).map(|a| c.admin.metrics_address = a))),
     ("metricsProvider.httpPort", Honoured(|c, v| number(v, 0, 65535).map(|n| c.admin.metrics_port = n))),

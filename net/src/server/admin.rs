@@ -5,6 +5,7 @@
 mod command;
 mod connections;
 mod credentials;
+mod dashboard;
 mod health;
 mod json;
 mod query;

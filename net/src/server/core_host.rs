@@ -98,7 +98,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         status: node.status(),
         missing,
         learners: node.zab().learners(),
-        observers: node.zab().observers(),
+        synced: node.zab().synced(),
         digests: replica.digests().collect(),
         peers_connected: core.links().connected(),
         slow_appends: core.log().appends().slow,

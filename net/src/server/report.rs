@@ -9,7 +9,7 @@ use ringkeeper_engine::limits::Refusals;
 use ringkeeper_engine::metrics::Samples;
 use ringkeeper_engine::replica::ConnectionThrottleReport;
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::zab::{Learners, Observer, Status};
+use ringkeeper_engine::zab::{Learners, Status, SyncedLearner};
 use ringkeeper_wire::{SessionId, Zxid};
 
 use super::admission::Admission;
@@ -35,7 +35,8 @@ pub(crate) struct CoreReport {
     /// Why it does not serve, in one sentence; empty while it serves.
     pub(crate) missing: String,
     pub(crate) learners: Learners,
-    pub(crate) observers: Vec<Observer>,
+    /// Of a leader, the learners that have its history.
+    pub(crate) synced: Vec<SyncedLearner>,
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
     /// Appends to the log that took longer than `fsync.warningthresholdms`.

@@ -74,6 +74,16 @@ fn a_member_without_a_quorum_lives_but_is_not_ready() {
             (&leader["is_leader"], &leader["leader_id"]),
             (&json!(server == alone), &json!(alone + 1))
         );
+        let told = get(admin(server), "/commands/ensemble").json();
+        assert_eq!(told["leader_id"], json!(alone + 1), "{told}");
+        for (other, member) in told["servers"].as_array().expect("a list").iter().enumerate() {
+            // Nobody but the leader knows how far the others are.
+            let is_known = server == alone && other != alone;
+            assert_eq!(
+                (&member["id"], member["durable_zxid_hex"].is_string()),
+                (&json!(other + 1), is_known)
+            );
+        }
         let zab = get(admin(server), "/commands/zabstate").json();
         assert_eq!(
             (&zab["myid"], &zab["voting"], &zab["zabstate"]),

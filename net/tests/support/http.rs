@@ -40,7 +40,18 @@ fn ask(address: SocketAddr, request: &str) -> Answer {
 
 /// The answer to a request with one more line of its header, or none.
 pub(crate) fn request(address: SocketAddr, method: &str, path: &str, header: &str) -> Answer {
-    ask(address, &format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n"))
+    request_by_name(address, "x", method, path, header)
+}
+
+/// The same, with the name by which a browser knows the server.
+pub(crate) fn request_by_name(
+    address: SocketAddr,
+    host: &str,
+    method: &str,
+    path: &str,
+    header: &str,
+) -> Answer {
+    ask(address, &format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{header}\r\n"))
 }
 
 /// What there is at a path.

@@ -47,6 +47,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["connections", "cons"], Word::Cons, json::connections),
     shows(&["dirs"], Word::Dirs, json::directories),
     shows(&["dump"], Word::Dump, json::dump),
+    shows_always(&["ensemble"], Word::Isro, json::ensemble),
     shows_always(&["environment", "env", "envi"], Word::Envi, json::environment),
     shows_always(&["get_trace_mask", "gtmk"], Word::Gtmk, json::trace_mask),
     shows(&["hash"], Word::Hash, json::hash),

@@ -11,7 +11,7 @@ use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operatio
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
 use ringkeeper_engine::shard::ConnectionReport;
 use ringkeeper_engine::slow::Explanation;
-use ringkeeper_engine::zab::{Observer, Status};
+use ringkeeper_engine::zab::{Status, SyncedLearner};
 use ringkeeper_wire::{SessionId, Zxid};
 use serde_json::{Map, Value, json};
 
@@ -33,8 +33,8 @@ pub(super) struct Shown<'a> {
     pub(super) facts: &'a Facts,
     pub(super) report: &'a ServerReport,
     pub(super) status: Status,
-    /// Of a leader, those that are synchronized.
-    pub(super) observers: Vec<Observer>,
+    /// Of a leader, the learners that are synchronized.
+    pub(super) synced: Vec<SyncedLearner>,
     /// Appends that took longer than the warning threshold.
     pub(super) slow_appends: u64,
     /// Of sessions, see [`Collected::deadlines`](crate::server::inspect::Collected::deadlines).
@@ -115,6 +115,33 @@ pub(super) fn dump(shown: &Shown) -> Value {
     })
 }
 
+/// Ours: the servers of the ensemble, and on the leader how far each learner is.
+pub(super) fn ensemble(shown: &Shown) -> Value {
+    let Shown { facts, report, .. } = shown;
+    let epoch = match shown.status {
+        Status::Leading { epoch } | Status::Following { epoch, .. } => Some(epoch.0),
+        Status::Looking => None,
+    };
+    let member = |server: &ServerSpec| {
+        let learner = shown.synced.iter().find(|learner| learner.server.0 == server.id);
+        let mut all = fields(server_view(server));
+        all.insert("id".to_owned(), json!(server.id));
+        all.insert("durable_zxid_hex".to_owned(), json!(learner.map(|it| it.last_zxid.to_string())));
+        all.insert("queued_batches".to_owned(), json!(learner.map(|it| it.batches)));
+        all.insert("queued_bytes".to_owned(), json!(learner.map(|it| it.bytes)));
+        Value::Object(all)
+    };
+    json!({
+        "server_id": facts.config.my_id,
+        "server_state": report.mode.map(|mode| mode.to_string()),
+        "missing": report.missing,
+        "leader_id": leader_id(shown),
+        "epoch": epoch,
+        "last_zxid_hex": report.last_zxid.to_string(),
+        "servers": facts.config.servers.iter().map(member).collect::<Vec<_>>(),
+    })
+}
+
 pub(super) fn environment(shown: &Shown) -> Value {
     let pairs = shown.report.environment.iter();
     Value::Object(pairs.map(|(key, value)| (key.clone(), json!(value))).collect())
@@ -163,13 +190,18 @@ fn newest_snapshot(folder: &Path) -> Option<(i64, i64)> {
     snapshots.max()
 }
 
-pub(super) fn leader(shown: &Shown) -> Value {
-    let servers = &shown.facts.config.servers;
-    let id = match shown.status {
+/// The id of the leader that a member leads as or follows.
+fn leader_id(shown: &Shown) -> Option<u64> {
+    match shown.status {
         Status::Leading { .. } => shown.facts.config.my_id,
         Status::Following { leader, .. } => Some(leader.0),
         Status::Looking => None,
-    };
+    }
+}
+
+pub(super) fn leader(shown: &Shown) -> Value {
+    let servers = &shown.facts.config.servers;
+    let id = leader_id(shown);
     match servers.iter().find(|server| Some(server.id) == id) {
         Some(leader) => json!({
             "is_leader": is_mode(shown, Mode::Leader),
@@ -194,7 +226,8 @@ pub(super) fn monitor(shown: &Shown) -> Value {
 }
 
 pub(super) fn observers(shown: &Shown) -> Value {
-    let list = shown.observers.iter().map(|observer| {
+    let observers = shown.synced.iter().filter(|learner| !learner.voter);
+    let list = observers.map(|observer| {
         json!({
             "sid": observer.server.0,
             "queued_packets": observer.batches,
@@ -202,7 +235,8 @@ pub(super) fn observers(shown: &Shown) -> Value {
             "last_zxid": observer.last_zxid.0,
         })
     });
-    json!({ "synced_observers": list.len(), "observers": list.collect::<Vec<_>>() })
+    let list: Vec<_> = list.collect();
+    json!({ "synced_observers": list.len(), "observers": list })
 }
 
 pub(super) fn server_stats(shown: &Shown) -> Value {

@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use super::command::{COMMANDS, Command, GET, Kind};
 use super::credentials;
+use super::dashboard::Dashboard;
 use super::health::Probe;
 use super::json::{self, Fields, Shown};
 use super::query::Query;
@@ -66,6 +67,7 @@ pub(super) struct Service {
     snapshots: Snapshots,
     settings: Settings,
     levels: LogLevels,
+    dashboard: Option<Dashboard>,
 }
 
 impl Service {
@@ -77,6 +79,7 @@ impl Service {
             snapshots: Snapshots::new(config),
             settings: config.request_settings(),
             levels,
+            dashboard: Dashboard::new(config),
         }
     }
 
@@ -122,6 +125,11 @@ impl Service {
                 name if rest.starts_with('/') => return self.command(request, name, &query, client).await,
                 _ => {}
             }
+        }
+        if let Some(dashboard) = self.dashboard.as_ref().filter(|_| offer == Offer::All)
+            && let Some(response) = dashboard.answer(request)
+        {
+            return response;
         }
         if let Some(refused) = refuse(request, GET) {
             return refused;
@@ -268,14 +276,14 @@ impl Service {
         on_thread(move || {
             let mut collected = collected;
             let facts = Arc::clone(&collected.facts);
-            let (status, observers) = (collected.core.status, std::mem::take(&mut collected.core.observers));
+            let (status, synced) = (collected.core.status, std::mem::take(&mut collected.core.synced));
             let slow_appends = collected.core.slow_appends;
             let deadlines = std::mem::take(&mut collected.deadlines);
             collected.show(|report| {
                 if report.mode.is_none() && !always {
                     return of_command(StatusCode::OK, name, Fields::new(), Some(NOT_SERVING));
                 }
-                let shown = Shown { facts: &facts, report, status, observers, slow_appends, deadlines };
+                let shown = Shown { facts: &facts, report, status, synced, slow_appends, deadlines };
                 of_command(StatusCode::OK, name, json::fields(show(&shown)), None)
             })
         })
@@ -315,7 +323,7 @@ async fn on_thread(make: impl FnOnce() -> Response<Body> + Send + 'static) -> Re
 }
 
 /// Refuses other methods than these.
-fn refuse(request: &Request<Incoming>, methods: &'static str) -> Option<Response<Body>> {
+pub(super) fn refuse(request: &Request<Incoming>, methods: &'static str) -> Option<Response<Body>> {
     if methods.split(", ").any(|method| request.method() == method) {
         return None;
     }
@@ -329,7 +337,7 @@ fn getting(request: &Request<Incoming>, answer: impl FnOnce() -> Response<Body>)
     refuse(request, GET).unwrap_or_else(answer)
 }
 
-fn not_found(path: &str) -> Response<Body> {
+pub(super) fn not_found(path: &str) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, format!("there is nothing at {path}\n"))
 }
 
@@ -346,15 +354,15 @@ pub(super) fn of_command(
     json_of(status, &Value::Object(fields))
 }
 
-fn json_of(status: StatusCode, value: &Value) -> Response<Body> {
+pub(super) fn json_of(status: StatusCode, value: &Value) -> Response<Body> {
     respond(status, "application/json", format!("{value:#}\n"))
 }
 
-fn plain(status: StatusCode, text: String) -> Response<Body> {
+pub(super) fn plain(status: StatusCode, text: String) -> Response<Body> {
     respond(status, "text/plain;charset=utf-8", text)
 }
 
-fn respond(status: StatusCode, kind: &'static str, text: String) -> Response<Body> {
+pub(super) fn respond(status: StatusCode, kind: &'static str, text: String) -> Response<Body> {
     let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {}).boxed();
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -1,0 +1,128 @@
+// The frame of the page: which screen is shown, when it is brought up to date, keys.
+
+import { el } from "./dom.js";
+import * as ensemble from "./ensemble.js";
+import * as lists from "./lists.js";
+import * as load from "./load.js";
+import { ask, constants, sample } from "./server.js";
+import * as settings from "./settings.js";
+
+const SCREENS = [
+    ["overview", "1", ensemble.screen],
+    ["throughput", "2", load.throughput],
+    ["latency", "3", load.latency],
+    ["slow", "4", lists.slow],
+    ["sessions", "5", lists.sessions],
+    ["watches", "6", lists.watches],
+    ["settings", "7", settings.screen],
+];
+
+const EVERY_MS = 1000;
+const state = document.getElementById("state");
+const main = document.getElementById("screen");
+const nav = document.getElementById("screens");
+let current;
+let refreshed_ms = -Infinity;
+
+nav.append(...SCREENS.map(([name, key]) => el("a", { href: `#${name}`, title: `key ${key}` }, name)));
+
+function show() {
+    const [name, , make] = SCREENS.find(([name]) => location.hash.split("?")[0] === `#${name}`) ?? SCREENS[0];
+    if (current?.name !== name) {
+        current = { name, ...make() };
+        main.replaceChildren(el("h2", {}, name), current.element);
+        document.title = `${name} - ringkeeper`;
+        for (const link of nav.children) {
+            link.toggleAttribute("aria-current", link.hash === `#${name}`);
+        }
+    }
+    refreshed_ms = -Infinity;
+}
+
+/** Brings the screen up to date; a server that does not answer is told of, and asked again. */
+async function turn() {
+    const screen = current;
+    try {
+        await sample();
+        if (performance.now() - refreshed_ms >= (screen.every_ms ?? EVERY_MS) - 50) {
+            refreshed_ms = performance.now();
+            await screen.refresh();
+        }
+        const { server_id, server_state } = await ask("ensemble");
+        state.textContent = `${server_id === null ? "" : `server ${server_id}: `}${server_state ?? "does not serve"}`;
+        state.className = server_state ? "" : "bad";
+    } catch (error) {
+        state.textContent = error instanceof TypeError ? "the server does not answer" : error.message;
+        state.className = "bad";
+    }
+}
+
+async function run() {
+    const { version } = await constants().catch(() => ({ version: "" }));
+    document.querySelector("h1").title = version;
+    for (;;) {
+        const screen = current;
+        if (document.visibilityState === "visible") {
+            await turn();
+        }
+        // Another screen, chosen meanwhile, is not to wait.
+        if (screen === current) {
+            await new Promise((resolve) => {
+                const timer = setTimeout(resolve, EVERY_MS);
+                wake = () => {
+                    clearTimeout(timer);
+                    resolve();
+                };
+            });
+        }
+    }
+}
+
+let wake = () => {};
+
+const THEMES = ["light dark", "light", "dark"];
+
+function set_theme(theme) {
+    document.documentElement.dataset.theme = theme;
+    sessionStorage.setItem("theme", theme);
+    document.getElementById("theme").textContent = theme === "light dark" ? "theme: system" : `theme: ${theme}`;
+}
+
+function next_theme() {
+    set_theme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
+}
+
+function on_key(event) {
+    const writes = event.target.matches("input, textarea, select");
+    if (event.key === "Escape" && writes) {
+        event.target.blur();
+    }
+    if (writes || event.ctrlKey || event.metaKey || event.altKey) {
+        return;
+    }
+    const chosen = SCREENS.find(([, key]) => key === event.key);
+    const search = main.querySelector("input[type=search]");
+    if (chosen) {
+        location.hash = chosen[0];
+        main.focus();
+    } else if (event.key === "/" && search) {
+        search.focus();
+        event.preventDefault();
+    } else if (event.key === "t") {
+        next_theme();
+    } else if (event.key === "r") {
+        refreshed_ms = -Infinity;
+        wake();
+    }
+}
+
+set_theme(sessionStorage.getItem("theme") ?? THEMES[0]);
+document.getElementById("theme").addEventListener("click", next_theme);
+addEventListener("keydown", on_key);
+addEventListener("hashchange", () => {
+    show();
+    wake();
+});
+document.addEventListener("visibilitychange", () => wake());
+show();
+run();
