@@ -167,6 +167,9 @@ pub fn load(folder: &Folder) -> Result<Loaded, LoadError> {
             loaded.notes.push(Note::TornTail { file: file.clone(), offset });
         }
     }
+    if let Some(zxid) = digests.differ_since {
+        loaded.notes.push(Note::DigestDiffers(Zxid::from_wire(zxid)));
+    }
     if let Compare::From { zxid, .. } = digests.state {
         let (last, wanted) = (Zxid::from_wire(loaded.zxid), Zxid::from_wire(zxid));
         loaded.notes.push(Note::LogsTooShort { last, wanted });
@@ -207,7 +210,7 @@ fn begin(folder: &Folder) -> Result<(Loaded, Digests), LoadError> {
     let mut tree = Tree::default();
     tree.add_built_in();
     let snapshot = Snapshot { sessions: BTreeMap::new(), tree, digest: DigestMark::Absent };
-    Ok((Loaded::at(0, snapshot, None, Vec::new()), Digests { state: Compare::Never }))
+    Ok((Loaded::at(0, snapshot, None, Vec::new()), Digests::new(Compare::Never)))
 }
 
 impl Loaded {
@@ -246,10 +249,14 @@ impl Loaded {
 /// Compares Apache's digests with those of our tree, where they should be equal.
 struct Digests {
     state: Compare,
+    /// The zxid of the first digest that has differed since they were last equal. A digest that differs is no
+    /// flaw while later ones are equal: Apache notes a fuzzy snapshot's digest before the transaction that it
+    /// is applying, whose changes the snapshot may hold.
+    differ_since: Option<i64>,
 }
 
 enum Compare {
-    /// There is nothing to compare with, or it has differed already.
+    /// There is nothing to compare with.
     Never,
     /// The tree is whole after this transaction.
     From {
@@ -268,7 +275,11 @@ impl Digests {
             DigestMark::At { zxid, digest } if zxid >= snapshot_zxid => Compare::From { zxid, digest },
             DigestMark::At { .. } | DigestMark::Empty => Compare::Always,
         };
-        Self { state }
+        Self::new(state)
+    }
+
+    const fn new(state: Compare) -> Self {
+        Self { state, differ_since: None }
     }
 
     fn compare(&mut self, loaded: &mut Loaded, zxid: i64, logged: Option<u64>) {
@@ -279,13 +290,65 @@ impl Digests {
             Compare::Always => logged,
         };
         let Some(expected) = expected else { return };
+        self.state = Compare::Always;
         if expected == loaded.tree.digest() {
-            self.state = Compare::Always;
+            self.differ_since = None;
             loaded.digests_equal += 1;
         } else {
-            // All later ones differ as well.
-            self.state = Compare::Never;
-            loaded.notes.push(Note::DigestDiffers(Zxid::from_wire(zxid)));
+            self.differ_since.get_or_insert(zxid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::txnlog::{Create, Txn, TxnDigest, TxnHeader};
+
+    fn create(zxid: i64, path: &str, digest: u64) -> Entry {
+        let header = TxnHeader { session: 7, xid: 0, zxid, time: 0, kind: 1 };
+        let acl = ringkeeper_engine::acl::Acl::OPEN;
+        let txn =
+            Txn::Create(Create { path: path.to_owned(), data: None, acl, owner: 0, parent_cversion: -1 });
+        Entry { header, txn, digest: Some(TxnDigest { version: 2, digest }) }
+    }
+
+    fn apply(tree: &mut Tree, entry: &Entry) {
+        replay::apply(tree, &mut BTreeMap::new(), &entry.header, &entry.txn);
+    }
+
+    /// Loads a snapshot at zxid 4 that holds transaction 5, but has the digest of before it, and then these
+    /// digests of transactions 5 and 6, made false on demand. Since when do they differ?
+    fn differ_since(sound: &[bool]) -> Option<i64> {
+        let mut tree = Tree::default();
+        tree.add_built_in();
+        let before = tree.digest();
+        apply(&mut tree, &create(5, "/a", 0));
+        let digest = DigestMark::At { zxid: 4, digest: before };
+        let mut served = tree.clone();
+        let snapshot = Snapshot { sessions: BTreeMap::new(), tree, digest };
+        let mut digests = Digests::after(&snapshot, 4);
+        let mut loaded = Loaded::at(4, snapshot, None, Vec::new());
+        digests.compare(&mut loaded, 4, None);
+        for ((zxid, path), sound) in [(5, "/a"), (6, "/b")].into_iter().zip(sound) {
+            apply(&mut served, &create(zxid, path, 0));
+            let digest = served.digest().wrapping_add(u64::from(!sound));
+            loaded.take(&create(zxid, path, digest), &mut digests);
+        }
+        digests.differ_since
+    }
+
+    #[test]
+    fn a_digest_of_before_the_transaction_that_a_snapshot_holds_is_no_difference_once_later_ones_are_equal() {
+        assert_eq!(differ_since(&[]), Some(4));
+        assert_eq!(differ_since(&[true]), None);
+        assert_eq!(differ_since(&[true, true]), None);
+    }
+
+    #[test]
+    fn a_difference_that_stays_is_told_from_where_it_began() {
+        assert_eq!(differ_since(&[false, false]), Some(4));
+        assert_eq!(differ_since(&[true, false]), Some(6));
+        assert_eq!(differ_since(&[false, true]), None);
     }
 }
