@@ -1,4 +1,4 @@
-//! When the last batches were made, acknowledged and committed, by their zxids: so that nothing has to be
+//! When the last batches were made, durable, acknowledged and committed, by their zxids: so that nothing has to be
 //! carried with each request.
 
 use std::collections::VecDeque;
@@ -23,6 +23,8 @@ pub struct BatchTimes {
     pub requests: Option<Requests>,
     /// When it was proposed, or came from the leader.
     pub appended_us: u64,
+    /// When it was durable in this server's log, if it is.
+    pub durable_us: Option<u64>,
     /// When it was committed, if it is.
     pub committed_us: Option<u64>,
     /// The peer whose acknowledgement came last before that.
@@ -83,11 +85,19 @@ impl Batches {
             leads,
             requests,
             appended_us: now_us,
+            durable_us: None,
             committed_us: None,
             last_ack: None,
         };
         self.times.push_back(times);
         times
+    }
+
+    /// Everything up to `upto` is durable in this server's log.
+    pub fn durable(&mut self, now_us: u64, upto: Zxid) {
+        let until = self.times.partition_point(|batch| batch.last <= upto);
+        let from = self.times.partition_point(|batch| batch.durable_us.is_some()).min(until);
+        self.times.range_mut(from..until).for_each(|batch| batch.durable_us = Some(now_us));
     }
 
     /// A peer has acknowledged everything up to `upto`: the batches that are new in it.
@@ -183,6 +193,16 @@ mod tests {
         assert_eq!(lasts(batches.commit(60, zxid(3))), [2, 3]);
         let last_acks = [1, 2, 3].map(|counter| batches.of(zxid(counter)).and_then(|batch| batch.last_ack));
         assert_eq!(last_acks, [Some(quick), Some(slow), Some(quick)]);
+    }
+
+    #[test]
+    fn each_batch_is_durable_once() {
+        let mut batches = Batches::default();
+        (1..=3).for_each(|counter| append(&mut batches, 0, counter, counter));
+        batches.durable(10, zxid(2));
+        batches.durable(20, zxid(3));
+        let durable = [1, 2, 3].map(|counter| batches.of(zxid(counter)).and_then(|batch| batch.durable_us));
+        assert_eq!(durable, [Some(10), Some(10), Some(20)]);
     }
 
     #[test]

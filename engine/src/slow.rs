@@ -161,20 +161,15 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Says where the time of a request went, by the times of the batch that has its transaction, when that was
-/// `durable_us` in this server's log, and when the server was off the CPU.
+/// Says where the time of a request went, by the times of the batch that has its transaction, and by when the
+/// server was off the CPU.
 #[must_use]
-pub fn explain(
-    request: SlowRequest,
-    batch: Option<&BatchTimes>,
-    durable_us: Option<u64>,
-    pauses: &[Pause],
-) -> Explanation {
+pub fn explain(request: SlowRequest, batch: Option<&BatchTimes>, pauses: &[Pause]) -> Explanation {
     let mut way = Way { at_us: request.received_us, stages: Vec::new(), pauses, paused_us: 0 };
     let answered_us = request.answered_us;
     way.until(Stage::Input, request.decoded_us);
     match batch.filter(|_| request.zxid.is_some()) {
-        Some(batch) => way.of_batch(batch, durable_us, answered_us),
+        Some(batch) => way.of_batch(batch, answered_us),
         None if request.zxid.is_some() => way.until(Stage::Commit, answered_us),
         None if request.op == OpCode::Sync.to_wire() => way.until(Stage::Quorum, answered_us),
         None => {
@@ -218,7 +213,7 @@ impl Way<'_> {
         self.at_us = until_us;
     }
 
-    fn of_batch(&mut self, batch: &BatchTimes, durable_us: Option<u64>, answered_us: u64) {
+    fn of_batch(&mut self, batch: &BatchTimes, answered_us: u64) {
         let appended_us = batch.appended_us.min(answered_us);
         let committed_us = batch.committed_us.unwrap_or(answered_us).min(answered_us);
         if batch.leads {
@@ -231,7 +226,7 @@ impl Way<'_> {
             self.until(Stage::Leader, appended_us);
         }
         // A learner's own log is not waited for, unless it is needed for the quorum.
-        if let Some(durable_us) = durable_us.filter(|&us| us <= committed_us) {
+        if let Some(durable_us) = batch.durable_us.filter(|&us| us <= committed_us) {
             self.until(Stage::Log, durable_us);
         }
         self.until(Stage::Quorum, committed_us);
@@ -276,6 +271,7 @@ mod tests {
             leads: true,
             requests: Some(Requests { sent_us: 1_005, taken_us: 1_010, preparing_us: 20 }),
             appended_us: 1_100,
+            durable_us: Some(1_250),
             committed_us: Some(1_800),
             last_ack: Some(ServerId(3)),
         }
@@ -283,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_write_on_the_leader_is_told_by_all_its_stages() {
-        let told = explain(write(), Some(&batch()), Some(1_250), &[]);
+        let told = explain(write(), Some(&batch()), &[]);
         let stages = [
             (Stage::Queue, 10),
             (Stage::Prepare, 20),
@@ -300,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_slow_disk_of_the_leader_is_its_log_and_no_peers_matter() {
-        let told = explain(write(), Some(&batch()), Some(1_800), &[]);
+        let told = explain(write(), Some(&BatchTimes { durable_us: Some(1_800), ..batch() }), &[]);
         assert_eq!((told.mostly, told.peer), (Stage::Log, None));
     }
 
@@ -308,14 +304,20 @@ mod tests {
     fn a_request_that_its_connection_had_no_room_for_waited_in_the_input() {
         let late = SlowRequest { decoded_us: 1_150, ..read() };
         let stages = [(Stage::Input, 150), (Stage::Wait, 50), (Stage::Read, 700), (Stage::Output, 100)];
-        assert_eq!(explain(late, None, None, &[]).stages, stages);
+        assert_eq!(explain(late, None, &[]).stages, stages);
     }
 
     #[test]
     fn on_a_learner_the_way_to_the_leader_and_back_is_one_stage() {
-        let arrived = BatchTimes { leads: false, requests: None, appended_us: 1_700, ..batch() };
         // Its own log was durable after the commit: nobody waited for it.
-        let told = explain(write(), Some(&arrived), Some(1_850), &[]);
+        let arrived = BatchTimes {
+            leads: false,
+            requests: None,
+            appended_us: 1_700,
+            durable_us: Some(1_850),
+            ..batch()
+        };
+        let told = explain(write(), Some(&arrived), &[]);
         let stages =
             [(Stage::Leader, 700), (Stage::Quorum, 100), (Stage::Publish, 100), (Stage::Output, 100)];
         assert_eq!((told.stages.as_slice(), told.mostly), (&stages[..], Stage::Leader));
@@ -323,32 +325,32 @@ mod tests {
 
     #[test]
     fn a_write_whose_batch_is_forgotten_is_told_roughly() {
-        let told = explain(write(), None, None, &[]);
+        let told = explain(write(), None, &[]);
         assert_eq!(told.stages, [(Stage::Commit, 900), (Stage::Output, 100)]);
     }
 
     #[test]
     fn a_read_waits_for_its_turn_is_executed_and_written() {
-        let told = explain(read(), None, None, &[]);
+        let told = explain(read(), None, &[]);
         assert_eq!(told.stages, [(Stage::Wait, 200), (Stage::Read, 700), (Stage::Output, 100)]);
         assert_eq!(told.mostly, Stage::Read);
         assert_eq!(told.to_string(), "wait 0.2 ms, read 0.7 ms, output 0.1 ms");
         let unread = SlowRequest { answered_us: 1_200, ..read() };
-        assert_eq!(explain(unread, None, None, &[]).mostly, Stage::Output);
+        assert_eq!(explain(unread, None, &[]).mostly, Stage::Output);
         let sync = SlowRequest { op: OpCode::Sync.to_wire(), ..read() };
-        assert_eq!(explain(sync, None, None, &[]).mostly, Stage::Quorum);
+        assert_eq!(explain(sync, None, &[]).mostly, Stage::Quorum);
     }
 
     #[test]
     fn a_pause_of_the_host_is_told_apart_from_the_stages_that_it_was_in() {
         let pause = |from_us, until_us| Pause { from_us, until_us };
-        let told = explain(read(), None, None, &[pause(0, 900), pause(1_150, 1_300), pause(1_500, 1_890)]);
+        let told = explain(read(), None, &[pause(0, 900), pause(1_150, 1_300), pause(1_500, 1_890)]);
         assert_eq!(
             told.stages,
             [(Stage::Wait, 150), (Stage::Read, 210), (Stage::Output, 100), (Stage::Pause, 540)]
         );
         assert_eq!(told.mostly, Stage::Pause);
-        let all = explain(read(), None, None, &[pause(500, 3_000)]);
+        let all = explain(read(), None, &[pause(500, 3_000)]);
         assert_eq!(all.stages, [(Stage::Pause, 1_000)]);
     }
 

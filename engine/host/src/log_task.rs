@@ -31,9 +31,6 @@ use crate::wake::WakeFlag;
 /// the last blocks cannot be mistaken for a crash in the middle of writing them.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
-/// Appends whose ends are kept.
-const ENDS_MAX: usize = 4096;
-
 /// How often a full disk is checked for free space.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(250);
 
@@ -193,8 +190,6 @@ pub struct LogQueue<T> {
     news: WakeFlag,
     force_warning: Duration,
     appends: RefCell<Appends>,
-    /// The last transactions of the last appends, and when these were durable.
-    ends: RefCell<VecDeque<(Zxid, Duration)>>,
 }
 
 /// Statistics of appends, each of which makes one or more batches durable. Times are microseconds.
@@ -227,7 +222,6 @@ impl<T> LogQueue<T> {
             news: WakeFlag::default(),
             force_warning,
             appends: RefCell::default(),
-            ends: RefCell::default(),
         })
     }
 
@@ -272,13 +266,6 @@ impl<T> LogQueue<T> {
         self.appends.borrow()
     }
 
-    /// When a transaction was durable, on the clock of [`Env::elapsed`]; of one long ago it is not known.
-    #[must_use]
-    pub fn durable_since(&self, zxid: Zxid) -> Option<Duration> {
-        let ends = self.ends.borrow();
-        ends.get(ends.partition_point(|(last, _)| *last < zxid)).map(|(_, ended)| *ended)
-    }
-
     /// Ends the task once the queue is empty.
     pub fn stop(&self) {
         self.stop.set(true);
@@ -314,18 +301,6 @@ impl<T> LogQueue<T> {
             matches!(command, Command::Promise(_) | Command::Read { .. } | Command::Verify(_))
         })?;
         commands.remove(place)
-    }
-
-    /// Notes when an append was durable. What was there from its first transaction on was cut off.
-    fn note_end(&self, group: &[(Batch, Duration)], ended: Duration) {
-        let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else { return };
-        let mut ends = self.ends.borrow_mut();
-        let kept = ends.partition_point(|(last, _)| *last < first.first());
-        ends.truncate(kept);
-        if kept == ENDS_MAX {
-            ends.pop_front();
-        }
-        ends.push_back((last.last(), ended));
     }
 
     /// Records an append.
@@ -438,7 +413,6 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         self.found_room(queue).await?;
         let ended = self.env.elapsed();
         queue.record(group, started, ended);
-        queue.note_end(group, ended);
         queue.answer(Answer::Input(Input::Durable { upto: last.last() }));
         Ok(true)
     }

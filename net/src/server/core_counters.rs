@@ -121,6 +121,11 @@ impl CoreCounters {
         self.counts.sizes.record(batch.bytes().len());
     }
 
+    /// Notes that everything up to `upto` is durable in this server's log.
+    pub(crate) fn durable(&mut self, now_us: u64, upto: Zxid) {
+        self.batches.durable(now_us, upto);
+    }
+
     /// Counts the acknowledgement of all transactions up to `upto` by a learner.
     pub(crate) fn acknowledged(&mut self, now_us: u64, learner: ServerId, upto: Zxid) {
         for batch in self.batches.acknowledge(learner, upto).filter(|batch| batch.leads) {

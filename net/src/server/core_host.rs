@@ -122,9 +122,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
 pub(crate) fn explain_slow(core: &CoreHost, request: SlowRequest, pauses: &[Pause]) -> Explanation {
     let counters = core.frontend().counters.borrow();
     let batch = request.zxid.and_then(|zxid| counters.batches().of(zxid));
-    let durable = request.zxid.and_then(|zxid| core.log().durable_since(zxid));
-    let durable_us = durable.and_then(|since| u64::try_from(since.as_micros()).ok());
-    explain(request, batch, durable_us, pauses)
+    explain(request, batch, pauses)
 }
 
 /// Times of the core's stages, and of its log.
@@ -191,10 +189,13 @@ impl Frontend for Shards {
     }
 
     fn hear(&self, input: &Input) {
-        if let Input::Message { from, message: Message::Ack(ack) | Message::Pong(zab::Pong { ack, .. }) } =
-            input
-        {
-            self.counters.borrow_mut().acknowledged(self.clock.monotonic_us(), *from, ack.upto);
+        let mut counters = self.counters.borrow_mut();
+        match input {
+            Input::Durable { upto } => counters.durable(self.clock.monotonic_us(), *upto),
+            Input::Message { from, message: Message::Ack(ack) | Message::Pong(zab::Pong { ack, .. }) } => {
+                counters.acknowledged(self.clock.monotonic_us(), *from, ack.upto);
+            }
+            _ => {}
         }
     }
 
