@@ -1,6 +1,9 @@
 # The entry to everything that is run by hand or by CI. `just` without a word lists the recipes.
 # Rust alone runs and tests ringkeeper: `cargo run --release` and `cargo test --workspace` need none of this.
 
+# Where the tests' build puts programs
+debug := env("CARGO_TARGET_DIR", "target") / "debug"
+
 _list:
     @just --list --unsorted
 
@@ -32,16 +35,20 @@ paths:
 test:
     cargo test --workspace --locked
 
+# All programs, as the tests build them: one by one they have other features, and take minutes more
+[private]
+programs:
+    cargo build --workspace --bins --tests --locked
+
 # Tests with clients and folders that are not ours; installs what it needs (on Debian, as root)
 foreign *arguments:
     net/conformance/foreign/run {{ arguments }}
 
 # Who may do what: all requests, kinds of clients and permissions, compared with Apache ZooKeeper; then under rules
-authorisation *arguments:
-    cargo build --locked -p ringkeeper
-    cargo run --locked -p ringkeeper-conformance -- authorisation \
+authorisation *arguments: programs
+    {{ debug }}/conformance authorisation \
         --start-zookeeper "$(net/conformance/foreign/setup | tail -n 1)/lib" \
-        --start-ringkeeper target/debug/ringkeeper --rules {{ arguments }}
+        --start-ringkeeper {{ debug }}/ringkeeper --rules {{ arguments }}
 
 # Hostile clients at full size, against a release build of so many servers
 hostile servers='1' *arguments:
@@ -50,9 +57,8 @@ hostile servers='1' *arguments:
         --servers {{ servers }} --worst {{ arguments }}
 
 # The same at small sizes, against the build of the tests
-hostile-small:
-    cargo build --locked -p ringkeeper
-    cargo run --locked -p ringkeeper-conformance -- hostile --binary target/debug/ringkeeper \
+hostile-small: programs
+    {{ debug }}/conformance hostile --binary {{ debug }}/ringkeeper \
         --divisor 20 --children 100000 --levels 2000 --connections 500 --growth-max-mib 300
 
 # Replays one seed of the simulator, event by event
