@@ -8,7 +8,7 @@ _list:
     @just --list --unsorted
 
 # Formatting, lints and documentation of all crates; changes no source
-check: paths
+check: paths fuzz-targets
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
     # As they ship: the simulator switches features on that they do not have by themselves.
@@ -30,6 +30,16 @@ paths:
         done
     done
     exit $status
+
+# Targets of the fuzzer, which are workspaces of their own, compile
+[private]
+fuzz-targets:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for manifest in $(git ls-files '*/fuzz/Cargo.toml'); do
+        RUSTFLAGS="-D warnings" cargo check --locked --quiet --no-default-features \
+            --manifest-path "$manifest" --target-dir {{ debug }}/fuzz
+    done
 
 # All tests that need Rust alone
 test:
