@@ -53,6 +53,7 @@ export function heat() {
 /** `color` is "light-dark(R G B, R G B)", which a canvas does not understand. */
 function heated(color, scheme, share) {
     const [light, dark] = color.match(/\d+ \d+ \d+/g);
-    const is_dark = scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+    const is_dark =
+        scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
     return `rgb(${is_dark ? dark : light} / ${share})`;
 }

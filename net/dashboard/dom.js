@@ -15,18 +15,29 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 export function card(name, value, mood = "") {
-    return el("div", { class: "card" }, el("span", { class: "faint" }, name), el("b", { class: mood }, String(value)));
+    return el(
+        "div",
+        { class: "card" },
+        el("span", { class: "faint" }, name),
+        el("b", { class: mood }, String(value)),
+    );
 }
 
 /** Rows of a table; a cell is a text, a number, an element, or { long: text } for one that may be broken. */
 export function rows(list) {
-    return list.map((cells) => el("tr", {}, cells.map((cell) => {
-        if (cell?.long !== undefined) {
-            return el("td", { class: "long" }, cell.long);
-        }
-        const number = typeof cell === "number";
-        return el("td", { class: number ? "number" : null }, number ? count(cell) : cell ?? "");
-    })));
+    return list.map((cells) =>
+        el(
+            "tr",
+            {},
+            cells.map((cell) => {
+                if (cell?.long !== undefined) {
+                    return el("td", { class: "long" }, cell.long);
+                }
+                const number = typeof cell === "number";
+                return el("td", { class: number ? "number" : null }, number ? count(cell) : (cell ?? ""));
+            }),
+        ),
+    );
 }
 
 /** A table; its body is filled by `rows`. Heads in brackets are those of numbers. */
@@ -35,24 +46,35 @@ export function table(heads, body) {
         const number = name.startsWith("[");
         return el("th", { class: number ? "number" : null, scope: "col" }, number ? name.slice(1, -1) : name);
     });
-    return el("div", { class: "scroll", tabindex: 0 }, el("table", {}, el("thead", {}, el("tr", {}, head)), body));
+    return el(
+        "div",
+        { class: "scroll", tabindex: 0 },
+        el("table", {}, el("thead", {}, el("tr", {}, head)), body),
+    );
 }
 
 /**
- * A list that may be long, by pages, with a field that searches in all of it. `cells` makes the cells of an entry,
- * `text` what is searched.
+ * A list that may be long, by pages, with a field that searches in all of it. `cells` makes the cells of an
+ * entry, `text` what is searched.
  */
 export class Pages {
     constructor(heads, cells, text, size = 100) {
         Object.assign(this, { cells, text, size, list: [], page: 0, body: el("tbody") });
         this.search = el("input", {
-            type: "search", placeholder: "search (key /)", "aria-label": "Search", oninput: () => this.turn(-this.page),
+            type: "search",
+            placeholder: "search (key /)",
+            "aria-label": "Search",
+            oninput: () => this.turn(-this.page),
         });
         this.before = el("button", { type: "button", onclick: () => this.turn(-1) }, "previous");
         this.after = el("button", { type: "button", onclick: () => this.turn(1) }, "next");
         this.where = el("span", { class: "faint", role: "status" });
-        this.element = el("div", {},
-            el("div", { class: "bar" }, this.search, this.before, this.after, this.where), table(heads, this.body));
+        this.element = el(
+            "div",
+            {},
+            el("div", { class: "bar" }, this.search, this.before, this.after, this.where),
+            table(heads, this.body),
+        );
     }
 
     set(list) {
@@ -62,7 +84,9 @@ export class Pages {
 
     turn(pages) {
         const wanted = this.search.value.toLowerCase();
-        const found = wanted ? this.list.filter((entry) => this.text(entry).toLowerCase().includes(wanted)) : this.list;
+        const found = wanted
+            ? this.list.filter((entry) => this.text(entry).toLowerCase().includes(wanted))
+            : this.list;
         const last = Math.max(0, Math.ceil(found.length / this.size) - 1);
         this.page = Math.min(Math.max(0, this.page + pages), last);
         const first = this.page * this.size;
@@ -76,7 +100,9 @@ export class Pages {
 }
 
 export function count(number) {
-    return Number.isInteger(number) ? number.toLocaleString("en") : number.toLocaleString("en", { maximumFractionDigits: 2 });
+    return Number.isInteger(number)
+        ? number.toLocaleString("en")
+        : number.toLocaleString("en", { maximumFractionDigits: 2 });
 }
 
 export function bytes(number) {
@@ -93,7 +119,13 @@ export function seconds(number) {
     if (!Number.isFinite(number)) {
         return number === Infinity ? "more" : "-";
     }
-    for (const [unit, name] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"]]) {
+    for (const [unit, name] of [
+        [86400, "d"],
+        [3600, "h"],
+        [60, "min"],
+        [1, "s"],
+        [1e-3, "ms"],
+    ]) {
         if (number >= unit) {
             return `${Number((number / unit).toPrecision(3))} ${name}`;
         }
@@ -102,7 +134,10 @@ export function seconds(number) {
 }
 
 export function moment(ms) {
-    return new Date(ms).toISOString().replace("T", " ").replace(/\.000Z|Z/, "");
+    return new Date(ms)
+        .toISOString()
+        .replace("T", " ")
+        .replace(/\.000Z|Z/, "");
 }
 
 /** A session as the server's log names it; the number comes as a text, since JavaScript would round it. */

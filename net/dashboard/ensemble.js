@@ -33,20 +33,35 @@ function lag(server, state) {
 function server_row(server, state) {
     const zxid = server.id === state.server_id ? state.last_zxid_hex : server.durable_zxid_hex;
     const queued = server.queued_bytes === null ? "" : bytes(server.queued_bytes);
-    return [String(server.id), role(server, state), lag(server, state), zxid ?? "", queued,
-        server.server_addresses.join(", "), server.client_address];
+    return [
+        String(server.id),
+        role(server, state),
+        lag(server, state),
+        zxid ?? "",
+        queued,
+        server.server_addresses.join(", "),
+        server.client_address,
+    ];
 }
 
 export function screen() {
     const cards = el("div", { class: "cards" });
     const missing = el("p", { class: "bad", role: "alert" });
     const body = el("tbody");
-    const others = el("div", {}, el("h3", {}, "Servers"),
-        table(["id", "role", "lag", "durable zxid", "queued", "quorum address", "client address"], body));
+    const others = el(
+        "div",
+        {},
+        el("h3", {}, "Servers"),
+        table(["id", "role", "lag", "durable zxid", "queued", "quorum address", "client address"], body),
+    );
     return {
         element: el("div", {}, missing, cards, others),
         async refresh() {
-            const [state, sizes, snapshot] = await Promise.all([ask("ensemble"), ask("dirs").catch(() => ({})), ask("last_snapshot").catch(() => ({}))]);
+            const [state, sizes, snapshot] = await Promise.all([
+                ask("ensemble"),
+                ask("dirs").catch(() => ({})),
+                ask("last_snapshot").catch(() => ({})),
+            ]);
             missing.textContent = state.server_state ? "" : `This server does not serve: ${state.missing}`;
             const mood = (bad) => (bad ? "bad" : "");
             const elections = now("looking_count");
@@ -63,9 +78,24 @@ export function screen() {
                 card("elections", elections ? `${elections}, ${seconds(election_ms / 1000)} each` : "none"),
                 card("uptime", seconds(now("uptime") / 1000)),
                 card("resident memory", bytes(now("process_resident_memory_bytes"))),
-                card("disk", now("ringkeeper_disk_full") ? "full" : bytes((sizes.datadir_size ?? 0) + (sizes.logdir_size ?? 0)), mood(now("ringkeeper_disk_full"))),
-                card("last snapshot", snapshot.timestamp > 0 ? `${seconds(Date.now() / 1000 - snapshot.timestamp)} ago` : "none"),
-                card("damage to repair", now("ringkeeper_repairs_pending") || "none", mood(now("ringkeeper_repairs_pending"))),
+                card(
+                    "disk",
+                    now("ringkeeper_disk_full")
+                        ? "full"
+                        : bytes((sizes.datadir_size ?? 0) + (sizes.logdir_size ?? 0)),
+                    mood(now("ringkeeper_disk_full")),
+                ),
+                card(
+                    "last snapshot",
+                    snapshot.timestamp > 0
+                        ? `${seconds(Date.now() / 1000 - snapshot.timestamp)} ago`
+                        : "none",
+                ),
+                card(
+                    "damage to repair",
+                    now("ringkeeper_repairs_pending") || "none",
+                    mood(now("ringkeeper_repairs_pending")),
+                ),
             );
             others.hidden = !state.servers.length;
             body.replaceChildren(...rows(state.servers.map((server) => server_row(server, state))));

@@ -1,7 +1,7 @@
 // Lists: slow requests, sessions, watches.
 
 import { count, el, moment, Pages, rows, seconds, session, table } from "./dom.js";
-import { ask } from "./server.js";
+import { ask, login, question } from "./server.js";
 
 /** The keys that occur most often, with their numbers and their times in ms. */
 function hottest(list, key) {
@@ -14,30 +14,71 @@ function hottest(list, key) {
         }
     }
     const sorted = [...found].sort(([, a], [, b]) => b.total_ms - a.total_ms).slice(0, 10);
-    return sorted.map(([name, { times, total_ms }]) => [{ long: String(name) }, times, seconds(total_ms / 1000)]);
+    return sorted.map(([name, { times, total_ms }]) => [
+        { long: String(name) },
+        times,
+        seconds(total_ms / 1000),
+    ]);
 }
 
 export function slow() {
     const told = el("p", { class: "faint" });
-    const hot = Object.entries({ path: "hot paths", session_id_hex: "sessions", mostly: "mostly in", peer: "waited for server" })
-        .map(([key, name]) => {
-            const body = el("tbody");
-            return { key, body, element: table([name, "[slow]", "in all"], body) };
-        });
+    const hot = Object.entries({
+        path: "hot paths",
+        session_id_hex: "sessions",
+        mostly: "mostly in",
+        peer: "waited for server",
+    }).map(([key, name]) => {
+        const body = el("tbody");
+        return { key, body, element: table([name, "[slow]", "in all"], body) };
+    });
     const pages = new Pages(
-        ["received (UTC)", "operation", "path", "[ms]", "mostly in", "stages, ms", "session", "zxid", "server"],
-        (slow) => [moment(slow.received), slow.operation, { long: slow.path ?? "" }, slow.total_ms, slow.mostly,
-            { long: Object.entries(slow.stages_ms).map(([stage, ms]) => `${stage} ${ms}`).join(", ") },
-            slow.session_id_hex, slow.zxid_hex ?? "", String(slow.peer ?? "")],
-        (slow) => `${slow.operation} ${slow.path} ${slow.session_id_hex} ${slow.mostly}`, 50);
+        [
+            "received (UTC)",
+            "operation",
+            "path",
+            "[ms]",
+            "mostly in",
+            "stages, ms",
+            "session",
+            "zxid",
+            "server",
+        ],
+        (slow) => [
+            moment(slow.received),
+            slow.operation,
+            { long: slow.path ?? "" },
+            slow.total_ms,
+            slow.mostly,
+            {
+                long: Object.entries(slow.stages_ms)
+                    .map(([stage, ms]) => `${stage} ${ms}`)
+                    .join(", "),
+            },
+            slow.session_id_hex,
+            slow.zxid_hex ?? "",
+            String(slow.peer ?? ""),
+        ],
+        (slow) => `${slow.operation} ${slow.path} ${slow.session_id_hex} ${slow.mostly}`,
+        50,
+    );
     return {
         every_ms: 2000,
-        element: el("div", {}, told,
-            el("div", { class: "charts" }, hot.map(({ element }) => element)),
-            pages.element),
+        element: el(
+            "div",
+            {},
+            told,
+            el(
+                "div",
+                { class: "charts" },
+                hot.map(({ element }) => element),
+            ),
+            pages.element,
+        ),
         async refresh() {
             const { slow_request_ms, total, slow_requests } = await ask("slow_requests");
-            told.textContent = `${count(total)} requests took longer than ${slow_request_ms} ms; the last ${slow_requests.length} are listed.`;
+            const took = `${count(total)} requests took longer than ${slow_request_ms} ms`;
+            told.textContent = `${took}; the last ${slow_requests.length} are listed.`;
             for (const { key, body, element } of hot) {
                 body.replaceChildren(...rows(hottest(slow_requests, key)));
                 element.hidden = !body.children.length;
@@ -87,18 +128,46 @@ function paths(list, name) {
 
 /** Asks for long lists seldom, and by hand. */
 function by_hand(element, load) {
-    const button = el("button", { type: "button", onclick: () => load().catch(() => {}) }, "read again (key r)");
+    const button = el(
+        "button",
+        { type: "button", onclick: () => load().catch(() => {}) },
+        "read again (key r)",
+    );
     button.dataset.again = "";
-    return { element: el("div", {}, el("div", { class: "bar" }, button), element), refresh: load, every_ms: 10_000 };
+    return {
+        element: el("div", {}, el("div", { class: "bar" }, button), element),
+        refresh: load,
+        every_ms: 10_000,
+    };
 }
 
 export function sessions() {
     const pages = new Pages(
-        ["session", "client", "last operation", "timeout", "[requests]", "[waiting]", "[average ms]", "ephemerals", "watches"],
-        ({ id, connection: c, ephemerals, watches }) => [id, c?.remote_socket_address ?? el("span", { class: "faint" }, "at another server"),
-            c?.last_operation ?? "", c ? seconds(c.session_timeout / 1000) : "", c?.packets_received ?? "", c?.outstanding_requests ?? "",
-            c?.avg_latency ?? "", paths(ephemerals, "ephemerals"), paths(watches, "watches")],
-        ({ id, connection, ephemerals, watches }) => [id, connection?.remote_socket_address, ...ephemerals, ...watches].join(" "));
+        [
+            "session",
+            "client",
+            "last operation",
+            "timeout",
+            "[requests]",
+            "[waiting]",
+            "[average ms]",
+            "ephemerals",
+            "watches",
+        ],
+        ({ id, connection: c, ephemerals, watches }) => [
+            id,
+            c?.remote_socket_address ?? el("span", { class: "faint" }, "at another server"),
+            c?.last_operation ?? "",
+            c ? seconds(c.session_timeout / 1000) : "",
+            c?.packets_received ?? "",
+            c?.outstanding_requests ?? "",
+            c?.avg_latency ?? "",
+            paths(ephemerals, "ephemerals"),
+            paths(watches, "watches"),
+        ],
+        ({ id, connection, ephemerals, watches }) =>
+            [id, connection?.remote_socket_address, ...ephemerals, ...watches].join(" "),
+    );
     return by_hand(pages.element, async () => {
         // One list at a time: the server makes no two at once either.
         const dump = await ask("dump");
@@ -109,15 +178,33 @@ export function sessions() {
 
 export function watches() {
     const summary = el("p", { class: "faint" });
-    const by_path = new Pages(["path", "[sessions]", "who watches"],
-        ([path, ids]) => [{ long: path }, ids.length, { long: ids.slice(0, 20).join(", ") + (ids.length > 20 ? ", ..." : "") }],
-        ([path, ids]) => `${path} ${ids.join(" ")}`);
-    const by_session = new Pages(["session", "[paths]", "what it watches"],
-        ([id, list]) => [id, list.length, paths(list, "paths")], ([id, list]) => `${id} ${list.join(" ")}`);
-    const list = el("div", {}, summary, el("h3", {}, "By path"), by_path.element, el("h3", {}, "By session"), by_session.element);
+    const by_path = new Pages(
+        ["path", "[sessions]", "who watches"],
+        ([path, ids]) => [
+            { long: path },
+            ids.length,
+            { long: ids.slice(0, 20).join(", ") + (ids.length > 20 ? ", ..." : "") },
+        ],
+        ([path, ids]) => `${path} ${ids.join(" ")}`,
+    );
+    const by_session = new Pages(
+        ["session", "[paths]", "what it watches"],
+        ([id, list]) => [id, list.length, paths(list, "paths")],
+        ([id, list]) => `${id} ${list.join(" ")}`,
+    );
+    const list = el(
+        "div",
+        {},
+        summary,
+        el("h3", {}, "By path"),
+        by_path.element,
+        el("h3", {}, "By session"),
+        by_session.element,
+    );
     return by_hand(list, async () => {
-        const numbers = await ask("watch_summary");
-        summary.textContent = `${count(numbers.num_total_watches)} data watches on ${count(numbers.num_paths)} paths by ${count(numbers.num_connections)} connections of this server.`;
+        const { num_total_watches, num_paths, num_connections } = await ask("watch_summary");
+        const watched = `${count(num_total_watches)} data watches on ${count(num_paths)} paths`;
+        summary.textContent = `${watched} by ${count(num_connections)} connections of this server.`;
         const { path_to_session_ids_hex } = await ask("watches_by_path");
         const sorted = Object.entries(path_to_session_ids_hex).sort(([, a], [, b]) => b.length - a.length);
         by_path.set(sorted);
@@ -125,4 +212,27 @@ export function watches() {
         sorted.forEach(([path, ids]) => ids.forEach((id) => found.set(id, [...(found.get(id) ?? []), path])));
         by_session.set([...found]);
     });
+}
+
+export function audit() {
+    const told = el("p", { class: "faint" });
+    const pages = new Pages(
+        ["record"],
+        (line) => [{ long: line.replaceAll("\t", "  ") }],
+        (line) => line,
+    );
+    return {
+        every_ms: 5000,
+        element: el("div", {}, told, pages.element),
+        async refresh() {
+            if (!login().is_super) {
+                told.textContent = "The audit log is for super users: log in (key l).";
+                pages.set([]);
+                return;
+            }
+            const { lines } = await question("audit");
+            told.textContent = "What this server has recorded last, the newest first.";
+            pages.set(lines.reverse());
+        },
+    };
 }

@@ -5,7 +5,10 @@ import * as ensemble from "./ensemble.js";
 import * as lists from "./lists.js";
 import * as load from "./load.js";
 import { ask, constants, sample } from "./server.js";
+import * as recipes from "./recipes.js";
+import { login_button } from "./session.js";
 import * as settings from "./settings.js";
+import * as tree from "./tree.js";
 
 const SCREENS = [
     ["overview", "1", ensemble.screen],
@@ -14,7 +17,10 @@ const SCREENS = [
     ["slow", "4", lists.slow],
     ["sessions", "5", lists.sessions],
     ["watches", "6", lists.watches],
-    ["settings", "7", settings.screen],
+    ["tree", "7", tree.screen],
+    ["recipes", "8", recipes.screen],
+    ["audit", "9", lists.audit],
+    ["settings", "0", settings.screen],
 ];
 
 const EVERY_MS = 1000;
@@ -49,7 +55,8 @@ async function turn() {
             await screen.refresh();
         }
         const { server_id, server_state } = await ask("ensemble");
-        state.textContent = `${server_id === null ? "" : `server ${server_id}: `}${server_state ?? "does not serve"}`;
+        const name = server_id === null ? "" : `server ${server_id}: `;
+        state.textContent = name + (server_state ?? "does not serve");
         state.className = server_state ? "" : "bad";
     } catch (error) {
         state.textContent = error instanceof TypeError ? "the server does not answer" : error.message;
@@ -85,7 +92,8 @@ const THEMES = ["light dark", "light", "dark"];
 function set_theme(theme) {
     document.documentElement.dataset.theme = theme;
     sessionStorage.setItem("theme", theme);
-    document.getElementById("theme").textContent = theme === "light dark" ? "theme: system" : `theme: ${theme}`;
+    document.getElementById("theme").textContent =
+        theme === "light dark" ? "theme: system" : `theme: ${theme}`;
 }
 
 function next_theme() {
@@ -97,7 +105,7 @@ function on_key(event) {
     if (event.key === "Escape" && writes) {
         event.target.blur();
     }
-    if (writes || event.ctrlKey || event.metaKey || event.altKey) {
+    if (writes || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) {
         return;
     }
     const chosen = SCREENS.find(([, key]) => key === event.key);
@@ -108,6 +116,9 @@ function on_key(event) {
     } else if (event.key === "/" && search) {
         search.focus();
         event.preventDefault();
+    } else if (event.key === "l") {
+        document.getElementById("login").click();
+        event.preventDefault();
     } else if (event.key === "t") {
         next_theme();
     } else if (event.key === "r") {
@@ -117,6 +128,12 @@ function on_key(event) {
 }
 
 set_theme(sessionStorage.getItem("theme") ?? THEMES[0]);
+document.querySelector("header").append(
+    login_button(() => {
+        refreshed_ms = -Infinity;
+        wake();
+    }),
+);
 document.getElementById("theme").addEventListener("click", next_theme);
 addEventListener("keydown", on_key);
 addEventListener("hashchange", () => {

@@ -3,7 +3,10 @@
 let facts;
 
 async function answer(path) {
-    const response = await fetch(path, { headers: { Accept: "application/json, text/plain" }, cache: "no-store" });
+    const response = await fetch(path, {
+        headers: { Accept: "application/json, text/plain" },
+        cache: "no-store",
+    });
     if (!response.ok && !response.headers.get("content-type")?.includes("json")) {
         throw new Error(`${response.status}: ${(await response.text()).trim()}`);
     }
@@ -23,6 +26,51 @@ export async function ask(command) {
     const base = location.pathname.replace(/\/dashboard\/.*$/, "");
     const shown = await (await answer(`${base}${commands}/${command}`)).json();
     if (shown.error) {
+        throw new Error(shown.error);
+    }
+    return shown;
+}
+
+/** Who is logged in. The header says so with each question; without a user the address alone counts. */
+const NOBODY = { header: "ip", user: null, is_super: false, edits: false };
+let logged_in = NOBODY;
+
+export const login = () => logged_in;
+
+export function log_out() {
+    logged_in = NOBODY;
+}
+
+/** Asks who somebody is by these credentials. */
+export async function log_in(user, password) {
+    // So the header of the listener has it; a colon ends the user.
+    if (!/^[\x21-\x7e]+$/.test(user + password) || user.includes(":")) {
+        throw new Error(
+            "The listener takes letters of ASCII alone, without spaces, and no colon in the user.",
+        );
+    }
+    const before = logged_in;
+    logged_in = { ...NOBODY, header: `digest ${user}:${password}`, user };
+    try {
+        const told = await question("login");
+        logged_in = { ...logged_in, is_super: told.super, edits: told.edits };
+    } catch (error) {
+        logged_in = before;
+        throw error;
+    }
+}
+
+/** Asks about the tree, or changes it, as who is logged in. A page from elsewhere cannot send this header. */
+export async function question(name, body = {}) {
+    const headers = { Authorization: logged_in.header, "Content-Type": "application/json" };
+    const response = await fetch(name, {
+        method: "POST",
+        headers,
+        body: JSON.stringify(body),
+        cache: "no-store",
+    });
+    const shown = await response.json().catch(() => ({ error: `status ${response.status}` }));
+    if (!response.ok) {
         throw new Error(shown.error);
     }
     return shown;
@@ -71,8 +119,8 @@ export function rates(counts) {
 }
 
 /**
- * A histogram over time: { bounds, columns }. Bounds are in seconds, the last is infinite; a column has for each of
- * them how many were counted in one interval.
+ * A histogram over time: { bounds, columns }. Bounds are in seconds, the last is infinite; a column has for
+ * each of them how many were counted in one interval.
  */
 export function histogram(family, label) {
     const by_bound = new Map();
@@ -85,7 +133,8 @@ export function histogram(family, label) {
     }
     const bounds = [...by_bound.keys()].sort((a, b) => a - b);
     const totals = samples.map(({ values }) =>
-        bounds.map((bound) => by_bound.get(bound).reduce((sum, name) => sum + (values.get(name) ?? 0), 0)));
+        bounds.map((bound) => by_bound.get(bound).reduce((sum, name) => sum + (values.get(name) ?? 0), 0)),
+    );
     const columns = totals.slice(1).map((after, i) => {
         const added = after.map((total, j) => total - totals[i][j]);
         return added.map((total, j) => Math.max(0, total - (added[j - 1] ?? 0)));

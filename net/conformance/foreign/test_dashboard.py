@@ -3,8 +3,6 @@
 import concurrent.futures
 import contextlib
 import json
-import os
-import pathlib
 import re
 import socket
 import struct
@@ -18,17 +16,15 @@ from server import SUBJECT, Server, free_port
 
 pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper has no dashboard")
 
-SCREENS = ["overview", "throughput", "latency", "slow", "sessions", "watches", "settings"]
-
-# Where screenshots go, if they are wanted.
-SHOTS = os.environ.get("DASHBOARD_SHOTS")
+SCREENS = ["overview", "throughput", "latency", "slow", "sessions", "watches", "tree", "recipes", "audit", "settings"]
 
 SESSIONS = 10_000
 
 
 def start(count=1, **config):
     """An ensemble, each server with an admin listener on a port of its own."""
-    lines = {"admin.enableServer": "true", "admin.serverAddress": "127.0.0.1", "ringkeeper.slowRequestMs": "1"}
+    lines = {"admin.enableServer": "true", "admin.serverAddress": "127.0.0.1", "ringkeeper.slowRequestMs": "1",
+             "audit.enable": "true"}
     if count > 1:
         lines |= {"initLimit": "10", "syncLimit": "5"}
         lines |= {f"server.{n}": f"127.0.0.1:{free_port()}:{free_port()}" for n in range(1, count + 1)}
@@ -106,11 +102,6 @@ def opened(browser, server, screen="", **options):
     assert wrong == []
 
 
-def shot(page, name):
-    if SHOTS:
-        page.screenshot(path=str(pathlib.Path(SHOTS) / f"{name}.png"))
-
-
 def heading(page):
     return page.locator("main h2")
 
@@ -153,7 +144,7 @@ def test_keys_alone_suffice(browser, ensemble):
     with opened(browser, ensemble[0]) as page:
         expect(heading(page)).to_have_text("overview")
         for key, screen in enumerate(SCREENS, 1):
-            page.keyboard.press(str(key))
+            page.keyboard.press(str(key % 10))
             expect(heading(page)).to_have_text(screen)
         page.keyboard.press("5")
         page.keyboard.press("/")
@@ -207,3 +198,116 @@ def test_names_of_znodes_are_never_taken_for_html(browser, ensemble):
         with opened(browser, ensemble[0], "sessions") as page:
             expect(page.locator("tbody")).to_contain_text("<img src=x onerror=alert(1)>")
             assert page.locator("main img").count() == 0
+
+
+def log_in(page, user, password):
+    page.keyboard.press("l")
+    page.get_by_label("user").fill(user)
+    page.get_by_label("password").fill(password)
+    page.keyboard.press("Enter")
+    expect(page.locator("#login")).to_contain_text(f"log out {user}")
+
+
+def test_who_has_logged_in_edits_and_who_logs_out_does_not(browser, ensemble):
+    with client(*ensemble) as kazoo:
+        kazoo.create("/edited", b"before\nsame")
+        with opened(browser, ensemble[0], "tree?path=/edited") as page:
+            told = page.locator("main [role=status]").first
+            expect(page.locator("main pre")).to_have_text("before\nsame")
+            expect(page.get_by_text("edit", exact=True)).to_have_count(0)
+            log_in(page, "bob", "wrong")
+            expect(page.locator("main pre")).to_have_text("before\nsame")
+            expect(page.get_by_text("edit", exact=True)).to_have_count(0)
+            page.keyboard.press("l")
+            expect(page.locator("#login")).to_have_text("log in")
+            log_in(page, "super", "test")
+            page.get_by_text("edit", exact=True).first.click()
+            page.get_by_label("New data").fill("after\nsame")
+            page.get_by_role("button", name="compare").click()
+            expect(page.get_by_label("Difference")).to_have_text("- before\n+ after\n  same\n")
+            page.get_by_role("button", name="set, if it still has version 0").first.click()
+            expect(told).to_have_text("setData /edited: done")
+            assert kazoo.get("/edited")[0] == b"after\nsame"
+            # Somebody else changes it while it is open.
+            page.get_by_text("edit", exact=True).first.click()
+            kazoo.set("/edited", b"theirs")
+            page.get_by_label("New data").fill("mine")
+            page.get_by_role("button", name="compare").click()
+            page.get_by_role("button", name="set, if it still has version 1").first.click()
+            expect(told).to_contain_text("Somebody else has changed it")
+            assert kazoo.get("/edited")[0] == b"theirs"
+            page.wrong[:] = [line for line in page.wrong if "409" not in line]
+            page.keyboard.press("l")
+            expect(page.locator("#login")).to_have_text("log in")
+            expect(page.locator("main pre")).to_have_text("theirs")
+            expect(page.get_by_text("edit", exact=True)).to_have_count(0)
+
+
+def test_znodes_are_created_limited_and_deleted(browser, ensemble):
+    with client(*ensemble) as kazoo, opened(browser, ensemble[1], "tree?path=/") as page:
+        told = page.locator("main [role=status]").first
+        log_in(page, "super", "test")
+        page.get_by_text("create a child").click()
+        page.get_by_label("Name of the child").fill("made here")
+        page.get_by_label("Data of the child").fill("x")
+        page.get_by_role("button", name="create", exact=True).click()
+        expect(told).to_have_text("create /made here: done")
+        page.get_by_role("link", name="made here").click()
+        expect(page.locator("main pre")).to_have_text("x")
+        page.get_by_text("edit", exact=True).nth(1).click()
+        page.get_by_label("New ACL").fill("world:anyone:r\nauth::cdrwa")
+        page.locator("details[open] button").click()
+        expect(told).to_have_text("setAcl /made here: done")
+        assert {entry.perms for entry in kazoo.get_acls("/made here")[0]} == {1, 31}
+        page.get_by_text("edit", exact=True).nth(2).click()
+        page.get_by_label("count", exact=True).fill("5")
+        page.get_by_role("button", name="set the quota").click()
+        expect(page.locator("main")).to_contain_text("znodes: 1 of 5")
+        assert kazoo.get("/zookeeper/quota/made here/zookeeper_limits")[0].startswith(b"count=5,bytes=-1")
+        page.get_by_text("delete", exact=True).click()
+        remove = page.get_by_role("button", name="delete, if it still has version 0")
+        expect(remove).to_be_disabled()
+        page.get_by_label("The path once more").fill("/made here")
+        remove.click()
+        expect(page.get_by_label("Path", exact=True)).to_have_value("/")
+        assert kazoo.exists("/made here") is None
+        page.goto(f"{url(ensemble[1])}dashboard/#audit")
+        expect(page.locator("tbody")).to_contain_text("operation=delete")
+
+
+def test_children_are_shown_by_pages(browser, ensemble):
+    with client(*ensemble) as kazoo, opened(browser, ensemble[0]) as page:
+        kazoo.create("/many")
+        sent = [kazoo.create_async(f"/many/n{number:05}") for number in range(2500)]
+        [one.get() for one in sent]
+        kazoo.sync("/many")
+        page.goto(f"{url(ensemble[0])}dashboard/#tree?path=/many")
+        where = page.locator("main .bar [role=status]")
+        names = page.locator("tbody").first.locator("tr td:first-child")
+        expect(where).to_have_text("page 1, 2,500 children")
+        expect(names.first).to_have_text("n00000")
+        page.get_by_role("button", name="next").click()
+        expect(names.first).to_have_text("n00100")
+        page.get_by_role("button", name="previous").click()
+        expect(names.first).to_have_text("n00000")
+        page.get_by_label("Search").fill("99")
+        page.keyboard.press("Enter")
+        expect(where).to_contain_text("found of 2,500 children")
+        expect(names.first).to_have_text("n00099")
+
+
+def test_locks_and_elections_are_recognised(browser, ensemble):
+    with client(*ensemble) as first, client(*ensemble) as second, opened(browser, ensemble[0]) as page:
+        held, waits = first.Lock("/lock", "first host"), second.Lock("/lock", "second host")
+        held.acquire()
+        waiting = waits.acquire(blocking=False)
+        assert not waiting
+        line = [first.create("/line/_c_a-latch-", b"one", ephemeral=True, sequence=True, makepath=True),
+                second.create("/line/_c_b-latch-", b"two", ephemeral=True, sequence=True)]
+        page.goto(f"{url(ensemble[0])}dashboard/#recipes?path=/line")
+        expect(page.locator("tbody tr", has_text="lock or election")).to_contain_text("/lock")
+        rows = page.locator("tbody").last.locator("tr")
+        expect(rows).to_have_count(len(line))
+        expect(rows.first).to_contain_text("leads")
+        expect(rows.first).to_contain_text("one")
+        expect(rows.last).to_contain_text("waits for")

@@ -43,10 +43,23 @@ pub(crate) struct AdminConfig {
     pub(crate) dashboard: bool,
     /// Names by which browsers may ask for it, beside addresses and `localhost`; `*` for all.
     pub(crate) dashboard_hosts: Vec<String>,
+    /// Who may change the tree by it.
+    pub(crate) dashboard_editors: Editors,
     /// Whether there is a port for metrics, and where.
     metrics: bool,
     metrics_address: (IpAddr, u32),
     metrics_port: u16,
+}
+
+/// Who may change the tree by the dashboard, as far as ACLs and rules permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Editors {
+    /// Super users.
+    Super,
+    /// Whoever gives a user and a password.
+    Users,
+    /// Nobody.
+    Nobody,
 }
 
 impl Default for AdminConfig {
@@ -64,6 +77,7 @@ impl Default for AdminConfig {
             rate_limiter_interval: 300_000,
             dashboard: true,
             dashboard_hosts: Vec::new(),
+            dashboard_editors: Editors::Super,
             metrics: false,
             metrics_address: (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             metrics_port: DEFAULT_METRICS_PORT,
@@ -140,6 +154,7 @@ pub(super) const KEYS: &[(&str, Treatment)] = &[
             Ok(())
         }),
     ),
+    ("ringkeeper.dashboard.editors", Honoured(|c, v| editors(v).map(|e| c.admin.dashboard_editors = e))),
     ("metricsProvider.className", Honoured(|c, v| serves_metrics(v).map(|on| c.admin.metrics = on))),
     ("metricsProvider.httpHost", Honoured(|c, v| address(v).map(|a| c.admin.metrics_address = a))),
     ("metricsProvider.httpPort", Honoured(|c, v| number(v, 0, 65535).map(|n| c.admin.metrics_port = n))),
@@ -151,6 +166,15 @@ fn command_url(value: &str) -> Result<String, String> {
         Ok(url.to_owned())
     } else {
         Err(format!("{value:?} is no path such as /commands"))
+    }
+}
+
+fn editors(value: &str) -> Result<Editors, String> {
+    match value {
+        "super" => Ok(Editors::Super),
+        "users" => Ok(Editors::Users),
+        "nobody" => Ok(Editors::Nobody),
+        _ => Err(format!("{value:?} is none of super, users and nobody")),
     }
 }
 

@@ -17,7 +17,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 
-pub(crate) use admin::AdminConfig;
+pub(crate) use admin::{AdminConfig, Editors};
 pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use jaas::KerberosService;
 pub(crate) use log_format::LogFormat;
@@ -513,6 +513,11 @@ impl Config {
         let needs_users = self.needs_sasl_users.iter().filter(|_| !self.has_logins());
         let provided = |key: &str| self.tls.provides(key) || self.peer_tls.provides(key);
         self.unprotected.iter().filter(move |unmet| !provided(&unmet.key)).chain(needs_users)
+    }
+
+    /// Whether clients have to show a certificate, on every port.
+    pub(crate) fn clients_need_certificates(&self) -> bool {
+        self.client_port == 0 && self.tls.needs_client_certificates()
     }
 
     /// The schemes of which a connection needs one; empty where it needs none.

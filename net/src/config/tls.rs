@@ -44,6 +44,11 @@ impl TlsConfig {
         self.secure_port.is_some() || self.port_unification
     }
 
+    /// Whether who connects has to show a certificate.
+    pub(crate) fn needs_client_certificates(&self) -> bool {
+        self.settings.client_auth == ClientAuth::Need
+    }
+
     /// Whether the keys contradict one another: the key and the reason.
     pub(super) fn contradiction(&self) -> Option<(&'static str, String)> {
         (self.secure_address.is_some() && self.secure_port.is_none())

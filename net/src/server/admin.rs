@@ -23,13 +23,14 @@ use ringkeeper_tls::Error as TlsError;
 use service::{Offer, Service};
 use tls::Acceptor;
 
+use super::door::Door;
 use super::helper;
 use super::inspect::Inspectors;
 use super::log_levels::LogLevels;
 use crate::config::Config;
 
-/// What is made at once: a snapshot, a long listing, and what does not take long.
-const BLOCKING_THREADS: usize = 3;
+/// What is made at once: a snapshot, a long listing, what does not take long, and answers of the dashboard.
+const BLOCKING_THREADS: usize = 3 + dashboard::QUESTIONS_AT_ONCE;
 
 /// Why a server does not start, since its operator has asked for an admin listener that cannot be.
 #[derive(Debug, thiserror::Error)]
@@ -80,9 +81,9 @@ impl Admin {
     }
 
     /// The server is recovered, and tells about itself.
-    pub(crate) fn attach(&self, inspectors: Inspectors) {
+    pub(super) fn attach(&self, inspectors: Inspectors, door: Door) {
         if let Some(service) = &self.service {
-            service.attach(inspectors);
+            service.attach(inspectors, door);
         }
     }
 

@@ -6,6 +6,7 @@ mod audit;
 mod block_readers;
 mod core_counters;
 mod core_host;
+mod door;
 mod identity;
 mod inspect;
 mod kerberos;

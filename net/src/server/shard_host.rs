@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -140,9 +141,15 @@ impl ShardHost {
         host
     }
 
-    /// Serves a socket until it is closed, after a handshake where there is to be one.
-    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, admitted: Admitted, security: PortSecurity) {
-        let Ok(peer) = stream.peer_addr() else { return };
+    /// Serves the socket of a client from `peer` until it is closed, after a handshake where there is to be
+    /// one.
+    pub(crate) async fn serve(
+        self: Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        admitted: Admitted,
+        security: PortSecurity,
+    ) {
         // If this fails, the socket works, only slower.
         let _ = stream.set_nodelay(true);
         let (stream, certified) = match security.open(stream, peer, &self.read_buffer).await {

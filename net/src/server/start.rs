@@ -28,11 +28,12 @@ use ringkeeper_wire::ServerId;
 use socket2::{Socket, TcpKeepalive};
 
 use super::admin::{self, Admin};
-use super::admission::{Admission, Admitted};
+use super::admission::Admission;
 use super::audit::{self, AuditLog};
 use super::block_readers;
 use super::clock::Clock;
 use super::core_host::{CoreHost, Shards};
+use super::door::{Accepted, Door};
 use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
 use super::helper::Helper;
@@ -297,13 +298,6 @@ struct ShardSeed {
     shared: Shared,
 }
 
-/// A socket on its way to a shard.
-struct Accepted {
-    socket: Socket,
-    admitted: Admitted,
-    security: PortSecurity,
-}
-
 impl Server {
     /// The core's executor: runs recovery, then all tasks, until a signal or a failure of the log.
     async fn serve(self) -> Result<(), StartError> {
@@ -360,9 +354,10 @@ impl Server {
             slow: explained.clone(),
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
-        admin.attach(inspectors.clone());
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
+        let door = Door { admission: Arc::clone(&admission), shards: accept_senders.clone() };
+        admin.attach(inspectors.clone(), door);
 
         if let Some(users) = scram.clone() {
             let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
@@ -523,9 +518,9 @@ impl ShardSeed {
             }
         })
         .detach();
-        while let Ok(Accepted { socket, admitted, security }) = self.accepted.recv().await {
+        while let Ok(Accepted { socket, peer, admitted, security }) = self.accepted.recv().await {
             let stream = socket::adopt_stream(socket);
-            glommio::spawn_local(Rc::clone(&host).serve(stream, admitted, security)).detach();
+            glommio::spawn_local(Rc::clone(&host).serve(stream, peer, admitted, security)).detach();
         }
     }
 }
@@ -614,7 +609,8 @@ async fn accept(
                 let shard = &shards[admitted.shard()];
                 let Ok(socket) = socket::release(stream) else { continue };
                 watch_over(&socket, silence_max);
-                if shard.send(Accepted { socket, admitted, security: port.security.clone() }).await.is_err() {
+                let accepted = Accepted { socket, peer, admitted, security: port.security.clone() };
+                if shard.send(accepted).await.is_err() {
                     return;
                 }
             }

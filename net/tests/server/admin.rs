@@ -9,7 +9,7 @@ use ringkeeper_wire::{AclEntry, CreateMode, Perms, Request, SetAclRequest};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Client, Server, ServerSpec, get, request, request_by_name, run_to_end, wait_for};
+use crate::support::{Client, Server, ServerSpec, get, request, run_to_end, wait_for};
 
 /// ZooKeeper's port, which a server on a loopback address of its own has there.
 const PORT: u16 = 8080;
@@ -333,45 +333,4 @@ fn the_level_of_the_log_changes_at_once_for_who_may_do_everything() {
         version: -1,
     }));
     assert_eq!(post("level=debug", "ip").status, 403);
-}
-
-#[test]
-fn the_dashboard_is_a_page_that_may_load_nothing_from_elsewhere() {
-    let server = Server::start();
-    for path in ["/", "/dashboard"] {
-        let answer = get(admin(&server), path);
-        assert!(
-            answer.status == 307 && answer.head.contains("\r\nlocation: dashboard/\r\n"),
-            "{}",
-            answer.head
-        );
-    }
-    let named = |host: &str, path: &str| request_by_name(admin(&server), host, "GET", path, "");
-    let page = named("localhost:8080", "/dashboard/");
-    for part in [
-        "content-security-policy: default-src 'none'; script-src 'self';",
-        "frame-ancestors 'none'",
-        "x-content-type-options: nosniff",
-        "cache-control: no-store",
-        "content-type: text/html",
-    ] {
-        assert!(page.status == 200 && page.head.contains(part), "{part} in {}", page.head);
-    }
-    let script = named("127.0.0.1", "/dashboard/main.js");
-    assert!(script.head.contains("content-type: text/javascript"), "{}", script.head);
-    assert_eq!(named("localhost", "/dashboard/facts").json()["commands"], "/commands");
-    assert_eq!(named("localhost", "/dashboard/../../etc/passwd").status, 404);
-    assert_eq!(request_by_name(admin(&server), "localhost", "POST", "/dashboard/", "").status, 405);
-    let refused = named("evil.example.org", "/dashboard/");
-    assert_eq!(refused.status, 421);
-    assert!(refused.text().contains("ringkeeper.dashboard.hosts"), "{}", refused.text());
-}
-
-#[test]
-fn the_operator_says_by_which_names_there_is_a_dashboard_and_whether() {
-    let named = Server::start_with(&["-o", "ringkeeper.dashboard.hosts=other.example.org, zk.example.org"]);
-    let asked = |server| request_by_name(admin(server), "zk.example.org", "GET", "/dashboard/", "").status;
-    assert_eq!(asked(&named), 200);
-    let off = Server::start_with(&["-o", "ringkeeper.dashboard.enabled=false"]);
-    assert_eq!((asked(&off), get(admin(&off), "/commands/ruok").status), (404, 200));
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod admin;
 mod connections;
+mod dashboard;
 mod doctor;
 mod durability;
 mod full_disk;

@@ -54,6 +54,19 @@ pub(crate) fn request_by_name(
     ask(address, &format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{header}\r\n"))
 }
 
+/// The answer to a body of JSON.
+pub(crate) fn post(address: SocketAddr, path: &str, header: &str, body: &Value) -> Answer {
+    let (body, host) = (body.to_string(), "localhost");
+    let length = body.len();
+    ask(
+        address,
+        &format!(
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{header}\
+             content-length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
 /// What there is at a path.
 pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     request(address, "GET", path, "")

@@ -7,7 +7,7 @@ mod process;
 mod small_disk;
 
 pub(crate) use client::{Client, is_closed, request_frame};
-pub(crate) use http::{get, request, request_by_name};
+pub(crate) use http::{Answer, get, post, request, request_by_name};
 pub(crate) use process::{Server, ServerSpec, run_to_end, wait_for};
 pub(crate) use ringkeeper_testkit::{Event, Reply, Session};
 pub(crate) use small_disk::SmallDisk;

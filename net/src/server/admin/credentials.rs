@@ -28,11 +28,22 @@ pub(super) fn check<B>(
     settings: &Settings,
     state: &State,
 ) -> Result<(), Refused> {
+    let identities = of(request, client, settings)?;
+    if may(&identities, settings, state) { Ok(()) } else { Err((StatusCode::FORBIDDEN, "Not authorized")) }
+}
+
+/// Who sends this request.
+///
+/// # Errors
+/// There are no credentials, or they are wrong.
+pub(super) fn of<B>(
+    request: &Request<B>,
+    client: Client,
+    settings: &Settings,
+) -> Result<Vec<Identity>, Refused> {
     let header = request.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
     let header = header.ok_or((StatusCode::UNAUTHORIZED, "Auth info is missing for the command"))?;
-    let identities = identities(header, client, settings);
-    let identities = identities.ok_or((StatusCode::UNAUTHORIZED, "Not authenticated"))?;
-    if may(&identities, settings, state) { Ok(()) } else { Err((StatusCode::FORBIDDEN, "Not authorized")) }
+    identities(header, client, settings).ok_or((StatusCode::UNAUTHORIZED, "Not authenticated"))
 }
 
 /// `Authorization: digest user:password`, or a scheme that needs no more than the connection.

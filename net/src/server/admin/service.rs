@@ -28,6 +28,7 @@ use super::json::{self, Fields, Shown};
 use super::query::Query;
 use super::snapshot::{self, Snapshots};
 use crate::config::{AdminConfig, Config};
+use crate::server::door::Door;
 use crate::server::inspect::{Collected, Ending, Inspectors};
 use crate::server::log_levels::LogLevels;
 use crate::server::system;
@@ -84,7 +85,10 @@ impl Service {
     }
 
     /// The server is recovered.
-    pub(super) fn attach(&self, inspectors: Inspectors) {
+    pub(super) fn attach(&self, inspectors: Inspectors, door: Door) {
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.attach(door);
+        }
         // Attached once.
         let _ = self.running.set(inspectors);
     }
@@ -100,7 +104,7 @@ impl Service {
         offer: Offer,
         client: Client,
     ) -> Response<Body> {
-        let answered = timeout(ANSWER_MAX, self.route(&request, offer, client)).await;
+        let answered = timeout(ANSWER_MAX, self.dispatch(request, offer, client)).await;
         let mut response = answered.unwrap_or_else(|_| {
             let text = format!("no answer within {} s: see /livez and /readyz\n", ANSWER_MAX.as_secs());
             plain(StatusCode::SERVICE_UNAVAILABLE, text)
@@ -114,6 +118,15 @@ impl Service {
         response
     }
 
+    async fn dispatch(&self, mut request: Request<Incoming>, offer: Offer, client: Client) -> Response<Body> {
+        if let Some(dashboard) = self.dashboard.as_ref().filter(|_| offer == Offer::All)
+            && let Some(response) = dashboard.answer(&mut request, self.running.get(), client).await
+        {
+            return response;
+        }
+        self.route(&request, offer, client).await
+    }
+
     async fn route(&self, request: &Request<Incoming>, offer: Offer, client: Client) -> Response<Body> {
         let path = request.uri().path();
         let query = Query(request.uri().query().unwrap_or_default());
@@ -125,11 +138,6 @@ impl Service {
                 name if rest.starts_with('/') => return self.command(request, name, &query, client).await,
                 _ => {}
             }
-        }
-        if let Some(dashboard) = self.dashboard.as_ref().filter(|_| offer == Offer::All)
-            && let Some(response) = dashboard.answer(request)
-        {
-            return response;
         }
         if let Some(refused) = refuse(request, GET) {
             return refused;
