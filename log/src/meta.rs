@@ -265,7 +265,10 @@ impl<S: Storage> MetaStore<S> {
             // The file may have been renamed by a process that ended before the renaming was durable.
             storage.sync_dir().await.map_err(failed("syncing"))?;
             if !whole {
-                tracing::warn!("one of the two copies in meta is damaged, it is written anew from the other");
+                tracing::warn!(
+                    code = "RK0512",
+                    "one of the two copies in meta is damaged, it is written anew from the other"
+                );
                 write(&storage, &meta).await.map_err(failed("writing"))?;
             }
             return Ok(Self { storage, meta, failed: None });
@@ -342,11 +345,19 @@ impl<S: Storage> MetaStore<S> {
                 return Err(error);
             }
             // The contents of the folder are unknown now, so this error is final even if there is room later.
-            tracing::error!(%error, "the promises could be neither written nor left as they were");
+            tracing::error!(
+                code = "RK0413",
+                %error,
+                "the promises could be neither written nor left as they were"
+            );
             return Err(FatalError::Abandoned);
         }
         if let Err(error) = put_in_place(&self.storage).await.map_err(failed) {
-            tracing::error!(%error, "the promises were written, and could not be put in their place");
+            tracing::error!(
+                code = "RK0413",
+                %error,
+                "the promises were written, and could not be put in their place"
+            );
             return Err(FatalError::Abandoned);
         }
         self.failed = None;

@@ -47,7 +47,7 @@ impl<S: Storage> Reserve<S> {
         match written {
             Ok(()) => Ok(()),
             Err(error) if is_no_space(&error) => {
-                tracing::warn!(%error, "no room for the reserve");
+                tracing::warn!(code = "RK0409", %error, "no room for the reserve");
                 self.release().await;
                 Ok(())
             }
@@ -70,7 +70,7 @@ impl<S: Storage> Reserve<S> {
         if std::mem::take(&mut self.kept)
             && let Err(error) = self.storage.remove(NAME).await
         {
-            tracing::warn!(%error, "the reserve cannot be removed");
+            tracing::warn!(code = "RK0410", %error, "the reserve cannot be removed");
         }
     }
 

@@ -203,7 +203,7 @@ async fn keep<S: Storage>(
 /// A failure to keep copies is logged only, since the log does not need them.
 fn reported(kept: io::Result<Vec<String>>) -> Vec<String> {
     kept.unwrap_or_else(|error| {
-        tracing::warn!(%error, "what is damaged of the log cannot be kept");
+        tracing::warn!(code = "RK0511", %error, "what is damaged of the log cannot be kept");
         Vec::new()
     })
 }

@@ -123,7 +123,7 @@ impl<S: Storage> Upkeep<S> {
             match self.work(&mut filling, || FILL_PACE * self.shared.used.get()).await {
                 Ok(()) => {}
                 Err(SegmentError::NoSpace { size_bytes }) => {
-                    tracing::warn!(size_bytes, "no space to prepare the next log segment");
+                    tracing::warn!(code = "RK0411", size_bytes, "no space to prepare the next log segment");
                 }
                 Err(SegmentError::Failed(fatal)) => return Err(fatal),
             }
@@ -330,7 +330,12 @@ impl<S: Storage> Upkeep<S> {
             Err(error) if is_no_space(&error) => {
                 let removed = self.shared.storage.remove(name).await;
                 if let Err(error) = removed {
-                    tracing::warn!(file = name, %error, "cannot remove an unfinished log segment");
+                    tracing::warn!(
+                        code = "RK0412",
+                        file = name,
+                        %error,
+                        "cannot remove an unfinished log segment"
+                    );
                 }
                 Err(SegmentError::NoSpace { size_bytes: len })
             }

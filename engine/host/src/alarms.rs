@@ -27,12 +27,27 @@ struct Raised {
     last_ms: u64,
 }
 
+/// The code of its event (docs/events.md).
+const fn code(alarm: &Alarm) -> &'static str {
+    match alarm {
+        Alarm::ForeignCluster { .. } => "RK0310",
+        Alarm::OtherVoters { .. } => "RK0311",
+        Alarm::Founded { .. } => "RK0312",
+        Alarm::LogDiverged { .. } => "RK0313",
+        Alarm::OldCopy { .. } => "RK0314",
+        Alarm::SecondProcess { .. } => "RK0315",
+        Alarm::EpochBeyondReason { .. } => "RK0316",
+        Alarm::EpochLedTwice { .. } => "RK0317",
+        Alarm::CommittedTruncation { .. } => "RK0318",
+    }
+}
+
 impl Alarms {
     /// Takes an alarm, and logs it unless it was logged a short time ago.
     pub fn raise(&self, now_ms: u64, alarm: Alarm) {
         let is_new = self.note(now_ms, alarm);
         if is_new && self.lines.admit(now_ms) {
-            tracing::error!("{alarm}");
+            tracing::error!(code = code(&alarm), "{alarm}");
         }
     }
 

@@ -170,7 +170,7 @@ impl<E: Env> Links<E> {
 
     fn note_refusal(&self, address: SocketAddr, reason: &str) {
         if self.refusals.admit(self.now_ms()) {
-            tracing::warn!(%address, reason, "refused a connection on the quorum port");
+            tracing::warn!(code = "RK0304", %address, reason, "refused a connection on the quorum port");
         }
     }
 
@@ -188,7 +188,7 @@ impl<E: Env> Links<E> {
                 }
                 Err(error) => {
                     if self.refusals.admit(self.now_ms()) {
-                        tracing::warn!(%error, "a peer's connection could not be accepted");
+                        tracing::warn!(code = "RK0305", %error, "a peer's connection could not be accepted");
                     }
                     self.env.sleep(ACCEPT_PAUSE).await;
                 }

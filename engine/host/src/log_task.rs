@@ -310,7 +310,11 @@ impl<T> LogQueue<T> {
         if took > self.force_warning {
             appends.slow += 1;
             let took_ms = micros(took) / 1000;
-            tracing::warn!(took_ms, "an fsync of the log took long: is the disk shared or worn?");
+            tracing::warn!(
+                code = "RK0401",
+                took_ms,
+                "an fsync of the log took long: is the disk shared or worn?"
+            );
         }
         appends.took.record(micros(took));
         appends.txns.record(group.iter().map(|(batch, _)| batch.txns()).sum());
@@ -436,7 +440,11 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
             return Ok(true);
         }
         if !queue.full.replace(true) {
-            tracing::error!(needed_bytes, "the disk is full: writes are refused until there is room");
+            tracing::error!(
+                code = "RK0402",
+                needed_bytes,
+                "the disk is full: writes are refused until there is room"
+            );
             self.reserve.release().await;
             queue.news.raise();
         }
@@ -473,11 +481,15 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         match salvage::let_go(&self.storage).await {
             Ok(0) => false,
             Ok(files) => {
-                tracing::warn!(files, "the disk is full: kept copies of a damaged log are removed");
+                tracing::warn!(
+                    code = "RK0403",
+                    files,
+                    "the disk is full: kept copies of a damaged log are removed"
+                );
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "kept copies of a damaged log cannot be removed");
+                tracing::warn!(code = "RK0404", %error, "kept copies of a damaged log cannot be removed");
                 false
             }
         }
@@ -574,7 +586,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 return Ok(true);
             }
             if !std::mem::replace(&mut waits, true) {
-                tracing::error!(%error, "the disk has no room for the server's promises");
+                tracing::error!(code = "RK0405", %error, "the disk has no room for the server's promises");
                 self.reserve.release().await;
                 continue;
             }
@@ -620,7 +632,11 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
         match self.wal.reset(last.zxid, last.checksum).await {
             Ok(()) => {}
             Err(SegmentError::NoSpace { size_bytes }) => {
-                tracing::error!(size_bytes, "no space to begin the log anew after a snapshot");
+                tracing::error!(
+                    code = "RK0406",
+                    size_bytes,
+                    "no space to begin the log anew after a snapshot"
+                );
                 self.snapshots.withdraw(last.zxid).await?;
                 return Ok(Answer::Input(Input::SnapshotAborted));
             }
@@ -648,7 +664,7 @@ async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -
             }
             Ok(None) => break,
             Err(error) => {
-                tracing::error!(%error, "the log cannot be read for a peer");
+                tracing::error!(code = "RK0407", %error, "the log cannot be read for a peer");
                 break;
             }
         }

@@ -258,7 +258,10 @@ impl<E: Env, F: Frontend> Pump<E, F> {
         let mut node = self.node.borrow_mut();
         while let Some(answer) = self.log.next_answer() {
             match answer {
-                Answer::Input(input) => node.input(now, input),
+                Answer::Input(input) => {
+                    self.frontend.hear(&input);
+                    node.input(now, input);
+                }
                 Answer::Rebuilt(state) => node.restored(now, *state),
                 Answer::Installed(state, last) => {
                     self.frontend.installed(last);
@@ -299,7 +302,12 @@ impl<E: Env, F: Frontend> Pump<E, F> {
                 Effect::Zab(effect) => self.carry_out(effect),
                 Effect::Rebuild => self.log.push(Command::Rebuild),
                 Effect::InvalidPeerMessage { peer, reason } => {
-                    tracing::warn!(%peer, reason, "a peer sent an invalid message, it is disconnected");
+                    tracing::warn!(
+                        code = "RK0303",
+                        %peer,
+                        reason,
+                        "a peer sent an invalid message, it is disconnected"
+                    );
                     self.links().disconnect(peer);
                 }
                 Effect::Broken(reason) => self.fail(reason),
@@ -330,7 +338,9 @@ impl<E: Env, F: Frontend> Pump<E, F> {
                 self.log.push(Command::Read { peer, after, bytes_max });
             }
             zab::Effect::Disconnect { peer } => self.links().disconnect(peer),
-            zab::Effect::Departed(why) => tracing::warn!(%why, "leaving the ensemble for a new election"),
+            zab::Effect::Departed(why) => {
+                tracing::warn!(code = "RK0302", %why, "leaving the ensemble for a new election")
+            }
             zab::Effect::Status(status) => report(status),
             zab::Effect::Alarm(alarm) => self.alarms.raise(self.env.now().monotonic_ms, alarm),
             zab::Effect::Repaired { from, end_before_damage } => {
@@ -348,7 +358,11 @@ impl<E: Env, F: Frontend> Pump<E, F> {
 
     fn receive_piece(&self, from: ServerId, bytes: Bytes) {
         if !self.receiving.piece(bytes) {
-            tracing::warn!(peer = %from, "a snapshot is sent faster than it is written, disconnecting");
+            tracing::warn!(
+                code = "RK0322",
+                peer = %from,
+                "a snapshot is sent faster than it is written, disconnecting"
+            );
             self.links().disconnect(from);
         }
     }

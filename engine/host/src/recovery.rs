@@ -187,7 +187,11 @@ async fn recover<E: Env, F: StateFormat<E::Storage>>(
             return Err(RecoveryError::LogGone);
         }
         let kept = salvage::begin_without(&snapshots, &mut meta).await?.join(", ");
-        tracing::error!(kept, "the files of the log are gone: all of it has to come from the other servers");
+        tracing::error!(
+            code = "RK0501",
+            kept,
+            "the files of the log are gone: all of it has to come from the other servers"
+        );
         damage += 1;
     } else if !has_peers
         && meta.meta().promises.end_before_damage > Zxid::ZERO
@@ -212,10 +216,15 @@ async fn recover<E: Env, F: StateFormat<E::Storage>>(
     let cluster = meta.meta().promises.cluster;
     let restored = match restore::restore(&env, &format, &snapshots, &wal, cluster).await {
         Err(error @ RestoreError::Gap { .. }) if has_peers => {
-            tracing::error!(%error, last = %wal.last().zxid, "all of it has to come from the other servers");
+            tracing::error!(
+                code = "RK0502",
+                %error,
+                last = %wal.last().zxid,
+                "all of it has to come from the other servers"
+            );
             damage += 1;
             let kept = salvage::begin_anew(&mut wal, &snapshots, &mut meta).await?.join(", ");
-            tracing::warn!(kept, "what was here is kept for a while");
+            tracing::warn!(code = "RK0503", kept, "what was here is kept for a while");
             ends.clear();
             restore::restore(&env, &format, &snapshots, &wal, cluster).await
         }
@@ -284,20 +293,24 @@ fn report(repair: &Repair) {
     for damage in &repair.damage {
         let (file, offset, after, until) =
             (&damage.file, damage.offset, damage.after_zxid, damage.until_zxid);
-        tracing::error!(file, offset, %after, %until, "the log is damaged");
+        tracing::error!(code = "RK0504", file, offset, %after, %until, "the log is damaged");
     }
     let (remedy, end_before_damage) = (repair.remedy, repair.last_zxid);
     if repair.lost {
-        tracing::warn!(
+        tracing::warn!(code = "RK0505",
             %remedy,
             %end_before_damage,
             "the log was repaired: what it lacks has to come from the other servers, and this one leads nobody before"
         );
     } else {
-        tracing::warn!(%remedy, "the log was repaired, nothing is missing");
+        tracing::warn!(code = "RK0506", %remedy, "the log was repaired, nothing is missing");
     }
     if !repair.kept.is_empty() {
         let files = repair.kept.join(", ");
-        tracing::warn!(files, "what is damaged, and what came after it, is kept for a while");
+        tracing::warn!(
+            code = "RK0503",
+            files,
+            "what is damaged, and what came after it, is kept for a while"
+        );
     }
 }

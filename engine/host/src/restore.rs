@@ -162,7 +162,7 @@ pub async fn restore<S: Storage, F: StateFormat<S>>(
 ) -> Result<Restored<F::State>, RestoreError> {
     let (mut restored, damaged) = read(env, format, snapshots, wal, cluster).await?;
     for zxid in damaged {
-        tracing::warn!(file = file_name(zxid), "removed: the state was restored without it");
+        tracing::warn!(code = "RK0508", file = file_name(zxid), "removed: the state was restored without it");
         snapshots.remove(zxid).await?;
         restored.damaged += 1;
     }
@@ -201,7 +201,7 @@ pub async fn read<S: Storage, F: StateFormat<S>>(
             }
             Err(Unusable::File(error)) if !error.is_damage() => return Err(error.into()),
             Err(error) => {
-                tracing::error!(%error, "a snapshot cannot be used, trying an older one");
+                tracing::error!(code = "RK0507", %error, "a snapshot cannot be used, trying an older one");
                 damage.get_or_insert_with(|| error.to_string());
                 damaged.extend(error.is_spoiled().then_some(zxid));
             }

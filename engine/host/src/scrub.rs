@@ -124,7 +124,7 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
                     // Another pass follows at once, which checks the repair and the files behind the damage.
                     Ok(false) => {}
                     Err(error) => {
-                        tracing::error!(%error, "the scrub could not go on");
+                        tracing::error!(code = "RK0509", %error, "the scrub could not go on");
                         self.pump.env().sleep(AGAIN_AFTER).await;
                     }
                 }
@@ -195,7 +195,7 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
     async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
         let (file, offset) = (&damage.file, damage.offset);
         let (after, until) = (damage.after_zxid, damage.until_zxid);
-        tracing::error!(
+        tracing::error!(code = "RK0504",
             file,
             offset,
             %after,
@@ -235,7 +235,7 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
     /// Writes another snapshot in the place of a damaged one, which stays until then: it may only have been
     /// misread, and the log may begin behind it.
     async fn repair_snapshot(&self, zxid: Zxid, error: &SnapshotError) -> Result<(), SnapshotError> {
-        tracing::error!(%error, "a snapshot is damaged: another one replaces it");
+        tracing::error!(code = "RK0510", %error, "a snapshot is damaged: another one replaces it");
         let snapshot = self.take_snapshot(zxid).await;
         // With the same zxid, the new file has taken its name.
         if snapshot != zxid && self.snapshots.list().await?.contains(&zxid) {

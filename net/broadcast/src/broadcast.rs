@@ -172,7 +172,7 @@ impl Drop for Broadcast {
     fn drop(&mut self) {
         self.handle.shutdown();
         if let Err(error) = self.end() {
-            tracing::error!(%error, "a server had ended");
+            tracing::error!(code = "RK0109", %error, "a server had ended");
         }
     }
 }

@@ -40,7 +40,12 @@ impl DmaStorage {
         std::fs::remove_file(&probe)?;
         let obstacle = obstacle?;
         if let Some(obstacle) = &obstacle {
-            tracing::warn!(folder = %folder.display(), obstacle, "no direct I/O here: commits will be slower");
+            tracing::warn!(
+                code = "RK0108",
+                folder = %folder.display(),
+                obstacle,
+                "no direct I/O here: commits will be slower"
+            );
         }
         Ok(Self { folder: folder.into(), direct: obstacle.is_none() })
     }

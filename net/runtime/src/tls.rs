@@ -141,7 +141,11 @@ where
         match helper.run(move || changed.reload_changed()).await {
             Some(Ok(true)) => tracing::info!("{meaning}"),
             Some(Err(error)) => {
-                tracing::warn!(%error, "a changed file cannot be used, what was read last stays")
+                tracing::warn!(
+                    code = "RK0106",
+                    %error,
+                    "a changed file cannot be used, what was read last stays"
+                )
             }
             Some(Ok(false)) | None => {}
         }

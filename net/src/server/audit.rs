@@ -165,7 +165,7 @@ impl Writer {
         if let Err(error) = &written
             && !self.failing
         {
-            tracing::error!(%error, "the audit log cannot be written, records are left out");
+            tracing::error!(code = "RK0210", %error, "the audit log cannot be written, records are left out");
         }
         self.failing = written.is_err();
         !self.failing

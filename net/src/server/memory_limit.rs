@@ -71,12 +71,14 @@ pub(crate) async fn watch(limit: MemoryLimit, state: Arc<MemoryState>) {
         match now {
             Memory::Ample => tracing::info!(taken_mib, limit_mib, "memory is below its limit again"),
             Memory::Short => tracing::warn!(
+                code = "RK0208",
                 taken_mib,
                 limit_mib,
                 "memory is above ringkeeper.memoryLimit: the tree may not grow; reads and deletes go on"
             ),
             Memory::Scarce => {
                 tracing::warn!(
+                    code = "RK0209",
                     taken_mib,
                     limit_mib,
                     "memory is far above its limit: no new sessions, either"

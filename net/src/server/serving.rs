@@ -52,7 +52,7 @@ async fn wait_until_served(core: &CoreHost, config: &Config) {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let is_due = || since_said >= SAY_EVERY || (missing != said && changes.admit(waited_ms));
         if waited >= PATIENCE && is_due() {
-            tracing::warn!("not serving clients yet: {missing}");
+            tracing::warn!(code = "RK0301", "not serving clients yet: {missing}");
             service_manager::status(&format!("not serving clients yet: {missing}"));
             (said, since_said) = (missing, Duration::ZERO);
         }
@@ -120,6 +120,8 @@ fn use_up(file: &Path) {
     match std::fs::remove_file(file) {
         Ok(()) => tracing::info!(file = %file.display(), "removed: the ensemble has begun"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!(file = %file.display(), %error, "cannot be removed: remove it"),
+        Err(error) => {
+            tracing::warn!(code = "RK0107", file = %file.display(), %error, "cannot be removed: remove it")
+        }
     }
 }

@@ -36,7 +36,11 @@ pub(crate) async fn take_snapshots<E: Env, F: Frontend>(
             if error.is_fatal() {
                 return pump.fail(error.to_string());
             }
-            tracing::error!(%error, "no snapshot was taken; the log keeps everything until one is");
+            tracing::error!(
+                code = "RK0408",
+                %error,
+                "no snapshot was taken; the log keeps everything until one is"
+            );
             env.sleep(AGAIN_AFTER).await;
         }
     }

@@ -145,7 +145,7 @@ pub(crate) async fn receive_snapshots<E: Env, F: Frontend>(
             Ok(current) => current,
             Err(ReceiveError::Snapshot(error)) if error.is_fatal() => return pump.fail(error.to_string()),
             Err(error) => {
-                tracing::error!(%error, "a snapshot was not received");
+                tracing::error!(code = "RK0320", %error, "a snapshot was not received");
                 if error.is_mangled() {
                     pump.frontend().mangled(error.to_string());
                 }

@@ -122,7 +122,7 @@ pub(crate) async fn send_snapshots<E: Env, F: Frontend>(
             let (pump, snapshots, flow) = (&*own, &snapshots, &flow);
             let transfer = Transfer { pump, snapshots, limits, to, flow };
             if let Err(error) = transfer.run().await {
-                tracing::warn!(peer = %to, %error, "a snapshot was not sent");
+                tracing::warn!(code = "RK0321", peer = %to, %error, "a snapshot was not sent");
                 // The peer asks again when it has reconnected.
                 pump.links().disconnect(to);
             }
@@ -236,7 +236,11 @@ impl<E: Env, F: Frontend> Transfer<'_, E, F> {
                         return Ok(Some(LogPosition { zxid: newest, checksum }));
                     }
                     Err(error) if error.is_damage() => {
-                        tracing::error!(%error, "a damaged snapshot is removed: it cannot be sent to peers");
+                        tracing::error!(
+                            code = "RK0510",
+                            %error,
+                            "a damaged snapshot is removed: it cannot be sent to peers"
+                        );
                         self.snapshots.remove(newest).await?;
                     }
                     Err(error) => return Err(error),

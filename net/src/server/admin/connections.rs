@@ -70,7 +70,7 @@ pub(super) async fn serve(ports: Vec<Port>, service: Arc<Service>) {
     });
     for port in ports.collect::<Vec<_>>() {
         if let Ok(Err(error)) = port.await {
-            tracing::error!(%error, "the admin listener has ended");
+            tracing::error!(code = "RK0105", %error, "the admin listener has ended");
         }
     }
 }

@@ -52,7 +52,11 @@ impl Acceptor {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "changed keys or certificates cannot be used, the last ones stay");
+                    tracing::warn!(
+                        code = "RK0106",
+                        %error,
+                        "changed keys or certificates cannot be used, the last ones stay"
+                    );
                 }
             }
         }
