@@ -21,6 +21,8 @@ pub struct BatchTimes {
     pub leads: bool,
     /// The requests that this server made it of, if it is of any.
     pub requests: Option<Requests>,
+    /// When the leader got the first of the writes that other servers forwarded, if that was noted.
+    pub forwarded_us: Option<u64>,
     /// When it was proposed, or came from the leader.
     pub appended_us: u64,
     /// When it was durable in this server's log, if it is.
@@ -57,6 +59,7 @@ pub struct Batches {
     times: VecDeque<BatchTimes>,
     /// Requests that are in no batch yet.
     unbatched: Option<Requests>,
+    forwarded_us: Option<u64>,
     /// What each peer has acknowledged.
     acknowledged: Vec<(ServerId, Zxid)>,
 }
@@ -65,6 +68,11 @@ impl Batches {
     /// The core took requests that left their shard at `sent_us`.
     pub fn took(&mut self, now_us: u64, sent_us: u64) {
         self.unbatched.get_or_insert(Requests { sent_us, taken_us: now_us, preparing_us: 0 });
+    }
+
+    /// The leader got writes of another server.
+    pub fn forwarded(&mut self, now_us: u64) {
+        self.forwarded_us.get_or_insert(now_us);
     }
 
     /// They were executed, or passed on.
@@ -84,6 +92,7 @@ impl Batches {
             last,
             leads,
             requests,
+            forwarded_us: self.forwarded_us.take().filter(|_| leads),
             appended_us: now_us,
             durable_us: None,
             committed_us: None,

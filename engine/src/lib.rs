@@ -35,6 +35,7 @@ pub mod snapshot;
 pub mod state;
 pub mod steps;
 mod subtrees;
+pub mod trace;
 pub mod tree;
 pub mod txn;
 mod watch;

@@ -212,7 +212,7 @@ impl Shard {
             nonces: ChaCha12Rng::from_seed(settings.sasl.nonce_seed),
             visits_left: settings.slice_visits_max,
             notifications_left: settings.notifications_max,
-            slow: SlowRequests::new(settings.slow_above_us),
+            slow: SlowRequests::new(settings.slow_above_us, settings.trace_one_in),
             settings,
             publication: None,
             in_group: false,

@@ -3,15 +3,17 @@
 //! A request carries nothing but the time at which it was received. When it was slow, its shard tells of it
 //! ([`SlowRequest`]). The leader core keeps the times of the last batches
 //! ([`Batches`](crate::batches::Batches)), among them those of the request's transaction; [`explain`] puts
-//! both together.
+//! both together. Sampled requests are told of in the same way, for traces ([`crate::trace`]).
 
 use std::fmt;
 
 use ringkeeper_wire::{OpCode, ServerId, SessionId, Xid, Zxid};
 
 use crate::batches::BatchTimes;
+use crate::trace::TraceId;
 
-/// A request that took longer than `ringkeeper.slowRequestMs`. Times are microseconds on the server's clock.
+/// A request that took longer than `ringkeeper.slowRequestMs`, or that is sampled. Times are microseconds on
+/// the server's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowRequest {
     /// Who asked.
@@ -38,9 +40,17 @@ pub struct SlowRequest {
     pub written_us: u64,
     /// Slow requests of this shard before it of which nothing but their number is told.
     pub untold: u64,
+    /// It was quick: it is told of since it is sampled.
+    pub sampled: bool,
 }
 
 impl SlowRequest {
+    /// The id of its trace.
+    #[must_use]
+    pub fn trace(&self) -> TraceId {
+        TraceId::of(self.session, self.xid, self.zxid)
+    }
+
     /// From its arrival until the socket took its reply, microseconds.
     #[must_use]
     pub const fn total_us(&self) -> u64 {
@@ -133,13 +143,26 @@ pub struct Pause {
     pub until_us: u64,
 }
 
-/// Where the time of a slow request went. Times are microseconds.
+/// How long a stage took, and when it was; microseconds on the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: Stage,
+    /// When it began.
+    pub from_us: u64,
+    /// When it ended.
+    pub until_us: u64,
+    /// The time between without that of pauses; of the pauses, without that between them.
+    pub took_us: u64,
+}
+
+/// Where the time of a slow request went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The request.
     pub request: SlowRequest,
     /// The stages that took time, in order. They add up to [`SlowRequest::total_us`].
-    pub stages: Vec<(Stage, u64)>,
+    pub stages: Vec<StageTime>,
     /// The longest one.
     pub mostly: Stage,
     /// The peer that the quorum waited for last.
@@ -152,8 +175,8 @@ const SHOWN_US_MIN: u64 = 100;
 /// Shows the stages: `log 1.2 ms, quorum 310.0 ms`.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.stages.iter().filter(|(_, us)| *us >= SHOWN_US_MIN);
-        for (at, (stage, us)) in shown.enumerate() {
+        let shown = self.stages.iter().filter(|time| time.took_us >= SHOWN_US_MIN);
+        for (at, &StageTime { stage, took_us: us, .. }) in shown.enumerate() {
             let comma = if at == 0 { "" } else { ", " };
             write!(f, "{comma}{} {}.{} ms", stage.name(), us / 1000, us % 1000 / 100)?;
         }
@@ -165,7 +188,7 @@ impl fmt::Display for Explanation {
 /// server was off the CPU.
 #[must_use]
 pub fn explain(request: SlowRequest, batch: Option<&BatchTimes>, pauses: &[Pause]) -> Explanation {
-    let mut way = Way { at_us: request.received_us, stages: Vec::new(), pauses, paused_us: 0 };
+    let mut way = Way::from(request.received_us, pauses);
     let answered_us = request.answered_us;
     way.until(Stage::Input, request.decoded_us);
     match batch.filter(|_| request.zxid.is_some()) {
@@ -178,25 +201,40 @@ pub fn explain(request: SlowRequest, batch: Option<&BatchTimes>, pauses: &[Pause
         }
     }
     way.until(Stage::Output, request.written_us);
-    if way.paused_us > 0 {
-        way.stages.push((Stage::Pause, way.paused_us));
-    }
-    let stages = way.stages;
-    let mostly = stages.iter().max_by_key(|(_, us)| us).map_or(Stage::Output, |(stage, _)| *stage);
-    let waited_for_quorum = stages.iter().any(|(stage, _)| *stage == Stage::Quorum);
+    let stages = way.end();
+    let mostly = stages.iter().max_by_key(|time| time.took_us).map_or(Stage::Output, |time| time.stage);
+    let waited_for_quorum = stages.iter().any(|time| time.stage == Stage::Quorum);
     let peer = batch.and_then(|batch| batch.last_ack).filter(|_| waited_for_quorum);
     Explanation { request, stages, mostly, peer }
+}
+
+/// The leader's stages of another server's write: from its arrival, if that is known, until it was published.
+pub(crate) fn stages_of_proposal(batch: &BatchTimes, published_us: u64) -> Vec<StageTime> {
+    let mut way = Way::from(batch.forwarded_us.unwrap_or(batch.appended_us), &[]);
+    way.of_batch(&BatchTimes { requests: None, ..*batch }, published_us);
+    way.end()
 }
 
 /// The stages from a request's arrival on.
 struct Way<'a> {
     at_us: u64,
-    stages: Vec<(Stage, u64)>,
+    stages: Vec<StageTime>,
     pauses: &'a [Pause],
-    paused_us: u64,
+    paused: Option<StageTime>,
 }
 
-impl Way<'_> {
+impl<'a> Way<'a> {
+    const fn from(at_us: u64, pauses: &'a [Pause]) -> Self {
+        Self { at_us, stages: Vec::new(), pauses, paused: None }
+    }
+
+    /// All stages, the pauses of this server last.
+    fn end(self) -> Vec<StageTime> {
+        let mut stages = self.stages;
+        stages.extend(self.paused);
+        stages
+    }
+
     /// The stage lasted until this time, if that is after the ones before. What was a pause of it is none of
     /// it.
     fn until(&mut self, stage: Stage, until_us: u64) {
@@ -204,12 +242,19 @@ impl Way<'_> {
         if until_us <= from_us {
             return;
         }
-        let overlap = |pause: &Pause| pause.until_us.min(until_us).saturating_sub(pause.from_us.max(from_us));
-        let paused_us: u64 = self.pauses.iter().map(overlap).sum();
-        if until_us - from_us > paused_us {
-            self.stages.push((stage, until_us - from_us - paused_us));
+        let mut took_us = until_us - from_us;
+        for pause in self.pauses {
+            let (from_us, until_us) = (pause.from_us.max(from_us), pause.until_us.min(until_us));
+            let Some(paused_us) = until_us.checked_sub(from_us).filter(|us| *us > 0) else { continue };
+            took_us = took_us.saturating_sub(paused_us);
+            let paused = StageTime { stage: Stage::Pause, from_us, until_us, took_us: 0 };
+            let paused = self.paused.get_or_insert(paused);
+            paused.until_us = until_us;
+            paused.took_us += paused_us;
         }
-        self.paused_us += paused_us;
+        if took_us > 0 {
+            self.stages.push(StageTime { stage, from_us, until_us, took_us });
+        }
         self.at_us = until_us;
     }
 
@@ -257,11 +302,17 @@ mod tests {
             answered_us: 1_900,
             written_us: 2_000,
             untold: 0,
+            sampled: false,
         }
     }
 
     fn read() -> SlowRequest {
         SlowRequest { op: OpCode::GetData.to_wire(), zxid: None, began_us: 1_200, ..write() }
+    }
+
+    /// Each stage with its time.
+    fn took(told: &Explanation) -> Vec<(Stage, u64)> {
+        told.stages.iter().map(|time| (time.stage, time.took_us)).collect()
     }
 
     fn batch() -> BatchTimes {
@@ -270,6 +321,7 @@ mod tests {
             last: ZXID,
             leads: true,
             requests: Some(Requests { sent_us: 1_005, taken_us: 1_010, preparing_us: 20 }),
+            forwarded_us: None,
             appended_us: 1_100,
             durable_us: Some(1_250),
             committed_us: Some(1_800),
@@ -289,9 +341,9 @@ mod tests {
             (Stage::Publish, 100),
             (Stage::Output, 100),
         ];
-        assert_eq!(told.stages, stages);
+        assert_eq!(took(&told), stages);
         assert_eq!((told.mostly, told.peer), (Stage::Quorum, Some(ServerId(3))));
-        assert_eq!(told.stages.iter().map(|(_, us)| us).sum::<u64>(), told.request.total_us());
+        assert_eq!(told.stages.iter().map(|time| time.took_us).sum::<u64>(), told.request.total_us());
     }
 
     #[test]
@@ -304,7 +356,7 @@ mod tests {
     fn a_request_that_its_connection_had_no_room_for_waited_in_the_input() {
         let late = SlowRequest { decoded_us: 1_150, ..read() };
         let stages = [(Stage::Input, 150), (Stage::Wait, 50), (Stage::Read, 700), (Stage::Output, 100)];
-        assert_eq!(explain(late, None, &[]).stages, stages);
+        assert_eq!(took(&explain(late, None, &[])), stages);
     }
 
     #[test]
@@ -320,19 +372,19 @@ mod tests {
         let told = explain(write(), Some(&arrived), &[]);
         let stages =
             [(Stage::Leader, 700), (Stage::Quorum, 100), (Stage::Publish, 100), (Stage::Output, 100)];
-        assert_eq!((told.stages.as_slice(), told.mostly), (&stages[..], Stage::Leader));
+        assert_eq!((took(&told).as_slice(), told.mostly), (&stages[..], Stage::Leader));
     }
 
     #[test]
     fn a_write_whose_batch_is_forgotten_is_told_roughly() {
         let told = explain(write(), None, &[]);
-        assert_eq!(told.stages, [(Stage::Commit, 900), (Stage::Output, 100)]);
+        assert_eq!(took(&told), [(Stage::Commit, 900), (Stage::Output, 100)]);
     }
 
     #[test]
     fn a_read_waits_for_its_turn_is_executed_and_written() {
         let told = explain(read(), None, &[]);
-        assert_eq!(told.stages, [(Stage::Wait, 200), (Stage::Read, 700), (Stage::Output, 100)]);
+        assert_eq!(took(&told), [(Stage::Wait, 200), (Stage::Read, 700), (Stage::Output, 100)]);
         assert_eq!(told.mostly, Stage::Read);
         assert_eq!(told.to_string(), "wait 0.2 ms, read 0.7 ms, output 0.1 ms");
         let unread = SlowRequest { answered_us: 1_200, ..read() };
@@ -346,12 +398,32 @@ mod tests {
         let pause = |from_us, until_us| Pause { from_us, until_us };
         let told = explain(read(), None, &[pause(0, 900), pause(1_150, 1_300), pause(1_500, 1_890)]);
         assert_eq!(
-            told.stages,
+            took(&told),
             [(Stage::Wait, 150), (Stage::Read, 210), (Stage::Output, 100), (Stage::Pause, 540)]
         );
         assert_eq!(told.mostly, Stage::Pause);
         let all = explain(read(), None, &[pause(500, 3_000)]);
-        assert_eq!(all.stages, [(Stage::Pause, 1_000)]);
+        assert_eq!(took(&all), [(Stage::Pause, 1_000)]);
+        let stages = &told.stages;
+        assert!(stages.iter().all(|time| time.from_us < time.until_us), "{stages:?}");
+        let pause = stages.last().expect("the pause");
+        assert_eq!((pause.from_us, pause.until_us), (1_150, 1_890));
+    }
+
+    #[test]
+    fn of_another_servers_write_the_leader_tells_its_own_part() {
+        let batch = BatchTimes { forwarded_us: Some(1_060), ..batch() };
+        let stages: Vec<_> = stages_of_proposal(&batch, 1_820)
+            .iter()
+            .map(|time| (time.stage, time.from_us, time.until_us))
+            .collect();
+        let expected = [
+            (Stage::Batch, 1_060, 1_100),
+            (Stage::Log, 1_100, 1_250),
+            (Stage::Quorum, 1_250, 1_800),
+            (Stage::Publish, 1_800, 1_820),
+        ];
+        assert_eq!(stages, expected);
     }
 
     #[test]

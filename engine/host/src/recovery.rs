@@ -297,7 +297,8 @@ fn report(repair: &Repair) {
     }
     let (remedy, end_before_damage) = (repair.remedy, repair.last_zxid);
     if repair.lost {
-        tracing::warn!(code = "RK0505",
+        tracing::warn!(
+            code = "RK0505",
             %remedy,
             %end_before_damage,
             "the log was repaired: what it lacks has to come from the other servers, and this one leads nobody before"

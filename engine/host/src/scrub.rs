@@ -195,7 +195,8 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
     async fn repair_log(&self, damage: &Corruption) -> Result<(), SnapshotError> {
         let (file, offset) = (&damage.file, damage.offset);
         let (after, until) = (damage.after_zxid, damage.until_zxid);
-        tracing::error!(code = "RK0504",
+        tracing::error!(
+            code = "RK0504",
             file,
             offset,
             %after,

@@ -54,6 +54,16 @@ pub(super) fn encode_requests(shard: ShardId, batch: &RequestBatch) -> Bytes {
     out.into()
 }
 
+/// Whether a message of a learner's replica has a request that becomes a transaction.
+#[must_use]
+pub fn forwards_writes(message: &Bytes) -> bool {
+    let writes = |what: &Submitted| matches!(what, Submitted::Write { .. } | Submitted::Open { .. });
+    match decode(message) {
+        Ok(Heard::Requests(_, batch)) => batch.submissions.iter().any(|submission| writes(&submission.what)),
+        _ => false,
+    }
+}
+
 /// The digest of a learner's committed state after `zxid`, for the leader to compare.
 pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Bytes {
     let mut out = Vec::new();

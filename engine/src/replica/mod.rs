@@ -41,6 +41,7 @@ pub use cleaner::CleanerSettings;
 use connection_throttle::ConnectionThrottle;
 pub use connection_throttle::{ConnectionThrottleReport, ConnectionThrottleSettings};
 use forward::Heard;
+pub use forward::forwards_writes;
 use leading::Leadership;
 use pipeline::Pipeline;
 

@@ -52,7 +52,7 @@ pub enum Effect {
         /// Why it failed; `None` if this server has no users of SASL.
         error: Option<LoginError>,
     },
-    /// A request was slow; the shard limits the rate.
+    /// A request was slow or is sampled; the shard limits the rate.
     Slow(Box<SlowRequest>),
     /// The connection is being closed for a reason that belongs in the log (the shell limits the rate).
     /// Regular ends have no such effect.

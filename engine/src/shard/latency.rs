@@ -58,6 +58,14 @@ pub(super) enum About<'a> {
 }
 
 impl Answered<'_> {
+    /// Of its transaction, if it has one.
+    pub(super) const fn zxid(&self) -> Option<Zxid> {
+        match self.about {
+            About::Body(_) => None,
+            About::Txn(zxid, _) => Some(zxid),
+        }
+    }
+
     const fn kind(&self) -> Kind {
         match self.about {
             About::Body(_) => Kind::Read,
@@ -98,6 +106,8 @@ impl Shard {
         stats.last_zxid = zxid;
         if self.slow.is_slow(arrival, now_us) {
             self.note_slow(now_us, slot, answered);
+        } else if self.slow.samples() {
+            self.note_sampled(now_us, slot, answered);
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Settings {
     pub sasl: crate::sasl::Settings,
     /// Time in microseconds above which a request is slow; 0 for never (`ringkeeper.slowRequestMs`).
     pub slow_above_us: u64,
+    /// One request in so many is traced; 0 for none (`ringkeeper.traceSampleRate`).
+    pub trace_one_in: u32,
     /// Whether an audit log is kept (`audit.enable`).
     pub audits: bool,
     /// What requests may do.
@@ -82,6 +84,7 @@ impl Default for Settings {
             enforced_auth_schemes: Vec::new(),
             sasl: crate::sasl::Settings::default(),
             slow_above_us: 100_000,
+            trace_one_in: 0,
             audits: false,
             rules: crate::settings::Settings::default(),
             hash_seed: 0,

@@ -1,5 +1,5 @@
-//! Which requests are slow, and what is told of them. All are counted. More than that is told of a few a
-//! second, so that a server where all are slow does not become slower by that.
+//! Which requests are slow or sampled, and what is told of them. All slow ones are counted. More than that is
+//! told of a few a second, so that a server where all are slow does not become slower by that.
 
 use ringkeeper_wire::{MultiReadOp, OpCode, Request};
 
@@ -7,23 +7,31 @@ use super::latency::{About, Answered, Arrival, Unwritten};
 use super::request::HEADER_LEN;
 use super::{Effect, Shard, Slot};
 use crate::slow::SlowRequest;
+use crate::trace::TraceId;
 
 /// Slow requests that are told of in a second.
 const TOLD_PER_SECOND: u32 = 10;
+
+/// Sampled requests that are told of in a second, and that wait for their replies to be written.
+const SAMPLED_PER_SECOND: u32 = 1000;
+const UNWRITTEN_MAX: usize = 1024;
 
 /// Bytes of a path that are shown.
 const PATH_BYTES_MAX: usize = 200;
 
 const US_PER_S: u64 = 1_000_000;
 
-/// The slow requests of a shard.
+/// The slow and sampled requests of a shard.
 #[derive(Debug)]
 pub(super) struct SlowRequests {
     /// Microseconds; 0 if none is slow.
     above_us: u64,
+    /// One in so many is sampled; 0 if none is.
+    one_in: u32,
     /// The second in which the last one was told of, and how many were in it.
     second: u64,
     told: u32,
+    sampled: u32,
     /// Those since the last one that are not told of.
     untold: u64,
     /// Those whose replies are not written yet.
@@ -31,8 +39,8 @@ pub(super) struct SlowRequests {
 }
 
 impl SlowRequests {
-    pub(super) const fn new(above_us: u64) -> Self {
-        Self { above_us, second: 0, told: 0, untold: 0, unwritten: Vec::new() }
+    pub(super) const fn new(above_us: u64, one_in: u32) -> Self {
+        Self { above_us, one_in, second: 0, told: 0, sampled: 0, untold: 0, unwritten: Vec::new() }
     }
 
     /// Whether a request that came then and goes on now is slow.
@@ -40,12 +48,29 @@ impl SlowRequests {
         self.above_us > 0 && now_us.saturating_sub(arrival.received_us()) > self.above_us
     }
 
-    /// Whether another one may be told of.
-    fn admit(&mut self, now_us: u64) -> bool {
+    /// Whether any request is sampled.
+    pub(super) const fn samples(&self) -> bool {
+        self.one_in > 0
+    }
+
+    fn begin_second(&mut self, now_us: u64) {
         let second = now_us / US_PER_S;
         if self.second != second {
-            (self.second, self.told) = (second, 0);
+            (self.second, self.told, self.sampled) = (second, 0, 0);
         }
+    }
+
+    /// Whether another sampled one may be told of.
+    fn admit_sampled(&mut self, now_us: u64) -> bool {
+        self.begin_second(now_us);
+        let admitted = self.sampled < SAMPLED_PER_SECOND && self.unwritten.len() < UNWRITTEN_MAX;
+        self.sampled += u32::from(admitted);
+        admitted
+    }
+
+    /// Whether another slow one may be told of.
+    fn admit(&mut self, now_us: u64) -> bool {
+        self.begin_second(now_us);
         let admitted = self.told < TOLD_PER_SECOND;
         self.told += u32::from(admitted);
         self.untold += u64::from(!admitted);
@@ -56,9 +81,27 @@ impl SlowRequests {
 impl Shard {
     /// Notes a request that was slow when its reply was made.
     pub(super) fn note_slow(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>) {
-        if !self.slow.admit(now_us) {
+        if self.slow.admit(now_us) {
+            self.note(now_us, slot, answered, false);
+        }
+    }
+
+    /// Notes a request to which the reply was just made, if it is sampled. Pings and others with numbers of
+    /// their own never are, since all of a session have one id.
+    pub(super) fn note_sampled(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>) {
+        let zxid = answered.zxid();
+        let id = TraceId::of(self.connection(slot).session, answered.xid, zxid);
+        if answered.xid.0 < 0 || !id.is_sampled(self.slow.one_in) {
             return;
         }
+        if self.slow.admit_sampled(now_us) {
+            self.note(now_us, slot, answered, true);
+        } else {
+            self.counters.untraced += 1;
+        }
+    }
+
+    fn note(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>, sampled: bool) {
         let Answered { xid, op, arrival, began_us, body_len, about } = answered;
         let (zxid, path) = match about {
             About::Body(body) => (None, path(op, body)),
@@ -76,7 +119,8 @@ impl Shard {
             began_us,
             answered_us: now_us,
             written_us: now_us,
-            untold: std::mem::take(&mut self.slow.untold),
+            untold: if sampled { 0 } else { std::mem::take(&mut self.slow.untold) },
+            sampled,
         };
         self.slow.unwritten.push((slot, request));
     }
@@ -86,6 +130,13 @@ impl Shard {
     pub(super) fn note_unread(&mut self, slot: Slot, replies: Unwritten) {
         let Unwritten { arrival, answered_us, .. } = replies;
         if self.slow.is_slow(arrival, answered_us) || !self.slow.admit(answered_us) {
+            return;
+        }
+        let last_xid = self.connection(slot).stats.last_xid;
+        let mut noted = self.slow.unwritten.iter_mut();
+        if let Some((_, request)) = noted.find(|(of, request)| *of == slot && request.xid == last_xid) {
+            request.sampled = false;
+            request.untold = std::mem::take(&mut self.slow.untold);
             return;
         }
         let connection = self.connection(slot);
@@ -102,11 +153,12 @@ impl Shard {
             answered_us,
             written_us: answered_us,
             untold: std::mem::take(&mut self.slow.untold),
+            sampled: false,
         };
         self.slow.unwritten.push((slot, request));
     }
 
-    /// Tells of the slow requests whose replies the socket has just taken.
+    /// Tells of the noted requests whose replies the socket has just taken.
     pub(super) fn tell_slow(&mut self, now_us: u64, slot: Slot) {
         for (_, mut request) in self.slow.unwritten.extract_if(.., |(of, _)| *of == slot) {
             request.written_us = now_us;

@@ -90,6 +90,8 @@ pub struct Counters {
     pub limits: LimitCounts,
     /// Requests that were slow.
     pub slow_requests: u64,
+    /// Sampled requests that are not told of, since there were too many.
+    pub untraced: u64,
     /// What the throttle of requests did.
     pub throttled: ThrottleCounts,
 }
@@ -116,6 +118,7 @@ impl Counters {
         self.slow_readers += other.slow_readers;
         self.limits.merge(&other.limits);
         self.slow_requests += other.slow_requests;
+        self.untraced += other.untraced;
         self.throttled.merge(&other.throttled);
     }
 

@@ -36,6 +36,13 @@ impl Clock {
         self.monotonic_us() / 1000
     }
 
+    /// When it began by the wall clock of now, microseconds since the Unix epoch.
+    #[must_use]
+    pub fn began_unix_us(self) -> u64 {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(wall.saturating_sub(self.elapsed()).as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Both times.
     #[must_use]
     pub fn now(self) -> Now {

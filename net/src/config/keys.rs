@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::memory::MemoryLimit;
+use super::otlp::Endpoint;
 use super::properties::Property;
 use super::{Config, LogFormat, Redacted, ServerSpec, Unmet, admin, quorum_auth, throttles, tls};
 use ringkeeper_engine::acl::DigestAlgorithm;
@@ -148,6 +149,8 @@ const KEYS: &[(&str, Treatment)] = &[
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
     ("ringkeeper.logFormat", Honoured(|c, v| LogFormat::parse(v).map(|format| c.log_format = format))),
     ("ringkeeper.slowRequestMs", Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.slow_request_ms = n))),
+    ("ringkeeper.traceSampleRate", Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.trace_sample_rate = n))),
+    ("ringkeeper.otlpEndpoint", Honoured(|c, v| Endpoint::parse(v).map(|e| c.otlp_endpoint = Some(e)))),
     ("ringkeeper.shards", Honoured(|c, v| number(v, 1, 1024).map(|n| c.shards = Some(n)))),
     ("ringkeeper.logWriteMode", Honoured(|c, v| write_mode(v).map(|mode| c.log_write_mode = mode))),
     (

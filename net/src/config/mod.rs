@@ -6,6 +6,7 @@ mod jaas;
 mod keys;
 mod log_format;
 mod memory;
+mod otlp;
 mod properties;
 mod quorum_auth;
 mod scram;
@@ -22,6 +23,7 @@ pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use jaas::KerberosService;
 pub(crate) use log_format::LogFormat;
 pub(crate) use memory::MemoryLimit;
+pub(crate) use otlp::Endpoint;
 use properties::Property;
 pub(crate) use quorum_auth::QuorumAuth;
 use ringkeeper_engine::acl::DigestAlgorithm;
@@ -121,6 +123,10 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     /// A request that takes longer is logged, milliseconds; 0: none is.
     pub(crate) slow_request_ms: u64,
+    /// One request in so many is traced; 0: none is.
+    pub(crate) trace_sample_rate: u32,
+    /// Where traces are sent.
+    pub(crate) otlp_endpoint: Option<Endpoint>,
     /// Shards, each on a core of its own; `None` decides by the machine.
     pub(crate) shards: Option<u16>,
     /// Silence after which a peer is considered dead, milliseconds.
@@ -257,6 +263,8 @@ impl Default for Config {
             fsync_warning_ms: 1000,
             log_format: LogFormat::Text,
             slow_request_ms: 100,
+            trace_sample_rate: 0,
+            otlp_endpoint: None,
             shards: None,
             peer_timeout_ms: 500,
             enforce_auth: false,

@@ -13,6 +13,7 @@ mod service;
 mod snapshot;
 mod tls;
 
+use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use connections::Port;
 use ringkeeper_tls::Error as TlsError;
 use service::{Offer, Service};
 use tls::Acceptor;
+use tokio::runtime::Handle;
 
 use super::door::Door;
 use super::helper;
@@ -29,8 +31,9 @@ use super::inspect::Inspectors;
 use super::log_levels::LogLevels;
 use crate::config::Config;
 
-/// What is made at once: a snapshot, a long listing, what does not take long, and answers of the dashboard.
-const BLOCKING_THREADS: usize = 3 + dashboard::QUESTIONS_AT_ONCE;
+/// What is made at once: a snapshot, a long listing, what does not take long, the look-up of a collector's
+/// name, and answers of the dashboard.
+const BLOCKING_THREADS: usize = 4 + dashboard::QUESTIONS_AT_ONCE;
 
 /// Why a server does not start, since its operator has asked for an admin listener that cannot be.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,8 @@ const OTHER_DESCRIPTORS: u64 = 6;
 /// The admin listener, if there is one.
 pub(crate) struct Admin {
     service: Option<Arc<Service>>,
+    /// The thread's tasks.
+    thread: Option<Handle>,
     descriptors: u64,
 }
 
@@ -62,8 +67,8 @@ impl Admin {
     /// A port that the operator has named cannot be opened, or the material for TLS cannot be used.
     pub(crate) fn start(config: &Config, open_files: u64, levels: LogLevels) -> Result<Self, StartError> {
         let ports = ports(config, connections::connections_max(open_files))?;
-        if ports.is_empty() {
-            return Ok(Self { service: None, descriptors: 0 });
+        if ports.is_empty() && config.otlp_endpoint.is_none() {
+            return Ok(Self { service: None, thread: None, descriptors: 0 });
         }
         let descriptors = ports.iter().map(|port| port.connections_max + OTHER_DESCRIPTORS).sum();
         let service = Arc::new(Service::new(config, levels));
@@ -73,17 +78,29 @@ impl Admin {
             .max_blocking_threads(BLOCKING_THREADS)
             .build()?;
         let serving = Arc::clone(&service);
+        let handle = runtime.handle().clone();
         thread::Builder::new().name("admin".to_owned()).spawn(move || {
             helper::yield_to_others();
-            runtime.block_on(connections::serve(ports, serving));
+            runtime.block_on(async {
+                connections::serve(ports, serving).await;
+                // Other tasks go on.
+                pending::<()>().await;
+            });
         })?;
-        Ok(Self { service: Some(service), descriptors })
+        Ok(Self { service: Some(service), thread: Some(handle), descriptors })
     }
 
     /// The server is recovered, and tells about itself.
     pub(super) fn attach(&self, inspectors: Inspectors, door: Door) {
         if let Some(service) = &self.service {
             service.attach(inspectors, door);
+        }
+    }
+
+    /// Runs a task on the thread, if there is one.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(thread) = &self.thread {
+            thread.spawn(task);
         }
     }
 
@@ -104,13 +121,18 @@ fn ports(config: &Config, connections_max: u64) -> Result<Vec<Port>, StartError>
                 let (clear, encrypted) = (config.admin.speaks_in_the_clear(), tls.is_some());
                 tracing::info!(%address, clear, tls = encrypted, "the admin listener is open");
                 if !address.ip().is_loopback() && (clear || !config.admin.needs_client_certificate) {
-                    tracing::warn!(%address, "whoever reaches this address reads nearly all that it tells");
+                    tracing::warn!(
+                        code = "RK0103",
+                        %address,
+                        "whoever reaches this address reads nearly all that it tells"
+                    );
                 }
                 ports.push(Port { listener, clear, tls, offer: Offer::All, connections_max });
             }
             Err(error) if config.admin.is_named() => return Err(StartError::Admin(address, error)),
             Err(error) => {
                 tracing::warn!(
+                    code = "RK0104",
                     %address,
                     %error,
                     "there is no admin listener: choose another port (admin.serverPort), or switch it off \

@@ -1,6 +1,6 @@
 //! What the leader core counts and measures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use ringkeeper_engine::batches::Batches;
 use ringkeeper_engine::message::Published;
@@ -9,12 +9,19 @@ use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::zab::{Batch, Status, SyncPlan};
 use ringkeeper_wire::{ServerId, Zxid};
 
+/// Acknowledgements whose times are kept, if they are.
+const ACKS_MAX: usize = 4096;
+
 /// Statistics of the leader core. Times are microseconds on the server's clock.
 #[derive(Debug, Default)]
 pub(crate) struct CoreCounters {
     counts: Counts,
     times: CoreTimes,
     batches: Batches,
+    /// The last acknowledgements, for traces: who, everything up to where, and when.
+    acks: VecDeque<(ServerId, Zxid, u64)>,
+    /// What the leader last said is committed.
+    leaders_commit: Zxid,
     /// Since when a leader is looked for.
     looking_since_us: Option<u64>,
 }
@@ -126,6 +133,45 @@ impl CoreCounters {
         self.batches.durable(now_us, upto);
     }
 
+    /// Notes that the leader got writes of another server.
+    pub(crate) fn forwarded(&mut self, now_us: u64) {
+        self.batches.forwarded(now_us);
+    }
+
+    /// Notes what the leader says is committed.
+    pub(crate) fn learns_commit(&mut self, commit: Zxid) {
+        self.leaders_commit = self.leaders_commit.max(commit);
+    }
+
+    /// What the leader last said is committed; zero on the leader.
+    pub(crate) const fn leaders_commit(&self) -> Zxid {
+        self.leaders_commit
+    }
+
+    /// Whether this server leads.
+    pub(crate) const fn leads(&self) -> bool {
+        self.counts.leading
+    }
+
+    /// Keeps the time of an acknowledgement.
+    pub(crate) fn keep_ack(&mut self, now_us: u64, learner: ServerId, upto: Zxid) {
+        if self.acks.len() == ACKS_MAX {
+            self.acks.pop_front();
+        }
+        self.acks.push_back((learner, upto, now_us));
+    }
+
+    /// The acknowledgements of everything up to `last`, which was proposed then: the first of each peer.
+    pub(crate) fn acks_of(&self, last: Zxid, proposed_us: u64) -> Vec<(ServerId, u64)> {
+        let mut firsts: Vec<(ServerId, u64)> = Vec::new();
+        for &(peer, upto, at_us) in &self.acks {
+            if upto >= last && at_us >= proposed_us && firsts.iter().all(|(known, _)| *known != peer) {
+                firsts.push((peer, at_us));
+            }
+        }
+        firsts
+    }
+
     /// Counts the acknowledgement of all transactions up to `upto` by a learner.
     pub(crate) fn acknowledged(&mut self, now_us: u64, learner: ServerId, upto: Zxid) {
         for batch in self.batches.acknowledge(learner, upto).filter(|batch| batch.leads) {
@@ -169,6 +215,8 @@ impl CoreCounters {
         self.counts.status_since_ms = now_us / 1000;
         self.counts.leading = matches!(status, Status::Leading { .. });
         self.batches.forget();
+        self.acks.clear();
+        self.leaders_commit = Zxid::ZERO;
         if status == Status::Looking {
             self.counts.looking += 1;
             self.looking_since_us = Some(now_us);
@@ -222,5 +270,15 @@ mod tests {
         counters.changed(25, Status::Leading { epoch: Epoch(1) });
         assert_eq!(counters.times().elections, Totals { count: 1, sum: 20, min: 20, max: 20 });
         assert_eq!(counters.counts().looking, 1);
+    }
+
+    #[test]
+    fn each_peers_first_acknowledgement_of_a_batch_is_told() {
+        let zxid = |counter| Zxid::new(Epoch(1), counter);
+        let mut counters = CoreCounters::default();
+        let acks = [(10, 2, 4), (20, 3, 5), (25, 2, 5), (30, 3, 6), (40, 2, 6)];
+        acks.iter().for_each(|&(at_us, peer, upto)| counters.keep_ack(at_us, ServerId(peer), zxid(upto)));
+        assert_eq!(counters.acks_of(zxid(5), 15), [(ServerId(3), 20), (ServerId(2), 25)]);
+        assert_eq!(counters.acks_of(zxid(7), 15), []);
     }
 }

@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringkeeper_engine::message::{RequestBatch, Sent, ShardId, ToShard};
+use ringkeeper_engine::message::{Published, RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
-use ringkeeper_engine::replica::{Now, Output, Replica};
+use ringkeeper_engine::replica::{Now, Output, Replica, forwards_writes};
 use ringkeeper_engine::slow::{Explanation, Pause, SlowRequest, explain};
+use ringkeeper_engine::trace::{Proposal, ProposalTimes, TraceId};
 use ringkeeper_engine::zab::{self, Input, Message};
 use ringkeeper_host::env::Env;
 use ringkeeper_host::log_task::Appends;
@@ -23,6 +24,7 @@ use super::rate_limiter::RateLimiter;
 use super::report::CoreReport;
 use super::ring::{Consumer, Producer};
 use super::scrub::Integrity;
+use super::slow::{Teller, Told};
 
 /// The leader core.
 pub(crate) type CoreHost = Pump<GlommioEnv, Shards>;
@@ -38,6 +40,21 @@ pub(crate) struct Shards {
     digest_mismatches: Cell<u64>,
     integrity: Rc<Integrity>,
     refusals: RateLimiter,
+    sampling: Sampling,
+}
+
+/// Which writes of other servers' clients the leader tells of.
+pub(crate) struct Sampling {
+    /// One in so many; 0 for none.
+    pub(crate) one_in: u32,
+    pub(crate) teller: Teller,
+}
+
+impl Sampling {
+    /// Whether times are to be kept for it.
+    fn is_on(&self) -> bool {
+        self.one_in > 0 && self.teller.exports()
+    }
 }
 
 /// The rings from and to one shard.
@@ -52,7 +69,13 @@ struct ShardLink {
 }
 
 impl Shards {
-    pub(crate) fn new(rings: Vec<Rings>, integrity: Rc<Integrity>, clock: Clock, has_peers: bool) -> Self {
+    pub(crate) fn new(
+        rings: Vec<Rings>,
+        integrity: Rc<Integrity>,
+        clock: Clock,
+        has_peers: bool,
+        sampling: Sampling,
+    ) -> Self {
         let link = |(inbox, ring)| ShardLink { inbox, ring, waiting: RefCell::default() };
         Self {
             shards: rings.into_iter().map(link).collect(),
@@ -61,12 +84,25 @@ impl Shards {
             digest_mismatches: Cell::new(0),
             integrity,
             refusals: RateLimiter::default(),
+            sampling,
         }
     }
 
     /// The core's statistics.
     pub(crate) const fn counters(&self) -> &RefCell<CoreCounters> {
         &self.counters
+    }
+
+    /// Tells of the sampled ones of other servers' writes.
+    fn trace(&self, published_us: u64, published: &Published) {
+        for committed in published.groups.iter().flat_map(|group| &group.txns) {
+            let (session, xid, zxid) = (committed.txn.session, committed.txn.xid, committed.zxid());
+            let is_sampled = TraceId::of(session, xid, Some(zxid)).is_sampled(self.sampling.one_in);
+            if is_sampled && committed.origin.is_none() && xid.0 >= 0 {
+                let proposal = Proposal { session, xid, zxid, published_us };
+                self.sampling.teller.tell(Told::Proposal(proposal));
+            }
+        }
     }
 
     fn tell(&self, shard: ShardId, message: ToShard) {
@@ -96,6 +132,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
     CoreReport {
         state: Arc::clone(replica.committed()),
         status: node.status(),
+        leaders_commit: shards.counters.borrow().leaders_commit(),
         missing,
         learners: node.zab().learners(),
         synced: node.zab().synced(),
@@ -123,6 +160,14 @@ pub(crate) fn explain_slow(core: &CoreHost, request: SlowRequest, pauses: &[Paus
     let counters = core.frontend().counters.borrow();
     let batch = request.zxid.and_then(|zxid| counters.batches().of(zxid));
     explain(request, batch, pauses)
+}
+
+/// The leader's part of a write, if the times of its batch are still known.
+pub(crate) fn explain_proposal(core: &CoreHost, proposal: Proposal) -> Option<ProposalTimes> {
+    let counters = core.frontend().counters.borrow();
+    let batch = counters.batches().of(proposal.zxid)?;
+    let acks = counters.acks_of(batch.last, batch.appended_us);
+    Some(ProposalTimes::new(proposal, batch, acks))
 }
 
 /// Times of the core's stages, and of its log.
@@ -162,13 +207,18 @@ impl Frontend for Shards {
             Output::AllShards(message) => {
                 if let ToShard::Published(published) = &message {
                     let now_us = self.clock.monotonic_us();
-                    self.counters.borrow_mut().published(now_us, self.clock.now(), published);
+                    let mut counters = self.counters.borrow_mut();
+                    counters.published(now_us, self.clock.now(), published);
+                    if self.sampling.is_on() && counters.leads() {
+                        self.trace(now_us, published);
+                    }
                 }
                 self.tell_all(&message);
             }
             Output::DigestMismatch { peer, zxid } => {
                 self.digest_mismatches.set(self.digest_mismatches.get() + 1);
                 tracing::error!(
+                    code = "RK0306",
                     %peer,
                     %zxid,
                     "the peer's tree is not this one's after the same transactions: stop it, keep its folder, and let \
@@ -177,12 +227,17 @@ impl Frontend for Shards {
             }
             Output::Forbidden { session, rule } => {
                 if self.refusals.admit(self.clock.monotonic_ms()) {
-                    tracing::warn!(%session, rule, "a write is refused: a rule of authorisation forbids it");
+                    tracing::warn!(
+                        code = "RK0204",
+                        %session,
+                        rule,
+                        "a write is refused: a rule of authorisation forbids it"
+                    );
                 }
             }
             Output::Refused { session, refusal } => {
                 if self.refusals.admit(self.clock.monotonic_ms()) {
-                    tracing::warn!(%session, %refusal, "a request is refused");
+                    tracing::warn!(code = "RK0206", %session, %refusal, "a request is refused");
                 }
             }
         }
@@ -190,11 +245,25 @@ impl Frontend for Shards {
 
     fn hear(&self, input: &Input) {
         let mut counters = self.counters.borrow_mut();
-        match input {
-            Input::Durable { upto } => counters.durable(self.clock.monotonic_us(), *upto),
-            Input::Message { from, message: Message::Ack(ack) | Message::Pong(zab::Pong { ack, .. }) } => {
-                counters.acknowledged(self.clock.monotonic_us(), *from, ack.upto);
+        let (from, message) = match input {
+            Input::Durable { upto } => return counters.durable(self.clock.monotonic_us(), *upto),
+            Input::Message { from, message } => (*from, message),
+            _ => return,
+        };
+        match message {
+            Message::Ack(ack) | Message::Pong(zab::Pong { ack, .. }) => {
+                let now_us = self.clock.monotonic_us();
+                counters.acknowledged(now_us, from, ack.upto);
+                if self.sampling.is_on() {
+                    counters.keep_ack(now_us, from, ack.upto);
+                }
             }
+            Message::Forward(bytes) if self.sampling.is_on() && forwards_writes(bytes) => {
+                counters.forwarded(self.clock.monotonic_us());
+            }
+            Message::Propose(zab::Propose { commit, .. })
+            | Message::Ping(zab::Ping { commit, .. })
+            | Message::Commit { upto: commit, .. } => counters.learns_commit(*commit),
             _ => {}
         }
     }

@@ -43,6 +43,10 @@ pub(super) fn samples(
         "unsuccessful_handshake": failed,
         "tls_handshake_exceeded": exceeded,
     });
+    samples!(out, {
+        "traces_exported": facts.traces.exported(),
+        "traces_dropped": facts.traces.dropped() + shards.counters.untraced,
+    });
     if let Some(audit) = &facts.audit {
         samples!(out, { "audit_records_lost": audit.lost() });
     }

@@ -14,6 +14,7 @@ mod listener;
 mod log_levels;
 mod memory_limit;
 mod metrics;
+mod otlp;
 mod pauses;
 mod pulse;
 mod recovery;
@@ -26,6 +27,7 @@ mod slow;
 mod start;
 mod system;
 mod tls;
+mod traces;
 
 use ringkeeper_host::{links, log_task, rate_limiter, scrub, snapshots, wake};
 use ringkeeper_runtime::{clock, cooperative, env, executor, helper, preflight, ring, socket};

@@ -25,6 +25,7 @@ use super::slow::Explained;
 use super::snapshots::Taken;
 use super::system::{self, Measured};
 use super::tls::TlsAcceptor;
+use super::traces::Traces;
 use crate::config::{Config, PeerRole};
 
 /// The report of the leader core.
@@ -32,6 +33,8 @@ pub(crate) struct CoreReport {
     /// The committed state.
     pub(crate) state: Arc<State>,
     pub(crate) status: Status,
+    /// Of a follower: what the leader last said is committed.
+    pub(crate) leaders_commit: Zxid,
     /// Why it does not serve, in one sentence; empty while it serves.
     pub(crate) missing: String,
     pub(crate) learners: Learners,
@@ -85,6 +88,7 @@ pub(crate) struct Facts {
     pub(crate) pulse: Arc<Pulse>,
     /// The last slow requests.
     pub(crate) slow: Explained,
+    pub(crate) traces: Traces,
 }
 
 impl Facts {

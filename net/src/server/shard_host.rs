@@ -12,13 +12,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use async_channel::{Receiver, Sender};
+use async_channel::Receiver;
 use glommio::net::TcpStream;
 use ringkeeper_engine::fourletter::Command;
 use ringkeeper_engine::message::{ConnId, RequestBatch, Sent, ToShard};
 use ringkeeper_engine::sasl::{Answer, ScramUsers};
 use ringkeeper_engine::shard::{AfterWrite, Effect, Shard};
-use ringkeeper_engine::slow::SlowRequest;
 use ringkeeper_tls::Stores;
 
 use super::admission::Admitted;
@@ -30,6 +29,7 @@ use super::kerberos::{Kerberos, Login};
 use super::memory_limit::MemoryState;
 use super::rate_limiter::RateLimiter;
 use super::ring::{Consumer, Producer};
+use super::slow::{Teller, Told};
 use super::socket;
 use super::tls::{PortSecurity, Stream};
 use super::wake::WakeFlag;
@@ -58,8 +58,8 @@ pub(crate) struct Shared {
     /// For long reads.
     pub(crate) helper: Helper,
     pub(crate) audit: Option<AuditLog>,
-    /// Where slow requests are explained; filled as slowly as shards tell of them.
-    pub(crate) slow: Sender<SlowRequest>,
+    /// Where slow and sampled requests are explained.
+    pub(crate) slow: Teller,
     pub(crate) kerberos: Option<Kerberos>,
     pub(crate) scram: Option<Arc<ScramStore>>,
 }
@@ -293,14 +293,14 @@ impl ShardHost {
                 Effect::Token { conn, token } => {
                     glommio::spawn_local(Rc::clone(self).evaluate(conn, token)).detach();
                 }
-                // Nobody explains them any more when the server is ending.
-                Effect::Slow(request) => drop(self.shared.slow.try_send(*request)),
+                Effect::Slow(request) => self.shared.slow.tell(Told::Request(*request)),
                 Effect::Closing { conn, reason } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     tracing::info!(%reason, peer = self.peer(conn), "closing a connection");
                 }
                 Effect::Limited { conn, limit } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     let (bound, peer) = (limit.setting(), self.peer(conn));
                     tracing::warn!(
+                        code = "RK0203",
                         bound,
                         peer,
                         "a request is refused: it asks for more than the bound allows"
@@ -308,6 +308,7 @@ impl ShardHost {
                 }
                 Effect::Forbidden { conn, rule } if self.refusals.admit(self.clock.monotonic_ms()) => {
                     tracing::warn!(
+                        code = "RK0204",
                         rule,
                         peer = self.peer(conn),
                         "a read is refused: a rule of authorisation forbids it"
@@ -323,6 +324,7 @@ impl ShardHost {
                         |error| error.to_string(),
                     );
                     tracing::warn!(
+                        code = "RK0205",
                         reason,
                         peer = self.peer(conn),
                         "a client goes on without its login by SASL"

@@ -32,7 +32,7 @@ use super::admission::Admission;
 use super::audit::{self, AuditLog};
 use super::block_readers;
 use super::clock::Clock;
-use super::core_host::{CoreHost, Shards};
+use super::core_host::{CoreHost, Sampling, Shards};
 use super::door::{Accepted, Door};
 use super::env::GlommioEnv;
 use super::executor::{executor, keep_awake};
@@ -53,9 +53,10 @@ use super::ring::{Consumer, Producer, ring};
 use super::scrub::{Integrity, Pace};
 use super::serving::{self, INITIALIZE};
 use super::shard_host::{ScramStore, ShardHost, Shared};
-use super::slow::Explained;
+use super::slow::{Explained, Teller};
 use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
+use super::traces::Traces;
 use super::{
     cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow,
     socket,
@@ -165,7 +166,7 @@ const SHARD_IO_MEMORY_BYTES: usize = 512 << 10;
 pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartError> {
     let levels = LogLevels::start(config.log_format);
     for notice in notices {
-        tracing::warn!("{notice}");
+        tracing::warn!(code = "RK0101", "{notice}");
     }
     preflight::check()?;
     let open_files = preflight::raise_open_files();
@@ -337,7 +338,8 @@ impl Server {
         glommio::spawn_local(memory_limit::watch(config.memory_limit, Arc::clone(&memory))).detach();
         let (ask_core, asked) = async_channel::unbounded::<CoreInspection>();
         let pulse = Pulse::start(clock, count);
-        let (tell_slow, told_slow) = async_channel::unbounded();
+        let (traces, exporter) = Traces::new(config.otlp_endpoint.clone());
+        let (teller, told) = Teller::new(traces.clone());
         let (pauses, explained) = (Pauses::default(), Explained::default());
         let facts = Facts {
             config: config.clone(),
@@ -352,8 +354,12 @@ impl Server {
             audit: audit.clone(),
             pulse,
             slow: explained.clone(),
+            traces: traces.clone(),
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());
+        if let Some(exporter) = exporter {
+            admin.spawn(exporter.run(ServerId(config.server_id()), clock));
+        }
         let (accept_senders, accept_receivers): (Vec<Sender<Accepted>>, Vec<_>) =
             (0..count).map(|_| async_channel::unbounded()).unzip();
         let door = Door { admission: Arc::clone(&admission), shards: accept_senders.clone() };
@@ -363,8 +369,15 @@ impl Server {
             let meaning = "new logins by SCRAM-SHA-256 are those of the users that were changed".to_owned();
             glommio::spawn_local(reload(users, meaning, helper.clone())).detach();
         }
-        let shared =
-            Shared { inspectors, memory, helper, audit: audit.clone(), slow: tell_slow, kerberos, scram };
+        let shared = Shared {
+            inspectors,
+            memory,
+            helper,
+            audit: audit.clone(),
+            slow: teller.clone(),
+            kerberos,
+            scram,
+        };
         let mut rings = Vec::new();
         let mut seeds = Vec::new();
         let seeded = (0..count).zip(accept_receivers).zip(inspection_receivers);
@@ -390,7 +403,8 @@ impl Server {
         let policy = snapshot_policy(&config);
         let trigger = Trigger::new(policy, recovered.txns, recovered.bytes, u64::from_le_bytes(random()?));
         let integrity = Integrity::new(recovered.damage);
-        let shards = Shards::new(rings, Rc::clone(&integrity), clock, !config.servers.is_empty());
+        let sampling = Sampling { one_in: config.trace_sample_rate, teller };
+        let shards = Shards::new(rings, Rc::clone(&integrity), clock, !config.servers.is_empty(), sampling);
         let links = links(env.clone(), &config);
         let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
         let _threads = start_shards(&placement, seeds)?;
@@ -402,7 +416,7 @@ impl Server {
         let tasks = Tasks::start(&core, recovered.log, integrity, settings);
         glommio::spawn_local(snapshots_by_command(requests.snapshot.clone(), Rc::clone(&core))).detach();
         glommio::spawn_local(pauses.clone().watch(clock)).detach();
-        glommio::spawn_local(slow::explain(Rc::clone(&core), told_slow, pauses, explained)).detach();
+        glommio::spawn_local(slow::explain(Rc::clone(&core), told, pauses, explained, traces)).detach();
         glommio::spawn_local(inspect::serve_core(Rc::clone(&core), config.clone(), asked)).detach();
         core.start_links(quorum_port);
 
@@ -596,7 +610,7 @@ async fn accept(
             Ok(stream) => stream.bind_to_executor(),
             Err(error) => {
                 if quota.admit(clock.monotonic_ms()) {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(code = "RK0201", %error, "a connection could not be accepted");
                 }
                 // Most likely no file descriptor is free: existing connections have priority.
                 glommio::timer::sleep(Duration::from_millis(20)).await;
@@ -616,7 +630,7 @@ async fn accept(
             }
             Err(reason) => {
                 if quota.admit(clock.monotonic_ms()) {
-                    tracing::warn!(%reason, "a connection was refused");
+                    tracing::warn!(code = "RK0202", %reason, "a connection was refused");
                 }
             }
         }
@@ -677,7 +691,11 @@ fn check_trust(config: &Config, quorum_port: SocketAddr) -> Result<(), StartErro
     if !config.trusted_network {
         return Err(StartError::Untrusted(quorum_port));
     }
-    tracing::warn!(%quorum_port, "whoever reaches this port is taken for a member (ringkeeper.trustedNetwork=yes)");
+    tracing::warn!(
+        code = "RK0102",
+        %quorum_port,
+        "whoever reaches this port is taken for a member (ringkeeper.trustedNetwork=yes)"
+    );
     Ok(())
 }
 
@@ -760,6 +778,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         enforced_auth_schemes: config.required_schemes(),
         sasl: config.sasl_settings(random()?),
         slow_above_us: config.slow_request_ms * 1000,
+        trace_one_in: config.trace_sample_rate,
         audits: config.audit_target().is_some(),
         rules,
         hash_seed: u64::from_le_bytes(random()?),

@@ -21,3 +21,4 @@ mod sessions;
 mod slips;
 mod slow;
 mod tls;
+mod traces;

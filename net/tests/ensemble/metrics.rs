@@ -13,6 +13,8 @@ use crate::support::{Client, PATIENCE};
 
 /// Metrics that stay 0 while nothing goes wrong and nobody waits, and those of throttles, TLS and observers.
 const QUIET: &[&str] = &[
+    "traces_exported",
+    "traces_dropped",
     "max_latency",
     "min_latency",
     "outstanding_requests",

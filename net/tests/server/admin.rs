@@ -164,7 +164,8 @@ fn probes_tell_that_a_server_lives_and_serves() {
         assert_eq!((answer.status, answer.text()), (200, "ok"), "{probe}");
     }
     let verbose = get(admin(&server), "/readyz?verbose&exclude=disk");
-    let expected = "[+]recovery ok\n[+]executors ok\n[+]log ok\n[+]leader ok\nreadyz check passed\n";
+    let expected =
+        "[+]recovery ok\n[+]executors ok\n[+]log ok\n[+]leader ok\n[+]lag ok\nreadyz check passed\n";
     assert_eq!(verbose.text(), expected);
     assert_eq!(get(admin(&server), "/readyz/leader").text(), "ok");
     assert_eq!(get(admin(&server), "/version").json()["zookeeper"], "3.9.5");

@@ -2,11 +2,13 @@
 //! in which whatever fails ends the test.
 
 mod client;
+mod collector;
 mod http;
 mod process;
 mod small_disk;
 
 pub(crate) use client::{Client, is_closed, request_frame};
+pub(crate) use collector::{Collector, Sent};
 pub(crate) use http::{Answer, get, post, request, request_by_name};
 pub(crate) use process::{Server, ServerSpec, run_to_end, wait_for};
 pub(crate) use ringkeeper_testkit::{Event, Reply, Session};

@@ -40,6 +40,7 @@ fn a_slow_write_and_the_read_behind_it_are_told_of_when_they_are_written() {
         answered_us: 101 * MS,
         written_us: 103 * MS,
         untold: 0,
+        sampled: false,
     };
     let read = SlowRequest {
         xid: Xid(2),
@@ -144,4 +145,39 @@ fn long_paths_are_cut() {
     let requests = told(&mut world);
     let path = requests[1].path.as_deref().expect("a path");
     assert!(path.len() <= 203 && path.ends_with("..."), "{path}");
+}
+
+#[test]
+fn a_sampled_request_is_told_of_though_it_is_quick_and_is_not_counted_as_slow() {
+    let mut world = World::with(Settings { trace_one_in: 1, ..Settings::default() });
+    world.client(1);
+    told(&mut world);
+    world.send(1, 1, &exists("/a", false));
+    world.frames(1);
+    let [request] = &told(&mut world)[..] else { panic!("one request") };
+    assert_eq!((request.xid, request.sampled, request.path.as_deref()), (Xid(1), true, Some("/a")));
+    world.send(1, -2, &Request::Ping);
+    world.frames(1);
+    assert_eq!(told(&mut world), [], "all pings of a session have one number");
+    world.send(1, 2, &exists("/a", false));
+    world.now_us = 200 * MS;
+    world.frames(1);
+    let [request] = &told(&mut world)[..] else { panic!("one request") };
+    assert_eq!((request.xid, request.sampled, request.written_us), (Xid(2), false, 200 * MS), "slow at last");
+    assert_eq!(world.shard.report().counters.slow_requests, 1);
+}
+
+#[test]
+fn sampled_requests_beyond_the_bound_are_counted_and_not_told_of() {
+    let mut world = World::with(Settings { trace_one_in: 1, ..Settings::default() });
+    world.client(1);
+    told(&mut world);
+    let mut all = 0;
+    for xid in 1..=1100 {
+        world.send(1, xid, &exists("/a", false));
+        world.frames(1);
+        all += told(&mut world).len();
+    }
+    let untraced = world.shard.report().counters.untraced;
+    assert!(untraced >= 100 && all + usize::try_from(untraced).expect("few") >= 1100, "{all} {untraced}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use ringkeeper_engine::zab::Status;
+use ringkeeper_wire::Zxid;
 use tokio::time::timeout;
 
 use super::query::Query;
@@ -20,6 +21,9 @@ const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// How long the disk may take for one append.
 const APPEND_MAX: Duration = Duration::from_secs(30);
+
+/// Transactions that a follower may have yet to apply of those that are committed.
+const LAG_MAX: u32 = 10_000;
 
 /// How long the core may take to tell about itself. Shorter than a probe usually waits.
 const REPORT_MAX: Duration = Duration::from_millis(800);
@@ -115,6 +119,7 @@ impl Probe {
                 ("log", log),
                 ("disk", of_core(disk)),
                 ("leader", of_core(leader)),
+                ("lag", of_core(lag)),
             ],
         }
     }
@@ -154,9 +159,43 @@ fn leader(core: &CoreReport) -> Result<(), String> {
     if core.status == Status::Looking { Err(core.missing.clone()) } else { Ok(()) }
 }
 
+fn lag(core: &CoreReport) -> Result<(), String> {
+    behind(core.leaders_commit, core.state.last_zxid())
+}
+
+/// Whether a follower that has applied everything up to `applied` is near enough to what its leader has
+/// committed.
+fn behind(committed: Zxid, applied: Zxid) -> Result<(), String> {
+    let txns = match committed.epoch() == applied.epoch() {
+        true => committed.counter().saturating_sub(applied.counter()),
+        // What it lacks of the epochs before cannot be counted.
+        false if committed > applied => committed.counter(),
+        false => 0,
+    };
+    if txns <= LAG_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "{txns} transactions behind the leader, more than {LAG_MAX}: applied {applied} of {committed}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
+    use ringkeeper_wire::Epoch;
+
     use super::*;
+
+    #[test]
+    fn a_follower_is_ready_while_it_is_near_its_leader() {
+        let zxid = |epoch, counter| Zxid::new(Epoch(epoch), counter);
+        assert_eq!(behind(Zxid::ZERO, zxid(1, 7)), Ok(()), "a leader");
+        assert_eq!(behind(zxid(2, 3), zxid(1, 900_000)), Ok(()), "at the beginning of an epoch");
+        assert_eq!(behind(zxid(2, LAG_MAX + 5), zxid(2, 5)), Ok(()));
+        let told = behind(zxid(2, LAG_MAX + 6), zxid(2, 5)).expect_err("too far");
+        assert!(told.starts_with("10001 transactions behind the leader"), "{told}");
+        assert!(behind(zxid(2, LAG_MAX + 1), zxid(1, 5)).is_err());
+    }
 
     #[test]
     fn a_probe_lists_its_checks_when_one_fails_or_when_it_is_asked_to() {

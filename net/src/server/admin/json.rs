@@ -309,7 +309,8 @@ pub(super) fn slow_requests(shown: &Shown) -> Value {
 
 fn slow_request(slow: &Explanation, clock_offset_ms: i64) -> Value {
     let Explanation { request, stages, mostly, peer } = slow;
-    let stages = stages.iter().map(|(stage, us)| (stage.name().to_owned(), json!(milliseconds(*us))));
+    let stages = stages.iter();
+    let stages = stages.map(|time| (time.stage.name().to_owned(), json!(milliseconds(time.took_us))));
     json!({
         "received": clock_offset_ms.saturating_add_unsigned(request.received_us / US_PER_MS),
         "operation": operation(Some(request.op)),

@@ -72,8 +72,8 @@ impl Snapshots {
         }
     }
 
-    /// Answers the command. Credentials come first, so that strangers learn nothing: a snapshot has all znodes
-    /// and the hashes of all passwords.
+    /// Answers the command. Credentials come first, so that strangers learn nothing: a snapshot has all
+    /// znodes and the hashes of all passwords.
     pub(super) async fn answer(
         &self,
         request: &Request<Incoming>,
