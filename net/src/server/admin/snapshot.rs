@@ -137,9 +137,11 @@ async fn stream(state: Arc<State>, under_way: UnderWay) -> io::Result<Response<B
     .await??;
     let (parts, sent) = async_channel::bounded(PARTS_WAITING);
     spawn_blocking(move || {
-        let _under_way = under_way;
         let mut out = Parts { parts, part: BytesMut::new() };
-        if let Err(error) = snapshot::write(&state, &mut out).and_then(|_| out.flush()) {
+        let written = snapshot::write(&state, &mut out);
+        // Whoever has the last part may ask for the next snapshot.
+        drop(under_way);
+        if let Err(error) = written.and_then(|_| out.send()) {
             // The client sees that the end is missing.
             let _ = out.parts.try_send(Err(error.into()));
         }
@@ -168,7 +170,7 @@ impl Write for Length {
     }
 }
 
-/// Passes what is written to a connection, in parts.
+/// Passes what is written to a connection, in parts. The last one waits for [`Self::send`].
 struct Parts {
     parts: Sender<Result<Frame<Bytes>, Broken>>,
     part: BytesMut,
@@ -188,14 +190,14 @@ impl Parts {
 
 impl Write for Parts {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.part.extend_from_slice(bytes);
         if self.part.len() >= PART_BYTES {
             self.send()?;
         }
+        self.part.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.part.is_empty() { Ok(()) } else { self.send() }
+        Ok(())
     }
 }
