@@ -112,6 +112,8 @@ function on_key(event) {
     const search = main.querySelector("input[type=search]");
     if (chosen) {
         location.hash = chosen[0];
+        // At once: the next key may be for it.
+        show();
         main.focus();
     } else if (event.key === "/" && search) {
         search.focus();

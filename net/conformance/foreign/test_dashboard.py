@@ -239,6 +239,8 @@ def test_who_has_logged_in_edits_and_who_logs_out_does_not(browser, ensemble):
             page.wrong[:] = [line for line in page.wrong if "409" not in line]
             page.keyboard.press("l")
             expect(page.locator("#login")).to_have_text("log in")
+            # The editor with its difference goes first.
+            expect(page.get_by_label("Difference")).to_have_count(0)
             expect(page.locator("main pre")).to_have_text("theirs")
             expect(page.get_by_text("edit", exact=True)).to_have_count(0)
 
