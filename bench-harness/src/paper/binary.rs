@@ -18,6 +18,12 @@ pub(crate) fn beside_this_program() -> Result<PathBuf> {
         eprintln!("building the server");
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--bin", NAME]);
+        // Set for this program. Build scripts that look at them would run anew, now and afterwards.
+        for (name, _) in std::env::vars() {
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                build.env_remove(name);
+            }
+        }
         if folder.file_name().is_some_and(|profile| profile == "release") {
             build.arg("--release");
         }

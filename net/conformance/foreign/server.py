@@ -8,6 +8,8 @@ Which one, and where its parts are, comes from the environment, set by `run`:
   PORT_BASE            first of the TCP ports that the tests may use
 """
 
+import concurrent.futures
+import contextlib
 import os
 import pathlib
 import shutil
@@ -167,3 +169,20 @@ class Server:
         """Ends it and removes its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_together(servers):
+    """Starts servers side by side: the members of an ensemble serve when a quorum of them runs."""
+    with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
+        list(pool.map(Server.start, servers))
+
+
+@contextlib.contextmanager
+def running(servers):
+    """Servers that serve until the block ends; their folders go with them."""
+    try:
+        start_together(servers)
+        yield servers
+    finally:
+        for server in servers:
+            server.remove()

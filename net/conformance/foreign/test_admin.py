@@ -1,7 +1,6 @@
 """The admin listener: the same questions to Apache ZooKeeper's AdminServer and to the server under test have answers
 with the same status, and the same fields in the same order."""
 
-import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -12,7 +11,7 @@ from kazoo.client import KazooClient
 
 import server as server_module
 from certificates import Authority
-from server import SUBJECT, Server, free_port
+from server import SUBJECT, Server, free_port, running
 
 # Fields that Java alone has are not looked for here.
 OPEN_ENDED = {"environment", "monitor", "system_properties"}
@@ -65,17 +64,6 @@ def answer(server, command):
     if shown.get("command") in OPEN_ENDED:
         shown = {key: shown[key] for key in ("command", "error")}
     return status, headers.get_content_type(), shape(shown), shown["command"], shown.get("error")
-
-
-@contextlib.contextmanager
-def running(servers):
-    with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
-        try:
-            list(pool.map(Server.start, servers))
-            yield servers
-        finally:
-            for server in servers:
-                server.remove()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """The dashboard in a real browser: Debian's chromium, driven by playwright."""
 
-import concurrent.futures
 import contextlib
 import json
 import re
@@ -12,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from playwright.sync_api import expect, sync_playwright
 
-from server import SUBJECT, Server, free_port
+from server import SUBJECT, Server, free_port, running
 
 pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper has no dashboard")
 
@@ -32,18 +31,6 @@ def start(count=1, **config):
     for number, server in enumerate(servers, 1):
         (server.data_dir / "myid").write_text(f"{number}\n")
     return servers
-
-
-@contextlib.contextmanager
-def running(servers):
-
-    with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
-        try:
-            list(pool.map(Server.start, servers))
-            yield servers
-        finally:
-            for server in servers:
-                server.remove()
 
 
 def url(server):

@@ -123,11 +123,7 @@ def test_an_ensemble_goes_on_from_one_folder(made):
         ringkeeper("import", "--from", folder, "--to", member.data_dir, "--myid", number)
         with open(member.config_path, "a") as config:
             config.write("\n".join(["initLimit=10", "syncLimit=5", *lines]) + "\n")
-    starting = [threading.Thread(target=member.start) for member in members.values()]
-    for thread in starting:
-        thread.start()
-    for thread in starting:
-        thread.join()
+    server.start_together(members.values())
     expected.pop("/zookeeper/config")
     for member in members.values():
         found = apache_tree.describe(member.address)

@@ -13,7 +13,7 @@ from kazoo.exceptions import BadArgumentsError, NoAuthError
 from kazoo.security import make_acl, make_digest_acl_credential
 
 import server as server_module
-from server import BINARY, HERE, SUBJECT, Server, classpath, free_port
+from server import BINARY, HERE, SUBJECT, Server, classpath, free_port, running, start_together
 from test_admin import ask
 from test_admin import start as server_with_admin
 
@@ -33,18 +33,8 @@ def members():
     servers = [Server(**lines) for _ in range(3)]
     for number, server in enumerate(servers, 1):
         (server.data_dir / "myid").write_text(f"{number}\n")
-    start(servers)
-    yield servers
-    for server in servers:
-        server.remove()
-
-
-def start(servers):
-    starting = [threading.Thread(target=server.start) for server in servers]
-    for thread in starting:
-        thread.start()
-    for thread in starting:
-        thread.join()
+    with running(servers):
+        yield servers
 
 
 @contextlib.contextmanager
@@ -135,7 +125,7 @@ def test_rules_hold_whatever_happens_to_the_servers(members):
         root.set("/open", b"open")
     for server in members:
         server.kill()
-    start(members)
+    start_together(members)
     check(members)
 
     # An empty server is filled by the others.

@@ -10,7 +10,8 @@ fn example() -> PathBuf {
     let profile = own.ancestors().nth(2).expect("a profile's folder");
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--package", "ringkeeper-broadcast", "--example", "register"]);
-    // Set by the cargo that runs this test. Build scripts that look at them would run anew, now and afterwards.
+    // Set by the cargo that runs this test. Build scripts that look at them would run anew, now and
+    // afterwards.
     for (name, _) in std::env::vars() {
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
             build.env_remove(name);
