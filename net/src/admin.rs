@@ -147,7 +147,7 @@ impl Listener {
 
 impl Credentials {
     /// The value of the header `Authorization`.
-    fn header(&self) -> Result<String, AdminError> {
+    pub(crate) fn header(&self) -> Result<String, AdminError> {
         let Some(user) = &self.user else { return Ok("ip".to_owned()) };
         let password = match io::stdin().is_terminal() {
             true => rpassword::prompt_password(format!("Password of {user}: ")),

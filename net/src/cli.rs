@@ -15,6 +15,7 @@ use crate::manual::{self, ManualArgs, ManualError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
 use crate::scram::{ScramCommand, ScramError};
 use crate::server::{self, StartError};
+use crate::tail::{self, TailArgs, TailError};
 use crate::tools::{self, FolderCommand, LogCommand, SnapshotCommand};
 
 /// A coordination service that speaks ZooKeeper's client protocol.
@@ -54,6 +55,8 @@ enum Command {
     /// Asks a running server about itself, or changes what it logs
     #[command(subcommand)]
     Admin(AdminCommand),
+    /// Shows the committed transactions of a running server, as they come
+    Tail(TailArgs),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
     Shell(ringkeeper_shell::ShellArgs),
     /// Writes manual pages and completions of shells, for a package
@@ -137,6 +140,10 @@ impl Cli {
                 command.run()?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Some(Command::Tail(args)) => {
+                tail::run(args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Some(Command::Import(args)) => {
                 migrate::import(&args)?;
                 return Ok(ExitCode::SUCCESS);
@@ -168,6 +175,8 @@ pub(crate) enum CliError {
     Scram(#[from] ScramError),
     #[error(transparent)]
     Admin(#[from] AdminError),
+    #[error(transparent)]
+    Tail(#[from] TailError),
     #[error(transparent)]
     Manual(#[from] ManualError),
     #[error("the output cannot be written: {0}")]

@@ -11,7 +11,10 @@ mod placement;
 mod scram;
 mod server;
 mod signals;
+mod source;
+mod tail;
 mod tools;
+mod transaction;
 mod why_slow;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ mod snapshot;
 pub(crate) use folder::command_for;
 pub(crate) use identity::FolderCommand;
 pub(crate) use log::LogCommand;
+pub(crate) use out::printable;
 pub(crate) use snapshot::SnapshotCommand;
 
 use std::io;
@@ -104,7 +105,7 @@ fn run(tool: impl Future<Output = Result<Finding, ToolError>>) -> Result<Finding
 }
 
 /// A zxid as users write it: hexadecimal with `0x`, as everything here prints it, or decimal.
-fn parse_zxid(text: &str) -> Result<Zxid, String> {
+pub(crate) fn parse_zxid(text: &str) -> Result<Zxid, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),

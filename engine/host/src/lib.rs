@@ -5,6 +5,7 @@
 
 pub mod alarms;
 pub mod env;
+pub mod feed;
 pub mod identity;
 pub mod links;
 pub mod log_task;

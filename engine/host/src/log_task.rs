@@ -24,6 +24,7 @@ use ringkeeper_log::{Reader, Scrub};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::env::{Class, Env, Task};
+use crate::feed::Feed;
 use crate::restore::{RestoreError, StateFormat, restore};
 use crate::wake::WakeFlag;
 
@@ -88,6 +89,8 @@ pub enum Command {
         /// About how much.
         bytes_max: usize,
     },
+    /// Read committed batches for a change feed or a backup, in the background.
+    Feed(Rc<Feed>),
     /// Verify all of the log, in the background.
     Verify(Rc<Verification>),
     /// Continue in another segment if this file is the current one, unless the disk is full. Appends go on in
@@ -298,7 +301,10 @@ impl<T> LogQueue<T> {
     fn next_beside_append(&self) -> Option<Command> {
         let mut commands = self.commands.borrow_mut();
         let place = commands.iter().position(|command| {
-            matches!(command, Command::Promise(_) | Command::Read { .. } | Command::Verify(_))
+            matches!(
+                command,
+                Command::Promise(_) | Command::Read { .. } | Command::Feed(_) | Command::Verify(_)
+            )
         })?;
         commands.remove(place)
     }
@@ -517,7 +523,7 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 tracing::info!(segments, base = %base.zxid, "old segments of the log were purged");
                 Answer::Input(Input::LogPurged { base })
             }
-            Command::Promise(_) | Command::Read { .. } | Command::Verify(_) => {
+            Command::Promise(_) | Command::Read { .. } | Command::Feed(_) | Command::Verify(_) => {
                 return self.carry_out_beside(command, queue).await;
             }
             Command::Leave { file, end } => {
@@ -553,11 +559,26 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
                 // The read runs beside later appends.
                 let queue = Rc::clone(queue);
                 let read = async move {
-                    let batches = read_batches(reader, bytes_max).await;
+                    let mut batches = Vec::new();
+                    if let Err(error) = read_batches(reader, Zxid(u64::MAX), bytes_max, &mut batches).await {
+                        tracing::error!(code = "RK0407", %error, "the log cannot be read for a peer");
+                    }
                     queue.answer(Answer::Input(Input::LogRead { peer, after, batches }));
                     queue.news.raise();
                 };
                 self.env.spawn(Class::Requests, read).detach();
+            }
+            Command::Feed(feed) => {
+                let reader = self.wal.read_from(Zxid(feed.after.0.saturating_add(1)));
+                let read = async move {
+                    let mut batches = Vec::new();
+                    let outcome = match reader {
+                        Ok(reader) => read_batches(reader, feed.upto, feed.bytes_max, &mut batches).await,
+                        Err(error) => Err(error),
+                    };
+                    feed.finish(outcome.map(|()| batches));
+                };
+                self.env.spawn(Class::Background, read).detach();
             }
             Command::Verify(verification) => {
                 let (scrub, env) = (self.wal.scrub(), self.env.clone());
@@ -653,23 +674,22 @@ impl<E: Env, F: StateFormat<E::Storage>> LogTask<E, F> {
     }
 }
 
-async fn read_batches<F: StorageFile>(mut reader: Reader<F>, bytes_max: usize) -> Vec<Batch> {
-    let mut batches = Vec::new();
+/// Reads about `bytes_max` bytes of batches that end at `upto` at the latest.
+async fn read_batches<F: StorageFile>(
+    mut reader: Reader<F>,
+    upto: Zxid,
+    bytes_max: usize,
+    batches: &mut Vec<Batch>,
+) -> Result<(), ReadError> {
     let mut bytes = 0;
-    while bytes < bytes_max {
-        match reader.next().await {
-            Ok(Some(frame)) => {
-                bytes += frame.bytes().len();
-                batches.push(Batch::from(&frame));
-            }
-            Ok(None) => break,
-            Err(error) => {
-                tracing::error!(code = "RK0407", %error, "the log cannot be read for a peer");
-                break;
-            }
-        }
+    while bytes < bytes_max
+        && let Some(frame) = reader.next().await?
+        && frame.meta().last_zxid <= upto
+    {
+        bytes += frame.bytes().len();
+        batches.push(Batch::from(&frame));
     }
-    batches
+    Ok(())
 }
 
 fn promises(epochs: &Epochs) -> PersistedEpochs {

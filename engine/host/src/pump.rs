@@ -225,12 +225,12 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     }
 
     /// The ensemble, 0 while not known.
-    pub(crate) fn cluster(&self) -> u64 {
+    pub fn cluster(&self) -> u64 {
         self.node().zab().durable_epochs().cluster
     }
 
     /// A held state for a snapshot, and its log position; see [`Application::hold`].
-    pub(crate) fn hold(&self) -> Option<(<F::Application as Application>::Image, LogPosition)> {
+    pub fn hold(&self) -> Option<(<F::Application as Application>::Image, LogPosition)> {
         self.node.borrow_mut().hold()
     }
 

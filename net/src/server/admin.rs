@@ -6,6 +6,7 @@ mod command;
 mod connections;
 mod credentials;
 mod dashboard;
+mod feed;
 mod health;
 mod json;
 mod query;

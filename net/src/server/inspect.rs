@@ -1,17 +1,23 @@
 //! What four-letter words and the admin listener tell: whoever is asked collects reports from all shards and
 //! the leader core, each made on its own executor, and shows them.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 use async_lock::{Mutex, MutexGuardArc};
-use ringkeeper_engine::fourletter::{Command, ServerReport, Word, format};
+use ringkeeper_engine::fourletter::{Command as Asked, ServerReport, Word, format};
 use ringkeeper_engine::shard::{Shard, ShardReport};
-use ringkeeper_wire::SessionId;
+use ringkeeper_engine::snapshot::Encoder;
+use ringkeeper_engine::zab::{Batch, LogPosition};
+use ringkeeper_log::error::ReadError;
+use ringkeeper_wire::{SessionId, Zxid};
 
 use super::core_host::{self, CoreHost};
+use super::feed::Feed;
 use super::helper::Helper;
+use super::log_task::Command;
 use super::report::{CoreReport, Facts};
 use super::{serving, system};
 use crate::config::Config;
@@ -88,7 +94,35 @@ pub(crate) enum CoreInspection {
     Deadlines(Option<SessionId>, Sender<Vec<(SessionId, u64)>>),
     /// Take a snapshot.
     TakeSnapshot,
+    /// Committed transactions from the log.
+    Feed(Zxid, Sender<Fed>),
+    /// The committed state, its end in the log, and the ensemble's number; nothing while it does not serve.
+    Hold(Sender<Option<Held>>),
 }
+
+/// A state that is kept while it is sent, and where the log goes on behind it.
+pub(crate) struct Held {
+    pub(crate) image: Encoder,
+    pub(crate) position: LogPosition,
+    /// Time of its last transaction, milliseconds since the Unix epoch.
+    pub(crate) time_ms: i64,
+    pub(crate) ensemble: u64,
+}
+
+/// A part of the log.
+pub(crate) enum Fed {
+    /// The batches behind what was asked for, the zxid that is committed, and the ensemble's number.
+    Batches { batches: Vec<Batch>, committed: Zxid, ensemble: u64 },
+    /// The log begins after this zxid.
+    Purged { after: Zxid },
+    /// The log cannot be read.
+    Unreadable,
+    /// The server serves nobody, so it does not know what is committed.
+    NotServing,
+}
+
+/// Bytes of batches that are read at once, about.
+const FED_BYTES: usize = 4 << 20;
 
 /// Answers requests to the core, for as long as the server runs.
 pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: Receiver<CoreInspection>) {
@@ -109,8 +143,42 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
                 drop(answer.try_send(core.node().application().deadlines(after)));
             }
             CoreInspection::TakeSnapshot => core.trigger().command(),
+            CoreInspection::Feed(after, answer) => feed(&core, &config, after, answer),
+            CoreInspection::Hold(answer) => drop(answer.try_send(hold(&core, &config))),
         }
     }
+}
+
+/// Answers with committed batches. The log is read beside the core's other work, in the background.
+fn feed(core: &CoreHost, config: &Config, after: Zxid, answer: Sender<Fed>) {
+    if !serving::missing(core, config).is_empty() {
+        return drop(answer.try_send(Fed::NotServing));
+    }
+    let (committed, ensemble) = (core.node().application().committed().last_zxid(), core.cluster());
+    let read = Feed::new(after, committed, FED_BYTES);
+    core.log().push(Command::Feed(Rc::clone(&read)));
+    glommio::spawn_local(async move {
+        let fed = match poll_fn(|cx| read.poll_done(cx)).await {
+            Ok(batches) => Fed::Batches { batches, committed, ensemble },
+            Err(ReadError::Purged { after_zxid, .. }) => Fed::Purged { after: after_zxid },
+            Err(error) => {
+                tracing::error!(code = "RK0414", %error, "the log cannot be read for a feed or a backup");
+                Fed::Unreadable
+            }
+        };
+        // The asking task may have ended.
+        let _ = answer.try_send(fed);
+    })
+    .detach();
+}
+
+fn hold(core: &CoreHost, config: &Config) -> Option<Held> {
+    let ensemble = core.cluster();
+    if ensemble == 0 || !serving::missing(core, config).is_empty() {
+        return None;
+    }
+    let time_ms = core.node().application().committed().last_time_ms();
+    core.hold().map(|(image, position)| Held { image, position, time_ms, ensemble })
 }
 
 /// Channels to every shard and to the core.
@@ -164,13 +232,27 @@ impl Inspectors {
         Ok(self.0.ask_core(Word::Isro).await?.0)
     }
 
+    /// Committed transactions behind this zxid.
+    pub(crate) async fn feed(&self, after: Zxid) -> Result<Fed, Ending> {
+        let (answer, answers) = async_channel::bounded(1);
+        self.0.tell_core(CoreInspection::Feed(after, answer));
+        answers.recv().await.map_err(|_| Ending)
+    }
+
+    /// The committed state, if the server serves.
+    pub(crate) async fn hold(&self) -> Result<Option<Held>, Ending> {
+        let (answer, answers) = async_channel::bounded(1);
+        self.0.tell_core(CoreInspection::Hold(answer));
+        answers.recv().await.map_err(|_| Ending)
+    }
+
     /// Has a snapshot written to the server's folder.
     pub(crate) fn take_snapshot(&self) {
         self.0.tell_core(CoreInspection::TakeSnapshot);
     }
 
     /// The answer to a four-letter word; empty if the server is ending.
-    pub(crate) async fn answer(&self, command: Command) -> String {
+    pub(crate) async fn answer(&self, command: Asked) -> String {
         if command.word == Word::Ruok {
             // Answered without asking any executor, since the word means that the process runs.
             return "imok".to_owned();
@@ -188,7 +270,7 @@ impl Inspectors {
     }
 
     /// Carries out a command, and collects what it shows.
-    pub(crate) async fn collect(&self, command: Command) -> Result<Collected, Ending> {
+    pub(crate) async fn collect(&self, command: Asked) -> Result<Collected, Ending> {
         let (everybody, word) = (&self.0, command.word);
         let listing = match is_listing(word) {
             true => Some(everybody.listing.lock_arc().await),

@@ -29,7 +29,7 @@ mod system;
 mod tls;
 mod traces;
 
-use ringkeeper_host::{links, log_task, rate_limiter, scrub, snapshots, wake};
+use ringkeeper_host::{feed, links, log_task, rate_limiter, scrub, snapshots, wake};
 use ringkeeper_runtime::{clock, cooperative, env, executor, helper, preflight, ring, socket};
 
 pub(crate) use clock::Clock;

@@ -67,7 +67,7 @@ impl Out {
 }
 
 /// Text from a client, which may hold anything, on a line of a terminal.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }
 }
 

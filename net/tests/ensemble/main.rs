@@ -10,6 +10,7 @@ mod cluster;
 mod command;
 mod damage;
 mod failover;
+mod feed;
 mod full_disk;
 mod hostile;
 mod load;

@@ -18,6 +18,7 @@ mod shards;
 mod shell;
 mod snapshots;
 mod start;
+mod tail;
 mod terminal;
 mod throttles;
 mod tls;

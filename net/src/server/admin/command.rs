@@ -24,7 +24,9 @@ pub(super) enum Kind {
     Shows { word: Word, show: fn(&Shown<'_>) -> Value },
     /// The same, also while the server does not serve.
     ShowsAlways { word: Word, show: fn(&Shown<'_>) -> Value },
-    /// A snapshot in ZooKeeper's format.
+    /// Committed transactions.
+    Feed,
+    /// A snapshot in ZooKeeper's format, or in ours.
     Snapshot,
     /// Replaces the tree.
     Restore,
@@ -50,6 +52,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows_always(&["ensemble"], Word::Isro, json::ensemble),
     shows_always(&["environment", "env", "envi"], Word::Envi, json::environment),
     shows_always(&["get_trace_mask", "gtmk"], Word::Gtmk, json::trace_mask),
+    Command { names: &["feed"], kind: Kind::Feed },
     shows(&["hash"], Word::Hash, json::hash),
     shows(&["initial_configuration", "icfg"], Word::Isro, json::initial_configuration),
     shows(&["is_read_only", "isro"], Word::Isro, json::is_read_only),

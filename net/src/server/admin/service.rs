@@ -23,6 +23,7 @@ use tokio::time::{sleep, timeout};
 use super::command::{COMMANDS, Command, GET, Kind};
 use super::credentials;
 use super::dashboard::Dashboard;
+use super::feed::Feeds;
 use super::health::Probe;
 use super::json::{self, Fields, Shown};
 use super::query::Query;
@@ -65,6 +66,7 @@ pub(super) struct Service {
     /// Set when the server is recovered.
     running: OnceLock<Inspectors>,
     commands: Semaphore,
+    feeds: Feeds,
     snapshots: Snapshots,
     settings: Settings,
     levels: LogLevels,
@@ -77,6 +79,7 @@ impl Service {
             config: config.admin.clone(),
             running: OnceLock::new(),
             commands: Semaphore::new(COMMANDS_AT_ONCE),
+            feeds: Feeds::new(config),
             snapshots: Snapshots::new(config),
             settings: config.request_settings(),
             levels,
@@ -205,6 +208,10 @@ impl Service {
         if let Some(refused) = refuse(request, command.methods()) {
             return refused;
         }
+        // Feeds wait for transactions, and must not keep others from asking.
+        if matches!(command.kind, Kind::Feed) {
+            return self.feeds.answer(request, self.running.get(), query, client).await;
+        }
         let Ok(_permit) = self.commands.try_acquire() else {
             let text = format!("{COMMANDS_AT_ONCE} commands are being answered: ask again later");
             return of_command(StatusCode::TOO_MANY_REQUESTS, name, Fields::new(), Some(&text));
@@ -212,7 +219,9 @@ impl Service {
         match command.kind {
             Kind::Shows { word, show } => self.show(name, word, show, false, query).await,
             Kind::ShowsAlways { word, show } => self.show(name, word, show, true, query).await,
-            Kind::Snapshot => self.snapshots.answer(request, self.running.get(), query, client).await,
+            Kind::Feed | Kind::Snapshot => {
+                self.snapshots.answer(request, self.running.get(), query, client).await
+            }
             Kind::LogLevel => self.log_level(request, name, query, client).await,
             Kind::Restore => {
                 let text = "a running server is not restored: stop the servers, make a folder from the \

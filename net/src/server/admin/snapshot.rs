@@ -1,5 +1,5 @@
 //! The command `snapshot`: the tree as a snapshot of Apache ZooKeeper's, which its servers start from and
-//! `ringkeeper import` reads. It is made from a state that does not change meanwhile, twice: once for its
+//! `ringkeeper import` reads, or in the blocks of ours, for a backup. It is made from a state that does not change meanwhile, twice: once for its
 //! length, and once more while it is sent. So it takes neither a file nor memory, however slow the client is.
 
 use std::io::{self, Write};
@@ -7,25 +7,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_channel::Sender;
+use async_channel::{Receiver, Sender};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use ringkeeper_apache::snapshot;
 use ringkeeper_engine::settings::Settings;
+use ringkeeper_engine::snapshot::STATE_VERSION;
 use ringkeeper_engine::state::State;
+use rkyv::util::AlignedVec;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::credentials::{self, Refused};
+use super::feed::insert;
 use super::json::Fields;
 use super::query::Query;
 use super::service::{Body, Client, NOT_SERVING, of_command};
 use crate::config::Config;
-use crate::server::inspect::Inspectors;
+use crate::server::inspect::{Held, Inspectors};
 
 const NAME: &str = "snapshot";
 
@@ -110,9 +113,15 @@ impl Snapshots {
             running.take_snapshot();
             return Ok(of_command(StatusCode::OK, NAME, Fields::new(), None));
         }
-        stream(core.state, under_way)
-            .await
-            .map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the snapshot cannot be made"))
+        let made = match query.first("format") {
+            None | Some("zookeeper") => stream(core.state, under_way).await,
+            Some("native") => {
+                let held = running.hold().await.map_err(|_| not_serving)?.ok_or(not_serving)?;
+                Ok(stream_native(held, under_way))
+            }
+            Some(_) => return Err((StatusCode::BAD_REQUEST, "format is zookeeper or native")),
+        };
+        made.map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the snapshot cannot be made"))
     }
 
     fn begin(&self) -> Option<UnderWay> {
@@ -135,25 +144,57 @@ async fn stream(state: Arc<State>, under_way: UnderWay) -> io::Result<Response<B
         snapshot::write(&measured, &mut length).map(|_| length.0)
     })
     .await??;
+    let sent = send(under_way, move |out| snapshot::write(&state, out).map(drop));
+    let mut response = Response::new(StreamBody::new(sent).boxed());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, size_bytes.into());
+    insert(headers, "last_zxid", &zxid.to_string());
+    insert(headers, "snapshot_size", &size_bytes.to_string());
+    Ok(response)
+}
+
+/// Answers with the blocks of this state, each behind its length in four bytes, little-endian. The headers say
+/// where the log goes on behind it.
+fn stream_native(held: Held, under_way: UnderWay) -> Response<Body> {
+    let Held { mut image, position, time_ms, ensemble } = held;
+    let sent = send(under_way, move |out| {
+        let mut block = AlignedVec::new();
+        while image.next(&mut block) {
+            let length = u32::try_from(block.len()).map_err(io::Error::other)?;
+            out.write_all(&length.to_le_bytes())?;
+            out.write_all(&block)?;
+        }
+        Ok(())
+    });
+    let mut response = Response::new(StreamBody::new(sent).boxed());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    insert(headers, "last_zxid", &position.zxid.to_string());
+    insert(headers, "last_time_ms", &time_ms.to_string());
+    insert(headers, "chain", &position.checksum.to_string());
+    insert(headers, "ensemble", &format!("{ensemble:#x}"));
+    insert(headers, "state_version", &STATE_VERSION.to_string());
+    response
+}
+
+/// What is written on a thread of its own, in parts. Without its end, if the client is too slow.
+fn send(
+    under_way: UnderWay,
+    write: impl FnOnce(&mut Parts) -> io::Result<()> + Send + 'static,
+) -> Receiver<Result<Frame<Bytes>, Broken>> {
     let (parts, sent) = async_channel::bounded(PARTS_WAITING);
     spawn_blocking(move || {
         let mut out = Parts { parts, part: BytesMut::new() };
-        let written = snapshot::write(&state, &mut out);
+        let written = write(&mut out);
         // Whoever has the last part may ask for the next snapshot.
         drop(under_way);
-        if let Err(error) = written.and_then(|_| out.send()) {
+        if let Err(error) = written.and_then(|()| out.send()) {
             // The client sees that the end is missing.
             let _ = out.parts.try_send(Err(error.into()));
         }
     });
-    let mut response = Response::new(StreamBody::new(sent).boxed());
-    let text = |text: String| HeaderValue::try_from(text).map_err(io::Error::other);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(CONTENT_LENGTH, text(size_bytes.to_string())?);
-    headers.insert(HeaderName::from_static("last_zxid"), text(zxid.to_string())?);
-    headers.insert(HeaderName::from_static("snapshot_size"), text(size_bytes.to_string())?);
-    Ok(response)
+    sent
 }
 
 /// Counts what is written.

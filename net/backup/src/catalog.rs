@@ -1,0 +1,210 @@
+//! What a store has, by the names of its objects.
+
+use ringkeeper_frame::{Checksum, LogPosition};
+use ringkeeper_wire::Zxid;
+use serde_json::{Value, json};
+
+use crate::store::{Store, StoreError};
+
+const MANIFEST: &str = "manifest";
+const FORMAT: u64 = 1;
+
+/// Frames from behind one position up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first frame continues this.
+    pub after: LogPosition,
+    /// Its last frame ends here.
+    pub last: LogPosition,
+}
+
+/// A state in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenFull {
+    /// Where the log goes on behind it.
+    pub position: LogPosition,
+    /// Number of its parts.
+    pub parts: u32,
+    /// Version of the blocks' contents.
+    pub state_version: u32,
+    /// Time of its last transaction, milliseconds since the Unix epoch.
+    pub time_ms: i64,
+    /// When it was taken, likewise.
+    pub taken_ms: i64,
+}
+
+/// What a store has.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Number of the ensemble; nothing in an empty store.
+    pub ensemble: Option<u64>,
+    /// States, the oldest first.
+    pub fulls: Vec<TakenFull>,
+    /// Parts of the log, by their beginnings.
+    pub segments: Vec<Segment>,
+}
+
+impl Catalog {
+    /// Lists a store.
+    ///
+    /// # Errors
+    /// The store refuses, or has damaged objects.
+    pub async fn read(store: &Store) -> Result<Self, StoreError> {
+        let mut catalog = Self::default();
+        if let Some(manifest) = store.get(MANIFEST).await? {
+            let manifest = object(MANIFEST, &manifest)?;
+            let malformed = |reason| StoreError::Malformed { name: MANIFEST.into(), reason };
+            if manifest["format"].as_u64() != Some(FORMAT) {
+                let format = &manifest["format"];
+                return Err(malformed(format!("format {format}, this program reads {FORMAT}")));
+            }
+            let ensemble = manifest["ensemble"].as_str().and_then(|text| u64::from_str_radix(text, 16).ok());
+            catalog.ensemble = Some(ensemble.ok_or_else(|| malformed("it names no ensemble".into()))?);
+        }
+        for name in store.list().await? {
+            if let Some(segment) = Segment::of_name(&name) {
+                catalog.segments.push(segment);
+            } else if let Some(position) = full_of_name(&name) {
+                let about = object(&name, &store.need(&name).await?)?;
+                let malformed =
+                    || StoreError::Malformed { name: name.clone(), reason: "numbers are missing".into() };
+                let number = |key: &str| about[key].as_i64().ok_or_else(malformed);
+                let small = |key: &str| number(key).and_then(|n| u32::try_from(n).map_err(|_| malformed()));
+                let (parts, state_version) = (small("parts")?, small("state_version")?);
+                let (time_ms, taken_ms) = (number("time_ms")?, number("taken_ms")?);
+                catalog.fulls.push(TakenFull { position, parts, state_version, time_ms, taken_ms });
+            }
+        }
+        catalog.segments.sort_unstable_by_key(|segment| (segment.after.zxid, segment.last.zxid));
+        catalog.fulls.sort_unstable_by_key(|full| full.position.zxid);
+        Ok(catalog)
+    }
+
+    /// The segments that lead from a position as far as the store goes without a gap.
+    #[must_use]
+    pub fn from(&self, position: LogPosition) -> Vec<Segment> {
+        let mut chain = Vec::new();
+        let mut end = position;
+        while let Some(next) = self.best_from(end) {
+            end = next.last;
+            chain.push(next);
+        }
+        chain
+    }
+
+    /// The segment that has the frame behind a position and goes furthest.
+    fn best_from(&self, end: LogPosition) -> Option<Segment> {
+        let continues = |segment: &&Segment| {
+            (segment.after == end || segment.after.zxid < end.zxid) && segment.last.zxid > end.zxid
+        };
+        self.segments.iter().filter(continues).max_by_key(|segment| segment.last.zxid).copied()
+    }
+
+    /// Where the log that continues the newest state ends.
+    #[must_use]
+    pub fn end(&self) -> Option<LogPosition> {
+        let newest = self.fulls.last()?.position;
+        Some(self.from(newest).last().map_or(newest, |segment| segment.last))
+    }
+
+    /// The greatest zxid of all.
+    #[must_use]
+    pub fn greatest(&self) -> Zxid {
+        let fulls = self.fulls.iter().map(|full| full.position.zxid);
+        fulls.chain(self.segments.iter().map(|segment| segment.last.zxid)).max().unwrap_or_default()
+    }
+}
+
+/// Writes whose history the store has.
+pub(crate) async fn found(store: &Store, ensemble: u64) -> Result<(), StoreError> {
+    let manifest = json!({ "format": FORMAT, "ensemble": format!("{ensemble:x}") });
+    store.put(MANIFEST, manifest.to_string().as_bytes()).await
+}
+
+fn object(name: &str, bytes: &[u8]) -> Result<Value, StoreError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| StoreError::Malformed { name: name.to_owned(), reason: error.to_string() })
+}
+
+impl Segment {
+    /// Its object.
+    pub(crate) fn name(&self) -> String {
+        format!("log/{}-{}", name_of(self.after), name_of(self.last))
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        let name = name.strip_prefix("log/")?;
+        let (after, last) = name.split_at_checked(POSITION_LEN)?;
+        Some(Self { after: position(after)?, last: position(last.strip_prefix('-')?)? })
+    }
+}
+
+impl TakenFull {
+    /// One of its parts.
+    pub(crate) fn part_name(position: LogPosition, part: u32) -> String {
+        format!("full/{}/{part:08}", name_of(position))
+    }
+
+    /// Its last object.
+    pub(crate) fn end_name(position: LogPosition) -> String {
+        format!("full/{}.end", name_of(position))
+    }
+
+    /// What the last object says.
+    pub(crate) fn about(&self) -> Value {
+        let Self { parts, state_version, time_ms, taken_ms, .. } = self;
+        json!({ "parts": parts, "state_version": state_version, "time_ms": time_ms, "taken_ms": taken_ms })
+    }
+}
+
+fn full_of_name(name: &str) -> Option<LogPosition> {
+    position(name.strip_prefix("full/")?.strip_suffix(".end")?)
+}
+
+const POSITION_LEN: usize = 16 + 1 + 8;
+
+fn name_of(position: LogPosition) -> String {
+    format!("{:016x}-{}", position.zxid.0, position.checksum)
+}
+
+fn position(text: &str) -> Option<LogPosition> {
+    let (zxid, checksum) = text.split_once('-')?;
+    if text.len() != POSITION_LEN || zxid.len() != 16 {
+        return None;
+    }
+    let zxid = Zxid(u64::from_str_radix(zxid, 16).ok()?);
+    Some(LogPosition { zxid, checksum: Checksum(u32::from_str_radix(checksum, 16).ok()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(zxid: u64) -> LogPosition {
+        LogPosition { zxid: Zxid(zxid), checksum: Checksum(u32::try_from(zxid).expect("small") + 7) }
+    }
+
+    #[test]
+    fn a_name_says_what_an_object_has() {
+        let segment = Segment { after: at(0x1_0000), last: at(0x2_0000) };
+        assert_eq!(segment.name(), "log/0000000000010000-00010007-0000000000020000-00020007");
+        assert_eq!(Segment::of_name(&segment.name()), Some(segment));
+        assert_eq!(full_of_name(&TakenFull::end_name(at(9))), Some(at(9)));
+        for name in ["manifest", "log/1-2-3-4", "full/0000000000000009-00000010/00000001", "log/", "x"] {
+            assert_eq!((Segment::of_name(name), full_of_name(name)), (None, None), "{name}");
+        }
+    }
+
+    #[test]
+    fn segments_lead_on_as_far_as_there_is_no_gap() {
+        let segment = |after, last| Segment { after: at(after), last: at(last) };
+        let all = vec![segment(2, 5), segment(2, 7), segment(5, 9), segment(12, 14)];
+        let catalog = Catalog { segments: all, ..Catalog::default() };
+        assert_eq!(catalog.from(at(2)), [segment(2, 7), segment(5, 9)]);
+        assert_eq!(catalog.from(at(9)), []);
+        let fork = LogPosition { checksum: Checksum(1), ..at(2) };
+        assert_eq!(catalog.from(fork), [], "another history");
+        assert_eq!(catalog.from(at(13)), [segment(12, 14)]);
+        assert_eq!(catalog.greatest(), Zxid(14));
+    }
+}

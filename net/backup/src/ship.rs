@@ -1,0 +1,203 @@
+//! From a running server to the store.
+
+use ringkeeper_engine::txn;
+use ringkeeper_frame::{self as frame, LogPosition};
+use ringkeeper_wire::Zxid;
+
+use crate::catalog::{Catalog, Segment, TakenFull, found};
+use crate::source::{Full, Part, SourceError};
+use crate::store::{Store, StoreError};
+
+/// Bytes of a part of a state. Objects are read and written whole.
+const PART_BYTES: usize = 8 << 20;
+
+/// Why nothing more is shipped.
+#[derive(Debug, thiserror::Error)]
+pub enum ShipError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The store is another ensemble's.
+    #[error(
+        "the store has ensemble {stored:#x}, the server is of ensemble {met:#x}: give each a store of its own, also \
+         an ensemble that was restored"
+    )]
+    OtherEnsemble {
+        /// Whose history the store has.
+        stored: u64,
+        /// The server's.
+        met: u64,
+    },
+    /// The server's history is not the one that was shipped.
+    #[error(
+        "the server's history has forked from the stored one at zxid {at}: what was acknowledged behind that differs; \
+         nothing was written"
+    )]
+    Forked {
+        /// The end of what is stored.
+        at: Zxid,
+    },
+}
+
+/// Ships the history of one ensemble.
+pub struct Shipper {
+    store: Store,
+    ensemble: Option<u64>,
+    end: Option<LogPosition>,
+    newest_full_ms: Option<i64>,
+}
+
+/// A state that is in the store but for its last object.
+#[must_use]
+pub struct PendingFull {
+    full: TakenFull,
+    bytes: Vec<u8>,
+}
+
+impl Shipper {
+    /// Goes on where the store ends.
+    ///
+    /// # Errors
+    /// The store refuses, or has damaged objects.
+    pub async fn open(store: Store) -> Result<Self, StoreError> {
+        let catalog = Catalog::read(&store).await?;
+        let newest_full_ms = catalog.fulls.last().map(|full| full.taken_ms);
+        Ok(Self { store, ensemble: catalog.ensemble, end: catalog.end(), newest_full_ms })
+    }
+
+    /// Where the store ends; nothing in an empty one.
+    #[must_use]
+    pub fn end(&self) -> Option<LogPosition> {
+        self.end
+    }
+
+    /// When the newest state was taken, milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn newest_full_ms(&self) -> Option<i64> {
+        self.newest_full_ms
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Checks whose history this is, and names it in an empty store.
+    async fn settle(&mut self, met: u64) -> Result<(), ShipError> {
+        match self.ensemble {
+            Some(stored) if stored != met => Err(ShipError::OtherEnsemble { stored, met }),
+            Some(_) => Ok(()),
+            None => {
+                found(&self.store, met).await?;
+                self.ensemble = Some(met);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a state but for its last object, for which [`Self::finish_full`] waits until the log reaches it.
+    ///
+    /// # Errors
+    /// See [`ShipError`].
+    pub async fn take_full(&mut self, mut full: Full, now_ms: i64) -> Result<PendingFull, ShipError> {
+        let mut pending = self.begin_full(full.ensemble, full.about(now_ms)).await?;
+        while let Some(bytes) = full.next().await? {
+            self.add_to_full(&mut pending, &bytes).await?;
+        }
+        self.write_part(&mut pending).await?;
+        Ok(pending)
+    }
+
+    /// Begins a state that comes in pieces.
+    ///
+    /// # Errors
+    /// See [`ShipError`].
+    pub async fn begin_full(&mut self, ensemble: u64, full: TakenFull) -> Result<PendingFull, ShipError> {
+        self.settle(ensemble).await?;
+        Ok(PendingFull { full, bytes: Vec::new() })
+    }
+
+    /// Adds a piece.
+    ///
+    /// # Errors
+    /// The store refuses.
+    pub async fn add_to_full(&self, pending: &mut PendingFull, bytes: &[u8]) -> Result<(), StoreError> {
+        pending.bytes.extend_from_slice(bytes);
+        if pending.bytes.len() >= PART_BYTES { self.write_part(pending).await } else { Ok(()) }
+    }
+
+    async fn write_part(&self, pending: &mut PendingFull) -> Result<(), StoreError> {
+        if pending.bytes.is_empty() {
+            return Ok(());
+        }
+        let full = &mut pending.full;
+        self.store.put(&TakenFull::part_name(full.position, full.parts), &pending.bytes).await?;
+        full.parts += 1;
+        pending.bytes.clear();
+        Ok(())
+    }
+
+    /// Whether the log in the store reaches a state, or does not continue to it.
+    #[must_use]
+    pub fn reaches(&self, pending: &PendingFull) -> bool {
+        self.end.is_none_or(|end| end.zxid >= pending.full.position.zxid)
+    }
+
+    /// Completes a state. The store goes on from there if it ends before.
+    ///
+    /// # Errors
+    /// The store refuses.
+    pub async fn finish_full(&mut self, mut pending: PendingFull) -> Result<Zxid, StoreError> {
+        self.write_part(&mut pending).await?;
+        let PendingFull { full, .. } = pending;
+        let about = full.about().to_string();
+        self.store.put(&TakenFull::end_name(full.position), about.as_bytes()).await?;
+        if self.end.is_none_or(|end| end.zxid < full.position.zxid) {
+            self.end = Some(full.position);
+        }
+        self.newest_full_ms = Some(full.taken_ms);
+        Ok(full.position.zxid)
+    }
+
+    /// Writes a part of the log, which has to continue the store. Returns the time of its last transaction,
+    /// milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// See [`ShipError`]. Nothing is written if the part does not continue the store.
+    ///
+    /// # Panics
+    /// There is no state in the store.
+    pub async fn ship(&mut self, part: &Part) -> Result<Option<i64>, ShipError> {
+        self.settle(part.ensemble).await?;
+        let after = self.end.expect("a state is shipped first");
+        let (Some(first), Some(last)) = (part.batches.first(), part.batches.last()) else { return Ok(None) };
+        let forked = || ShipError::Forked { at: after.zxid };
+        let head = frame::parse(first.bytes()).map_err(|_| forked())?;
+        if head.previous() != after.checksum || !frame::follows(after.zxid, first.first()) {
+            return Err(forked());
+        }
+        let segment = Segment { after, last: last.end() };
+        let bytes: Vec<&[u8]> = part.batches.iter().map(|batch| &batch.bytes()[..]).collect();
+        self.store.put(&segment.name(), &bytes.concat()).await?;
+        self.end = Some(segment.last);
+        let txns = last.payload().ok().and_then(|payload| txn::decode_batch(payload).ok());
+        Ok(txns.and_then(|txns| txns.last().map(|txn| txn.time_ms)))
+    }
+}
+
+impl Full {
+    fn about(&self, taken_ms: i64) -> TakenFull {
+        let Self { position, state_version, time_ms, .. } = self;
+        TakenFull {
+            position: *position,
+            parts: 0,
+            state_version: *state_version,
+            time_ms: *time_ms,
+            taken_ms,
+        }
+    }
+}
