@@ -144,7 +144,10 @@ impl<S: Sink> Core<S> {
 
     pub(super) fn dial(&mut self, now: Millis) {
         let servers = u64::try_from(self.servers.len()).unwrap_or(u64::MAX);
-        let patience_ms = (self.session.timeout_ms / servers).max(DIAL_MS_MIN);
+        // Every server has its turn before the time for the first connection is over.
+        let to_establish_ms = self.establish_by.and(self.config.connect_timeout_ms);
+        let total_ms = self.session.timeout_ms.min(to_establish_ms.unwrap_or(u64::MAX));
+        let patience_ms = (total_ms / servers).max(DIAL_MS_MIN);
         self.attempt += 1;
         self.phase = Phase::Dialing { deadline: now.plus(patience_ms) };
     }

@@ -832,6 +832,19 @@ fn an_answer_to_another_login_by_scram_is_not_trusted() {
 }
 
 #[test]
+fn a_server_that_takes_connections_and_says_nothing_leaves_time_for_the_others() {
+    let mut bench = Bench::new(Config { session_timeout_ms: 30_000, server_count: 3, ..config() });
+    for _ in 0..2 {
+        let silent = bench.attempt();
+        bench.handshake();
+        bench.pass(10_000 / 3);
+        assert_ne!(bench.attempt(), silent);
+    }
+    bench.connect();
+    assert_eq!(bench.told(), [Told::State(SessionState::Connected)]);
+}
+
+#[test]
 fn a_login_that_is_refused_ends_the_session() {
     for (token, code) in [(None, ErrorCode::AuthFailed), (None, ErrorCode::Ok)] {
         let mut bench = logging_in();
