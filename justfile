@@ -15,7 +15,7 @@ check: paths fuzz-targets
     cargo clippy -p ringkeeper -p ringkeeper-client --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --document-private-items --locked --quiet
 
-# Files that the documents name exist
+# Files that the documents name exist, and the manual's contents lack no page
 [private]
 paths:
     #!/usr/bin/env bash
@@ -28,6 +28,18 @@ paths:
                 status=1
             fi
         done
+        for link in $(grep -oE '\]\([[:alnum:]_./-]+[)#]' "$document" | sed 's/^](//; s/[)#]$//' | sort -u); do
+            if ! [ -e "$(dirname "$document")/$link" ]; then
+                echo "$document has a link to $link, which does not exist" >&2
+                status=1
+            fi
+        done
+    done
+    for page in $(git ls-files 'docs/*.md' 'docs/decisions/*.md' | sed 's|^docs/||'); do
+        if [ "$page" != SUMMARY.md ] && ! grep -qF "($page)" docs/SUMMARY.md; then
+            echo "docs/SUMMARY.md lacks $page" >&2
+            status=1
+        fi
     done
     exit $status
 
