@@ -8,11 +8,13 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::admin::{AdminCommand, AdminError};
+use crate::backup::{self, BackupArgs, BackupError};
 use crate::config::{Config, LogFormat};
 use crate::doctor;
 use crate::ensemble::{self, EnsembleArgs, EnsembleError};
 use crate::manual::{self, ManualArgs, ManualError};
 use crate::migrate::{self, ExportArgs, ImportArgs, MigrateError};
+use crate::restore::{self, RestoreArgs, RestoreError};
 use crate::scram::{ScramCommand, ScramError};
 use crate::server::{self, StartError};
 use crate::tail::{self, TailArgs, TailError};
@@ -55,6 +57,10 @@ enum Command {
     /// Asks a running server about itself, or changes what it logs
     #[command(subcommand)]
     Admin(AdminCommand),
+    /// Ships the history of a running ensemble to a folder or an object store, for any moment to be restored
+    Backup(BackupArgs),
+    /// Makes the folders of a new ensemble as of any moment of a backup, or puts a subtree back
+    Restore(RestoreArgs),
     /// Shows the committed transactions of a running server, as they come
     Tail(TailArgs),
     /// Talks to a service, ringkeeper's or Apache ZooKeeper's: one command, or one after the other
@@ -140,6 +146,11 @@ impl Cli {
                 command.run()?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Some(Command::Backup(args)) => {
+                backup::run(args)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Command::Restore(args)) => return Ok(restore::run(args)?),
             Some(Command::Tail(args)) => {
                 tail::run(args)?;
                 return Ok(ExitCode::SUCCESS);
@@ -175,6 +186,10 @@ pub(crate) enum CliError {
     Scram(#[from] ScramError),
     #[error(transparent)]
     Admin(#[from] AdminError),
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     #[error(transparent)]
     Tail(#[from] TailError),
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! The ringkeeper server and its tools.
 
 mod admin;
+mod backup;
 mod cli;
 mod config;
 mod doctor;
@@ -8,6 +9,7 @@ mod ensemble;
 mod manual;
 mod migrate;
 mod placement;
+mod restore;
 mod scram;
 mod server;
 mod signals;

@@ -1,4 +1,4 @@
-//! The way here from Apache ZooKeeper, and the way back.
+//! The way here from Apache ZooKeeper or from a backup, and the way back.
 //!
 //! A folder is made as a draft inside its target and moved into place file by file, the one without which no
 //! server starts last. So a target may be a file system of its own, and what an interruption leaves behind is
@@ -7,9 +7,12 @@
 mod draft;
 mod export;
 mod import;
+mod restored;
+mod target;
 
 pub(crate) use export::{ExportArgs, export};
 pub(crate) use import::{ImportArgs, import};
+pub(crate) use restored::{Members, ensemble_of, write_members};
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -27,6 +30,9 @@ use ringkeeper_runtime::preflight::{self, Unmet};
 
 /// Where both systems have the server's number, in its data folder.
 const MY_ID: &str = "myid";
+
+/// Who a server is that stands alone.
+const ALONE: u64 = 1;
 
 /// Registered I/O memory of the executor that writes.
 const IO_MEMORY_BYTES: usize = 4 << 20;

@@ -14,9 +14,9 @@ use crate::admin::{AdminError, Credentials};
 /// Where a running server is asked.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
-    /// The server's admin listener: ADDRESS:PORT, or with http:// or https://
-    #[arg(short, long, value_name = "URL", default_value = "127.0.0.1:8080")]
-    server: String,
+    /// The server's admin listener: ADDRESS:PORT, or with http:// or https:// [default: 127.0.0.1:8080]
+    #[arg(short, long, value_name = "URL")]
+    server: Option<String>,
     /// What stands in front of the names of commands (admin.commandURL)
     #[arg(long, value_name = "PATH", default_value = "/commands")]
     command_url: String,
@@ -50,12 +50,18 @@ pub(crate) enum UnusableSource {
 }
 
 impl SourceArgs {
+    /// Whether a server is named.
+    pub(crate) fn is_named(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// The server; asks for a password if a user is named.
     pub(crate) fn source(&self) -> Result<Source, UnusableSource> {
         let http = Http::new(self.tls.settings().as_ref())?;
-        let server = match self.server.contains("://") {
-            true => self.server.clone(),
-            false => format!("http://{}", self.server),
+        let server = self.server.as_deref().unwrap_or("127.0.0.1:8080");
+        let server = match server.contains("://") {
+            true => server.to_owned(),
+            false => format!("http://{server}"),
         };
         let commands = format!("{}{}", server.trim_end_matches('/'), self.command_url);
         Ok(Source::new(http, commands, self.credentials.header()?))

@@ -15,7 +15,7 @@ pub(crate) use folder::command_for;
 pub(crate) use identity::FolderCommand;
 pub(crate) use log::LogCommand;
 pub(crate) use out::printable;
-pub(crate) use snapshot::SnapshotCommand;
+pub(crate) use snapshot::{SnapshotCommand, portable_object};
 
 use std::io;
 use std::path::PathBuf;

@@ -62,9 +62,9 @@ impl Catalog {
             catalog.ensemble = Some(ensemble.ok_or_else(|| malformed("it names no ensemble".into()))?);
         }
         for name in store.list().await? {
-            if let Some(segment) = Segment::of_name(&name) {
+            if let Some(Kind::Segment(segment)) = Kind::of(&name) {
                 catalog.segments.push(segment);
-            } else if let Some(position) = full_of_name(&name) {
+            } else if let Some(Kind::FullEnd(position)) = Kind::of(&name) {
                 let about = object(&name, &store.need(&name).await?)?;
                 let malformed =
                     || StoreError::Malformed { name: name.clone(), reason: "numbers are missing".into() };
@@ -85,19 +85,22 @@ impl Catalog {
     pub fn from(&self, position: LogPosition) -> Vec<Segment> {
         let mut chain = Vec::new();
         let mut end = position;
-        while let Some(next) = self.best_from(end) {
-            end = next.last;
-            chain.push(next);
+        // Of those that have the frame behind `end`, the one that goes furthest.
+        let mut best: Option<Segment> = None;
+        for segment in &self.segments {
+            if segment.after.zxid > end.zxid {
+                let Some(next) = best.take() else { break };
+                end = next.last;
+                chain.push(next);
+            }
+            let continues = segment.after == end || segment.after.zxid < end.zxid;
+            let furthest = best.map_or(end, |best| best.last);
+            if continues && segment.last.zxid > furthest.zxid {
+                best = Some(*segment);
+            }
         }
+        chain.extend(best);
         chain
-    }
-
-    /// The segment that has the frame behind a position and goes furthest.
-    fn best_from(&self, end: LogPosition) -> Option<Segment> {
-        let continues = |segment: &&Segment| {
-            (segment.after == end || segment.after.zxid < end.zxid) && segment.last.zxid > end.zxid
-        };
-        self.segments.iter().filter(continues).max_by_key(|segment| segment.last.zxid).copied()
     }
 
     /// Where the log that continues the newest state ends.
@@ -131,12 +134,6 @@ impl Segment {
     pub(crate) fn name(&self) -> String {
         format!("log/{}-{}", name_of(self.after), name_of(self.last))
     }
-
-    fn of_name(name: &str) -> Option<Self> {
-        let name = name.strip_prefix("log/")?;
-        let (after, last) = name.split_at_checked(POSITION_LEN)?;
-        Some(Self { after: position(after)?, last: position(last.strip_prefix('-')?)? })
-    }
 }
 
 impl TakenFull {
@@ -157,8 +154,30 @@ impl TakenFull {
     }
 }
 
-fn full_of_name(name: &str) -> Option<LogPosition> {
-    position(name.strip_prefix("full/")?.strip_suffix(".end")?)
+/// What an object is, by its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    FullPart(LogPosition),
+    FullEnd(LogPosition),
+    Segment(Segment),
+}
+
+impl Kind {
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let (folder, name) = name.split_once('/')?;
+        match folder {
+            "log" => {
+                let (after, last) = name.split_at_checked(POSITION_LEN)?;
+                let (after, last) = (position(after)?, position(last.strip_prefix('-')?)?);
+                Some(Self::Segment(Segment { after, last }))
+            }
+            "full" => match name.split_once('/') {
+                Some((at, _)) => Some(Self::FullPart(position(at)?)),
+                None => Some(Self::FullEnd(position(name.strip_suffix(".end")?)?)),
+            },
+            _ => None,
+        }
+    }
 }
 
 const POSITION_LEN: usize = 16 + 1 + 8;
@@ -188,10 +207,11 @@ mod tests {
     fn a_name_says_what_an_object_has() {
         let segment = Segment { after: at(0x1_0000), last: at(0x2_0000) };
         assert_eq!(segment.name(), "log/0000000000010000-00010007-0000000000020000-00020007");
-        assert_eq!(Segment::of_name(&segment.name()), Some(segment));
-        assert_eq!(full_of_name(&TakenFull::end_name(at(9))), Some(at(9)));
-        for name in ["manifest", "log/1-2-3-4", "full/0000000000000009-00000010/00000001", "log/", "x"] {
-            assert_eq!((Segment::of_name(name), full_of_name(name)), (None, None), "{name}");
+        assert_eq!(Kind::of(&segment.name()), Some(Kind::Segment(segment)));
+        assert_eq!(Kind::of(&TakenFull::end_name(at(9))), Some(Kind::FullEnd(at(9))));
+        assert_eq!(Kind::of(&TakenFull::part_name(at(9), 3)), Some(Kind::FullPart(at(9))));
+        for name in ["manifest", "log/1-2-3-4", "full/0000000000000009-00000010", "log/", "x"] {
+            assert_eq!(Kind::of(name), None, "{name}");
         }
     }
 

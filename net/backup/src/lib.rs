@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod epoch;
 pub mod http;
 mod object;
 mod prune;
@@ -31,6 +32,7 @@ mod source;
 mod store;
 
 pub use catalog::{Catalog, Segment, TakenFull};
+pub use epoch::begin_epoch;
 pub use object::{Key, KeyError};
 pub use prune::prune;
 pub use rebuild::{Moment, RebuildError, Rebuilt, Verified, rebuild, verify};

@@ -1,10 +1,10 @@
 //! What no kept moment needs is removed.
 
-use crate::catalog::{Catalog, TakenFull};
+use crate::catalog::{Catalog, Kind};
 use crate::store::{Store, StoreError};
 
-/// Removes the states and parts of the log that moments from this time on (milliseconds since the Unix epoch)
-/// do not need. Returns the number of objects removed.
+/// Removes the states, whole or not, and parts of the log that moments from this time on (milliseconds since
+/// the Unix epoch) do not need. Returns the number of objects removed.
 ///
 /// # Errors
 /// The store refuses. What is left is whole.
@@ -12,20 +12,20 @@ pub async fn prune(store: &Store, from_ms: i64) -> Result<usize, StoreError> {
     let catalog = Catalog::read(store).await?;
     // A moment needs the newest state before it.
     let Some(base) = catalog.fulls.iter().rfind(|full| full.time_ms <= from_ms) else { return Ok(0) };
-    let base = base.position;
-    let mut removed = 0;
-    // Without its last object, a state is none.
-    for full in catalog.fulls.iter().filter(|full| full.position.zxid < base.zxid) {
-        store.remove(&TakenFull::end_name(full.position)).await?;
-        for part in 0..full.parts {
-            store.remove(&TakenFull::part_name(full.position, part)).await?;
-            removed += 1;
+    let base = base.position.zxid;
+    let mut unneeded: Vec<(bool, String)> = Vec::new();
+    for name in store.list().await? {
+        match Kind::of(&name) {
+            Some(Kind::FullEnd(at) | Kind::FullPart(at)) if at.zxid < base => {}
+            Some(Kind::Segment(segment)) if segment.last.zxid <= base => {}
+            _ => continue,
         }
-        removed += 1;
+        unneeded.push((!matches!(Kind::of(&name), Some(Kind::FullEnd(_))), name));
     }
-    for segment in catalog.segments.iter().filter(|segment| segment.last.zxid <= base.zxid) {
-        store.remove(&segment.name()).await?;
-        removed += 1;
+    // Without its last object, a state is none: those go first.
+    unneeded.sort_unstable();
+    for (_, name) in &unneeded {
+        store.remove(name).await?;
     }
-    Ok(removed)
+    Ok(unneeded.len())
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use ringkeeper_backup::http::Http;
 use ringkeeper_backup::{
-    Key, Moment, Part, RebuildError, ShipError, Shipper, Store, StoreSettings, TakenFull, prune, rebuild,
-    verify,
+    Key, Moment, Part, RebuildError, ShipError, Shipper, Store, StoreSettings, TakenFull, begin_epoch, prune,
+    rebuild, verify,
 };
 use ringkeeper_engine::acl::Acl;
 use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
@@ -301,6 +301,18 @@ proptest! {
                 let time_ms = leader.txns[upto - 1].time_ms;
                 let by_time = rebuild(&store, Moment::Time(time_ms)).await.expect("a moment of the store");
                 assert_eq!(by_time.state.last_zxid(), zxid);
+                // As a restore goes on from there, with sessions and without.
+                let epoch = Epoch(rebuilt.greatest.epoch().0 + 1);
+                for keeps_sessions in [true, false] {
+                    let (mut state, mut model) = (rebuilt.state.clone(), model.clone());
+                    begin_epoch(&mut state, epoch, keeps_sessions);
+                    if !keeps_sessions {
+                        model.sessions.clear();
+                        model.znodes.retain(|_, (_, owner)| *owner == 0);
+                    }
+                    assert_eq!(Model::of(&state), model, "at {zxid}");
+                    assert!(state.last_zxid() > leader.last && state.last_zxid().epoch() == epoch);
+                }
             }
             let latest = rebuild(&store, Moment::Latest).await.expect("the end");
             assert_eq!((latest.state.last_zxid(), latest.greatest), (leader.last, leader.last));

@@ -1,28 +1,20 @@
 //! `ringkeeper import`: a data folder of Apache ZooKeeper becomes one of ours.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use ringkeeper_apache::{Converted, Epochs, Folder, Loaded, load};
 use ringkeeper_engine::acl::DigestAlgorithm;
-use ringkeeper_engine::snapshot::{Encoder, STATE_VERSION};
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::leaves_epochs;
 use ringkeeper_log::frame::Checksum;
-use ringkeeper_log::meta::{MetaStore, PersistedEpochs};
-use ringkeeper_log::snapshot::{Contents, Head, Snapshots};
-use ringkeeper_log::wal::{Options, Wal};
-use ringkeeper_runtime::dma::DmaStorage;
-use ringkeeper_wire::{Epoch, ServerId, Zxid};
-use rkyv::util::AlignedVec;
+use ringkeeper_wire::{Epoch, Zxid};
 
 use super::draft::{Draft, write_durably};
-use super::{MY_ID, MigrateError, executor, random, say};
-
-/// Who a server is that stands alone.
-const ALONE: u64 = 1;
+use super::target::{History, Target};
+use super::{ALONE, MY_ID, MigrateError, executor, random, say};
 
 #[derive(Args)]
 pub(crate) struct ImportArgs {
@@ -80,7 +72,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
         server_id: my_id.unwrap_or(ALONE),
         salt: random()?,
     };
-    executor.run(target.write(&state, epochs))?;
+    executor.run(target.write(&state, history(&state, epochs)))?;
     if let Some(my_id) = my_id {
         let file = data.path().join(MY_ID);
         write_durably(&file, &format!("{my_id}\n"))
@@ -129,74 +121,15 @@ impl ImportArgs {
     }
 }
 
-/// The folders of the server to be.
-struct Target<'a> {
-    data: &'a Path,
-    log: &'a Path,
-    server_id: u64,
-    salt: u64,
-}
-
-impl Target<'_> {
-    /// Writes a snapshot and an empty log that goes on after it.
-    ///
-    /// There is no frame before the first that the log will have, so a number stands for its checksum; and no
-    /// election has named the ensemble. Both come from the state: servers that import the same folder agree
-    /// in them, and those that do not take each other for strangers instead of mixing two histories.
-    async fn write(&self, state: &Arc<State>, epochs: Epochs) -> Result<(), MigrateError> {
-        let zxid = state.last_zxid();
-        let cluster = (state.digest() ^ zxid.0).max(1);
-        let [a, b, c, d, ..] = state.digest().to_le_bytes();
-        let chain = Checksum(u32::from_le_bytes([a, b, c, d]));
-        let log = open(self.log).await?;
-        let data = if self.data == self.log { log.clone() } else { open(self.data).await? };
-
-        let failed = |source| MigrateError::Meta { folder: self.log.to_owned(), source };
-        let mut meta =
-            MetaStore::open(log.clone(), ServerId(self.server_id), self.salt).await.map_err(failed)?;
-        let options = Options::new(meta.meta().identity());
-        let (mut wal, _) = Wal::open(log, options, |_| Ok(()))
-            .await
-            .map_err(|source| MigrateError::Log { folder: self.log.to_owned(), source })?;
-        wal.reset(zxid, chain)
-            .await
-            .map_err(|source| MigrateError::Reset { folder: self.log.to_owned(), source })?;
-
-        let head = Head { zxid, chain, cluster, state_version: STATE_VERSION };
-        self.write_snapshot(&Snapshots::new(data), head, state)
-            .await
-            .map_err(|source| MigrateError::Snapshot { folder: self.data.to_owned(), source })?;
-
-        let promises = PersistedEpochs {
-            cluster,
-            accepted_epoch: Epoch(epochs.accepted),
-            current_epoch: Epoch(epochs.current),
-            initialized: true,
-            ..PersistedEpochs::default()
-        };
-        let failed = |source| MigrateError::Reset { folder: self.log.to_owned(), source };
-        meta.promise(promises).await.map_err(|error| failed(error.into()))
+/// There is no frame before the first that the log will have, so a number stands for its checksum; and no
+/// election has named the ensemble. Both come from the state: servers that import the same folder agree
+/// in them, and those that do not take each other for strangers instead of mixing two histories.
+fn history(state: &State, epochs: Epochs) -> History {
+    let [a, b, c, d, ..] = state.digest().to_le_bytes();
+    History {
+        cluster: (state.digest() ^ state.last_zxid().0).max(1),
+        chain: Checksum(u32::from_le_bytes([a, b, c, d])),
+        accepted: Epoch(epochs.accepted),
+        current: Epoch(epochs.current),
     }
-
-    async fn write_snapshot(
-        &self,
-        snapshots: &Snapshots<DmaStorage>,
-        head: Head,
-        state: &Arc<State>,
-    ) -> Result<(), ringkeeper_log::snapshot::SnapshotError> {
-        let mut encoder = Encoder::new(Arc::clone(state));
-        let contents = encoder.contents();
-        let mut writer = snapshots.begin(head).await?;
-        let mut block = AlignedVec::new();
-        while encoder.next(&mut block) {
-            writer.block(&block).await?;
-        }
-        let contents = Contents { items: contents.znodes, digest: contents.digest };
-        writer.finish(contents).await.map(drop)
-    }
-}
-
-async fn open(folder: &Path) -> Result<DmaStorage, MigrateError> {
-    let opened = DmaStorage::open(folder).await;
-    opened.map_err(|source| MigrateError::Target { folder: folder.to_owned(), source })
 }

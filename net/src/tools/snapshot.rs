@@ -6,6 +6,8 @@ mod ls;
 mod take;
 mod verify;
 
+pub(crate) use export::portable_object;
+
 use clap::Subcommand;
 use ringkeeper_engine::state::State;
 use ringkeeper_log::snapshot::{Head, file_name};

@@ -5,6 +5,7 @@
 #[allow(dead_code, unused_imports, reason = "another test program uses the rest of it")]
 mod support;
 
+mod backup;
 mod catch_up;
 mod cluster;
 mod command;

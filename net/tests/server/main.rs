@@ -5,6 +5,7 @@
 mod support;
 
 mod admin;
+mod backup;
 mod connections;
 mod dashboard;
 mod doctor;

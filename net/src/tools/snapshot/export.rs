@@ -45,6 +45,17 @@ pub(super) async fn export(args: ExportArgs) -> Result<Finding, ToolError> {
     Ok(Finding::Sound)
 }
 
+/// A znode as `ringkeeper shell` exports and imports it: with its path below `top`.
+pub(crate) fn portable_object(state: &State, znode: &Znode, top: &str) -> Value {
+    let mut object = object(state, znode);
+    let path = znode.path();
+    object["path"] = path.strip_prefix(top).unwrap_or(&path).into();
+    if object.get("data").is_some_and(Value::is_null) {
+        object["data"] = "".into();
+    }
+    object
+}
+
 fn object(state: &State, znode: &Znode) -> Value {
     let mut object = json!({
         "path": znode.path(),
