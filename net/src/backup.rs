@@ -288,6 +288,7 @@ impl BackupError {
     fn may_pass(&self) -> bool {
         match self {
             Self::Server(error) | Self::Ship(ShipError::Source(error)) => error.may_pass(),
+            Self::Ship(ShipError::Vanished) => true,
             Self::Store(error) | Self::Ship(ShipError::Store(error)) => {
                 matches!(error, StoreError::Store(_) | StoreError::NotKept(_))
             }

@@ -50,17 +50,7 @@ impl Catalog {
     /// # Errors
     /// The store refuses, or has damaged objects.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let mut catalog = Self::default();
-        if let Some(manifest) = store.get(MANIFEST).await? {
-            let manifest = object(MANIFEST, &manifest)?;
-            let malformed = |reason| StoreError::Malformed { name: MANIFEST.into(), reason };
-            if manifest["format"].as_u64() != Some(FORMAT) {
-                let format = &manifest["format"];
-                return Err(malformed(format!("format {format}, this program reads {FORMAT}")));
-            }
-            let ensemble = manifest["ensemble"].as_str().and_then(|text| u64::from_str_radix(text, 16).ok());
-            catalog.ensemble = Some(ensemble.ok_or_else(|| malformed("it names no ensemble".into()))?);
-        }
+        let mut catalog = Self { ensemble: founded(store).await?, ..Self::default() };
         for name in store.list().await? {
             if let Some(Kind::Segment(segment)) = Kind::of(&name) {
                 catalog.segments.push(segment);
@@ -116,6 +106,19 @@ impl Catalog {
         let fulls = self.fulls.iter().map(|full| full.position.zxid);
         fulls.chain(self.segments.iter().map(|segment| segment.last.zxid)).max().unwrap_or_default()
     }
+}
+
+/// Whose history the store has.
+pub(crate) async fn founded(store: &Store) -> Result<Option<u64>, StoreError> {
+    let Some(manifest) = store.get(MANIFEST).await? else { return Ok(None) };
+    let manifest = object(MANIFEST, &manifest)?;
+    let malformed = |reason| StoreError::Malformed { name: MANIFEST.into(), reason };
+    if manifest["format"].as_u64() != Some(FORMAT) {
+        let format = &manifest["format"];
+        return Err(malformed(format!("format {format}, this program reads {FORMAT}")));
+    }
+    let ensemble = manifest["ensemble"].as_str().and_then(|text| u64::from_str_radix(text, 16).ok());
+    ensemble.map(Some).ok_or_else(|| malformed("it names no ensemble".into()))
 }
 
 /// Writes whose history the store has.

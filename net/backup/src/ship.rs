@@ -4,7 +4,7 @@ use ringkeeper_engine::txn;
 use ringkeeper_frame::{self as frame, LogPosition};
 use ringkeeper_wire::Zxid;
 
-use crate::catalog::{Catalog, Segment, TakenFull, found};
+use crate::catalog::{Catalog, Segment, TakenFull, found, founded};
 use crate::source::{Full, Part, SourceError};
 use crate::store::{Store, StoreError};
 
@@ -31,6 +31,9 @@ pub enum ShipError {
         /// The server's.
         met: u64,
     },
+    /// The store was there, and is not.
+    #[error("the store is empty, and was not before: is its disk mounted, its bucket the same?")]
+    Vanished,
     /// The server's history is not the one that was shipped.
     #[error(
         "the server's history has forked from the stored one at zxid {at}: what was acknowledged behind that differs; \
@@ -88,15 +91,15 @@ impl Shipper {
 
     /// Checks whose history this is, and names it in an empty store.
     async fn settle(&mut self, met: u64) -> Result<(), ShipError> {
-        match self.ensemble {
-            Some(stored) if stored != met => Err(ShipError::OtherEnsemble { stored, met }),
-            Some(_) => Ok(()),
-            None => {
-                found(&self.store, met).await?;
-                self.ensemble = Some(met);
-                Ok(())
-            }
+        match founded(&self.store).await? {
+            Some(stored) if stored != met => return Err(ShipError::OtherEnsemble { stored, met }),
+            Some(_) => {}
+            // A disk that is not mounted is an empty folder.
+            None if self.ensemble.is_some() => return Err(ShipError::Vanished),
+            None => found(&self.store, met).await?,
         }
+        self.ensemble = Some(met);
+        Ok(())
     }
 
     /// Writes a state but for its last object, for which [`Self::finish_full`] waits until the log reaches it.
@@ -172,9 +175,13 @@ impl Shipper {
     /// # Panics
     /// There is no state in the store.
     pub async fn ship(&mut self, part: &Part) -> Result<Option<i64>, ShipError> {
-        self.settle(part.ensemble).await?;
+        let met = part.ensemble;
+        if let Some(stored) = self.ensemble.filter(|stored| *stored != met) {
+            return Err(ShipError::OtherEnsemble { stored, met });
+        }
         let after = self.end.expect("a state is shipped first");
         let (Some(first), Some(last)) = (part.batches.first(), part.batches.last()) else { return Ok(None) };
+        self.settle(met).await?;
         let forked = || ShipError::Forked { at: after.zxid };
         let head = frame::parse(first.bytes()).map_err(|_| forked())?;
         if head.previous() != after.checksum || !frame::follows(after.zxid, first.first()) {

@@ -394,6 +394,20 @@ fn a_missing_or_damaged_object_is_told_by_name_and_moments_that_do_not_need_it_a
 }
 
 #[test]
+fn a_store_that_has_vanished_is_not_begun_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let (_, batches) = short(folder.path()).await;
+        let mut shipper = Shipper::open(store(folder.path(), None)).await.expect("open");
+        let kept = folder.path().join("store");
+        std::fs::rename(&kept, folder.path().join("away")).expect("renamed");
+        let gone = shipper.ship(&part(Zxid(0), &batches[..1], ENSEMBLE)).await;
+        assert!(matches!(gone, Err(ShipError::Vanished)), "{gone:?}");
+        assert!(!kept.join("log").exists());
+    });
+}
+
+#[test]
 fn what_is_kept_is_whole_after_old_moments_were_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {

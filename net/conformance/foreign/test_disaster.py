@@ -14,7 +14,9 @@ import urllib.request
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.security import make_digest_acl
 
+from certificates import Authority
 from server import BINARY, FOREIGN_DIR, SUBJECT, Server, free_port, running, start_together
 
 pytestmark = pytest.mark.skipif(SUBJECT != "ringkeeper", reason="Apache ZooKeeper has no backup")
@@ -221,3 +223,31 @@ def test_a_deleted_subtree_comes_back_into_the_running_service(tmp_path):
         assert kazoo.get("/app/a")[0] == b"2"
         with pytest.raises(NoNodeError):
             kazoo.get("/app/session")
+
+
+def test_a_backup_comes_over_tls_for_whoever_has_certificate_and_password(tmp_path):
+    authority = Authority(tmp_path)
+    server = Server(**{
+        "admin.enableServer": "true", "admin.serverAddress": "127.0.0.1", "admin.serverPort": free_port(),
+        "admin.forceHttps": "true", "admin.needClientAuth": "true", "ssl.quorum.keyStore.location": authority.issue("s"),
+        "ssl.quorum.trustStore.location": authority.certificate})
+    url = f"https://127.0.0.1:{server.config['admin.serverPort']}"
+    trust = ["--tls-trust-store", str(authority.certificate)]
+    key = ["--tls-key-store", str(authority.issue("operator"))]
+    with running([server]), client_of([server]) as kazoo:
+        kazoo.set_acls("/", [make_digest_acl("me", "secret", all=True)])
+
+        def ship(*arguments, password=None):
+            command = [BINARY, "backup", "--server", url, "--to", str(tmp_path / "store"), "--once", *arguments]
+            done = subprocess.run(command, input=password, capture_output=True, text=True, timeout=60)
+            return done.returncode, done.stderr
+
+        for arguments, password, reason in [
+            (key[:0], None, "needs a trust store"),
+            (trust, None, "does not answer"),
+            (trust + key, None, "Not authorized"),
+            ([*trust, *key, "--user", "me"], "wrong", "Not authorized"),
+        ]:
+            status, said = ship(*arguments, password=password)
+            assert status == 1 and reason in said, said
+        assert ship(*trust, *key, "--user", "me", password="secret\n") == (0, "")

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use ringkeeper_wire::CreateMode;
 use tempfile::TempDir;
 
-use crate::support::{Client, Server};
+use crate::support::{Client, Server, request, wait_for};
 
 const TIMEOUT_MS: i32 = 30_000;
 
@@ -164,6 +164,37 @@ fn moments_that_the_store_does_not_have_are_refused() {
     );
     assert!(!backup.room.path().join("restored").exists(), "nothing is made");
     backup.run_ok(&["restore", "--from", "STORE", "--at", "0x100000002", "--to", "DIR"]);
+}
+
+#[test]
+fn what_the_log_no_longer_has_is_a_gap_that_is_told() {
+    let options = ["-o", "admin.rateLimiterIntervalInMS=0", "-o", "snapCount=100", "-o", "preAllocSize=64"];
+    let room = tempfile::tempdir().expect("a temporary folder");
+    let backup = Backup { server: Server::start_with(&options), room };
+    let mut client = backup.connect();
+    client.create("/a", b"", CreateMode::Persistent);
+    backup.ship();
+    let admin = SocketAddr::from((backup.server.address().ip(), 8080));
+    wait_for("a purged log", || {
+        (0..50).for_each(|_| client.set("/a", &[7; 1000]));
+        let feed = "/commands/feed?after=0x100000002";
+        (request(admin, "GET", feed, "authorization: ip\r\n").status == 410).then_some(())
+    });
+    let said = backup.ship();
+    assert!(
+        said.contains("gap: the server's log begins after 0x1") && said.contains("stored the state"),
+        "{said}"
+    );
+    let verified = backup.run_ok(&["backup", "verify", "--from", "STORE"]);
+    assert!(verified.contains("gap: the transactions behind 0x100000002, before 0x1"), "{verified}");
+    let gap = backup.refused(&["restore", "--from", "STORE", "--at", "0x100000003", "--to", "DIR"]);
+    assert!(gap.contains("the store lacks the transactions behind zxid 0x100000002"), "{gap}");
+    client.set("/a", b"last");
+    backup.ship();
+    backup.run_ok(&["restore", "--from", "STORE", "--to", "DIR"]);
+    let server = restored(&backup.room.path().join("restored"));
+    let data = Client::connect(server.address(), TIMEOUT_MS).get("/a", false);
+    assert_eq!(data.as_deref(), Some(&b"last"[..]));
 }
 
 #[test]

@@ -116,7 +116,8 @@ impl Snapshots {
         let made = match query.first("format") {
             None | Some("zookeeper") => stream(core.state, under_way).await,
             Some("native") => {
-                let held = running.hold().await.map_err(|_| not_serving)?.ok_or(not_serving)?;
+                let held = running.hold().await.map_err(|_| not_serving)?;
+                let held = held.ok_or((StatusCode::SERVICE_UNAVAILABLE, "Nothing is committed yet"))?;
                 Ok(stream_native(held, under_way))
             }
             Some(_) => return Err((StatusCode::BAD_REQUEST, "format is zookeeper or native")),
