@@ -73,7 +73,8 @@ impl Builder {
         self
     }
 
-    /// How long the first session may take to come, default 30 s, shared by the servers; `None` tries for ever.
+    /// How long the first session may take to come, default 30 s, shared by the servers; `None` tries for
+    /// ever.
     pub fn connect_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.connect_timeout = timeout.into();
         self

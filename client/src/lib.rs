@@ -99,3 +99,8 @@ pub use ringkeeper_wire::{AddWatchMode, Epoch, ErrorCode, Identity, Perms, Sessi
 pub use stat::Stat;
 pub use transaction::{OpResult, ReadResult, Reads, Transaction};
 pub use watch::{PersistentWatch, Watch, WatchReply, WatchedReply};
+
+/// The example of the manual is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust-client.md")]
+struct Manual;

@@ -1,5 +1,5 @@
-//! When the last batches were made, durable, acknowledged and committed, by their zxids: so that nothing has to
-//! be carried with each request.
+//! When the last batches were made, durable, acknowledged and committed, by their zxids: so that nothing has
+//! to be carried with each request.
 
 use std::collections::VecDeque;
 

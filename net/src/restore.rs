@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 use crate::backup::{BackupError, StoreArgs, committed, time};
 use crate::migrate::{Members, MigrateError, ensemble_of, write_members};
 use crate::source::{SourceArgs, runtime};
-use crate::tools::{parse_zxid, portable_object};
+use crate::tools::portable_object;
 
 #[derive(Args)]
 pub(crate) struct RestoreArgs {
@@ -38,13 +38,13 @@ pub(crate) struct RestoreArgs {
     myid: Option<u64>,
     /// The number of this restore, where each member's machine runs it: the same for all members, and never
     /// used before [default: a random one]
-    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    #[arg(long, value_name = "NUMBER")]
     ensemble: Option<u64>,
     /// What becomes of sessions and their ephemerals
     #[arg(long, value_name = "WHAT", default_value = "drop")]
     sessions: Sessions,
     /// The greatest zxid that clients may have seen, if it is behind the store's end
-    #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
+    #[arg(long, value_name = "ZXID")]
     above: Option<Zxid>,
     #[command(flatten)]
     server: SourceArgs,
@@ -95,7 +95,7 @@ fn moment(text: &str) -> Result<Moment, String> {
     if text == "latest" {
         return Ok(Moment::Latest);
     }
-    if let Ok(zxid) = parse_zxid(text) {
+    if let Ok(zxid) = text.parse() {
         return Ok(Moment::Zxid(zxid));
     }
     let time = text.parse::<Timestamp>().map(|time| Moment::Time(time.as_millisecond()));
@@ -109,10 +109,6 @@ fn subtree(path: &str) -> Result<String, String> {
         true => Ok(path.to_owned()),
         false => Err("the path of a znode below / is wanted".to_owned()),
     }
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    parse_zxid(text).map(|number| number.0).map_err(|_| format!("{text} is no number"))
 }
 
 /// Does what `ringkeeper restore` is asked.
@@ -168,12 +164,9 @@ impl RestoreArgs {
                 writeln!(out, "ended {sessions} sessions, deleted their {ephemerals} ephemerals")?
             }
         }
-        writeln!(out, "the ensemble goes on behind zxid {}; restore {chosen:#x}", state.last_zxid(),)?;
+        writeln!(out, "the ensemble goes on behind zxid {}; restore {chosen}", state.last_zxid(),)?;
         if self.ensemble.is_none() && self.myid.is_some() {
-            writeln!(
-                out,
-                "the other members: the same command with --ensemble {chosen:#x} and their --myid"
-            )?;
+            writeln!(out, "the other members: the same command with --ensemble {chosen} and their --myid")?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,12 +1,11 @@
 //! Which running server is asked for its transactions and its state, and by whom.
 
 use std::io;
-use std::path::PathBuf;
 
 use clap::Args;
 use ringkeeper_backup::Source;
 use ringkeeper_backup::http::{Http, HttpError};
-use ringkeeper_tls::ClientSettings;
+use ringkeeper_shell::TlsArgs;
 use tokio::runtime::Runtime;
 
 use crate::admin::{AdminError, Credentials};
@@ -24,20 +23,6 @@ pub(crate) struct SourceArgs {
     credentials: Credentials,
     #[command(flatten)]
     tls: TlsArgs,
-}
-
-/// The stores for `https://`.
-#[derive(Args)]
-pub(crate) struct TlsArgs {
-    /// Speak TLS with servers whose certificates these authorities have signed (.pem, .p12, .jks)
-    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_TRUST_STORE")]
-    tls_trust_store: Option<PathBuf>,
-    /// The private key and certificates to show to servers (.pem, .p12, .jks)
-    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_KEY_STORE", requires = "tls_trust_store")]
-    tls_key_store: Option<PathBuf>,
-    /// A file with the password of both stores
-    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_PASSWORD_FILE", requires = "tls_trust_store")]
-    tls_password_file: Option<PathBuf>,
 }
 
 /// Why no server can be asked.
@@ -65,19 +50,6 @@ impl SourceArgs {
         };
         let commands = format!("{}{}", server.trim_end_matches('/'), self.command_url);
         Ok(Source::new(http, commands, self.credentials.header()?))
-    }
-}
-
-impl TlsArgs {
-    fn settings(&self) -> Option<ClientSettings> {
-        let mut settings = ClientSettings::trusting(self.tls_trust_store.clone()?);
-        if let Some(file) = &self.tls_key_store {
-            settings = settings.with_key_store(file);
-        }
-        if let Some(file) = &self.tls_password_file {
-            settings = settings.with_password_file(file);
-        }
-        Some(settings)
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::source::{SourceArgs, UnusableSource, runtime};
-use crate::tools::parse_zxid;
 use crate::transaction::{self, Data};
 
 /// Pause before a server that is not reached is asked again.
@@ -23,7 +22,7 @@ pub(crate) struct TailArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// The first transaction to show [default: the next one]
-    #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
+    #[arg(long, value_name = "ZXID")]
     from: Option<Zxid>,
     /// Shows what changes this znode and those below it, with all parts of a multi, and the ends of sessions
     #[arg(long, value_name = "PATH", value_parser = absolute)]

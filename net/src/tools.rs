@@ -28,7 +28,6 @@ use ringkeeper_log::repair::RepairError;
 use ringkeeper_log::snapshot::SnapshotError;
 use ringkeeper_runtime::executor::{executor, keep_awake};
 use ringkeeper_runtime::preflight::{self, Unmet};
-use ringkeeper_wire::Zxid;
 
 use crate::config::ConfigError;
 use crate::server::RestoreError;
@@ -102,25 +101,4 @@ fn run(tool: impl Future<Output = Result<Finding, ToolError>>) -> Result<Finding
         keep_awake();
         tool.await
     })
-}
-
-/// A zxid as users write it: hexadecimal with `0x`, as everything here prints it, or decimal.
-pub(crate) fn parse_zxid(text: &str) -> Result<Zxid, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map(Zxid).map_err(|_| format!("{text}: not a zxid, such as 0x100000001"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zxids_are_read_as_they_are_printed_or_in_decimal() {
-        assert_eq!(parse_zxid("0x100000001"), Ok(Zxid(0x1_0000_0001)));
-        assert_eq!(parse_zxid("17"), Ok(Zxid(17)));
-        assert!(parse_zxid("0xg").is_err() && parse_zxid("-1").is_err());
-    }
 }

@@ -23,6 +23,7 @@ mod rules;
 mod run;
 mod session;
 mod subtree;
+mod tls;
 mod walk;
 mod watches;
 
@@ -32,13 +33,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use ringkeeper_client::TlsSettings;
 
 use crate::command::Line;
 use crate::error::ShellError;
 use crate::login::{Login, LoginMechanism};
 use crate::out::Out;
 use crate::session::{Session, Target};
+pub use crate::tls::TlsArgs;
 
 /// What `ringkeeper shell` takes.
 #[derive(Debug, clap::Args)]
@@ -76,33 +77,6 @@ pub struct ShellArgs {
     /// A command and its words; without one, the shell asks for commands. `help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
-}
-
-/// TLS, which a trust store asks for.
-#[derive(Debug, clap::Args)]
-struct TlsArgs {
-    /// Speak TLS with servers whose certificates these authorities have signed (.pem, .p12, .jks)
-    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_TRUST_STORE")]
-    tls_trust_store: Option<PathBuf>,
-    /// The private key and certificates to show to servers (.pem, .p12, .jks)
-    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_KEY_STORE", requires = "tls_trust_store")]
-    tls_key_store: Option<PathBuf>,
-    /// A file with the password of both stores
-    #[arg(long, value_name = "FILE", env = "RINGKEEPER_TLS_PASSWORD_FILE", requires = "tls_trust_store")]
-    tls_password_file: Option<PathBuf>,
-}
-
-impl TlsArgs {
-    fn settings(self) -> Option<TlsSettings> {
-        let mut settings = TlsSettings::trusting(self.tls_trust_store?);
-        if let Some(file) = self.tls_key_store {
-            settings = settings.with_key_store(file);
-        }
-        if let Some(file) = self.tls_password_file {
-            settings = settings.with_password_file(file);
-        }
-        Some(settings)
-    }
 }
 
 /// Runs the shell; the exit status is that of the one command, or of the last one of a script.

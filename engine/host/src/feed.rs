@@ -21,8 +21,8 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A read of the batches behind `after` that end at `upto` at the latest, which has to be committed: about
-    /// `bytes_max` bytes of them, at least one.
+    /// A read of the batches behind `after` that end at `upto` at the latest, which has to be committed:
+    /// about `bytes_max` bytes of them, at least one.
     #[must_use]
     pub fn new(after: Zxid, upto: Zxid, bytes_max: usize) -> Rc<Self> {
         Rc::new(Self { after, upto, bytes_max, outcome: RefCell::default(), done: WakeFlag::default() })

@@ -102,7 +102,8 @@ impl Shipper {
         Ok(())
     }
 
-    /// Writes a state but for its last object, for which [`Self::finish_full`] waits until the log reaches it.
+    /// Writes a state but for its last object, for which [`Self::finish_full`] waits until the log reaches
+    /// the state.
     ///
     /// # Errors
     /// See [`ShipError`].

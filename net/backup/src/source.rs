@@ -1,5 +1,8 @@
 //! A running server, asked by its admin listener for committed transactions and for its state.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -116,13 +119,13 @@ impl Source {
         let (url, answer) = self.ask(&format!("feed?wait={wait}{after}")).await?;
         let malformed = |reason: String| SourceError::Malformed { url: url.clone(), reason };
         let headers = answer.headers();
-        let after = number(headers, "after_zxid").map_err(malformed)?;
-        let committed = number(headers, "committed_zxid").map_err(malformed)?;
-        let ensemble = number(headers, "ensemble").map_err(malformed)?;
+        let after = parsed(headers, "after_zxid").map_err(malformed)?;
+        let committed = parsed(headers, "committed_zxid").map_err(malformed)?;
+        let ensemble = parsed(headers, "ensemble").map_err(malformed)?;
         let silent = |source| SourceError::Silent { url: url.clone(), source };
         let bytes = whole(answer.into_body()).await.map_err(silent)?;
         let batches = batches(&bytes).map_err(malformed)?;
-        Ok(Part { after: Zxid(after), batches, committed: Zxid(committed), ensemble })
+        Ok(Part { after, batches, committed, ensemble })
     }
 
     /// The committed state.
@@ -133,16 +136,14 @@ impl Source {
         let (url, answer) = self.ask("snapshot?format=native").await?;
         let malformed = |reason: String| SourceError::Malformed { url: url.clone(), reason };
         let headers = answer.headers();
-        let zxid = Zxid(number(headers, "last_zxid").map_err(malformed)?);
+        let zxid = parsed(headers, "last_zxid").map_err(malformed)?;
         let chain = header(headers, "chain").and_then(|text| {
             u32::from_str_radix(text, 16).map_err(|_| format!("chain: {text} is no checksum"))
         });
         let checksum = Checksum(chain.map_err(malformed)?);
-        let ensemble = number(headers, "ensemble").map_err(malformed)?;
-        let state_version = number(headers, "state_version").map_err(malformed)?;
-        let state_version = u32::try_from(state_version).map_err(|error| malformed(error.to_string()))?;
-        let time_ms = number(headers, "last_time_ms").map_err(malformed)?;
-        let time_ms = i64::try_from(time_ms).map_err(|error| malformed(error.to_string()))?;
+        let ensemble = parsed(headers, "ensemble").map_err(malformed)?;
+        let state_version = parsed(headers, "state_version").map_err(malformed)?;
+        let time_ms = parsed(headers, "last_time_ms").map_err(malformed)?;
         let position = LogPosition { zxid, checksum };
         Ok(Full { position, ensemble, state_version, time_ms, url, body: answer.into_body() })
     }
@@ -182,9 +183,9 @@ impl Full {
 
 fn refusal(status: StatusCode, text: &[u8]) -> SourceError {
     let said: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
-    let begins = said["log_begins_after"].as_str().and_then(parse_number);
+    let begins = said["log_begins_after"].as_str().and_then(|text| text.parse().ok());
     if let (StatusCode::GONE, Some(after)) = (status, begins) {
-        return SourceError::Purged { after: Zxid(after) };
+        return SourceError::Purged { after };
     }
     let plain = || String::from_utf8_lossy(text).chars().take(80).collect();
     let text = said["error"].as_str().map_or_else(plain, str::to_owned);
@@ -196,16 +197,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, String> {
     value.ok_or_else(|| format!("the header {name} is missing"))
 }
 
-fn number(headers: &HeaderMap, name: &str) -> Result<u64, String> {
+fn parsed<T: FromStr<Err: Display>>(headers: &HeaderMap, name: &str) -> Result<T, String> {
     let text = header(headers, name)?;
-    parse_number(text).ok_or_else(|| format!("{name}: {text} is no number"))
-}
-
-fn parse_number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+    text.parse().map_err(|error| format!("{name}: {text}: {error}"))
 }
 
 /// The batches that lie one behind the other in these bytes, each of them verified, and their order.

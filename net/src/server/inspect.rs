@@ -155,6 +155,10 @@ fn feed(core: &CoreHost, config: &Config, after: Zxid, answer: Sender<Fed>) {
         return drop(answer.try_send(Fed::NotServing));
     }
     let (committed, ensemble) = (core.node().application().committed().last_zxid(), core.cluster());
+    if after >= committed {
+        // Whoever waits asks often, and the log need not be read for that.
+        return drop(answer.try_send(Fed::Batches { batches: Vec::new(), committed, ensemble }));
+    }
     let read = Feed::new(after, committed, FED_BYTES);
     core.log().push(Command::Feed(Rc::clone(&read)));
     glommio::spawn_local(async move {

@@ -14,7 +14,7 @@ use ringkeeper_log::snapshot::{Head, file_name};
 use ringkeeper_wire::Zxid;
 
 use super::folder::{Folder, FolderArgs};
-use super::{Finding, ToolError, parse_zxid, run};
+use super::{Finding, ToolError, run};
 use crate::server::check_snapshot;
 
 /// The tools for snapshots.
@@ -54,7 +54,7 @@ pub(crate) struct OneArgs {
     #[command(flatten)]
     folder: FolderArgs,
     /// The zxid in the snapshot's name [default: the newest one]
-    #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
+    #[arg(long, value_name = "ZXID")]
     zxid: Option<Zxid>,
 }
 

@@ -2,6 +2,8 @@
 //! big-endian integers, and compares zxids as signed values.
 
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 /// A transaction id: epoch (high 32 bits) and counter (low 32 bits). Counter 0 begins an epoch and never
 /// names a transaction (Zab, DSN 2011).
@@ -56,6 +58,24 @@ impl fmt::Display for Zxid {
     }
 }
 
+/// It is no zxid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a zxid, such as 0x100000001: {0}")]
+pub struct ZxidError(#[from] ParseIntError);
+
+/// As users write it: hexadecimal with `0x`, as it is printed, or decimal.
+impl FromStr for Zxid {
+    type Err = ZxidError;
+
+    fn from_str(text: &str) -> Result<Self, ZxidError> {
+        let number = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        Ok(Self(number?))
+    }
+}
+
 impl fmt::Debug for Zxid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -95,3 +115,15 @@ impl fmt::Debug for SessionId {
 /// A client's number for one of its requests. Negative ones are special, see [`crate::xid`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xid(pub i32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zxids_are_read_as_they_are_printed_or_in_decimal() {
+        assert_eq!("0x100000001".parse(), Ok(Zxid(0x1_0000_0001)));
+        assert_eq!("17".parse(), Ok(Zxid(17)));
+        assert!("0xg".parse::<Zxid>().is_err() && "-1".parse::<Zxid>().is_err());
+    }
+}

@@ -1,5 +1,5 @@
-//! The command `feed`: the committed transactions behind a zxid, as frames of the log. Whoever wants to follow
-//! asks again with the zxid where an answer ends; with `wait`, an answer waits for the first transaction.
+//! The command `feed`: the committed transactions behind a zxid, as frames of the log. Whoever wants to
+//! follow asks again with the zxid where an answer ends; with `wait`, an answer waits for the first transaction.
 
 use std::time::Duration;
 
@@ -94,10 +94,10 @@ impl Feeds {
             return Err((StatusCode::TOO_MANY_REQUESTS, "Too many feeds at once: ask again later").into());
         };
         // Without a zxid: from now on.
-        let after = query.first("after").map(|text| text.parse::<u64>().or_else(|_| hex(text))).transpose();
+        let after = query.first("after").map(str::parse).transpose();
         let after = after
             .map_err(|_| (StatusCode::BAD_REQUEST, "after is a zxid, such as 0x100000001"))?
-            .map_or_else(|| core.state.last_zxid(), Zxid);
+            .unwrap_or_else(|| core.state.last_zxid());
         let wait = query.first("wait").map_or(Ok(0), str::parse);
         let wait = wait.map_err(|_| (StatusCode::BAD_REQUEST, "wait is a number of seconds"))?;
         let until = Instant::now() + Duration::from_secs(wait).min(WAIT_MAX);
@@ -121,10 +121,6 @@ impl Feeds {
     }
 }
 
-fn hex(text: &str) -> Result<u64, std::num::ParseIntError> {
-    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16)
-}
-
 type Part = Result<Frame<Bytes>, super::snapshot::Broken>;
 
 fn frames(parts: Vec<Part>, after: Zxid, committed: Zxid, ensemble: u64) -> Response<Body> {
@@ -134,7 +130,7 @@ fn frames(parts: Vec<Part>, after: Zxid, committed: Zxid, ensemble: u64) -> Resp
     for (name, value) in [
         ("after_zxid", after.to_string()),
         ("committed_zxid", committed.to_string()),
-        ("ensemble", format!("{ensemble:#x}")),
+        ("ensemble", ensemble.to_string()),
     ] {
         insert(headers, name, &value);
     }

@@ -208,20 +208,20 @@ impl Service {
         if let Some(refused) = refuse(request, command.methods()) {
             return refused;
         }
-        // Feeds wait for transactions, and must not keep others from asking.
-        if matches!(command.kind, Kind::Feed) {
-            return self.feeds.answer(request, self.running.get(), query, client).await;
-        }
-        let Ok(_permit) = self.commands.try_acquire() else {
+        // Feeds wait for transactions, and must not keep others from asking: they have permits of their own.
+        let permit = match command.kind {
+            Kind::Feed => Ok(None),
+            _ => self.commands.try_acquire().map(Some),
+        };
+        let Ok(_permit) = permit else {
             let text = format!("{COMMANDS_AT_ONCE} commands are being answered: ask again later");
             return of_command(StatusCode::TOO_MANY_REQUESTS, name, Fields::new(), Some(&text));
         };
         match command.kind {
             Kind::Shows { word, show } => self.show(name, word, show, false, query).await,
             Kind::ShowsAlways { word, show } => self.show(name, word, show, true, query).await,
-            Kind::Feed | Kind::Snapshot => {
-                self.snapshots.answer(request, self.running.get(), query, client).await
-            }
+            Kind::Feed => self.feeds.answer(request, self.running.get(), query, client).await,
+            Kind::Snapshot => self.snapshots.answer(request, self.running.get(), query, client).await,
             Kind::LogLevel => self.log_level(request, name, query, client).await,
             Kind::Restore => {
                 let text = "a running server is not restored: stop the servers, make a folder from the \

@@ -1,6 +1,7 @@
 //! The command `snapshot`: the tree as a snapshot of Apache ZooKeeper's, which its servers start from and
-//! `ringkeeper import` reads, or in the blocks of ours, for a backup. It is made from a state that does not change meanwhile, twice: once for its
-//! length, and once more while it is sent. So it takes neither a file nor memory, however slow the client is.
+//! `ringkeeper import` reads, or in the blocks of ours, for a backup. A snapshot is made while it is sent, from a
+//! state that does not change meanwhile, so it takes neither a file nor memory, however slow the client is. One of
+//! Apache ZooKeeper's is made once more before, for its length.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,8 +156,8 @@ async fn stream(state: Arc<State>, under_way: UnderWay) -> io::Result<Response<B
     Ok(response)
 }
 
-/// Answers with the blocks of this state, each behind its length in four bytes, little-endian. The headers say
-/// where the log goes on behind it.
+/// Answers with the blocks of this state, each behind its length in four bytes, little-endian. The headers
+/// say where the log goes on behind it.
 fn stream_native(held: Held, under_way: UnderWay) -> Response<Body> {
     let Held { mut image, position, time_ms, ensemble } = held;
     let sent = send(under_way, move |out| {
@@ -174,7 +175,7 @@ fn stream_native(held: Held, under_way: UnderWay) -> Response<Body> {
     insert(headers, "last_zxid", &position.zxid.to_string());
     insert(headers, "last_time_ms", &time_ms.to_string());
     insert(headers, "chain", &position.checksum.to_string());
-    insert(headers, "ensemble", &format!("{ensemble:#x}"));
+    insert(headers, "ensemble", &ensemble.to_string());
     insert(headers, "state_version", &STATE_VERSION.to_string());
     response
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::verify::damage_object;
 use crate::tools::folder::{Folder, FolderArgs};
 use crate::tools::out::Out;
-use crate::tools::{Finding, ToolError, parse_zxid};
+use crate::tools::{Finding, ToolError};
 use crate::transaction::{self, Data};
 
 #[derive(Args)]
@@ -20,10 +20,10 @@ pub(crate) struct DumpArgs {
     #[command(flatten)]
     folder: FolderArgs,
     /// The first transaction to show
-    #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
+    #[arg(long, value_name = "ZXID")]
     from: Option<Zxid>,
     /// The last one
-    #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
+    #[arg(long, value_name = "ZXID")]
     to: Option<Zxid>,
 }
 

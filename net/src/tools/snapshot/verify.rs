@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::server::check_snapshot;
 use crate::tools::folder::{Folder, FolderArgs};
 use crate::tools::out::{Out, hex};
-use crate::tools::{Finding, ToolError, parse_zxid};
+use crate::tools::{Finding, ToolError};
 
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     folder: FolderArgs,
     /// The zxid in the snapshot's name [default: all of them]
-    #[arg(long, value_name = "ZXID", value_parser = parse_zxid)]
+    #[arg(long, value_name = "ZXID")]
     zxid: Option<Zxid>,
 }
 
