@@ -246,15 +246,14 @@ impl<E: Env, F: Frontend> Scrubber<E, F> {
         Ok(())
     }
 
-    /// Has a snapshot of at least `zxid` taken, and waits for it. None that is there already is relied on: it
+    /// Has a snapshot of at least `zxid` taken, and waits for it. None that was begun before is relied on: it
     /// may be damaged, too.
     async fn take_snapshot(&self, zxid: Zxid) -> Zxid {
         let trigger = self.pump.trigger();
-        let before = trigger.taken().times.count;
+        let begun = trigger.begun();
         loop {
-            let taken = trigger.taken();
-            if taken.times.count > before && taken.zxid >= zxid {
-                return taken.zxid;
+            if let Some(taken) = trigger.taken_since(begun).filter(|taken| *taken >= zxid) {
+                return taken;
             }
             trigger.demand_new_file();
             self.pump.env().sleep(LOOK_EVERY).await;

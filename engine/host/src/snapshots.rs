@@ -91,6 +91,10 @@ pub struct Trigger {
     due: WakeFlag,
     /// A snapshot is being taken.
     taking: Cell<bool>,
+    /// How many were begun.
+    begun: Cell<u64>,
+    /// The number of the newest one, counted by their beginnings.
+    newest: Cell<u64>,
     /// The server needs a snapshot, even if none is due.
     demanded: Cell<bool>,
     /// The operator has asked for a snapshot.
@@ -112,6 +116,8 @@ impl Trigger {
             bytes_min: Cell::new(0),
             due: WakeFlag::default(),
             taking: Cell::new(false),
+            begun: Cell::new(0),
+            newest: Cell::new(0),
             demanded: Cell::new(false),
             commanded: Cell::new(false),
             taken: Cell::default(),
@@ -129,6 +135,16 @@ impl Trigger {
     #[must_use]
     pub fn taken(&self) -> Taken {
         self.taken.get()
+    }
+
+    /// How many snapshots were begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.get()
+    }
+
+    /// The zxid of the newest snapshot, if it was begun after so many.
+    pub(crate) fn taken_since(&self, begun: u64) -> Option<Zxid> {
+        (self.newest.get() > begun).then(|| self.taken.get().zxid)
     }
 
     /// Counts an append.
@@ -193,6 +209,7 @@ impl Trigger {
     /// A snapshot begins: counting restarts here.
     fn begin(&self, random: u64) {
         self.taking.set(true);
+        self.begun.set(self.begun.get() + 1);
         self.demanded.set(false);
         self.begin_anew(random);
     }
@@ -211,6 +228,7 @@ impl Trigger {
         let mut times = self.taken.get().times;
         times.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         self.taken.set(Taken { times, bytes, zxid });
+        self.newest.set(self.begun.get());
     }
 }
 
@@ -281,5 +299,16 @@ mod tests {
         let trigger = trigger(0, 0, 0);
         trigger.appended(1, 501);
         assert!(is_due(&trigger));
+    }
+    #[test]
+    fn a_snapshot_that_was_under_way_is_told_from_one_that_was_begun_since() {
+        let trigger = trigger(0, 0, 3);
+        trigger.begin(3);
+        let begun = trigger.begun();
+        trigger.note(Zxid(7), 1, Duration::ZERO);
+        assert_eq!(trigger.taken_since(begun), None);
+        trigger.begin(3);
+        trigger.note(Zxid(7), 1, Duration::ZERO);
+        assert_eq!(trigger.taken_since(begun), Some(Zxid(7)));
     }
 }

@@ -217,6 +217,7 @@ impl<E: Env, F: Frontend> Transfer<'_, E, F> {
     /// The newest sound snapshot; a newer one if there is none or the peer has had that one. `None` if the
     /// transfer is cancelled.
     async fn choose(&self) -> Result<Option<LogPosition>, SnapshotError> {
+        let mut damaged = None;
         while !self.flow.cancelled.get() {
             let committed = self.pump.node().zab().committed();
             let had = self.pump.sending().sent.borrow().get(&self.to).copied();
@@ -227,29 +228,30 @@ impl<E: Env, F: Frontend> Transfer<'_, E, F> {
             zxids.retain(|zxid| *zxid >= base && *zxid > self.flow.after);
             let broken_off = self.pump.sending().broken_off.borrow().get(&self.to).copied();
             let begun = broken_off.filter(|zxid| zxids.contains(zxid));
-            let newest = zxids.first().copied();
-            let newest = newest.filter(|newest| Some(*newest) != had || *newest >= committed);
-            match begun.or(newest) {
-                Some(newest) => match self.snapshots.open(newest).await {
-                    Ok(reader) => {
-                        let checksum = reader.head().chain;
-                        return Ok(Some(LogPosition { zxid: newest, checksum }));
-                    }
+            let had = had.filter(|had| begun.is_none() && *had < committed);
+            for zxid in begun.into_iter().chain(zxids) {
+                match self.snapshots.open(zxid).await {
+                    Ok(_) if had == Some(zxid) => break,
+                    Ok(reader) => return Ok(Some(LogPosition { zxid, checksum: reader.head().chain })),
+                    // It stays until there is another one: the log may begin behind it.
                     Err(error) if error.is_damage() => {
-                        tracing::error!(
-                            code = "RK0510",
-                            %error,
-                            "a damaged snapshot is removed: it cannot be sent to peers"
-                        );
-                        self.snapshots.remove(newest).await?;
+                        if damaged.replace(zxid) != Some(zxid) {
+                            tracing::error!(
+                                code = "RK0510",
+                                %error,
+                                "a damaged snapshot cannot be sent to a peer: another one is"
+                            );
+                        }
                     }
                     Err(error) => return Err(error),
-                },
-                None => {
-                    self.pump.trigger().demand();
-                    self.pump.env().sleep(LOOK_EVERY).await;
                 }
             }
+            match damaged {
+                // With the same zxid, the new file takes its name.
+                Some(_) => self.pump.trigger().demand_new_file(),
+                None => self.pump.trigger().demand(),
+            }
+            self.pump.env().sleep(LOOK_EVERY).await;
         }
         Ok(None)
     }
