@@ -66,6 +66,18 @@ programs:
 foreign *arguments:
     net/conformance/foreign/run {{ arguments }}
 
+# The manifest for Kubernetes without Helm, anew from the chart; needs helm
+chart:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cd net/package
+    helm lint --strict helm
+    manifest=container/kubernetes.yaml
+    objects=$(helm template ringkeeper helm --kube-version 1.25.0 --set peerSecret.existingSecret=ringkeeper-peer)
+    sum=$(find helm -type f | LC_ALL=C sort | xargs cat | sha256sum | cut --delimiter ' ' --fields 1)
+    sed --in-place '/^# From net\/package\/helm/,$d' $manifest
+    printf '# From net/package/helm, whose files have the SHA-256 %s (just chart)\n%s\n' "$sum" "$objects" >> $manifest
+
 # Who may do what: all requests, kinds of clients and permissions, compared with Apache ZooKeeper; then under rules
 authorisation *arguments: programs
     {{ debug }}/conformance authorisation \

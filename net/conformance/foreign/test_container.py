@@ -2,6 +2,7 @@
 builds the image here, which takes a container engine."""
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import shutil
@@ -148,6 +149,13 @@ def test_what_is_wrong_with_a_container_is_said_before_it_starts(folder):
     assert "belongs to server 1 (its myid), and ZOO_MY_ID says 2" in refused(folder, **own, ZOO_MY_ID="2")
     assert "may not write to /data/server: mount a volume" in refused(folder, **{**own, "ZOO_DATA_DIR": "/data/server"})
     assert "tickTime" in refused(folder, **own, ZOO_TICK_TIME="never")
+
+
+def test_the_kubernetes_manifest_is_that_of_the_chart():
+    chart = CONTAINER.parent / "helm"
+    files = sorted((path for path in chart.rglob("*") if path.is_file()), key=str)
+    contents = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    assert contents in (CONTAINER / "kubernetes.yaml").read_text(), "just chart"
 
 
 def test_the_kubernetes_manifest_and_the_entrypoint_agree(folder):
