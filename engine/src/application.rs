@@ -49,10 +49,19 @@ pub trait Application: 'static {
     /// requests that were not proposed are dropped.
     fn status(&mut self, now: Now, status: Status);
 
+    /// As [`Self::status`], after a hand-over: all that this server's users had asked is answered, so nobody
+    /// needs to be told.
+    fn handed_over(&mut self, now: Now, status: Status) {
+        self.status(now, status);
+    }
+
     /// Time has passed.
     fn tick(&mut self, now: Now) {
         let _ = now;
     }
+
+    /// Time has passed in which no user was heard, since leadership is being handed over.
+    fn paused(&mut self) {}
 
     /// Prepares requests that waited until others were committed, as many as are due.
     fn lead_waiting(&mut self, now: Now) {
@@ -74,6 +83,11 @@ pub trait Application: 'static {
 
     /// Whether [`Self::next_batch`] would give a batch.
     fn has_unsealed(&self) -> bool;
+
+    /// Whether all that a leader was asked is proposed, and answered as far as no commit is needed.
+    fn is_settled(&self) -> bool {
+        !self.has_unsealed()
+    }
 
     /// Whether that batch is proposed even while the log is busy, since larger ones are not faster.
     fn has_full_batch(&self) -> bool;

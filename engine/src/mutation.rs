@@ -76,6 +76,9 @@ pub enum Mutation {
     /// The leader prepares multis however many operations are not committed yet.
     #[cfg(feature = "mutations")]
     PrepareAhead,
+    /// After a hand-over, a server's old connection takes a session back that has moved on.
+    #[cfg(feature = "mutations")]
+    TakeOverMovedSessions,
     /// A client's watches are all restored in one slice.
     #[cfg(feature = "mutations")]
     RestoreAtOnce,
@@ -87,7 +90,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault there is.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::ReorderReplies,
         Self::DropReadBarriers,
         Self::ForgetMissedEvents,
@@ -110,6 +113,7 @@ impl Mutation {
         Self::ReadInsideGroup,
         Self::NotifyPastLongReads,
         Self::PrepareAhead,
+        Self::TakeOverMovedSessions,
         Self::RestoreAtOnce,
         Self::NotifyAtOnce,
     ];

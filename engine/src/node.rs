@@ -44,6 +44,10 @@ pub struct Node<A: Application> {
     zab: Zab,
     /// The status that the application was told last.
     told: Status,
+    /// The next change of status is a hand-over.
+    handed_over: bool,
+    /// Requests wait for the end of a hand-over.
+    paused: bool,
     /// Number of [`Effect::Rebuild`]s not answered yet. Until the last answer the application's state
     /// contains truncated transactions: no batch is executed on it, and effects that concern it are deferred.
     rebuilds: usize,
@@ -62,6 +66,8 @@ impl<A: Application> Node<A> {
             application,
             zab: Zab::new(config, durable, seed),
             told: Status::Looking,
+            handed_over: false,
+            paused: false,
             rebuilds: 0,
             deferred: Vec::new(),
             zab_effects: Effects::new(),
@@ -115,6 +121,14 @@ impl<A: Application> Node<A> {
         self.application.has_due()
     }
 
+    /// Whether requests may be handed to the application. While leadership is handed over they wait, and so
+    /// does the time of the application.
+    #[must_use]
+    pub const fn takes_requests(&mut self) -> bool {
+        self.paused = self.zab.is_paused();
+        !self.paused
+    }
+
     /// Hands a request to the application.
     pub fn request<T>(&mut self, now: Now, request: impl FnOnce(&mut A) -> T) -> T {
         let answer = request(&mut self.application);
@@ -125,7 +139,11 @@ impl<A: Application> Node<A> {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
-        self.application.tick(now);
+        if self.paused || self.zab.is_paused() {
+            self.application.paused();
+        } else {
+            self.application.tick(now);
+        }
         self.broadcast(now, Input::Tick);
     }
 
@@ -192,6 +210,11 @@ impl<A: Application> Node<A> {
     /// proposal has carried.
     pub fn flush(&mut self, now: Now) {
         self.application.flush();
+        // What was gathered is sent before a learner says that nothing more comes.
+        self.settle(now);
+        if self.zab.is_settling() && self.application.is_settled() {
+            self.broadcast(now, Input::Settled);
+        }
         self.broadcast(now, Input::Flush);
     }
 
@@ -245,6 +268,7 @@ impl<A: Application> Node<A> {
             }
             zab::Effect::Commit { .. }
             | zab::Effect::Status(_)
+            | zab::Effect::HandedOver
             | zab::Effect::LeadershipConfirmed { .. }
             | zab::Effect::Forwarded { .. }
             | zab::Effect::FromLeader { .. }
@@ -261,6 +285,10 @@ impl<A: Application> Node<A> {
             zab::Effect::Status(status) => {
                 self.tell_status(now, status);
                 self.effects.push(Effect::Zab(zab::Effect::Status(status)));
+            }
+            zab::Effect::HandedOver => {
+                self.handed_over = true;
+                self.effects.push(Effect::Zab(zab::Effect::HandedOver));
             }
             zab::Effect::LeadershipConfirmed { token, commit } => {
                 self.application.leadership_confirmed(token, commit);
@@ -302,9 +330,13 @@ impl<A: Application> Node<A> {
     }
 
     fn tell_status(&mut self, now: Now, status: Status) {
+        let handed_over = std::mem::take(&mut self.handed_over);
         if self.told != status {
             self.told = status;
-            self.application.status(now, status);
+            match handed_over {
+                true => self.application.handed_over(now, status),
+                false => self.application.status(now, status),
+            }
         }
     }
 }

@@ -270,7 +270,9 @@ impl<E: Env, F: Frontend> Pump<E, F> {
                 }
             }
         }
-        self.frontend.hand_over(now, &mut node);
+        if node.takes_requests() {
+            self.frontend.hand_over(now, &mut node);
+        }
         if self.log.is_idle() {
             node.propose(now);
         }
@@ -288,7 +290,8 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     fn poll_due(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut ready = self.due.poll_lower(cx).is_ready();
         ready |= self.log.poll_news(cx).is_ready();
-        ready |= self.frontend.poll_ready(cx).is_ready();
+        // Who waits for the end of a hand-over is not ready; its messages and the ticks are.
+        ready |= !self.node().zab().is_paused() && self.frontend.poll_ready(cx).is_ready();
         if ready { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -346,6 +349,9 @@ impl<E: Env, F: Frontend> Pump<E, F> {
             zab::Effect::Repaired { from, end_before_damage } => {
                 tracing::info!(leader = %from, upto = %end_before_damage, "what was damaged here is repaired from the leader");
             }
+            zab::Effect::HandingOver { to } => tracing::info!(successor = %to, "handing leadership over"),
+            zab::Effect::HandOverFailed(why) => tracing::warn!(%why, "leadership is not handed over"),
+            zab::Effect::HandedOver => tracing::info!("leadership was handed over, clients stay connected"),
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to, after } => self.sending.ask(to, after),
             zab::Effect::InstallSnapshot { from, last } => self.receiving.begin(from, last),

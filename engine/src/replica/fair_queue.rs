@@ -77,6 +77,11 @@ impl FairQueue {
         !self.turns.is_empty() && self.operations < self.operations_max
     }
 
+    /// Whether no request waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
     /// The next request to be prepared, if it is time for one.
     pub(super) fn pop(&mut self) -> Option<(Client, Waiting)> {
         if !self.is_due() {

@@ -7,11 +7,14 @@ use bytes::Bytes;
 use ringkeeper_wire::{Identity, OpCode, SessionId, Xid, Zxid};
 
 use crate::codec::{DecodeError, Reader, Writer};
-use crate::message::{ConnId, RequestBatch, ShardId, Submission, Submitted, ToShard};
+use crate::message::{ConnId, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 
 /// Bytes of a submission without variable parts: at least, and as reserved for one.
 const SUBMISSION_BYTES_MIN: usize = 8 + 8 + 1;
 const SUBMISSION_BYTES_USUAL: usize = 40;
+
+/// Bytes of a client's session, shard and connection.
+const CLIENT_BYTES: usize = 8 + 2 + 8;
 
 /// Bytes of two empty texts.
 const IDENTITY_BYTES_MIN: usize = 4 + 4;
@@ -19,6 +22,7 @@ const IDENTITY_BYTES_MIN: usize = 4 + 4;
 mod kind {
     pub(super) const REQUESTS: u8 = 1;
     pub(super) const DIGEST: u8 = 2;
+    pub(super) const CLIENTS: u8 = 3;
 
     pub(super) const WRITE: u8 = 1;
     pub(super) const SYNC: u8 = 2;
@@ -71,11 +75,23 @@ pub(super) fn encode_digest(zxid: Zxid, digest: u64) -> Bytes {
     out.into()
 }
 
+/// The clients of a learner, for a leader that leadership was handed over to.
+pub(super) fn encode_clients(clients: &[(SessionId, Origin)]) -> Bytes {
+    let mut out = Vec::with_capacity(8 + clients.len() * CLIENT_BYTES);
+    let mut w = Writer(&mut out);
+    w.u8(kind::CLIENTS).count(clients.len());
+    clients
+        .iter()
+        .for_each(|(session, origin)| _ = w.session(*session).u16(origin.shard.0).u64(origin.conn.0));
+    out.into()
+}
+
 /// A decoded message of a learner's replica.
 #[derive(Debug)]
 pub(super) enum Heard {
     Requests(ShardId, RequestBatch),
     Digest(Zxid, u64),
+    Clients(Vec<(SessionId, Origin)>),
 }
 
 pub(super) fn decode(message: &Bytes) -> Result<Heard, DecodeError> {
@@ -93,6 +109,13 @@ pub(super) fn decode(message: &Bytes) -> Result<Heard, DecodeError> {
         kind::DIGEST => {
             let digest = Heard::Digest(r.zxid()?, r.u64()?);
             r.end().map(|()| digest)
+        }
+        kind::CLIENTS => {
+            let client = |r: &mut Reader<'_>| {
+                Ok((r.session()?, Origin { shard: ShardId(r.u16()?), conn: ConnId(r.u64()?) }))
+            };
+            let clients = Heard::Clients(r.list(CLIENT_BYTES, client)?);
+            r.end().map(|()| clients)
         }
         other => Err(DecodeError::Value { field: "kind of a forwarded message", value: u64::from(other) }),
     }
@@ -229,6 +252,18 @@ mod tests {
         let encoded = encode_requests(ShardId(5), &batch);
         let Ok(Heard::Requests(shard, decoded)) = decode(&encoded) else { panic!("not requests") };
         assert_eq!((shard, format!("{decoded:?}")), (ShardId(5), format!("{batch:?}")));
+        for len in 0..encoded.len() {
+            assert!(decode(&encoded.slice(..len)).is_err(), "{len} bytes of it");
+        }
+    }
+
+    #[test]
+    fn clients_survive_the_way_to_the_leader() {
+        let client = |n: i64| (SessionId(-n), Origin { shard: ShardId(7), conn: ConnId(n.cast_unsigned()) });
+        let clients = [client(1), client(2)];
+        let encoded = encode_clients(&clients);
+        let Ok(Heard::Clients(decoded)) = decode(&encoded) else { panic!("no clients") };
+        assert_eq!(decoded, clients);
         for len in 0..encoded.len() {
             assert!(decode(&encoded.slice(..len)).is_err(), "{len} bytes of it");
         }

@@ -92,6 +92,8 @@ pub(super) struct Leadership {
     last_time_ms: i64,
     expiry: Expiry,
     last_tick_ms: u64,
+    /// Since the last tick no client was heard, for a hand-over that was called off.
+    was_paused: bool,
     cleaner: Cleaner,
     /// The connection that a session may write from.
     owners: BTreeMap<SessionId, Ownership>,
@@ -154,6 +156,7 @@ impl Leadership {
             },
             expiry,
             last_tick_ms: now.monotonic_ms,
+            was_paused: false,
             cleaner: Cleaner::new(settings.cleaner, now.monotonic_ms),
             owners: BTreeMap::new(),
             opening: BTreeMap::new(),
@@ -170,6 +173,11 @@ impl Leadership {
 
     pub(super) fn deadlines(&self, after: Option<SessionId>, count_max: usize) -> Vec<(SessionId, u64)> {
         self.expiry.deadlines(after, count_max)
+    }
+
+    /// Whether nobody waits for an answer, but for commits.
+    pub(super) fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.unconfirmed.is_empty()
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
@@ -236,7 +244,7 @@ impl Replica {
         let countable = leadership.meter.countable().saturating_add(gap * COUNTED_PER_SECOND / 1000);
         leadership.meter.set_countable(countable.min(self.settings.requests.limits.of(Limit::QuotaZnodes)));
         leadership.last_tick_ms = now.monotonic_ms;
-        if gap > STALL_MS {
+        if std::mem::take(&mut leadership.was_paused) || gap > STALL_MS {
             leadership.expiry.postpone(gap);
         }
         let (head, mut steps) = (self.pipeline.head(), 0);
@@ -257,6 +265,29 @@ impl Replica {
         for path in removable {
             if let Some(op) = prepare::prepare_reap(self.pipeline.head(), &path) {
                 self.order(now, SessionId(0), Xid(0), op);
+            }
+        }
+    }
+
+    /// Time passes in which sessions are not heard.
+    pub(super) fn note_pause(&mut self) {
+        if let Role::Leading(leadership) = &mut self.role {
+            leadership.was_paused = true;
+        }
+    }
+
+    /// The clients that a server had when leadership was handed over to this one. A session that has moved on
+    /// since, or has ended, is not theirs any more.
+    pub(super) fn take_over(&mut self, server: ServerId, clients: &[(SessionId, Origin)]) {
+        for (session, origin) in clients {
+            let client = Client { server, origin: *origin };
+            let Role::Leading(leadership) = &mut self.role else { return };
+            let moved = leadership.owners.get(session).is_some_and(|owner| owner.client != client)
+                && !planted!(self.settings.requests, TakeOverMovedSessions);
+            if moved || self.pipeline.head().session(*session).is_none() {
+                self.direct(client, ToShard::Evict { conn: origin.conn });
+            } else {
+                leadership.owners.insert(*session, client.into());
             }
         }
     }

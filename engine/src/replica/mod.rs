@@ -273,6 +273,28 @@ impl Replica {
         self.announce_ensemble(now);
     }
 
+    /// Goes from one leader to the next with all its clients: nothing that they had asked waits for an answer.
+    /// The new leader is told who they are, before any of their requests.
+    fn go_over(&mut self, now: Now, status: Status) {
+        self.pipeline.abandon_unsealed();
+        self.attached.values_mut().for_each(|attachment| attachment.identities = None);
+        let clients: Vec<_> =
+            self.attached.iter().map(|(session, attachment)| (*session, attachment.origin)).collect();
+        match status {
+            Status::Leading { epoch } => {
+                let head = self.pipeline.head();
+                self.role = Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, head)));
+                self.take_over(self.settings.server, &clients);
+                self.announce_ensemble(now);
+            }
+            Status::Following { .. } => {
+                self.role = Role::Following;
+                self.effects.push(Effect::ToLeader(forward::encode_clients(&clients)));
+            }
+            Status::Looking => {}
+        }
+    }
+
     /// This server follows a leader and has caught up with it.
     pub fn follow(&mut self) {
         self.role = Role::Following;
@@ -458,8 +480,25 @@ impl Application for Replica {
         }
     }
 
+    fn handed_over(&mut self, now: Now, status: Status) {
+        let waits = self.attached.values().any(|attachment| !attachment.forwarded.is_empty());
+        if waits || !self.held.is_empty() || matches!(self.role, Role::Looking) || status == Status::Looking {
+            return self.status(now, status);
+        }
+        self.go_over(now, status);
+    }
+
     fn tick(&mut self, now: Now) {
         self.tick_leading(now);
+    }
+
+    fn paused(&mut self) {
+        self.note_pause();
+    }
+
+    fn is_settled(&self) -> bool {
+        let answered = matches!(&self.role, Role::Leading(leadership) if leadership.is_settled());
+        answered && !self.has_unsealed()
     }
 
     fn lead_waiting(&mut self, now: Now) {
@@ -542,7 +581,10 @@ impl Application for Replica {
             Heard::Requests(shard, batch) if matches!(self.role, Role::Leading(_)) => {
                 self.lead_requests(now, from, shard, batch);
             }
-            Heard::Requests(..) => {}
+            Heard::Clients(clients) if matches!(self.role, Role::Leading(_)) => {
+                self.take_over(from, &clients);
+            }
+            Heard::Requests(..) | Heard::Clients(_) => {}
             Heard::Digest(zxid, digest) => {
                 if self.digests().any(|(known, own)| known == zxid && own != digest) {
                     self.output(Output::DigestMismatch { peer: from, zxid });

@@ -5,8 +5,8 @@ use ringkeeper_frame::{Batch, Checksum, LogPosition, aligned};
 use ringkeeper_wire::ServerId;
 
 use super::message::{
-    Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
-    Propose, Standing, Sync, SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
+    Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
 };
 use super::quorum::ServerSet;
 use crate::codec::{DecodeError, Reader, Writer};
@@ -26,6 +26,7 @@ mod kind {
     pub(super) const FORWARD: u8 = 12;
     pub(super) const TO_LEARNER: u8 = 13;
     pub(super) const SNAPSHOT_RECEIVED: u8 = 14;
+    pub(super) const HAND_OVER: u8 = 15;
 }
 
 impl Message {
@@ -79,6 +80,9 @@ impl Message {
                 w.u8(kind::TO_LEARNER);
                 return Some(bytes);
             }
+            Self::HandOver { epoch, step } => {
+                w.u8(kind::HAND_OVER).epoch(*epoch).step(*step);
+            }
         }
         None
     }
@@ -118,6 +122,7 @@ impl Message {
             kind::PONG => Self::Pong(Pong { round: r.u64()?, ack: r.ack()? }),
             kind::FORWARD => Self::Forward(r.rest()),
             kind::TO_LEARNER => Self::ToLearner(r.rest()),
+            kind::HAND_OVER => Self::HandOver { epoch: r.epoch()?, step: r.step()? },
             other => return Err(DecodeError::Value { field: "message kind", value: u64::from(other) }),
         };
         r.end()?;
@@ -178,6 +183,16 @@ impl Writer<'_> {
         for end in ask.log.ends.iter().skip(newest) {
             self.position(*end);
         }
+    }
+
+    fn step(&mut self, step: HandOverStep) {
+        match step {
+            HandOverStep::Pause => self.u8(0),
+            HandOverStep::Paused => self.u8(1),
+            HandOverStep::Resume => self.u8(2),
+            HandOverStep::Lead { upto } => self.u8(3).zxid(upto),
+            HandOverStep::Follow(leader) => self.u8(4).u64(leader.0),
+        };
     }
 
     fn sync(&mut self, sync: &Sync) {
@@ -295,6 +310,19 @@ impl Reader<'_> {
             other => return Err(DecodeError::Value { field: "plan", value: u64::from(other) }),
         };
         Ok(Sync { epoch, serial, plan, history, ensemble })
+    }
+
+    fn step(&mut self) -> Result<HandOverStep, DecodeError> {
+        Ok(match self.u8()? {
+            0 => HandOverStep::Pause,
+            1 => HandOverStep::Paused,
+            2 => HandOverStep::Resume,
+            3 => HandOverStep::Lead { upto: self.zxid()? },
+            4 => HandOverStep::Follow(ServerId(self.u64()?)),
+            other => {
+                return Err(DecodeError::Value { field: "step of a hand-over", value: u64::from(other) });
+            }
+        })
     }
 
     fn propose(&mut self) -> Result<Propose, DecodeError> {
@@ -432,8 +460,19 @@ mod tests {
         )
     }
 
+    fn step() -> impl Strategy<Value = HandOverStep> {
+        prop_oneof![
+            Just(HandOverStep::Pause),
+            Just(HandOverStep::Paused),
+            Just(HandOverStep::Resume),
+            zxid().prop_map(|upto| HandOverStep::Lead { upto }),
+            any::<u64>().prop_map(|leader| HandOverStep::Follow(ServerId(leader))),
+        ]
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
+            (epoch(), step()).prop_map(|(epoch, step)| Message::HandOver { epoch, step }),
             notification().prop_map(Message::Notification),
             standing().prop_map(Message::FollowerInfo),
             epoch().prop_map(Message::NewEpoch),
@@ -471,7 +510,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..15u8) {
+        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..16u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

@@ -38,6 +38,8 @@ pub struct Config {
     /// How long what is committed may be known in memory alone: after a restart the server tells by what its
     /// disk says whether its history is contradicted.
     pub commit_record_ms: u64,
+    /// How long a leader tries to hand over before it leads on; writes wait meanwhile.
+    pub hand_over_limit_ms: u64,
     /// Whether this server may found an ensemble with others that are new, too.
     pub founding: Founding,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -64,6 +66,7 @@ impl Config {
             catch_up_bytes_max: 4 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
             commit_record_ms: 60_000,
+            hand_over_limit_ms: 200,
             founding: Founding::WhenOthersAreSilent,
             mutation: Mutation::None,
         }

@@ -124,6 +124,11 @@ pub(super) struct Core {
     /// Number of the last election.
     pub(super) round: u64,
     pub(super) status: Status,
+    /// Requests of this server wait for the end of a hand-over. Until then all that it has passed on is
+    /// answered.
+    pub(super) paused: bool,
+    /// This server goes over to the successor of a hand-over, or is it.
+    pub(super) moved: bool,
 }
 
 impl Core {
@@ -163,6 +168,8 @@ impl Core {
             full_since_ms: None,
             round: 0,
             status: Status::Looking,
+            paused: false,
+            moved: false,
         }
     }
 
@@ -195,6 +202,10 @@ impl Core {
     pub(super) fn set_status(&mut self, status: Status, out: &mut Effects) {
         if self.status != status {
             self.status = status;
+            self.paused = false;
+            if std::mem::take(&mut self.moved) && status != Status::Looking {
+                out.push(Effect::HandedOver);
+            }
             out.push(Effect::Status(status));
         }
     }

@@ -7,6 +7,7 @@ use ringkeeper_frame::{Batch, LogPosition};
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::config::Epochs;
+use super::handover::HandOverError;
 use super::message::{Known, Message};
 use super::quorum::ServerSet;
 
@@ -88,6 +89,11 @@ pub enum Input {
         /// Comes back in [`Effect::LeadershipConfirmed`].
         token: u64,
     },
+    /// Hand leadership over to this server, or to the one that has most; answered by [`Effect::HandingOver`]
+    /// or [`Effect::HandOverFailed`].
+    HandOver(Option<ServerId>),
+    /// While [`super::Zab::is_settling`]: the application has proposed and answered all that it was asked.
+    Settled,
     /// Opaque bytes for the leader; dropped without one.
     Forward(Bytes),
     /// Opaque bytes for a learner; dropped if it is not connected as one.
@@ -399,6 +405,17 @@ pub enum Effect {
     Departed(Departure),
     /// The server's status changed.
     Status(Status),
+    /// The change of status that follows is a hand-over: all that the server's clients had asked is answered,
+    /// and they keep their connections.
+    HandedOver,
+    /// Leadership is being handed over: [`Self::HandedOver`] or [`Self::HandOverFailed`] follows, or
+    /// [`Self::Departed`] if this server fails to follow the successor.
+    HandingOver {
+        /// The successor.
+        to: ServerId,
+    },
+    /// Leadership is not handed over: this server is what it was.
+    HandOverFailed(HandOverError),
     /// Leadership, or the attempt at it, has ended: drop what was built on uncommitted proposals, and stop
     /// sending snapshots. The proposals stay in the log; the next leader commits or truncates them.
     Reset,

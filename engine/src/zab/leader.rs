@@ -20,7 +20,8 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::core::{Core, Decision, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Learners, Status, SyncedLearner};
-use super::message::{AckEpoch, EnsembleId, Message, PeerState, Pong, Standing};
+use super::handover::HandOver;
+use super::message::{AckEpoch, EnsembleId, HandOverStep, Message, PeerState, Pong, Standing};
 use super::mutation::planted;
 use super::peer::{EpochContext, Peer};
 use super::quorum::ServerSet;
@@ -46,7 +47,8 @@ pub(super) struct Leader {
     /// The rule by which the history was chosen. Under any rule but [`Decision::Quorum`], the members with
     /// new disks need no confirmation by others.
     chosen_by: Decision,
-    peers: Vec<Peer>,
+    pub(super) peers: Vec<Peer>,
+    pub(super) hand_over: Option<HandOver>,
     adopted: bool,
     /// The last confirmation round that was sent.
     round: u64,
@@ -66,12 +68,18 @@ struct Confirmation {
 
 impl Leader {
     pub(super) fn start(core: &mut Core, joined: Vec<(ServerId, Standing)>, out: &mut Effects) -> Self {
-        let deadline_ms = core.now_ms + 2 * core.config.peer_timeout_ms + core.jitter_ms();
+        let patience_ms = match core.moved {
+            // By then the leader before this one has called the hand-over off.
+            true => core.config.hand_over_limit_ms,
+            false => 2 * core.config.peer_timeout_ms + core.jitter_ms(),
+        };
+        let deadline_ms = core.now_ms + patience_ms;
         let mut leader = Self {
             phase: Phase::Discovery,
             context: EpochContext { epoch: Epoch(0), history: Zxid::ZERO, ensemble: core.ensemble() },
             chosen_by: Decision::No,
             peers: Vec::new(),
+            hand_over: None,
             adopted: false,
             round: 0,
             round_wanted: false,
@@ -88,6 +96,15 @@ impl Leader {
     /// Whether batches may be proposed.
     pub(super) fn is_active(&self) -> bool {
         self.phase == Phase::Active
+    }
+
+    /// Whether batches may be proposed, and leadership is not as good as handed over.
+    pub(super) fn may_propose(&self) -> bool {
+        self.is_active() && self.hand_over.as_ref().is_none_or(HandOver::proposes)
+    }
+
+    pub(super) const fn is_handing_over(&self) -> bool {
+        self.hand_over.is_some()
     }
 
     pub(super) const fn epoch(&self) -> Epoch {
@@ -154,6 +171,7 @@ impl Leader {
                 peer.pump(core, &context, out);
             }
             Message::Forward(bytes) => out.push(Effect::Forwarded { from, bytes }),
+            Message::HandOver { epoch: of, step: HandOverStep::Paused } if of == epoch => peer.paused = true,
             _ => {}
         }
     }
@@ -219,6 +237,7 @@ impl Leader {
 
     /// Moves to an epoch that none of these servers has promised, and keeps the learners.
     fn begin_epoch(&mut self, core: &mut Core, epoch: Epoch, out: &mut Effects) {
+        self.call_off(core, out);
         if self.phase > Phase::Promising {
             self.deadline_ms = core.now_ms + core.config.init_limit_ms;
         }
@@ -234,7 +253,8 @@ impl Leader {
     }
 
     pub(super) fn on_propose(&mut self, core: &mut Core, batch: Batch, out: &mut Effects) {
-        if !self.is_active() || batch.epoch() != self.context.epoch || !batch.follows(core.log.last().zxid) {
+        if !self.may_propose() || batch.epoch() != self.context.epoch || !batch.follows(core.log.last().zxid)
+        {
             return;
         }
         let used_up = batch.last().counter() >= core.config.epoch_txns_max;
@@ -301,6 +321,7 @@ impl Leader {
         if self.phase != Phase::Discovery && !self.hears_quorum(core) {
             return Next::Look(Departure::QuorumSilent, None);
         }
+        self.watch_hand_over(core, out);
         self.round_wanted |= core.now_ms >= self.ping_at_ms;
         self.flush(core, out);
         Next::Stay

@@ -9,7 +9,8 @@ use super::core::{Core, NO_STREAMING_LEARNER, Next};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::LogOperation;
 use super::message::{
-    Ack, AckEpoch, EnsembleId, Message, Notification, PeerState, Ping, Pong, Propose, Sync, SyncPlan, Vote,
+    Ack, AckEpoch, EnsembleId, HandOverStep, Message, Notification, PeerState, Ping, Pong, Propose, Sync,
+    SyncPlan, Vote,
 };
 use super::mutation::planted;
 
@@ -45,6 +46,8 @@ pub(super) struct Learner {
     acked: Option<Ack>,
     heard_at_ms: u64,
     retry_at_ms: u64,
+    /// The leader waits to hear that nothing more is forwarded.
+    pause_due: bool,
 }
 
 impl Learner {
@@ -63,6 +66,7 @@ impl Learner {
             acked: None,
             heard_at_ms: core.now_ms,
             retry_at_ms: 0,
+            pause_due: false,
         };
         learner.retry(core, out);
         learner
@@ -136,9 +140,46 @@ impl Learner {
                 out.push(Effect::SnapshotChunk { from: self.leader, bytes });
             }
             Message::ToLearner(bytes) => out.push(Effect::FromLeader { bytes }),
+            Message::HandOver { epoch, step } if epoch == self.epoch => return self.on_hand_over(core, step),
             _ => {}
         }
         Next::Stay
+    }
+
+    fn on_hand_over(&mut self, core: &mut Core, step: HandOverStep) -> Next {
+        match step {
+            HandOverStep::Pause | HandOverStep::Resume => {
+                let serves = core.status == Status::Following { leader: self.leader, epoch: self.epoch };
+                core.paused = serves && step == HandOverStep::Pause;
+                self.pause_due = core.paused;
+                Next::Stay
+            }
+            HandOverStep::Lead { upto } if Self::may_lead(core, upto) => {
+                core.moved = true;
+                Next::Lead
+            }
+            HandOverStep::Follow(leader) if core.paused && core.connected.contains(leader) => {
+                core.moved = true;
+                Next::Follow(leader)
+            }
+            HandOverStep::Follow(_) => Next::Look(Departure::LeaderResigned(self.leader), None),
+            HandOverStep::Lead { .. } | HandOverStep::Paused => Next::Stay,
+        }
+    }
+
+    /// Whether this server has everything that the leader has, and can lead. Otherwise the leader calls the
+    /// hand-over off.
+    fn may_lead(core: &Core, upto: Zxid) -> bool {
+        let whole = core.is_voter() && core.epochs.initialized && !core.is_damaged() && !core.is_stuck();
+        let has_all = core.log.last().zxid == upto && core.log.durable() == upto && core.commit == upto;
+        core.paused && whole && (has_all || planted!(core.config, HandOverEarly))
+    }
+
+    /// Everything was forwarded that will be.
+    pub(super) fn flush(&mut self, out: &mut Effects) {
+        if std::mem::take(&mut self.pause_due) {
+            out.send(self.leader, Message::HandOver { epoch: self.epoch, step: HandOverStep::Paused });
+        }
     }
 
     fn learn_commit(&mut self, commit: Zxid) {
@@ -209,6 +250,8 @@ impl Learner {
             }
             SyncPlan::Truncate(after) => {
                 self.phase = Phase::Repairing;
+                // Clients wait for what is cut off.
+                core.moved = false;
                 core.log.truncate(after);
                 core.recovered = core.recovered.min(after);
                 out.push(Effect::Truncate { after });

@@ -241,6 +241,24 @@ pub struct Pong {
     pub ack: Ack,
 }
 
+/// A step of a hand-over of leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOverStep {
+    /// Leader to learner: forward no more.
+    Pause,
+    /// Learner to leader: everything that it forwards is in front of this.
+    Paused,
+    /// Leader to learner: the hand-over is called off.
+    Resume,
+    /// Leader to its successor, which has everything: lead.
+    Lead {
+        /// The end of the leader's log, all of it committed.
+        upto: Zxid,
+    },
+    /// Leader to learner: follow this server, which leads.
+    Follow(ServerId),
+}
+
 /// A message between two servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -283,4 +301,11 @@ pub enum Message {
     Forward(Bytes),
     /// Leader to learner, opaque to Zab, in order with everything else on the link.
     ToLearner(Bytes),
+    /// Between the leader and its learners: leadership is handed over.
+    HandOver {
+        /// The leader's epoch.
+        epoch: Epoch,
+        /// What comes next.
+        step: HandOverStep,
+    },
 }

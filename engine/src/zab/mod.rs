@@ -123,6 +123,11 @@
 //!
 //! If a majority of the disks is lost, the ensemble waits for the operator.
 //!
+//! # Handing over
+//!
+//! A leader that is asked to, or is about to stop, hands leadership over to a voter that has everything: see
+//! `handover.rs`.
+//!
 //! # Full disks
 //!
 //! A server whose disk is full acknowledges nothing new; the others go on. A full leader slows them down,
@@ -137,6 +142,7 @@ mod config;
 mod core;
 mod effects;
 mod election;
+mod handover;
 mod history;
 mod leader;
 mod learner;
@@ -151,9 +157,10 @@ mod tests;
 pub use self::core::leaves_epochs;
 pub use config::{Config, Durable, Epochs, Founding, LogSummary};
 pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status, SyncedLearner};
+pub use handover::HandOverError;
 pub use message::{
-    Ack, AckEpoch, Doubt, EnsembleId, Known, LogOutline, Message, Notification, PeerState, Ping, Pong,
-    Propose, Standing, Sync, SyncPlan, Vote,
+    Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
+    Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
 };
 pub use mutation::Mutation;
 pub use presence::Absence;
@@ -226,6 +233,19 @@ impl Zab {
         presence::absences(&self.core)
     }
 
+    /// Whether no more requests are to be taken, since leadership is handed over: they wait for the end of
+    /// that.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        self.core.paused
+    }
+
+    /// Whether this server is about to hand over, and has to hear [`Input::Settled`] first.
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        matches!(&self.role, Role::Leading(leader) if leader.is_handing_over())
+    }
+
     /// The end of the log, durable or not.
     #[must_use]
     pub fn last(&self) -> LogPosition {
@@ -276,7 +296,7 @@ impl Zab {
     #[must_use]
     pub fn next_zxid(&self) -> Option<Zxid> {
         let Role::Leading(leader) = &self.role else { return None };
-        if !leader.is_active() {
+        if !leader.may_propose() {
             return None;
         }
         let last = self.last().zxid;
@@ -295,11 +315,15 @@ impl Zab {
         match input {
             Input::Start => {}
             Input::Tick => return self.on_tick(out),
-            Input::Flush => {
-                if let Role::Leading(leader) = &mut self.role {
-                    leader.flush(&self.core, out);
-                }
-            }
+            Input::Flush => match &mut self.role {
+                Role::Leading(leader) => leader.flush(&self.core, out),
+                Role::Following(learner) => learner.flush(out),
+                Role::Resting { .. } | Role::Looking(_) => {}
+            },
+            Input::HandOver(wanted) => match &mut self.role {
+                Role::Leading(leader) => leader.begin_hand_over(&mut self.core, wanted, out),
+                _ => out.push(Effect::HandOverFailed(HandOverError::NotLeading)),
+            },
             Input::PeerConnected(peer) => self.on_connected(peer, out),
             Input::PeerDisconnected(peer) => return self.on_disconnected(peer, out),
             Input::Message { from, message } => return self.on_message(from, message, out),
@@ -354,6 +378,7 @@ impl Zab {
             Input::LogRead { peer, after, batches } => leader.on_log_read(core, peer, after, batches, out),
             Input::SnapshotReady { peer, last } => leader.on_snapshot_ready(core, peer, last, out),
             Input::ConfirmLeadership { token } => leader.confirm(core, token),
+            Input::Settled => leader.on_settled(core, out),
             Input::ToLearner { to, bytes } => leader.pass_on(to, Message::ToLearner(bytes), out),
             _ => {}
         }
@@ -473,6 +498,9 @@ impl Zab {
                 let message = Message::Notification(heard);
                 learner.on_message(&mut self.core, message, out)
             }
+            Role::Leading(leader) if heard.state == PeerState::Leading && heard.vote.leader == from => {
+                leader.on_successor(&mut self.core, from, out)
+            }
             Role::Following(_) | Role::Leading(_) => {
                 if heard.state == PeerState::Looking {
                     self.say_state(from, out);
@@ -527,6 +555,7 @@ impl Zab {
             Next::Stay => {}
             Next::Look(why, passed_over) => self.look(why, passed_over, out),
             Next::Follow(leader) => {
+                self.end_leading(out);
                 self.role = Role::Following(Learner::start(&mut self.core, leader, out));
             }
             Next::Lead => {
@@ -539,11 +568,15 @@ impl Zab {
         }
     }
 
-    fn look(&mut self, why: Departure, passed_over: Option<ServerId>, out: &mut Effects) {
+    fn end_leading(&mut self, out: &mut Effects) {
         if let Role::Leading(leader) = &self.role {
             leader.remember_acks(&mut self.core, |_| true);
             out.push(Effect::Reset);
         }
+    }
+
+    fn look(&mut self, why: Departure, passed_over: Option<ServerId>, out: &mut Effects) {
+        self.end_leading(out);
         if self.core.log.operation() == Some(LogOperation::Install) {
             out.push(Effect::AbortSnapshot);
         }

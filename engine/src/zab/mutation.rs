@@ -68,6 +68,12 @@ pub enum Mutation {
     /// A server with an old copy of its folder votes as if it had all that it has acknowledged.
     #[cfg(feature = "mutations")]
     OldCopyVotes,
+    /// A leader hands over before its successor has everything.
+    #[cfg(feature = "mutations")]
+    HandOverEarly,
+    /// A leader goes on to propose after it has told its successor to lead.
+    #[cfg(feature = "mutations")]
+    ProposeAfterHandOver,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -76,7 +82,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -96,6 +102,8 @@ impl Mutation {
         Self::FullLeaderStays,
         Self::TakeOverLate,
         Self::OldCopyVotes,
+        Self::HandOverEarly,
+        Self::ProposeAfterHandOver,
     ];
 }
 

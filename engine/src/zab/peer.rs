@@ -62,6 +62,8 @@ pub(super) struct Peer {
     /// The newest round it has answered in this epoch.
     pub(super) round: u64,
     pub(super) heard_at_ms: u64,
+    /// It forwards no more, as asked for a hand-over.
+    pub(super) paused: bool,
 }
 
 impl Peer {
@@ -100,7 +102,13 @@ impl Peer {
             adopted: false,
             round: 0,
             heard_at_ms: core.now_ms,
+            paused: false,
         }
+    }
+
+    /// Whether it was heard within half the peer timeout, twice the time between heartbeats.
+    pub(super) const fn is_heard(&self, core: &Core) -> bool {
+        core.now_ms <= self.heard_at_ms + core.config.peer_timeout_ms / 2
     }
 
     pub(super) const fn member(&self) -> Member {

@@ -321,6 +321,10 @@ impl<M: StateMachine> Application for Replica<M> {
         !self.waiting.is_empty()
     }
 
+    fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.questions.is_empty()
+    }
+
     fn has_full_batch(&self) -> bool {
         self.waiting.len() > 1
     }

@@ -18,11 +18,11 @@ use crate::env::{Connection, Env, Stream};
 
 /// The beginning of a hello. The last byte is the version of all messages between servers: builds with
 /// different versions refuse each other.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x06";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x07";
 
 /// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
 /// is a hello's.
-const REFUSAL: &[u8; 8] = b"RKNAME\0\x06";
+const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";

@@ -9,6 +9,7 @@ use ringkeeper_wire::Zxid;
 
 use super::ask::Ask;
 use super::client::Phase;
+use super::handing_over::Trial;
 use super::recovery::at_once;
 use super::server::Process;
 use super::spoil::{self, spoil};
@@ -95,6 +96,9 @@ impl World {
             disk.set_capacity_bytes(Some(limit));
             let full_us = self.random.between(10_000, 700_000);
             self.at(full_us, Event::Room { disk: peer });
+        }
+        if self.random.chance(self.faults.hand_over) {
+            self.hand_over(server);
         }
         if self.random.chance(self.faults.rot_running) {
             self.damage_running(server);
@@ -371,7 +375,7 @@ impl World {
     }
 
     /// A server that leads and serves.
-    fn leader(&self) -> Option<usize> {
+    pub(super) fn leader(&self) -> Option<usize> {
         self.servers.iter().position(|server| {
             server.process.as_ref().is_some_and(|process| {
                 process.is_serving() && matches!(process.node().status(), Status::Leading { .. })
@@ -453,7 +457,7 @@ impl World {
         if self.now_us > client.sent_us + timeout_us / 4 {
             asks.push(Ask::Ping);
         }
-        if self.healed && self.outlasting == Outlasting::Over {
+        if self.healed && self.outlasting == Outlasting::Over && self.trial == Trial::Over {
             if self.finished[index].is_none() && client.pending() == 0 && asks.is_empty() {
                 asks = workload::finale(&mut self.random);
                 let stays = index.is_multiple_of(2);

@@ -86,6 +86,10 @@ pub struct FaultMix {
     pub old_copy: u64,
     /// Share of crashes, per mille, after which the server is started as something that its folder is not.
     pub slip: u64,
+    /// A leader is asked to hand over.
+    pub hand_over: u64,
+    /// After healing, a leader hands over.
+    pub hands_over: bool,
     /// Clients send many and large requests at once.
     pub greedy: bool,
     /// A worker stands still, for longer than its session in some cases.
@@ -165,6 +169,8 @@ impl FaultMix {
             slip,
             rot_running: if random.chance(300) { random.between(1, 20) } else { 0 },
             greedy: random.chance(100),
+            hand_over: if random.chance(500) { random.between(1, 30) } else { 0 },
+            hands_over: random.chance(400),
             worker_pause: 0,
             worker_abort: 0,
         }

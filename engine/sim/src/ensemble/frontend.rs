@@ -77,12 +77,16 @@ impl pump::Frontend for Frontend {
     type Application = Replica;
 
     fn hand_over(&self, now: Now, node: &mut Node) {
-        self.world.tell(Told::Turn);
         for (shard, ring) in (0..).map(ShardId).zip(&self.rings) {
             for requests in ring.take() {
                 node.request(now, |replica| replica.requests(now, shard, requests));
             }
         }
+    }
+
+    fn work(&self, _: Now, _: &mut Node) -> bool {
+        self.world.tell(Told::Turn);
+        false
     }
 
     /// The world wakes the pump.

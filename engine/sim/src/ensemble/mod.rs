@@ -17,6 +17,7 @@ mod damage;
 mod faults;
 mod founding;
 mod frontend;
+mod handing_over;
 mod judge;
 mod links;
 mod medium;

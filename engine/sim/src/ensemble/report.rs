@@ -28,6 +28,9 @@ pub struct Report {
     pub disconnects: u64,
     pub partitions: u64,
     pub strangers: u64,
+    /// Hand-overs that were asked for, and how often a server went over with its clients.
+    pub hand_overs: u64,
+    pub handed_over: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
     pub client_breaks: u64,
@@ -80,6 +83,8 @@ impl Report {
         self.disconnects += other.disconnects;
         self.partitions += other.partitions;
         self.strangers += other.strangers;
+        self.hand_overs += other.hand_overs;
+        self.handed_over += other.handed_over;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
         self.client_breaks += other.client_breaks;
@@ -116,6 +121,7 @@ impl fmt::Display for Report {
         writeln!(f, "reads checked         {}", self.reads_checked)?;
         writeln!(f, "watch events checked  {}", self.watch_events_checked)?;
         writeln!(f, "leaderships           {}", self.leaderships)?;
+        writeln!(f, "hand-overs            {} asked for, {} servers went over", self.hand_overs, self.handed_over)?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;

@@ -101,6 +101,9 @@ pub enum Oracle {
     /// A recipe fails with its session, and not otherwise.
     #[error("recipes fail with their sessions alone")]
     Recipe,
+    /// A hand-over of leadership without faults completes, and no client loses its connection by it.
+    #[error("a hand-over goes unnoticed")]
+    HandOver,
     /// After healing, everyone makes progress.
     #[error("progress after healing")]
     Progress,

@@ -1,0 +1,97 @@
+//! Hand-overs of leadership: at any time beside all faults, and once without any, when nobody may notice.
+
+use ringkeeper_engine::zab::{Input, Status};
+use ringkeeper_wire::ServerId;
+
+use super::client::Phase;
+use super::violation::{Oracle, Violation};
+use super::world::{FAULTS_UNTIL_US, World};
+
+/// Time within which a hand-over without faults is complete, all servers serving.
+const COMPLETE_US: u64 = 600_000;
+/// Time from the end of all faults until what they had delayed has arrived.
+const QUIET_US: u64 = 500_000;
+
+/// The hand-over without faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// Pending, until everybody is there.
+    Due,
+    /// This server hands over.
+    Running { from: usize, until_us: u64 },
+    /// It is complete, or the run has none.
+    Over,
+}
+
+impl World {
+    /// Asks the leader, or some server, to hand over: to some server or to whichever it takes.
+    pub(super) fn hand_over(&mut self, index: usize) {
+        let index = if self.random.chance(900) { self.leader().unwrap_or(index) } else { index };
+        let named = ServerId(1 + self.random.below(self.servers.len() as u64));
+        let wanted = Some(named).filter(|_| self.random.chance(500));
+        if let Some(process) = &self.servers[index].process {
+            self.report.hand_overs += 1;
+            process.pump.input(Input::HandOver(wanted));
+        }
+    }
+
+    /// Hands over without faults. Returns whether this is still pending.
+    pub(super) fn tries_hand_over(&mut self) -> Result<bool, Violation> {
+        match self.trial {
+            Trial::Due => {
+                if let Some(from) = self.leader().filter(|_| self.is_steady()) {
+                    self.say(&format!("server {} hands over without faults", from + 1));
+                    self.trial = Trial::Running { from, until_us: self.now_us + COMPLETE_US };
+                    if let Some(process) = &self.servers[from].process {
+                        process.pump.input(Input::HandOver(None));
+                    }
+                }
+            }
+            Trial::Running { from, until_us } => {
+                let follows = self.servers[from]
+                    .process
+                    .as_ref()
+                    .is_some_and(|process| matches!(process.node().status(), Status::Following { .. }));
+                if follows && self.leader().is_some() && self.all_serve() {
+                    self.trial = Trial::Over;
+                }
+                Oracle::HandOver.check(self.now_us < until_us || self.trial == Trial::Over, || {
+                    format!("server {} has not handed over: {}", from + 1, self.describe())
+                })?;
+            }
+            Trial::Over => {}
+        }
+        Ok(self.trial != Trial::Over)
+    }
+
+    /// A server closes a connection: not that of a client, while leadership is handed over without faults.
+    pub(super) fn check_hang_up(&self, link: u64) -> Result<(), Violation> {
+        let client = self.clients.iter().find(|client| client.link == link && client.phase == Phase::Up);
+        let Some(client) = client.filter(|_| matches!(self.trial, Trial::Running { .. })) else {
+            return Ok(());
+        };
+        Err(Oracle::HandOver.broken(format!("client {} loses its connection", client.number)))
+    }
+
+    /// Whether all servers have everything they ever had, and all clients are connected.
+    fn is_steady(&self) -> bool {
+        let voters = self.servers.iter().filter(|server| self.voters.contains(server.id));
+        let whole = voters.filter_map(|server| server.process.as_ref()).all(|process| {
+            let node = process.node();
+            let epochs = node.zab().durable_epochs();
+            epochs.initialized && epochs.end_before_damage.0 == 0
+        });
+        let learners =
+            self.leader().and_then(|leader| self.servers[leader].process.as_ref()).map(|process| {
+                let learners = process.node().zab().learners();
+                learners.synced_followers + learners.synced_observers
+            });
+        let clients = self.clients.iter().all(|client| client.phase == Phase::Up);
+        let quiet = self.now_us > FAULTS_UNTIL_US + QUIET_US;
+        quiet && whole && self.all_serve() && clients && learners == Some(self.servers.len() - 1)
+    }
+
+    fn all_serve(&self) -> bool {
+        self.servers.iter().all(|server| server.process.as_ref().is_some_and(|process| process.is_serving()))
+    }
+}

@@ -1,0 +1,168 @@
+//! A hand-over: leadership moves to a voter that has everything, without the timeouts of an election.
+//!
+//! ```text
+//! leader --Pause--> learners           requests wait at every server
+//! leader <--Paused-- learners          behind all that they had forwarded
+//! leader commits and answers everything
+//! leader --Lead--> successor           behind all commits and answers
+//! leader <--Notification-- successor   it leads, and waits for others to join
+//! leader --Follow--> learners          and follows the successor itself
+//! ```
+//!
+//! Safety rests on nothing new: the successor needs the promises of a quorum for a new epoch, and that none of
+//! the quorum has a newer history, like every server that was elected. The hand-over decides only when it
+//! begins, and that the learners join it at once.
+//!
+//! Until it sends Follow the leader may call the hand-over off (Resume), and leads on in its epoch. It proposes
+//! nothing from Lead on, since the successor would have to learn it before it could lead.
+//!
+//! A server that was paused has no request under way when it follows the successor, or leads, so its clients
+//! keep their connections. A learner that does not answer in time is left to find the successor by itself.
+
+use ringkeeper_wire::ServerId;
+
+use super::core::{Core, Next};
+use super::effects::{Effect, Effects};
+use super::leader::Leader;
+use super::message::{HandOverStep, Message, PeerState};
+use super::mutation::planted;
+use super::peer::Peer;
+
+/// Why a hand-over is not begun, or is called off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandOverError {
+    /// Only a leader hands over.
+    #[error("this server does not lead: ask the leader")]
+    NotLeading,
+    /// One is under way.
+    #[error("leadership is being handed over already")]
+    UnderWay,
+    /// The server named does not vote.
+    #[error("server {0} is no voter of this ensemble: name another one")]
+    NoVoter(ServerId),
+    /// The server named does not follow, or lacks a part of the log.
+    #[error("server {0} is not synchronized with this one: start it, or wait until it has caught up")]
+    NotSynchronized(ServerId),
+    /// No voter is synchronized.
+    #[error("no other voter is synchronized with this server: start one, or wait until it has caught up")]
+    NoSuccessor,
+    /// It took too long, or the successor was lost.
+    #[error("server {0} did not take over in time: this server leads on; try again, or name another one")]
+    Late(ServerId),
+}
+
+/// A hand-over, on the leader.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    to: ServerId,
+    /// The successor was told to lead: nothing may be proposed.
+    told: bool,
+    until_ms: u64,
+}
+
+impl HandOver {
+    /// Whether the leader may still propose what it had taken before.
+    pub(super) const fn proposes(&self) -> bool {
+        !self.told
+    }
+}
+
+impl Leader {
+    /// Begins to hand over to a voter, the one with the longest durable log unless `wanted` names one.
+    pub(super) fn begin_hand_over(&mut self, core: &mut Core, wanted: Option<ServerId>, out: &mut Effects) {
+        let to = match self.successor(core, wanted) {
+            Ok(to) => to,
+            Err(error) => return out.push(Effect::HandOverFailed(error)),
+        };
+        core.paused = true;
+        let until_ms = core.now_ms + core.config.hand_over_limit_ms;
+        self.hand_over = Some(HandOver { to, told: false, until_ms });
+        self.peers.iter_mut().for_each(|peer| peer.paused = false);
+        self.tell_learners(HandOverStep::Pause, out);
+        out.push(Effect::HandingOver { to });
+    }
+
+    fn successor(&self, core: &Core, wanted: Option<ServerId>) -> Result<ServerId, HandOverError> {
+        if !self.is_active() {
+            return Err(HandOverError::NotLeading);
+        }
+        if self.hand_over.is_some() {
+            return Err(HandOverError::UnderWay);
+        }
+        let able = |peer: &&Peer| peer.voter && peer.adopted && peer.is_heard(core);
+        let mut able = self.peers.iter().filter(able);
+        match wanted {
+            None => able.max_by_key(|peer| (peer.acked, peer.id)).map(|peer| peer.id),
+            Some(id) if !core.config.is_voter(id) || id == core.me() => {
+                return Err(HandOverError::NoVoter(id));
+            }
+            Some(id) => {
+                return able
+                    .any(|peer| peer.id == id)
+                    .then_some(id)
+                    .ok_or(HandOverError::NotSynchronized(id));
+            }
+        }
+        .ok_or(HandOverError::NoSuccessor)
+    }
+
+    fn tell_learners(&self, step: HandOverStep, out: &mut Effects) {
+        for peer in self.peers.iter().filter(|peer| peer.adopted) {
+            out.send(peer.id, Message::HandOver { epoch: self.epoch(), step });
+        }
+    }
+
+    /// The application has prepared, proposed and answered all that it was asked. Tells the successor to lead
+    /// if it has everything, and no learner that can be heard has forwarded more.
+    pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
+        let Some(HandOver { to, told: false, .. }) = self.hand_over else { return };
+        let last = core.log.last().zxid;
+        let early = planted!(core.config, HandOverEarly);
+        let waits = |peer: &Peer| peer.adopted && !peer.paused && peer.is_heard(core);
+        let has_all = |peer: &Peer| peer.id == to && peer.paused && (early || peer.acked >= last);
+        let settled = early || core.commit == last;
+        if !settled || self.peers.iter().any(waits) || !self.peers.iter().any(has_all) {
+            return;
+        }
+        self.flush(core, out);
+        out.send(to, Message::HandOver { epoch: self.epoch(), step: HandOverStep::Lead { upto: last } });
+        if let Some(hand_over) = &mut self.hand_over {
+            hand_over.told = !planted!(core.config, ProposeAfterHandOver);
+        }
+    }
+
+    /// A server says that it leads: the end of the hand-over, if it is the successor.
+    pub(super) fn on_successor(&mut self, core: &mut Core, from: ServerId, out: &mut Effects) -> Next {
+        let Some(HandOver { to, .. }) = self.hand_over else { return Next::Stay };
+        if to != from {
+            return Next::Stay;
+        }
+        for peer in self.peers.iter().filter(|peer| peer.id != to) {
+            // One whose requests may be lost has to tell its clients, so it leaves this server as usual.
+            let message = match peer.paused {
+                true => Message::HandOver { epoch: self.epoch(), step: HandOverStep::Follow(to) },
+                false => core.notification(PeerState::Following, core.own_vote(), peer.id),
+            };
+            out.send(peer.id, message);
+        }
+        core.moved = true;
+        Next::Follow(to)
+    }
+
+    /// Calls the hand-over off: this server leads on.
+    pub(super) fn call_off(&mut self, core: &mut Core, out: &mut Effects) {
+        if let Some(HandOver { to, .. }) = self.hand_over.take() {
+            core.paused = false;
+            self.tell_learners(HandOverStep::Resume, out);
+            out.push(Effect::HandOverFailed(HandOverError::Late(to)));
+        }
+    }
+
+    /// Calls the hand-over off if it has taken too long, or its successor is gone.
+    pub(super) fn watch_hand_over(&mut self, core: &mut Core, out: &mut Effects) {
+        let Some(HandOver { to, until_ms, .. }) = self.hand_over else { return };
+        if core.now_ms >= until_ms || !self.peers.iter().any(|peer| peer.id == to) {
+            self.call_off(core, out);
+        }
+    }
+}
