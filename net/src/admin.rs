@@ -19,6 +19,8 @@ pub(crate) enum AdminCommand {
     WhySlow(WhySlowArgs),
     /// Shows the levels of a server's log, or changes one at once
     LogLevel(LogLevelArgs),
+    /// Has the leader hand leadership over to another server; clients stay connected
+    Lead(LeadArgs),
 }
 
 /// Where the server is asked.
@@ -39,6 +41,17 @@ pub(crate) struct Credentials {
     /// input. Without it the scheme ip is used
     #[arg(short, long, value_name = "USER")]
     user: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct LeadArgs {
+    /// The server that is to lead, by its id (myid)
+    #[arg(value_name = "ID")]
+    server: u64,
+    #[command(flatten)]
+    listener: Listener,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 #[derive(Args)]
@@ -83,7 +96,16 @@ impl AdminCommand {
         match self {
             Self::WhySlow(args) => why_slow::run(&args),
             Self::LogLevel(args) => args.run(),
+            Self::Lead(args) => args.run(),
         }
+    }
+}
+
+impl LeadArgs {
+    fn run(self) -> Result<(), AdminError> {
+        let server = self.server.to_string();
+        let answer = self.listener.post("hand_over", &[("server", Some(&server))], &self.credentials)?;
+        Ok(writeln!(io::stdout(), "server {} leads", parse(&answer)?["leader_id"])?)
     }
 }
 

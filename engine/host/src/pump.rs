@@ -350,7 +350,9 @@ impl<E: Env, F: Frontend> Pump<E, F> {
                 tracing::info!(leader = %from, upto = %end_before_damage, "what was damaged here is repaired from the leader");
             }
             zab::Effect::HandingOver { to } => tracing::info!(successor = %to, "handing leadership over"),
-            zab::Effect::HandOverFailed(why) => tracing::warn!(%why, "leadership is not handed over"),
+            zab::Effect::HandOverFailed(why) => {
+                tracing::warn!(code = "RK0307", %why, "leadership is not handed over")
+            }
             zab::Effect::HandedOver => tracing::info!("leadership was handed over, clients stay connected"),
             zab::Effect::Reset => self.sending.cancel_all(),
             zab::Effect::SendSnapshot { to, after } => self.sending.ask(to, after),

@@ -145,6 +145,7 @@ families! {
 
     // Elections and start
     ZooKeeper Counter "looking_count" "How often this server began to look for a leader"
+    Ringkeeper Counter "hand_overs" "How often this server handed leadership over to another one"
     ZooKeeper Summary "election_time"
         "Time from the begin of a search for a leader until this server served in ms"
     ZooKeeper Summary "unavailable_time" "As election_time"

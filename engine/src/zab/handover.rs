@@ -37,6 +37,9 @@ pub enum HandOverError {
     /// One is under way.
     #[error("leadership is being handed over already")]
     UnderWay,
+    /// The server named leads.
+    #[error("server {0} leads already")]
+    Leads(ServerId),
     /// The server named does not vote.
     #[error("server {0} is no voter of this ensemble: name another one")]
     NoVoter(ServerId),
@@ -93,9 +96,8 @@ impl Leader {
         let mut able = self.peers.iter().filter(able);
         match wanted {
             None => able.max_by_key(|peer| (peer.acked, peer.id)).map(|peer| peer.id),
-            Some(id) if !core.config.is_voter(id) || id == core.me() => {
-                return Err(HandOverError::NoVoter(id));
-            }
+            Some(id) if id == core.me() => return Err(HandOverError::Leads(id)),
+            Some(id) if !core.config.is_voter(id) => return Err(HandOverError::NoVoter(id)),
             Some(id) => {
                 return able
                     .any(|peer| peer.id == id)
@@ -114,7 +116,7 @@ impl Leader {
 
     /// The application has prepared, proposed and answered all that it was asked. Tells the successor to lead
     /// if it has everything, and no learner that can be heard has forwarded more.
-    pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
+    pub(super) fn on_settled(&mut self, core: &mut Core, out: &mut Effects) {
         let Some(HandOver { to, told: false, .. }) = self.hand_over else { return };
         let last = core.log.last().zxid;
         let early = planted!(core.config, HandOverEarly);
@@ -126,8 +128,10 @@ impl Leader {
         }
         self.flush(core, out);
         out.send(to, Message::HandOver { epoch: self.epoch(), step: HandOverStep::Lead { upto: last } });
+        let goes_on = planted!(core.config, ProposeAfterHandOver);
+        core.paused = !goes_on;
         if let Some(hand_over) = &mut self.hand_over {
-            hand_over.told = !planted!(core.config, ProposeAfterHandOver);
+            hand_over.told = !goes_on;
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Counts {
     pub(crate) status_since_ms: u64,
     /// How often the server began to look for a leader.
     pub(crate) looking: u64,
+    /// How often the server handed leadership over.
+    pub(crate) handed_over: u64,
     /// Requests taken from the shards.
     pub(crate) requests: u64,
     /// Transactions given to the log.
@@ -227,6 +229,11 @@ impl CoreCounters {
                 self.times.own_elections.record(took_us);
             }
         }
+    }
+
+    /// The change of status that follows is the end of a hand-over.
+    pub(crate) fn hands_over(&mut self) {
+        self.counts.handed_over += u64::from(self.counts.leading);
     }
 
     /// Resets the sizes of proposals, not their number.

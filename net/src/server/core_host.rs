@@ -5,13 +5,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use async_channel::Sender;
+use futures_lite::future::or;
 use ringkeeper_engine::message::{Published, RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica, forwards_writes};
 use ringkeeper_engine::slow::{Explanation, Pause, SlowRequest, explain};
 use ringkeeper_engine::trace::{Proposal, ProposalTimes, TraceId};
-use ringkeeper_engine::zab::{self, Input, Message};
+use ringkeeper_engine::zab::{self, HandOverError, Input, Message, Status};
 use ringkeeper_host::env::Env;
 use ringkeeper_host::log_task::Appends;
 use ringkeeper_host::pump::{Frontend, Pump};
@@ -25,6 +28,9 @@ use super::report::CoreReport;
 use super::ring::{Consumer, Producer};
 use super::scrub::Integrity;
 use super::slow::{Teller, Told};
+
+/// How long a server that is told to stop waits until another one leads and it follows.
+const LAST_HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// The leader core.
 pub(crate) type CoreHost = Pump<GlommioEnv, Shards>;
@@ -40,6 +46,8 @@ pub(crate) struct Shards {
     digest_mismatches: Cell<u64>,
     integrity: Rc<Integrity>,
     refusals: RateLimiter,
+    /// Those who wait for the outcome of a hand-over.
+    hand_over: RefCell<Vec<Sender<Result<ServerId, String>>>>,
     sampling: Sampling,
 }
 
@@ -85,6 +93,7 @@ impl Shards {
             integrity,
             refusals: RateLimiter::default(),
             sampling,
+            hand_over: RefCell::default(),
         }
     }
 
@@ -102,6 +111,13 @@ impl Shards {
                 let proposal = Proposal { session, xid, zxid, published_us };
                 self.sampling.teller.tell(Told::Proposal(proposal));
             }
+        }
+    }
+
+    fn handed_over(&self, outcome: &Result<ServerId, String>) {
+        for answer in self.hand_over.take() {
+            // Whoever asked may be gone.
+            let _ = answer.try_send(outcome.clone());
         }
     }
 
@@ -123,6 +139,34 @@ impl Shards {
 pub(crate) fn runs_twice(core: &CoreHost, server: ServerId) -> bool {
     let twice = zab::Alarm::SecondProcess { server };
     core.alarms().lasts(core.frontend().clock.monotonic_ms(), |alarm| *alarm == twice)
+}
+
+/// Hands leadership over to a server, or to the one that has most.
+///
+/// # Errors
+/// Why this server leads on, or who leads it.
+pub(crate) async fn hand_over(core: &CoreHost, wanted: Option<ServerId>) -> Result<ServerId, String> {
+    if let Status::Following { leader, .. } = core.node().status() {
+        return Err(format!("this server does not lead: ask server {leader}, which does"));
+    }
+    if !core.frontend().hand_over.borrow().is_empty() {
+        return Err(HandOverError::UnderWay.to_string());
+    }
+    let (answer, answers) = async_channel::bounded(1);
+    core.frontend().hand_over.borrow_mut().push(answer);
+    core.input(Input::HandOver(wanted));
+    answers.recv().await.unwrap_or_else(|_| Err("the server is ending".to_owned()))
+}
+
+/// Hands leadership over before this server stops, if it leads and somebody can take over.
+pub(crate) async fn hand_over_at_end(core: &CoreHost) {
+    if matches!(core.node().status(), Status::Leading { .. })
+        && core.node().zab().learners().synced_followers > 0
+    {
+        // The outcome is in the log of the server.
+        let over = async { drop(hand_over(core, None).await) };
+        or(over, core.env().sleep(LAST_HAND_OVER_MAX)).await;
+    }
 }
 
 /// The core's report; `missing` says why the server does not serve.
@@ -278,6 +322,8 @@ impl Frontend for Shards {
 
     fn observe(&self, _: &Node, effect: &Effect<Output>) {
         match effect {
+            Effect::Zab(zab::Effect::HandedOver) => self.counters.borrow_mut().hands_over(),
+            Effect::Zab(zab::Effect::HandOverFailed(why)) => self.handed_over(&Err(why.to_string())),
             Effect::Zab(zab::Effect::Append(batch)) => {
                 self.counters.borrow_mut().appended(self.clock.monotonic_us(), batch);
             }
@@ -286,6 +332,10 @@ impl Frontend for Shards {
             }
             Effect::Zab(zab::Effect::Status(status)) => {
                 self.counters.borrow_mut().changed(self.clock.monotonic_us(), *status);
+                self.handed_over(&match status {
+                    Status::Following { leader, .. } => Ok(*leader),
+                    _ => Err("leadership was lost before it was handed over".to_owned()),
+                });
             }
             _ => {}
         }

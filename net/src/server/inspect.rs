@@ -13,6 +13,7 @@ use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_engine::zab::{Batch, LogPosition};
 use ringkeeper_log::error::ReadError;
 use ringkeeper_wire::{SessionId, Zxid};
+use ringkeeper_wire::{ServerId, SessionId};
 
 use super::core_host::{self, CoreHost};
 use super::feed::Feed;
@@ -98,6 +99,8 @@ pub(crate) enum CoreInspection {
     Feed(Zxid, Sender<Fed>),
     /// The committed state, its end in the log, and the ensemble's number; nothing while it does not serve.
     Hold(Sender<Option<Held>>),
+    /// Hand leadership over to this server, or to any; the new leader, or why there is none.
+    HandOver(Option<ServerId>, Sender<Result<ServerId, String>>),
 }
 
 /// A state that is kept while it is sent, and where the log goes on behind it.
@@ -145,6 +148,13 @@ pub(crate) async fn serve_core(core: Rc<CoreHost>, config: Config, inspections: 
             CoreInspection::TakeSnapshot => core.trigger().command(),
             CoreInspection::Feed(after, answer) => feed(&core, &config, after, answer),
             CoreInspection::Hold(answer) => drop(answer.try_send(hold(&core, &config))),
+            CoreInspection::HandOver(wanted, answer) => {
+                let core = Rc::clone(&core);
+                glommio::spawn_local(async move {
+                    drop(answer.try_send(core_host::hand_over(&core, wanted).await));
+                })
+                .detach();
+            }
         }
     }
 }
@@ -253,6 +263,16 @@ impl Inspectors {
     /// Has a snapshot written to the server's folder.
     pub(crate) fn take_snapshot(&self) {
         self.0.tell_core(CoreInspection::TakeSnapshot);
+    }
+
+    /// Has the leader hand over. Returns the new leader, or why there is none.
+    pub(crate) async fn hand_over(
+        &self,
+        wanted: Option<ServerId>,
+    ) -> Result<Result<ServerId, String>, Ending> {
+        let (answer, answers) = async_channel::bounded(1);
+        self.0.core.try_send(CoreInspection::HandOver(wanted, answer)).map_err(|_| Ending)?;
+        answers.recv().await.map_err(|_| Ending)
     }
 
     /// The answer to a four-letter word; empty if the server is ending.

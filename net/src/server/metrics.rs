@@ -73,6 +73,7 @@ fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
         "learner_proposal_received_count": counts.appends - counts.proposals,
         "learner_commit_received_count": counts.learned_commits,
         "looking_count": counts.looking,
+        "hand_overs": counts.handed_over,
         "diff_count": counts.diffs,
         "snap_count": counts.snapshots,
         "dbinittime": Summary::time_totals(once(facts.recovery_us)),

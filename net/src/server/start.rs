@@ -58,8 +58,8 @@ use super::snapshots::{Policy, Trigger};
 use super::tls::{PortSecurity, TlsAcceptor};
 use super::traces::Traces;
 use super::{
-    cooperative, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager, slow,
-    socket,
+    cooperative, core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager,
+    slow, socket,
 };
 use crate::config::{Config, ConfigError, PeerRole, describe_all, read_scram_users};
 use crate::placement::Placement;
@@ -452,6 +452,7 @@ impl Server {
         let stop = async {
             poll_fn(|cx| requests.stop.poll_made(cx)).await;
             service_manager::stopping();
+            core_host::hand_over_at_end(&core).await;
             log.stop();
             std::future::pending().await
         };

@@ -13,6 +13,7 @@ mod damage;
 mod failover;
 mod feed;
 mod full_disk;
+mod hand_over;
 mod hostile;
 mod load;
 mod metrics;

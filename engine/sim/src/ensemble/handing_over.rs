@@ -86,7 +86,8 @@ impl World {
                 let learners = process.node().zab().learners();
                 learners.synced_followers + learners.synced_observers
             });
-        let clients = self.clients.iter().all(|client| client.phase == Phase::Up);
+        let mut clients = self.clients.iter().zip(&self.finished);
+        let clients = clients.all(|(client, done)| *done == Some(false) || client.phase == Phase::Up);
         let quiet = self.now_us > FAULTS_UNTIL_US + QUIET_US;
         quiet && whole && self.all_serve() && clients && learners == Some(self.servers.len() - 1)
     }

@@ -121,7 +121,11 @@ impl fmt::Display for Report {
         writeln!(f, "reads checked         {}", self.reads_checked)?;
         writeln!(f, "watch events checked  {}", self.watch_events_checked)?;
         writeln!(f, "leaderships           {}", self.leaderships)?;
-        writeln!(f, "hand-overs            {} asked for, {} servers went over", self.hand_overs, self.handed_over)?;
+        writeln!(
+            f,
+            "hand-overs            {} asked for, {} servers went over",
+            self.hand_overs, self.handed_over
+        )?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;

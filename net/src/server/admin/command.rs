@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Restore,
     /// Shows and changes the levels of the log.
     LogLevel,
+    /// The leader hands leadership over.
+    HandOver,
 }
 
 const fn shows(names: &'static [&'static str], word: Word, show: fn(&Shown<'_>) -> Value) -> Command {
@@ -53,6 +55,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows_always(&["environment", "env", "envi"], Word::Envi, json::environment),
     shows_always(&["get_trace_mask", "gtmk"], Word::Gtmk, json::trace_mask),
     Command { names: &["feed"], kind: Kind::Feed },
+    Command { names: &["hand_over"], kind: Kind::HandOver },
     shows(&["hash"], Word::Hash, json::hash),
     shows(&["initial_configuration", "icfg"], Word::Isro, json::initial_configuration),
     shows(&["is_read_only", "isro"], Word::Isro, json::is_read_only),
@@ -87,7 +90,7 @@ impl Command {
     /// The methods that it can be asked by.
     pub(super) const fn methods(&self) -> &'static str {
         match self.kind {
-            Kind::Restore => POST,
+            Kind::Restore | Kind::HandOver => POST,
             Kind::LogLevel => GET_AND_POST,
             _ => GET,
         }

@@ -15,6 +15,7 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use ringkeeper_engine::fourletter::{Command as Asked, ServerReport, Word};
 use ringkeeper_engine::settings::Settings;
+use ringkeeper_wire::ServerId;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -223,6 +224,13 @@ impl Service {
             Kind::Feed => self.feeds.answer(request, self.running.get(), query, client).await,
             Kind::Snapshot => self.snapshots.answer(request, self.running.get(), query, client).await,
             Kind::LogLevel => self.log_level(request, name, query, client).await,
+            Kind::HandOver => match self.hand_over(request, query, client).await {
+                Ok(leader) => {
+                    let fields = Fields::from_iter([("leader_id".to_owned(), json!(leader.0))]);
+                    of_command(StatusCode::OK, name, fields, None)
+                }
+                Err((status, error)) => of_command(status, name, Fields::new(), Some(&error)),
+            },
             Kind::Restore => {
                 let text = "a running server is not restored: stop the servers, make a folder from the \
                             snapshot (ringkeeper import), and start them on it";
@@ -273,6 +281,27 @@ impl Service {
             });
         }
         Ok(())
+    }
+
+    /// Has the leader hand over, to the server that the parameter `server` names or to any.
+    async fn hand_over(
+        &self,
+        request: &Request<Incoming>,
+        query: &Query<'_>,
+        client: Client,
+    ) -> Result<ServerId, (StatusCode, String)> {
+        let not_serving = || (StatusCode::OK, NOT_SERVING.to_owned());
+        let running = self.running.get().ok_or_else(not_serving)?;
+        let core = running.core().await.map_err(|_| not_serving())?;
+        credentials::check(request, client, &self.settings, &core.state)
+            .map_err(|(status, error)| (status, error.to_owned()))?;
+        let wanted = query.first("server").map(str::parse).transpose();
+        let wanted = wanted
+            .map_err(|_| (StatusCode::BAD_REQUEST, "server: not the id of a server".to_owned()))?
+            .map(ServerId);
+        tracing::info!(peer = %client.peer, ?wanted, "leadership is to be handed over");
+        let outcome = running.hand_over(wanted).await.map_err(|_| not_serving())?;
+        outcome.map_err(|error| (StatusCode::CONFLICT, error))
     }
 
     async fn show(
