@@ -55,6 +55,9 @@ pub trait Application: 'static {
         self.status(now, status);
     }
 
+    /// This server leads no more. What it had not proposed is dropped.
+    fn leadership_ended(&mut self) {}
+
     /// Time has passed.
     fn tick(&mut self, now: Now) {
         let _ = now;

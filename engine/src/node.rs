@@ -290,6 +290,11 @@ impl<A: Application> Node<A> {
                 self.handed_over = true;
                 self.effects.push(Effect::Zab(zab::Effect::HandedOver));
             }
+            zab::Effect::Reset => {
+                // Before the batches of the next leader are executed.
+                self.application.leadership_ended();
+                self.effects.push(Effect::Zab(zab::Effect::Reset));
+            }
             zab::Effect::LeadershipConfirmed { token, commit } => {
                 self.application.leadership_confirmed(token, commit);
             }

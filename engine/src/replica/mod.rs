@@ -276,7 +276,6 @@ impl Replica {
     /// Goes from one leader to the next with all its clients: nothing that they had asked waits for an answer.
     /// The new leader is told who they are, before any of their requests.
     fn go_over(&mut self, now: Now, status: Status) {
-        self.pipeline.abandon_unsealed();
         self.attached.values_mut().for_each(|attachment| attachment.identities = None);
         let clients: Vec<_> =
             self.attached.iter().map(|(session, attachment)| (*session, attachment.origin)).collect();
@@ -486,6 +485,13 @@ impl Application for Replica {
             return self.status(now, status);
         }
         self.go_over(now, status);
+    }
+
+    fn leadership_ended(&mut self) {
+        if matches!(self.role, Role::Leading(_)) {
+            self.pipeline.abandon_unsealed();
+            self.role = Role::Following;
+        }
     }
 
     fn tick(&mut self, now: Now) {

@@ -58,15 +58,17 @@ pub enum HandOverError {
 #[derive(Debug)]
 pub(super) struct HandOver {
     to: ServerId,
-    /// The successor was told to lead: nothing may be proposed.
+    /// The successor was told to lead.
     told: bool,
+    /// Batches may still be proposed: not once it was told.
+    proposes: bool,
     until_ms: u64,
 }
 
 impl HandOver {
     /// Whether the leader may still propose what it had taken before.
     pub(super) const fn proposes(&self) -> bool {
-        !self.told
+        self.proposes
     }
 }
 
@@ -77,10 +79,12 @@ impl Leader {
             Ok(to) => to,
             Err(error) => return out.push(Effect::HandOverFailed(error)),
         };
-        core.paused = true;
+        core.paused = !planted!(core.config, ProposeAfterHandOver);
         let until_ms = core.now_ms + core.config.hand_over_limit_ms;
-        self.hand_over = Some(HandOver { to, told: false, until_ms });
-        self.peers.iter_mut().for_each(|peer| peer.paused = false);
+        self.hand_over = Some(HandOver { to, told: false, proposes: true, until_ms });
+        for peer in &mut self.peers {
+            (peer.pausing, peer.paused) = (peer.adopted, false);
+        }
         self.tell_learners(HandOverStep::Pause, out);
         out.push(Effect::HandingOver { to });
     }
@@ -116,11 +120,11 @@ impl Leader {
 
     /// The application has prepared, proposed and answered all that it was asked. Tells the successor to lead
     /// if it has everything, and no learner that can be heard has forwarded more.
-    pub(super) fn on_settled(&mut self, core: &mut Core, out: &mut Effects) {
+    pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
         let Some(HandOver { to, told: false, .. }) = self.hand_over else { return };
         let last = core.log.last().zxid;
         let early = planted!(core.config, HandOverEarly);
-        let waits = |peer: &Peer| peer.adopted && !peer.paused && peer.is_heard(core);
+        let waits = |peer: &Peer| peer.pausing && !peer.paused && peer.is_heard(core);
         let has_all = |peer: &Peer| peer.id == to && peer.paused && (early || peer.acked >= last);
         let settled = early || core.commit == last;
         if !settled || self.peers.iter().any(waits) || !self.peers.iter().any(has_all) {
@@ -128,16 +132,15 @@ impl Leader {
         }
         self.flush(core, out);
         out.send(to, Message::HandOver { epoch: self.epoch(), step: HandOverStep::Lead { upto: last } });
-        let goes_on = planted!(core.config, ProposeAfterHandOver);
-        core.paused = !goes_on;
         if let Some(hand_over) = &mut self.hand_over {
-            hand_over.told = !goes_on;
+            hand_over.told = true;
+            hand_over.proposes = planted!(core.config, ProposeAfterHandOver);
         }
     }
 
     /// A server says that it leads: the end of the hand-over, if it is the successor.
     pub(super) fn on_successor(&mut self, core: &mut Core, from: ServerId, out: &mut Effects) -> Next {
-        let Some(HandOver { to, .. }) = self.hand_over else { return Next::Stay };
+        let Some(HandOver { to, told: true, .. }) = self.hand_over else { return Next::Stay };
         if to != from {
             return Next::Stay;
         }

@@ -147,6 +147,7 @@ impl Learner {
     }
 
     fn on_hand_over(&mut self, core: &mut Core, step: HandOverStep) -> Next {
+        let streams = self.phase == Phase::Streaming;
         match step {
             HandOverStep::Pause | HandOverStep::Resume => {
                 let serves = core.status == Status::Following { leader: self.leader, epoch: self.epoch };
@@ -154,11 +155,11 @@ impl Learner {
                 self.pause_due = core.paused;
                 Next::Stay
             }
-            HandOverStep::Lead { upto } if Self::may_lead(core, upto) => {
+            HandOverStep::Lead { upto } if streams && Self::may_lead(core, upto) => {
                 core.moved = true;
                 Next::Lead
             }
-            HandOverStep::Follow(leader) if core.paused && core.connected.contains(leader) => {
+            HandOverStep::Follow(leader) if streams && core.paused && core.connected.contains(leader) => {
                 core.moved = true;
                 Next::Follow(leader)
             }

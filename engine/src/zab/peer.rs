@@ -62,7 +62,9 @@ pub(super) struct Peer {
     /// The newest round it has answered in this epoch.
     pub(super) round: u64,
     pub(super) heard_at_ms: u64,
-    /// It forwards no more, as asked for a hand-over.
+    /// It was asked to forward no more, for a hand-over.
+    pub(super) pausing: bool,
+    /// It forwards no more.
     pub(super) paused: bool,
 }
 
@@ -102,6 +104,7 @@ impl Peer {
             adopted: false,
             round: 0,
             heard_at_ms: core.now_ms,
+            pausing: false,
             paused: false,
         }
     }

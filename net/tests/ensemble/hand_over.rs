@@ -9,7 +9,7 @@ use crate::load::{Load, assert_nothing_lost};
 use crate::support::{Client, wait_for};
 
 /// `ringkeeper admin lead`, asked of a server.
-fn lead(ensemble: &Ensemble, asked: usize, id: u64) -> Output {
+fn lead(ensemble: &Ensemble, asked: usize, id: usize) -> Output {
     let admin = format!("{}:8080", ensemble.address(asked).ip());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
     command.args(["admin", "lead", &id.to_string(), "--address", &admin]).output().expect("it runs")
