@@ -159,7 +159,8 @@ impl Learner {
                 core.moved = true;
                 Next::Lead
             }
-            HandOverStep::Follow(leader) if streams && core.paused && core.connected.contains(leader) => {
+            // Also if it is not connected at the moment: it has the peer timeout to be.
+            HandOverStep::Follow(leader) if streams && core.paused => {
                 core.moved = true;
                 Next::Follow(leader)
             }

@@ -19,6 +19,7 @@ const QUIET: &[&str] = &[
     "min_latency",
     "outstanding_requests",
     "stale_replies",
+    "hand_overs",
     "local_sessions",
     "request_throttle_wait_count",
     "throttled_ops",

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use ringkeeper_engine::message::{RequestBatch, ShardId};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
-use ringkeeper_engine::zab::{LogPosition, Status};
+use ringkeeper_engine::zab::{self, LogPosition, Status};
 use ringkeeper_host::pump;
 use ringkeeper_wire::Zxid;
 
@@ -102,7 +102,11 @@ impl pump::Frontend for Frontend {
     }
 
     fn observe(&self, node: &Node, effect: &Effect<Output>) {
-        let leading = matches!(node.status(), Status::Leading { .. });
+        // A leader that has handed over appends its successor's batches before it is told that it follows.
+        let leading = match (node.status(), effect) {
+            (Status::Leading { epoch }, Effect::Zab(zab::Effect::Append(batch))) => batch.epoch() == epoch,
+            (status, _) => matches!(status, Status::Leading { .. }),
+        };
         let executed = node.application().last_executed();
         self.world.tell(Told::Decided { effect: effect.clone(), leading, executed });
     }

@@ -10,7 +10,7 @@ use super::world::{FAULTS_UNTIL_US, World};
 /// Time within which a hand-over without faults is complete, all servers serving.
 const COMPLETE_US: u64 = 600_000;
 /// Time from the end of all faults until what they had delayed has arrived.
-const QUIET_US: u64 = 500_000;
+const QUIET_US: u64 = 1_500_000;
 
 /// The hand-over without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,8 @@ impl World {
             });
         let mut clients = self.clients.iter().zip(&self.finished);
         let clients = clients.all(|(client, done)| *done == Some(false) || client.phase == Phase::Up);
-        let quiet = self.now_us > FAULTS_UNTIL_US + QUIET_US;
+        let paused_until_us = self.servers.iter().map(|server| server.paused_until_us).max();
+        let quiet = self.now_us > FAULTS_UNTIL_US.max(paused_until_us.unwrap_or(0)) + QUIET_US;
         quiet && whole && self.all_serve() && clients && learners == Some(self.servers.len() - 1)
     }
 
