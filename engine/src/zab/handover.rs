@@ -82,8 +82,9 @@ impl Leader {
         core.paused = !planted!(core.config, ProposeAfterHandOver);
         let until_ms = core.now_ms + core.config.hand_over_limit_ms;
         self.hand_over = Some(HandOver { to, told: false, proposes: true, until_ms });
+        let early = planted!(core.config, HandOverEarly);
         for peer in &mut self.peers {
-            (peer.pausing, peer.paused) = (peer.adopted, false);
+            (peer.pausing, peer.paused) = (peer.adopted, early);
         }
         self.tell_learners(HandOverStep::Pause, out);
         out.push(Effect::HandingOver { to });
@@ -123,11 +124,9 @@ impl Leader {
     pub(super) fn on_settled(&mut self, core: &Core, out: &mut Effects) {
         let Some(HandOver { to, told: false, .. }) = self.hand_over else { return };
         let last = core.log.last().zxid;
-        let early = planted!(core.config, HandOverEarly);
         let waits = |peer: &Peer| peer.pausing && !peer.paused && peer.is_heard(core);
-        let has_all = |peer: &Peer| peer.id == to && peer.paused && (early || peer.acked >= last);
-        let settled = early || core.commit == last;
-        if !settled || self.peers.iter().any(waits) || !self.peers.iter().any(has_all) {
+        let has_all = |peer: &Peer| peer.id == to && peer.paused && peer.acked >= last;
+        if core.commit < last || self.peers.iter().any(waits) || !self.peers.iter().any(has_all) {
             return;
         }
         self.flush(core, out);

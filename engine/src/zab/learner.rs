@@ -174,7 +174,7 @@ impl Learner {
     fn may_lead(core: &Core, upto: Zxid) -> bool {
         let whole = core.is_voter() && core.epochs.initialized && !core.is_damaged() && !core.is_stuck();
         let has_all = core.log.last().zxid == upto && core.log.durable() == upto && core.commit == upto;
-        core.paused && whole && (has_all || planted!(core.config, HandOverEarly))
+        core.paused && whole && has_all
     }
 
     /// Everything was forwarded that will be.

@@ -68,7 +68,7 @@ pub enum Mutation {
     /// A server with an old copy of its folder votes as if it had all that it has acknowledged.
     #[cfg(feature = "mutations")]
     OldCopyVotes,
-    /// A leader hands over before its successor has everything.
+    /// A leader hands over before it has all that its learners have forwarded.
     #[cfg(feature = "mutations")]
     HandOverEarly,
     /// A leader goes on to propose after it has told its successor to lead.
