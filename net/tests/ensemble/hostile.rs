@@ -33,8 +33,12 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 /// Introduces itself as server `from` to server `to`, with the secret that servers have by default: none.
 fn introduce(address: SocketAddr, from: u64, to: u64) -> TcpStream {
+    introduce_as(MAGIC, address, from, to)
+}
+
+fn introduce_as(magic: &[u8; 8], address: SocketAddr, from: u64, to: u64) -> TcpStream {
     let mut stream = connect(address);
-    let own = hello(MAGIC, from, to);
+    let own = hello(magic, from, to);
     stream.write_all(&own).expect("sent");
     let mut theirs = [0; HELLO_BYTES];
     stream.read_exact(&mut theirs).expect("an answer");
@@ -69,7 +73,7 @@ fn strangers_are_refused_and_the_service_goes_on() {
     let greetings: [(&str, Vec<u8>); 6] = [
         ("random bytes", noise()),
         ("another protocol", http.to_vec()),
-        ("another magic", hello(b"RKPEER\0\xff", 3, 1)),
+        ("an older build", hello(b"RKPEER\0\x06", 3, 1)),
         ("a word for another server", hello(MAGIC, 3, 2)),
         ("ZooKeeper's FOLLOWERINFO", [&[0, 0, 0, 11][..], &[0; 60]].concat()),
         ("half a greeting, then nothing", hello(MAGIC, 3, 1)[..20].to_vec()),
@@ -91,6 +95,13 @@ fn a_server_number_that_does_not_belong_is_refused_even_if_it_knows_the_secret()
         assert!(is_closed(&mut introduce(ensemble.quorum_address(0), stranger, 1)), "server {stranger}");
     }
     assert_serves(&ensemble);
+}
+
+#[test]
+fn a_server_of_a_newer_build_is_heard() {
+    let ensemble = two_of_three();
+    let mut stream = introduce_as(b"RKPEER\0\xff", ensemble.quorum_address(0), 3, 1);
+    stream.read_exact(&mut [0]).expect("messages in the version that both speak");
 }
 
 #[test]

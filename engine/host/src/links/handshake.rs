@@ -16,13 +16,19 @@ use super::link::Link;
 use super::seal::{Seal, Seals};
 use crate::env::{Connection, Env, Stream};
 
-/// The beginning of a hello. The last byte is the version of all messages between servers: builds with
-/// different versions refuse each other.
+/// The beginning of a hello. The last byte is the newest version of the messages between servers that the
+/// sender speaks. Two servers speak the lower one of their two versions.
 pub const MAGIC: &[u8; 8] = b"RKPEER\0\x07";
 
 /// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
 /// is a hello's.
 const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
+
+/// Where the version stands in both of them.
+const VERSION_AT: usize = 7;
+
+/// The oldest version that this build speaks.
+const OLDEST_VERSION: u8 = 7;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
@@ -65,6 +71,7 @@ pub(super) struct Handshake<'a, E> {
 
 #[derive(Clone, Copy)]
 struct Hello {
+    version: u8,
     from: ServerId,
     to: ServerId,
     nonce: [u8; NONCE_BYTES],
@@ -131,7 +138,7 @@ impl<E: Env> Handshake<'_, E> {
     fn hello(&self, to: ServerId) -> Hello {
         let mut nonce = [0; NONCE_BYTES];
         nonce.as_chunks_mut().0.iter_mut().for_each(|part| *part = self.env.random().to_le_bytes());
-        Hello { from: self.own, to, nonce }
+        Hello { version: MAGIC[VERSION_AT], from: self.own, to, nonce }
     }
 
     /// Refuses a peer whose certificate does not bear the name of its host, and tells it so.
@@ -165,6 +172,7 @@ impl Hello {
     fn encode(&self, magic: &[u8; 8]) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(magic);
+        bytes[VERSION_AT] = self.version;
         bytes[8..16].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.to.0.to_le_bytes());
         bytes[24..].copy_from_slice(&self.nonce);
@@ -211,7 +219,7 @@ fn proof(secret: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
 }
 
 /// Made with the secret, for one direction of this connection. What it is for stands in front of the hellos,
-/// which begin with their magic.
+/// which begin with their magic, so nobody between the servers can lower their versions.
 fn mac(secret: &[u8], purpose: &[u8], from: Hello, to: Hello) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(purpose);
@@ -233,7 +241,7 @@ async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hell
         number.copy_from_slice(&bytes[at..at + 8]);
         ServerId(u64::from_le_bytes(number))
     };
-    if bytes[..8] == *REFUSAL {
+    if bytes[..VERSION_AT] == REFUSAL[..VERSION_AT] {
         let reason = format!(
             "server {} refuses this server: its certificate does not bear the name that server {} has in the \
              list of members there; it needs a certificate that does (as a subjectAltName)",
@@ -242,14 +250,23 @@ async fn read_hello(connection: &mut Connection<impl Stream>) -> io::Result<Hell
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    if bytes[..8] != *MAGIC {
+    if bytes[..VERSION_AT] != MAGIC[..VERSION_AT] {
         let reason = match bytes[0] {
             TLS_HANDSHAKE => "it speaks TLS, and this server in the clear: secure both or neither",
-            _ => "not a ringkeeper server of this version",
+            _ => "not a ringkeeper server",
         };
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    let version = bytes[VERSION_AT];
+    if version < OLDEST_VERSION {
+        let reason = format!(
+            "server {} is of an older build: its messages have version {version}, and this build speaks \
+             {OLDEST_VERSION} and later; stop all servers of that build, and start them with this one",
+            number(8),
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut nonce = [0; NONCE_BYTES];
     nonce.copy_from_slice(&bytes[24..]);
-    Ok(Hello { from: number(8), to: number(16), nonce })
+    Ok(Hello { version, from: number(8), to: number(16), nonce })
 }
