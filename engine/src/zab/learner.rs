@@ -46,6 +46,8 @@ pub(super) struct Learner {
     acked: Option<Ack>,
     heard_at_ms: u64,
     retry_at_ms: u64,
+    /// Until then clients may wait for the end of a hand-over.
+    serves_by_ms: u64,
     /// The leader waits to hear that nothing more is forwarded.
     pause_due: bool,
 }
@@ -66,6 +68,7 @@ impl Learner {
             acked: None,
             heard_at_ms: core.now_ms,
             retry_at_ms: 0,
+            serves_by_ms: core.now_ms + core.config.peer_timeout_ms,
             pause_due: false,
         };
         learner.retry(core, out);
@@ -94,7 +97,11 @@ impl Learner {
         }
     }
 
-    pub(super) fn on_tick(&mut self, core: &Core, out: &mut Effects) -> Next {
+    pub(super) fn on_tick(&mut self, core: &mut Core, out: &mut Effects) -> Next {
+        if core.moved && core.now_ms >= self.serves_by_ms {
+            // Its clients are to look for another server: they have waited for this one long enough.
+            core.set_status(Status::Looking, out);
+        }
         if core.now_ms > self.heard_at_ms + core.config.peer_timeout_ms {
             let never_answered = self.phase == Phase::Joining;
             let passed_over = Some(self.leader).filter(|_| never_answered);

@@ -386,7 +386,7 @@ impl Zab {
 
     fn on_tick(&mut self, out: &mut Effects) -> Next {
         match &mut self.role {
-            Role::Following(learner) => learner.on_tick(&self.core, out),
+            Role::Following(learner) => learner.on_tick(&mut self.core, out),
             Role::Leading(leader) => leader.on_tick(&mut self.core, out),
             Role::Resting { .. } | Role::Looking(_) => Next::Stay,
         }

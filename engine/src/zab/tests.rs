@@ -4,6 +4,7 @@
 mod damaged_logs;
 mod founding;
 mod full_disks;
+mod handing_over;
 mod old_copies;
 
 use std::collections::BTreeMap;
