@@ -12,8 +12,7 @@ use ringkeeper_engine::shard::{Shard, ShardReport};
 use ringkeeper_engine::snapshot::Encoder;
 use ringkeeper_engine::zab::{Batch, LogPosition};
 use ringkeeper_log::error::ReadError;
-use ringkeeper_wire::{SessionId, Zxid};
-use ringkeeper_wire::{ServerId, SessionId};
+use ringkeeper_wire::{ServerId, SessionId, Zxid};
 
 use super::core_host::{self, CoreHost};
 use super::feed::Feed;
