@@ -85,6 +85,12 @@ impl Config {
         self.peer_timeout_ms / 4
     }
 
+    /// How long clients wait for their server to follow a leader that leadership was handed over to: the
+    /// promise and the synchronization take several messages each way, and writes.
+    pub(super) const fn move_max_ms(&self) -> u64 {
+        self.peer_timeout_ms * 2
+    }
+
     /// The longest time between two inputs that counts in full. The shell ticks at least twice as often, so a
     /// longer one means that the shell was paused.
     pub(super) const fn step_max_ms(&self) -> u64 {

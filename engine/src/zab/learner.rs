@@ -68,7 +68,7 @@ impl Learner {
             acked: None,
             heard_at_ms: core.now_ms,
             retry_at_ms: 0,
-            serves_by_ms: core.now_ms + core.config.peer_timeout_ms,
+            serves_by_ms: core.now_ms + core.config.move_max_ms(),
             pause_due: false,
         };
         learner.retry(core, out);

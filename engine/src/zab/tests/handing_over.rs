@@ -16,8 +16,8 @@ fn clients_do_not_wait_for_a_server_that_cannot_adopt_the_successors_epoch() {
     server.hear(3, step(HandOverStep::Follow(ServerId(2))));
     server.hear(2, Message::NewEpoch(Epoch(3)));
     // Its disk has no room for the promise.
-    let timeout_ms = server.zab.core.config.peer_timeout_ms;
-    for now_ms in [timeout_ms / 2, timeout_ms - 1, timeout_ms] {
+    let max_ms = server.zab.core.config.move_max_ms();
+    for now_ms in [max_ms / 4, max_ms / 2, max_ms - 1, max_ms] {
         assert_eq!((server.zab.status(), server.zab.is_paused()), (follows, true), "{now_ms}");
         server.tick_at(now_ms);
         server.hear(2, ping(3, last, last));
