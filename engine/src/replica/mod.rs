@@ -273,8 +273,8 @@ impl Replica {
         self.announce_ensemble(now);
     }
 
-    /// Goes from one leader to the next with all its clients: nothing that they had asked waits for an answer.
-    /// The new leader is told who they are, before any of their requests.
+    /// Goes from one leader to the next with all its clients: nothing that they had asked waits for an
+    /// answer. The new leader is told who they are, before any of their requests.
     fn go_over(&mut self, now: Now, status: Status) {
         self.attached.values_mut().for_each(|attachment| attachment.identities = None);
         let clients: Vec<_> =
