@@ -102,11 +102,27 @@ impl Batches {
         times
     }
 
-    /// Everything up to `upto` is durable in this server's log.
-    pub fn durable(&mut self, now_us: u64, upto: Zxid) {
+    /// Everything up to `upto` is durable in this server's log: the batches that were not before.
+    pub fn durable(&mut self, now_us: u64, upto: Zxid) -> impl Iterator<Item = &BatchTimes> {
         let until = self.times.partition_point(|batch| batch.last <= upto);
         let from = self.times.partition_point(|batch| batch.durable_us.is_some()).min(until);
         self.times.range_mut(from..until).for_each(|batch| batch.durable_us = Some(now_us));
+        self.times.range(from..until)
+    }
+
+    /// When the oldest batch was appended that is not durable in this server's log.
+    #[must_use]
+    pub fn undurable_since_us(&self) -> Option<u64> {
+        let from = self.times.partition_point(|batch| batch.durable_us.is_some());
+        self.times.get(from).map(|batch| batch.appended_us)
+    }
+
+    /// When the oldest batch was proposed that a peer, which has acknowledged some, has not.
+    #[must_use]
+    pub fn unacknowledged_since_us(&self, peer: ServerId) -> Option<u64> {
+        let (_, upto) = self.acknowledged.iter().find(|(known, _)| *known == peer)?;
+        let from = self.times.partition_point(|batch| batch.last <= *upto);
+        self.times.get(from).map(|batch| batch.appended_us)
     }
 
     /// A peer has acknowledged everything up to `upto`: the batches that are new in it.
@@ -200,6 +216,10 @@ mod tests {
         assert_eq!(lasts(batches.acknowledge(quick, zxid(3))), [3]);
         assert_eq!(lasts(batches.acknowledge(quick, zxid(3))), [0_u32; 0]);
         assert_eq!(lasts(batches.commit(60, zxid(3))), [2, 3]);
+        append(&mut batches, 70, 4, 4);
+        assert_eq!(lasts(batches.acknowledge(quick, zxid(4))), [4]);
+        let since_us = [slow, quick, ServerId(9)].map(|peer| batches.unacknowledged_since_us(peer));
+        assert_eq!(since_us, [Some(70), None, None]);
         let last_acks = [1, 2, 3].map(|counter| batches.of(zxid(counter)).and_then(|batch| batch.last_ack));
         assert_eq!(last_acks, [Some(quick), Some(slow), Some(quick)]);
     }
@@ -208,8 +228,10 @@ mod tests {
     fn each_batch_is_durable_once() {
         let mut batches = Batches::default();
         (1..=3).for_each(|counter| append(&mut batches, 0, counter, counter));
-        batches.durable(10, zxid(2));
-        batches.durable(20, zxid(3));
+        assert_eq!(lasts(batches.durable(10, zxid(2))), [1, 2]);
+        assert_eq!(batches.undurable_since_us(), Some(0));
+        assert_eq!(lasts(batches.durable(20, zxid(3))), [3]);
+        assert_eq!(batches.undurable_since_us(), None);
         let durable = [1, 2, 3].map(|counter| batches.of(zxid(counter)).and_then(|batch| batch.durable_us));
         assert_eq!(durable, [Some(10), Some(10), Some(20)]);
     }

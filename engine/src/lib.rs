@@ -15,6 +15,7 @@ pub mod audit;
 pub mod authorisation;
 pub mod batches;
 pub mod codec;
+pub mod findings;
 pub mod fourletter;
 pub mod limits;
 pub mod message;

@@ -760,6 +760,7 @@ impl Shard {
         } else {
             connection.throttled_since_us = None;
             connection.waits_since_us = None;
+            connection.waits_unread = false;
         }
         if frames > 0 {
             self.timings.inputs.record_n(waited_us.into(), frames);
@@ -827,6 +828,7 @@ impl Shard {
             && (place || connection.backlog.is_empty())
             && !throttled;
         connection.waits = !(own_room && shared_room);
+        connection.waits_unread |= !own_room;
         if !shared_room && !std::mem::replace(&mut connection.stalled, true) {
             self.stalled.push_back(slot);
         }

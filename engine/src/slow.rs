@@ -6,6 +6,7 @@
 //! both together. Sampled requests are told of in the same way, for traces ([`crate::trace`]).
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use ringkeeper_wire::{OpCode, ServerId, SessionId, Xid, Zxid};
 
@@ -18,6 +19,8 @@ use crate::trace::TraceId;
 pub struct SlowRequest {
     /// Who asked.
     pub session: SessionId,
+    /// The address of its client.
+    pub client: SocketAddr,
     /// The client's number of it.
     pub xid: Xid,
     /// Its opcode, as received.
@@ -32,6 +35,8 @@ pub struct SlowRequest {
     pub received_us: u64,
     /// When it was decoded.
     pub decoded_us: u64,
+    /// Until then its client had not read enough of the replies before it.
+    pub unread: bool,
     /// When its turn came; of a write when it was answered.
     pub began_us: u64,
     /// When its reply was made.
@@ -61,8 +66,10 @@ impl SlowRequest {
 /// A part of the time that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Until it was decoded: as many requests or replies waited as may, or one that it must not pass.
+    /// Until it was decoded: as many requests of all clients waited as may, or one that it must not pass.
     Input,
+    /// Until it was decoded: its client had not read enough of the replies before it.
+    Unread,
     /// Until the leader core took the first request of its batch from a shard.
     Queue,
     /// The requests of its batch were executed on the leader.
@@ -91,8 +98,9 @@ pub enum Stage {
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Input,
+        Self::Unread,
         Self::Queue,
         Self::Prepare,
         Self::Batch,
@@ -112,6 +120,7 @@ impl Stage {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
+            Self::Unread => "unread",
             Self::Queue => "queue",
             Self::Prepare => "prepare",
             Self::Batch => "batch",
@@ -190,7 +199,8 @@ impl fmt::Display for Explanation {
 pub fn explain(request: SlowRequest, batch: Option<&BatchTimes>, pauses: &[Pause]) -> Explanation {
     let mut way = Way::from(request.received_us, pauses);
     let answered_us = request.answered_us;
-    way.until(Stage::Input, request.decoded_us);
+    let input = if request.unread { Stage::Unread } else { Stage::Input };
+    way.until(input, request.decoded_us);
     match batch.filter(|_| request.zxid.is_some()) {
         Some(batch) => way.of_batch(batch, answered_us),
         None if request.zxid.is_some() => way.until(Stage::Commit, answered_us),
@@ -291,6 +301,7 @@ mod tests {
     fn write() -> SlowRequest {
         SlowRequest {
             session: SessionId(1),
+            client: SocketAddr::from(([127, 0, 0, 1], 4711)),
             xid: Xid(1),
             op: OpCode::SetData.to_wire(),
             path: Some("/a".to_owned()),
@@ -298,6 +309,7 @@ mod tests {
             zxid: Some(ZXID),
             received_us: 1_000,
             decoded_us: 1_000,
+            unread: false,
             began_us: 1_900,
             answered_us: 1_900,
             written_us: 2_000,
@@ -356,7 +368,9 @@ mod tests {
     fn a_request_that_its_connection_had_no_room_for_waited_in_the_input() {
         let late = SlowRequest { decoded_us: 1_150, ..read() };
         let stages = [(Stage::Input, 150), (Stage::Wait, 50), (Stage::Read, 700), (Stage::Output, 100)];
-        assert_eq!(took(&explain(late, None, &[])), stages);
+        assert_eq!(took(&explain(late.clone(), None, &[])), stages);
+        let unread = explain(SlowRequest { unread: true, ..late }, None, &[]);
+        assert_eq!(took(&unread)[0], (Stage::Unread, 150));
     }
 
     #[test]

@@ -66,13 +66,16 @@ fn show(answer: &str) -> Result<String, AdminError> {
     let list = answer["slow_requests"].as_array().ok_or_else(other)?;
     let slow: Vec<_> = list.iter().map(Slow).collect();
     let (total, above_ms) = (&answer["total"], &answer["slow_request_ms"]);
+    let mut out = findings(&answer);
     let slowest = slow.iter().max_by(|a, b| a.number("total_ms").total_cmp(&b.number("total_ms")));
     let Some(slowest) = slowest else {
-        return Ok(format!("No request took longer than {above_ms} ms (ringkeeper.slowRequestMs).\n"));
+        let _ = writeln!(out, "No request took longer than {above_ms} ms (ringkeeper.slowRequestMs).");
+        return Ok(out);
     };
-    let mut out = format!(
+    let _ = writeln!(
+        out,
         "{total} requests took longer than {above_ms} ms, as far as is counted. Of the last {} that were logged\n\
-         the slowest took {:.1} ms: {}, received {}.\n\n",
+         the slowest took {:.1} ms: {}, received {}.\n",
         slow.len(),
         slowest.number("total_ms"),
         slowest.describe(),
@@ -91,6 +94,21 @@ fn show(answer: &str) -> Result<String, AdminError> {
         count(|slow| slow.0["peer"].as_u64().map(|id| id.to_string()).unwrap_or_default())
     );
     Ok(out)
+}
+
+/// What made the server slow in the last minutes, as the server tells; nothing of a server that does not.
+fn findings(answer: &Value) -> String {
+    let Some(found) = answer["findings"].as_array() else { return String::new() };
+    if found.is_empty() {
+        return "In the last 5 minutes neither disk, peers, clients nor host were found slow.\n\n".to_owned();
+    }
+    let mut out = "In the last 5 minutes:\n".to_owned();
+    for (number, finding) in (1..).zip(found) {
+        let text = |field: &str| finding[field].as_str().unwrap_or_default().escape_debug().to_string();
+        let _ = writeln!(out, "{number}. {}.\n   {}", text("text"), text("advice"));
+    }
+    out.push('\n');
+    out
 }
 
 /// The stages by their share of the time, each with what to do about it.
@@ -131,9 +149,8 @@ fn top(slow: &[Slow<'_>], name: fn(&Slow<'_>) -> String) -> String {
 /// What to do about a long stage, in one sentence.
 const fn advice(stage: Stage) -> &'static str {
     match stage {
-        Stage::Input => {
-            "Clients do not read their replies, or ask for too much at once (globalOutstandingLimit)."
-        }
+        Stage::Input => "Clients ask for too much at once (globalOutstandingLimit): use more shards.",
+        Stage::Unread => "Clients do not read the replies to their requests before: see the sessions below.",
         Stage::Queue => "The leader core is busy: look for large multis, and give it a core of its own.",
         Stage::Prepare => "Requests take long to execute: make multis smaller, and do not share the CPU.",
         Stage::Batch => "Batches wait for the append before them: look at the log's disk (fsynctime).",
@@ -169,9 +186,14 @@ mod tests {
             slow(Some("/a"), "quorum", &json!({ "quorum": 100.0 })),
             slow(None, "pause", &json!({ "log": 1.0, "read": 39.0, "pause": 60.0 })),
         ];
-        let answer = json!({ "slow_request_ms": 50, "total": 7, "slow_requests": list, "error": null });
+        let found = json!([{ "text": "the disk of server 3 is slow", "advice": "Ask it." }]);
+        let answer = json!({
+            "slow_request_ms": 50, "total": 7, "findings": found, "slow_requests": list, "error": null,
+        });
         let text = show(&answer.to_string()).expect("an answer");
         let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1..3], ["1. the disk of server 3 is slow.", "   Ask it."]);
+        let lines = &lines[4..];
         assert_eq!(
             lines[0],
             "7 requests took longer than 50 ms, as far as is counted. Of the last 3 that were logged"

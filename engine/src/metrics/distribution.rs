@@ -114,13 +114,21 @@ impl Distribution {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
     }
 
+    /// Forgets all values.
+    pub(super) fn clear(&mut self) {
+        self.totals = Totals::default();
+        self.histogram.reset();
+    }
+
     /// Number, sum and extremes.
     #[must_use]
     pub const fn totals(&self) -> Totals {
         self.totals
     }
 
-    pub(super) fn quantiles<const N: usize>(&self, of: [f64; N]) -> [u64; N] {
+    /// The values at these quantiles, between 0 and 1; 0 without values.
+    #[must_use]
+    pub fn quantiles<const N: usize>(&self, of: [f64; N]) -> [u64; N] {
         of.map(|quantile| self.histogram.value_at_quantile(quantile))
     }
 

@@ -75,6 +75,8 @@ pub(super) struct Connection {
     pub(super) waits: bool,
     /// Since when, microseconds.
     pub(super) waits_since_us: Option<u64>,
+    /// Its client had not read enough of its replies meanwhile.
+    pub(super) waits_unread: bool,
     /// Since when its oldest request waits for the throttle of requests, microseconds.
     pub(super) throttled_since_us: Option<u64>,
     /// How many watches of the setWatches at the front of the backlog are set.
@@ -122,6 +124,7 @@ impl Connection {
             waits: false,
             throttled_since_us: None,
             waits_since_us: None,
+            waits_unread: false,
             watches_set: 0,
             goes_on: false,
             rests: false,
@@ -168,7 +171,11 @@ impl Connection {
     /// The arrival of a request that is decoded now.
     pub(super) fn arrival(&self, now_us: u64) -> Arrival {
         let waited_us = self.waits_since_us.map_or(0, |since_us| now_us.saturating_sub(since_us));
-        Arrival { decoded_us: now_us, input_us: u32::try_from(waited_us).unwrap_or(u32::MAX) }
+        Arrival {
+            decoded_us: now_us,
+            input_us: u32::try_from(waited_us).unwrap_or(u32::MAX),
+            unread: self.waits_unread,
+        }
     }
 
     /// Whether the socket is to be read.

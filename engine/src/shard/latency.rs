@@ -25,6 +25,8 @@ pub(super) struct Arrival {
     pub(super) decoded_us: u64,
     /// How long it had waited in the connection's input before, microseconds.
     pub(super) input_us: u32,
+    /// Its connection had no room meanwhile, since replies were not read.
+    pub(super) unread: bool,
 }
 
 impl Arrival {

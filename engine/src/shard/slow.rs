@@ -107,8 +107,10 @@ impl Shard {
             About::Body(body) => (None, path(op, body)),
             About::Txn(zxid, path) => (Some(zxid), path.map(shown)),
         };
+        let connection = self.connection(slot);
         let request = SlowRequest {
-            session: self.connection(slot).session,
+            session: connection.session,
+            client: connection.peer,
             xid,
             op,
             path,
@@ -116,6 +118,7 @@ impl Shard {
             zxid,
             received_us: arrival.received_us(),
             decoded_us: arrival.decoded_us,
+            unread: arrival.unread,
             began_us,
             answered_us: now_us,
             written_us: now_us,
@@ -142,6 +145,7 @@ impl Shard {
         let connection = self.connection(slot);
         let request = SlowRequest {
             session: connection.session,
+            client: connection.peer,
             xid: connection.stats.last_xid,
             op: connection.stats.last_op.unwrap_or_default(),
             path: None,
@@ -149,6 +153,7 @@ impl Shard {
             zxid: None,
             received_us: arrival.received_us(),
             decoded_us: arrival.decoded_us,
+            unread: arrival.unread,
             began_us: answered_us,
             answered_us,
             written_us: answered_us,

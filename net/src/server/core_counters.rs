@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ringkeeper_engine::batches::Batches;
+use ringkeeper_engine::findings::{Members, PeerTimes, Took};
 use ringkeeper_engine::message::Published;
-use ringkeeper_engine::metrics::{Distribution, Sizes, Totals};
+use ringkeeper_engine::metrics::{Distribution, Recent, Sizes, Totals};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::zab::{Batch, Status, SyncPlan};
 use ringkeeper_wire::{ServerId, Zxid};
@@ -12,18 +13,34 @@ use ringkeeper_wire::{ServerId, Zxid};
 /// Acknowledgements whose times are kept, if they are.
 const ACKS_MAX: usize = 4096;
 
+/// Pings of a learner whose times are kept until they are answered.
+const PINGS_MAX: usize = 1024;
+
 /// Statistics of the leader core. Times are microseconds on the server's clock.
 #[derive(Debug, Default)]
 pub(crate) struct CoreCounters {
     counts: Counts,
     times: CoreTimes,
     batches: Batches,
+    /// From a batch's arrival until it was durable here, lately.
+    logged: Recent,
+    /// On the leader, the learners.
+    peers: BTreeMap<ServerId, Peer>,
     /// The last acknowledgements, for traces: who, everything up to where, and when.
     acks: VecDeque<(ServerId, Zxid, u64)>,
     /// What the leader last said is committed.
     leaders_commit: Zxid,
     /// Since when a leader is looked for.
     looking_since_us: Option<u64>,
+}
+
+/// What a learner took lately, microseconds.
+#[derive(Debug, Default)]
+struct Peer {
+    acks: Recent,
+    round_trips: Recent,
+    /// Rounds of pings that are not answered, and when each was sent.
+    pings: VecDeque<(u64, u64)>,
 }
 
 /// Numbers, small enough for every report.
@@ -132,7 +149,46 @@ impl CoreCounters {
 
     /// Notes that everything up to `upto` is durable in this server's log.
     pub(crate) fn durable(&mut self, now_us: u64, upto: Zxid) {
-        self.batches.durable(now_us, upto);
+        for batch in self.batches.durable(now_us, upto) {
+            self.logged.record_n(now_us, now_us.saturating_sub(batch.appended_us), 1);
+        }
+    }
+
+    /// Notes a ping of a learner. Another one of the same round does not count.
+    pub(crate) fn pinged(&mut self, now_us: u64, learner: ServerId, round: u64) {
+        let pings = &mut self.peers.entry(learner).or_default().pings;
+        if pings.back().is_none_or(|(last, _)| *last < round) {
+            if pings.len() == PINGS_MAX {
+                pings.pop_front();
+            }
+            pings.push_back((round, now_us));
+        }
+    }
+
+    /// Notes the answer to a ping.
+    pub(crate) fn ponged(&mut self, now_us: u64, learner: ServerId, round: u64) {
+        let Some(peer) = self.peers.get_mut(&learner) else { return };
+        while let Some((of, sent_us)) = peer.pings.pop_front_if(|(of, _)| *of <= round) {
+            if of == round {
+                peer.round_trips.record_n(now_us, now_us.saturating_sub(sent_us), 1);
+            }
+        }
+    }
+
+    /// What log and learners took lately.
+    pub(crate) fn members(&self, now_us: u64, learners: impl Iterator<Item = ServerId>) -> Members {
+        let waits = |since_us: Option<u64>| since_us.map_or(0, |since_us| now_us.saturating_sub(since_us));
+        let peer = |server: ServerId| {
+            let peer = self.peers.get(&server)?;
+            let unanswered_since_us = peer.pings.front().map(|(_, sent_us)| *sent_us);
+            Some(PeerTimes {
+                server,
+                acks: Took::new(&peer.acks.at(now_us), waits(self.batches.unacknowledged_since_us(server))),
+                round_trips: Took::new(&peer.round_trips.at(now_us), waits(unanswered_since_us)),
+            })
+        };
+        let log = Took::new(&self.logged.at(now_us), waits(self.batches.undurable_since_us()));
+        Members { log, peers: learners.filter_map(peer).collect() }
     }
 
     /// Notes that the leader got writes of another server.
@@ -178,7 +234,9 @@ impl CoreCounters {
     pub(crate) fn acknowledged(&mut self, now_us: u64, learner: ServerId, upto: Zxid) {
         for batch in self.batches.acknowledge(learner, upto).filter(|batch| batch.leads) {
             let times = self.times.acknowledged.entry(learner).or_default();
-            times.record_n(now_us.saturating_sub(batch.appended_us), batch.txns());
+            let took_us = now_us.saturating_sub(batch.appended_us);
+            times.record_n(took_us, batch.txns());
+            self.peers.entry(learner).or_default().acks.record_n(now_us, took_us, 1);
         }
     }
 
@@ -218,6 +276,7 @@ impl CoreCounters {
         self.counts.leading = matches!(status, Status::Leading { .. });
         self.batches.forget();
         self.acks.clear();
+        self.peers.clear();
         self.leaders_commit = Zxid::ZERO;
         if status == Status::Looking {
             self.counts.looking += 1;
@@ -277,6 +336,24 @@ mod tests {
         counters.changed(25, Status::Leading { epoch: Epoch(1) });
         assert_eq!(counters.times().elections, Totals { count: 1, sum: 20, min: 20, max: 20 });
         assert_eq!(counters.counts().looking, 1);
+    }
+
+    #[test]
+    fn the_answer_to_a_ping_may_come_after_the_next_one() {
+        let mut counters = CoreCounters::default();
+        let peer = ServerId(2);
+        [(10_000, 1), (20_000, 2), (21_000, 2)].iter().for_each(|&(at_us, round)| {
+            counters.pinged(at_us, peer, round);
+        });
+        counters.ponged(40_000, peer, 1);
+        let told = |counters: &CoreCounters, now_us| {
+            let members = counters.members(now_us, [peer, ServerId(3)].into_iter());
+            let [one] = members.peers[..] else { panic!("one peer is known") };
+            (one.round_trips.count, one.round_trips.waiting_us)
+        };
+        assert_eq!(told(&counters, 50_000), (1, 30_000));
+        counters.ponged(60_000, peer, 2);
+        assert_eq!(told(&counters, 70_000), (2, 0));
     }
 
     #[test]

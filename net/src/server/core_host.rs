@@ -173,13 +173,16 @@ pub(crate) async fn hand_over_at_end(core: &CoreHost) {
 pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
     let (node, shards) = (core.node(), core.frontend());
     let (replica, now_ms) = (node.application(), shards.clock.monotonic_ms());
+    let synced = node.zab().synced();
+    let learners = synced.iter().map(|learner| learner.server);
     CoreReport {
+        members: shards.counters.borrow().members(shards.clock.monotonic_us(), learners),
         state: Arc::clone(replica.committed()),
         status: node.status(),
         leaders_commit: shards.counters.borrow().leaders_commit(),
         missing,
         learners: node.zab().learners(),
-        synced: node.zab().synced(),
+        synced,
         digests: replica.digests().collect(),
         peers_connected: core.links().connected(),
         slow_appends: core.log().appends().slow,
@@ -298,6 +301,9 @@ impl Frontend for Shards {
             Message::Ack(ack) | Message::Pong(zab::Pong { ack, .. }) => {
                 let now_us = self.clock.monotonic_us();
                 counters.acknowledged(now_us, from, ack.upto);
+                if let Message::Pong(zab::Pong { round, .. }) = message {
+                    counters.ponged(now_us, from, *round);
+                }
                 if self.sampling.is_on() {
                     counters.keep_ack(now_us, from, ack.upto);
                 }
@@ -329,6 +335,9 @@ impl Frontend for Shards {
             }
             Effect::Zab(zab::Effect::Send { message: zab::Message::Sync(sync), .. }) => {
                 self.counters.borrow_mut().synchronizes(sync.plan);
+            }
+            Effect::Zab(zab::Effect::Send { to, message: zab::Message::Ping(ping) }) => {
+                self.counters.borrow_mut().pinged(self.clock.monotonic_us(), *to, ping.round);
             }
             Effect::Zab(zab::Effect::Status(status)) => {
                 self.counters.borrow_mut().changed(self.clock.monotonic_us(), *status);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringkeeper_engine::findings::Members;
 use ringkeeper_engine::fourletter::{Mode, ServerReport, Word};
 use ringkeeper_engine::limits::Refusals;
 use ringkeeper_engine::metrics::Samples;
@@ -19,6 +20,7 @@ use super::core_counters::{CoreTimes, Counts};
 use super::inspect::ShardAnswer;
 use super::log_task::Appends;
 use super::metrics;
+use super::pauses::Pauses;
 use super::pulse::Pulse;
 use super::scrub::Findings;
 use super::slow::Explained;
@@ -40,6 +42,8 @@ pub(crate) struct CoreReport {
     pub(crate) learners: Learners,
     /// Of a leader, the learners that have its history.
     pub(crate) synced: Vec<SyncedLearner>,
+    /// What the log and, on a leader, those learners took lately.
+    pub(crate) members: Members,
     pub(crate) digests: Vec<(Zxid, u64)>,
     pub(crate) peers_connected: usize,
     /// Appends to the log that took longer than `fsync.warningthresholdms`.
@@ -88,6 +92,8 @@ pub(crate) struct Facts {
     pub(crate) pulse: Arc<Pulse>,
     /// The last slow requests.
     pub(crate) slow: Explained,
+    /// The last times in which this server was off the CPU.
+    pub(crate) pauses: Pauses,
     pub(crate) traces: Traces,
 }
 

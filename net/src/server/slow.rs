@@ -128,6 +128,7 @@ macro_rules! line {
             operation = operation(Some(request.op)),
             path = request.path.as_deref(),
             session = %request.session,
+            client = %request.client,
             xid = request.xid.0,
             zxid = request.zxid.map(|zxid| zxid.to_string()),
             bytes = request.bytes,

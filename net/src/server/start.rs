@@ -354,6 +354,7 @@ impl Server {
             audit: audit.clone(),
             pulse,
             slow: explained.clone(),
+            pauses: pauses.clone(),
             traces: traces.clone(),
         };
         let inspectors = Inspectors::new(inspection_senders, ask_core, facts, helper.clone());

@@ -29,6 +29,7 @@ fn a_slow_write_and_the_read_behind_it_are_told_of_when_they_are_written() {
     world.frames(1);
     let write = SlowRequest {
         session: session(1),
+        client: peer(1),
         xid: Xid(1),
         op: OpCode::SetData.to_wire(),
         path: Some("/a".to_owned()),
@@ -36,6 +37,7 @@ fn a_slow_write_and_the_read_behind_it_are_told_of_when_they_are_written() {
         zxid: Some(Zxid(3)),
         received_us: 0,
         decoded_us: 0,
+        unread: false,
         began_us: 101 * MS,
         answered_us: 101 * MS,
         written_us: 103 * MS,
@@ -100,6 +102,22 @@ fn a_request_waits_in_the_input_while_its_connection_has_no_room() {
     world.frames(1);
     let [request] = &told(&mut world)[..] else { panic!("one slow request") };
     assert_eq!((request.xid, request.received_us, request.decoded_us), (Xid(2), 0, 90 * MS));
+}
+
+#[test]
+fn a_request_behind_replies_that_its_client_does_not_read_waits_for_the_client() {
+    let mut world = World::with(Settings { output_high_water_bytes: 100, ..Settings::default() });
+    world.commit([creates("/a")]);
+    world.commit([sets("/a", &[9; 200])]);
+    world.client(1);
+    world.send(1, 1, &get_data("/a", false));
+    world.send(1, 2, &exists("/a", false));
+    world.now_us = 200 * MS;
+    world.frames(1);
+    world.frames(1);
+    let requests = told(&mut world);
+    let last = requests.last().expect("slow requests");
+    assert_eq!((last.xid, last.unread, last.decoded_us), (Xid(2), true, 200 * MS));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Instant, UNIX_EPOCH};
 
+use ringkeeper_engine::findings::{Evidence, Finding, Members, PeerTimes, Took, find};
 use ringkeeper_engine::fourletter::{Mode, ServerReport, counted_znodes, operation};
 use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
 use ringkeeper_engine::shard::ConnectionReport;
@@ -26,6 +27,15 @@ const US_PER_MS: u64 = 1000;
 /// ZooKeeper's ways to compute the digest of a tree have the numbers 1 and 2. This server has its own.
 const DIGEST_VERSION: i32 = 0;
 
+/// What is looked at for findings: the last five minutes, microseconds.
+const FINDINGS_US: u64 = 300_000_000;
+
+/// A disk, a peer or a pause is worth a word from so small a part of a slow request's time on.
+const LATE_PARTS: u64 = 4;
+
+/// What is slow if nothing is called so, milliseconds.
+const SLOW_MS: u64 = 100;
+
 pub(super) type Fields = Map<String, Value>;
 
 /// What there is to be shown.
@@ -35,6 +45,8 @@ pub(super) struct Shown<'a> {
     pub(super) status: Status,
     /// Of a leader, the learners that are synchronized.
     pub(super) synced: Vec<SyncedLearner>,
+    /// What log and learners took lately.
+    pub(super) members: Members,
     /// Appends that took longer than the warning threshold.
     pub(super) slow_appends: u64,
     /// Of sessions, see [`Collected::deadlines`](crate::server::inspect::Collected::deadlines).
@@ -123,12 +135,15 @@ pub(super) fn ensemble(shown: &Shown) -> Value {
         Status::Looking => None,
     };
     let member = |server: &ServerSpec| {
+        let times = shown.members.peers.iter().find(|peer| peer.server.0 == server.id);
         let learner = shown.synced.iter().find(|learner| learner.server.0 == server.id);
         let mut all = fields(server_view(server));
         all.insert("id".to_owned(), json!(server.id));
         all.insert("durable_zxid_hex".to_owned(), json!(learner.map(|it| it.last_zxid.to_string())));
         all.insert("queued_batches".to_owned(), json!(learner.map(|it| it.batches)));
         all.insert("queued_bytes".to_owned(), json!(learner.map(|it| it.bytes)));
+        all.insert("acknowledges".to_owned(), took(times.map(|PeerTimes { acks, .. }| acks)));
+        all.insert("answers_pings".to_owned(), took(times.map(|PeerTimes { round_trips, .. }| round_trips)));
         Value::Object(all)
     };
     json!({
@@ -138,6 +153,7 @@ pub(super) fn ensemble(shown: &Shown) -> Value {
         "leader_id": leader_id(shown),
         "epoch": epoch,
         "last_zxid_hex": report.last_zxid.to_string(),
+        "appends": took(Some(&shown.members.log)),
         "servers": facts.config.servers.iter().map(member).collect::<Vec<_>>(),
     })
 }
@@ -295,15 +311,60 @@ pub(super) fn log_levels(levels: &LogLevels) -> Value {
     json!({ "levels": levels.in_force(), "changes": changes.collect::<Vec<_>>() })
 }
 
-/// Ours: the last slow requests, the newest first, and where their time went.
+/// How long something took in the last minutes; null if it was not done.
+fn took(took: Option<&Took>) -> Value {
+    took.filter(|it| it.count > 0 || it.waiting_us > 0).map_or(Value::Null, |it| {
+        json!({
+            "count": it.count,
+            "p50_ms": milliseconds(it.p50_us),
+            "p90_ms": milliseconds(it.p90_us),
+            "waiting_ms": milliseconds(it.waiting_us),
+        })
+    })
+}
+
+/// Ours: what makes the server slow, and the last slow requests, the newest first, and where their time went.
 pub(super) fn slow_requests(shown: &Shown) -> Value {
     let offset_ms = shown.report.clock_offset_ms;
-    let list: Vec<_> =
-        shown.facts.slow.list().iter().rev().map(|slow| slow_request(slow, offset_ms)).collect();
+    let all = shown.facts.slow.list();
     json!({
         "slow_request_ms": shown.facts.config.slow_request_ms,
         "total": shown.report.shards.counters.slow_requests,
-        "slow_requests": list,
+        "findings": findings(shown, &all),
+        "slow_requests": all.iter().rev().map(|slow| slow_request(slow, offset_ms)).collect::<Vec<_>>(),
+    })
+}
+
+/// What made the server slow in the last minutes.
+fn findings(shown: &Shown, slow: &[Explanation]) -> Vec<Value> {
+    let since_us = shown.facts.clock.monotonic_us().saturating_sub(FINDINGS_US);
+    let slow: Vec<_> = slow.iter().filter(|slow| slow.request.written_us >= since_us).cloned().collect();
+    let mut pauses = shown.facts.pauses.list();
+    pauses.retain(|pause| pause.until_us >= since_us);
+    let leader = match shown.status {
+        Status::Following { leader, .. } => Some(leader),
+        _ => None,
+    };
+    let slow_ms = Some(shown.facts.config.slow_request_ms).filter(|ms| *ms > 0).unwrap_or(SLOW_MS);
+    let late_us = slow_ms * US_PER_MS / LATE_PARTS;
+    let evidence = Evidence { slow: &slow, pauses: &pauses, members: &shown.members, leader, late_us };
+    find(&evidence).iter().map(finding).collect()
+}
+
+fn finding(finding: &Finding) -> Value {
+    let (session, client) = match finding {
+        Finding::Client { session, client, .. } => (Some(session.to_string()), Some(client.to_string())),
+        _ => (None, None),
+    };
+    let path = if let Finding::Path { path, .. } = finding { Some(path) } else { None };
+    json!({
+        "cause": finding.cause(),
+        "server": finding.server().map(|server| server.0),
+        "session_id_hex": session,
+        "client": client,
+        "path": path,
+        "text": finding.to_string(),
+        "advice": finding.advice(),
     })
 }
 
@@ -317,6 +378,7 @@ fn slow_request(slow: &Explanation, clock_offset_ms: i64) -> Value {
         "path": request.path,
         "session_id": request.session.0,
         "session_id_hex": request.session.to_string(),
+        "client": request.client.to_string(),
         "cxid": request.xid.0,
         "zxid_hex": request.zxid.map(|zxid| zxid.to_string()),
         "bytes": request.bytes,

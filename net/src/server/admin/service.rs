@@ -324,12 +324,13 @@ impl Service {
             let facts = Arc::clone(&collected.facts);
             let (status, synced) = (collected.core.status, std::mem::take(&mut collected.core.synced));
             let slow_appends = collected.core.slow_appends;
+            let members = std::mem::take(&mut collected.core.members);
             let deadlines = std::mem::take(&mut collected.deadlines);
             collected.show(|report| {
                 if report.mode.is_none() && !always {
                     return of_command(StatusCode::OK, name, Fields::new(), Some(NOT_SERVING));
                 }
-                let shown = Shown { facts: &facts, report, status, synced, slow_appends, deadlines };
+                let shown = Shown { facts: &facts, report, status, synced, members, slow_appends, deadlines };
                 of_command(StatusCode::OK, name, json::fields(show(&shown)), None)
             })
         })
