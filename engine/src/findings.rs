@@ -4,13 +4,16 @@
 //! host. Peers and the log are looked at even if no request waited for them: a follower that is late is not
 //! waited for while a quorum is quicker, and is the next one to be.
 
+mod took;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
 use ringkeeper_wire::{ServerId, SessionId};
 
-use crate::metrics::Distribution;
+use self::took::Shown;
+pub use self::took::{Recent, Took};
 use crate::slow::{Explanation, Pause, Stage};
 
 /// Clients that are named.
@@ -18,57 +21,6 @@ const CLIENTS_MAX: usize = 3;
 
 /// So many slow requests, and half of all, make a path hot.
 const HOT_MIN: usize = 10;
-
-/// How long something took lately, microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Took {
-    /// How often it was done.
-    pub count: u64,
-    /// Half of them took at most this.
-    pub p50_us: u64,
-    /// Nine of ten took at most this.
-    pub p90_us: u64,
-    /// The one that waits longest has waited for so long.
-    pub waiting_us: u64,
-}
-
-impl Took {
-    /// By what was measured, and by when the oldest one began that has not ended.
-    #[must_use]
-    pub fn new(measured: &Distribution, waiting_us: u64) -> Self {
-        let [p50_us, p90_us] = measured.quantiles([0.5, 0.9]);
-        Self { count: measured.totals().count, p50_us, p90_us, waiting_us }
-    }
-
-    const fn is_late(&self, late_us: u64) -> bool {
-        self.p90_us >= late_us || self.waiting_us >= late_us
-    }
-}
-
-/// Shows it: `half 12 ms, nine of ten 40 ms, one waits since 300 ms`.
-impl fmt::Display for Took {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "half within {}, nine of ten within {}", Shown(self.p50_us), Shown(self.p90_us))?;
-        if self.waiting_us > self.p90_us {
-            write!(f, ", one waits for {}", Shown(self.waiting_us))
-        } else {
-            Ok(())
-        }
-    }
-}
-
-/// Microseconds, for people.
-struct Shown(u64);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            us @ 0..10_000 => write!(f, "{}.{} ms", us / 1000, us % 1000 / 100),
-            us @ 10_000..1_000_000 => write!(f, "{} ms", us / 1000),
-            us => write!(f, "{}.{} s", us / 1_000_000, us % 1_000_000 / 100_000),
-        }
-    }
-}
 
 /// What the leader knows of a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

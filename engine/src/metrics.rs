@@ -7,12 +7,10 @@
 mod distribution;
 mod plain;
 mod prometheus;
-mod recent;
 mod table;
 
 pub use distribution::{Distribution, Sizes, Totals};
 pub use plain::four_places;
-pub use recent::Recent;
 pub use table::FAMILIES;
 
 /// The type of a metric.

@@ -1,7 +1,23 @@
 // The overview: this server, and the others as far as it knows of them.
 
 import { bytes, card, count, el, rows, seconds, table } from "./dom.js";
+import { findings } from "./lists.js";
 import { ask, now } from "./server.js";
+
+/** The list of slow requests, which has the findings, is long: it is asked for so seldom. */
+const FINDINGS_EVERY_MS = 5000;
+
+const HEADS = [
+    "id",
+    "role",
+    "lag",
+    "durable zxid",
+    "queued",
+    "log",
+    "ping",
+    "quorum address",
+    "client address",
+];
 
 /** How many transactions are between two zxids; nothing if their epochs differ. */
 function behind(newest, zxid) {
@@ -30,6 +46,11 @@ function lag(server, state) {
     return lacks === null ? "in an older epoch" : lacks <= 0 ? "none" : `${count(lacks)} transactions`;
 }
 
+/** How long something took lately: half of it, and nine of ten. */
+function took(times) {
+    return times ? `${seconds(times.p50_ms / 1000)}, ${seconds(times.p90_ms / 1000)}` : "";
+}
+
 function server_row(server, state) {
     const zxid = server.id === state.server_id ? state.last_zxid_hex : server.durable_zxid_hex;
     const queued = server.queued_bytes === null ? "" : bytes(server.queued_bytes);
@@ -39,6 +60,8 @@ function server_row(server, state) {
         lag(server, state),
         zxid ?? "",
         queued,
+        took(server.id === state.server_id ? state.appends : server.acknowledges),
+        took(server.answers_pings),
         server.server_addresses.join(", "),
         server.client_address,
     ];
@@ -48,20 +71,28 @@ export function screen() {
     const cards = el("div", { class: "cards" });
     const missing = el("p", { class: "bad", role: "alert" });
     const body = el("tbody");
+    const found = el("ol", { class: "findings" });
+    let found_ms = -Infinity;
     const others = el(
         "div",
         {},
         el("h3", {}, "Servers"),
-        table(["id", "role", "lag", "durable zxid", "queued", "quorum address", "client address"], body),
+        table(HEADS, body),
+        el("p", { class: "faint" }, "Log and ping: half, and nine of ten, within so long in the last minutes."),
     );
     return {
-        element: el("div", {}, missing, cards, others),
+        element: el("div", {}, missing, found, cards, others),
         async refresh() {
             const [state, sizes, snapshot] = await Promise.all([
                 ask("ensemble"),
                 ask("dirs").catch(() => ({})),
                 ask("last_snapshot").catch(() => ({})),
             ]);
+            if (performance.now() - found_ms >= FINDINGS_EVERY_MS) {
+                found_ms = performance.now();
+                const told = await ask("slow_requests").catch(() => ({ findings: [] }));
+                found.replaceChildren(...findings(told.findings));
+            }
             missing.textContent = state.server_state ? "" : `This server does not serve: ${state.missing}`;
             const mood = (bad) => (bad ? "bad" : "");
             const elections = now("looking_count");

@@ -21,11 +21,20 @@ function hottest(list, key) {
     ]);
 }
 
+/** What makes the server slow, one item each. */
+export function findings(found) {
+    return found.map(({ text, advice }) =>
+        el("li", {}, `${text}. `, el("span", { class: "faint" }, advice)),
+    );
+}
+
 export function slow() {
     const told = el("p", { class: "faint" });
+    const found = el("ol", { class: "findings" });
     const hot = Object.entries({
         path: "hot paths",
         session_id_hex: "sessions",
+        client: "clients",
         mostly: "mostly in",
         peer: "waited for server",
     }).map(([key, name]) => {
@@ -67,6 +76,7 @@ export function slow() {
         element: el(
             "div",
             {},
+            found,
             told,
             el(
                 "div",
@@ -76,7 +86,8 @@ export function slow() {
             pages.element,
         ),
         async refresh() {
-            const { slow_request_ms, total, slow_requests } = await ask("slow_requests");
+            const { slow_request_ms, total, slow_requests, ...told_of } = await ask("slow_requests");
+            found.replaceChildren(...findings(told_of.findings));
             const took = `${count(total)} requests took longer than ${slow_request_ms} ms`;
             told.textContent = `${took}; the last ${slow_requests.length} are listed.`;
             for (const { key, body, element } of hot) {

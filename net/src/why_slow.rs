@@ -102,9 +102,10 @@ fn findings(answer: &Value) -> String {
     if found.is_empty() {
         return "In the last 5 minutes neither disk, peers, clients nor host were found slow.\n\n".to_owned();
     }
-    let mut out = "In the last 5 minutes:\n".to_owned();
+    let mut out = "In the last 5 minutes, by the worst ten seconds:\n".to_owned();
     for (number, finding) in (1..).zip(found) {
-        let text = |field: &str| finding[field].as_str().unwrap_or_default().escape_debug().to_string();
+        // A terminal obeys control characters.
+        let text = |field: &str| finding[field].as_str().unwrap_or_default().replace(char::is_control, "?");
         let _ = writeln!(out, "{number}. {}.\n   {}", text("text"), text("advice"));
     }
     out.push('\n');

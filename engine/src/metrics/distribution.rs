@@ -115,7 +115,7 @@ impl Distribution {
     }
 
     /// Forgets all values.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.totals = Totals::default();
         self.histogram.reset();
     }

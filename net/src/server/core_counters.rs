@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ringkeeper_engine::batches::Batches;
-use ringkeeper_engine::findings::{Members, PeerTimes, Took};
+use ringkeeper_engine::findings::{Members, PeerTimes, Recent};
 use ringkeeper_engine::message::Published;
-use ringkeeper_engine::metrics::{Distribution, Recent, Sizes, Totals};
+use ringkeeper_engine::metrics::{Distribution, Sizes, Totals};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::zab::{Batch, Status, SyncPlan};
 use ringkeeper_wire::{ServerId, Zxid};
@@ -150,7 +150,7 @@ impl CoreCounters {
     /// Notes that everything up to `upto` is durable in this server's log.
     pub(crate) fn durable(&mut self, now_us: u64, upto: Zxid) {
         for batch in self.batches.durable(now_us, upto) {
-            self.logged.record_n(now_us, now_us.saturating_sub(batch.appended_us), 1);
+            self.logged.record(now_us, now_us.saturating_sub(batch.appended_us));
         }
     }
 
@@ -170,7 +170,7 @@ impl CoreCounters {
         let Some(peer) = self.peers.get_mut(&learner) else { return };
         while let Some((of, sent_us)) = peer.pings.pop_front_if(|(of, _)| *of <= round) {
             if of == round {
-                peer.round_trips.record_n(now_us, now_us.saturating_sub(sent_us), 1);
+                peer.round_trips.record(now_us, now_us.saturating_sub(sent_us));
             }
         }
     }
@@ -183,11 +183,11 @@ impl CoreCounters {
             let unanswered_since_us = peer.pings.front().map(|(_, sent_us)| *sent_us);
             Some(PeerTimes {
                 server,
-                acks: Took::new(&peer.acks.at(now_us), waits(self.batches.unacknowledged_since_us(server))),
-                round_trips: Took::new(&peer.round_trips.at(now_us), waits(unanswered_since_us)),
+                acks: peer.acks.worst(now_us, waits(self.batches.unacknowledged_since_us(server))),
+                round_trips: peer.round_trips.worst(now_us, waits(unanswered_since_us)),
             })
         };
-        let log = Took::new(&self.logged.at(now_us), waits(self.batches.undurable_since_us()));
+        let log = self.logged.worst(now_us, waits(self.batches.undurable_since_us()));
         Members { log, peers: learners.filter_map(peer).collect() }
     }
 
@@ -236,7 +236,7 @@ impl CoreCounters {
             let times = self.times.acknowledged.entry(learner).or_default();
             let took_us = now_us.saturating_sub(batch.appended_us);
             times.record_n(took_us, batch.txns());
-            self.peers.entry(learner).or_default().acks.record_n(now_us, took_us, 1);
+            self.peers.entry(learner).or_default().acks.record(now_us, took_us);
         }
     }
 
@@ -342,18 +342,17 @@ mod tests {
     fn the_answer_to_a_ping_may_come_after_the_next_one() {
         let mut counters = CoreCounters::default();
         let peer = ServerId(2);
-        [(10_000, 1), (20_000, 2), (21_000, 2)].iter().for_each(|&(at_us, round)| {
-            counters.pinged(at_us, peer, round);
-        });
-        counters.ponged(40_000, peer, 1);
+        (1..=4).for_each(|round| counters.pinged(round * 10_000, peer, round));
+        counters.pinged(50_000, peer, 4);
+        (1..=3).for_each(|round| counters.ponged(round * 10_000 + 25_000, peer, round));
         let told = |counters: &CoreCounters, now_us| {
             let members = counters.members(now_us, [peer, ServerId(3)].into_iter());
             let [one] = members.peers[..] else { panic!("one peer is known") };
             (one.round_trips.count, one.round_trips.waiting_us)
         };
-        assert_eq!(told(&counters, 50_000), (1, 30_000));
-        counters.ponged(60_000, peer, 2);
-        assert_eq!(told(&counters, 70_000), (2, 0));
+        assert_eq!(told(&counters, 60_000), (3, 20_000));
+        counters.ponged(60_000, peer, 4);
+        assert_eq!(told(&counters, 70_000), (4, 0));
     }
 
     #[test]
