@@ -40,9 +40,11 @@ pub struct Members {
     pub log: Took,
     /// The learners that are synchronized.
     pub peers: Vec<PeerTimes>,
+    /// The last times without a leader, while this server ran.
+    pub leaderless: Vec<Pause>,
 }
 
-/// What is known of the last minutes.
+/// What is known of the last minutes, and of what was before.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     /// Slow requests.
@@ -53,6 +55,8 @@ pub struct Evidence<'a> {
     pub members: &'a Members,
     /// The server that this one follows.
     pub leader: Option<ServerId>,
+    /// What ended before does not count, microseconds on the server's clock.
+    pub since_us: u64,
     /// What takes as long is late, microseconds.
     pub late_us: u64,
 }
@@ -62,6 +66,13 @@ pub struct Evidence<'a> {
 pub enum Finding {
     /// The host took the CPU away.
     Pause {
+        /// How often.
+        times: usize,
+        /// The longest time, microseconds.
+        longest_us: u64,
+    },
+    /// There was no leader.
+    Leaderless {
         /// How often.
         times: usize,
         /// The longest time, microseconds.
@@ -108,6 +119,7 @@ impl Finding {
     pub const fn cause(&self) -> &'static str {
         match self {
             Self::Pause { .. } => "pause",
+            Self::Leaderless { .. } => "election",
             Self::Disk(_) => "disk",
             Self::PeerDisk(_) => "peer_disk",
             Self::PeerLink(_) => "peer_link",
@@ -132,7 +144,12 @@ impl Finding {
     pub const fn advice(&self) -> &'static str {
         match self {
             Self::Pause { .. } => {
-                "The host was stopped, overcommitted or busy with others: no setting helps."
+                "The host was stopped, overcommitted or busy with others: no setting helps. What waited \
+                 meanwhile is late, too."
+            }
+            Self::Leaderless { .. } => {
+                "A server that is silent for ringkeeper.peerTimeoutMs is given up: look at host and network of \
+                 the former leader."
             }
             Self::Disk(_) => "Give the log a disk of its own (dataLogDir), or replace a worn one.",
             Self::PeerDisk(_) => {
@@ -156,12 +173,19 @@ impl fmt::Display for Finding {
                 let s = if *times == 1 { "" } else { "s" };
                 write!(f, "this server was off the CPU {times} time{s}, for {} at most", Shown(*longest_us))
             }
+            Self::Leaderless { times, longest_us } => {
+                let s = if *times == 1 { "" } else { "s" };
+                let longest = Shown(*longest_us);
+                write!(f, "this server looked for a leader {times} time{s}, for {longest} at most")
+            }
             Self::Disk(took) => write!(f, "this server's disk is slow: appends to the log took {took}"),
-            Self::PeerDisk(PeerTimes { server, acks, round_trips }) => write!(
-                f,
-                "the disk of server {server} is slow, or that server is busy: it acknowledged {acks}, and \
-                 answered pings {round_trips}"
-            ),
+            Self::PeerDisk(PeerTimes { server, acks, round_trips }) => {
+                write!(
+                    f,
+                    "the disk of server {server} is slow, or that server is busy: it acknowledged {acks}"
+                )?;
+                if round_trips.count > 0 { write!(f, ", and answered pings {round_trips}") } else { Ok(()) }
+            }
             Self::PeerLink(PeerTimes { server, round_trips, .. }) => {
                 write!(f, "the network to server {server} is slow: pings were answered {round_trips}")
             }
@@ -190,9 +214,19 @@ impl fmt::Display for Finding {
 /// What made the server slow, what hits most first.
 #[must_use]
 pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Evidence { slow, members, leader, late_us, .. } = *evidence;
+    let Evidence { members, leader, late_us, since_us, .. } = *evidence;
+    let is_recent = |slow: &&Explanation| slow.request.written_us >= since_us;
+    let slow: Vec<_> = evidence.slow.iter().filter(is_recent).collect();
+    let slow = slow.as_slice();
     let mut found = Vec::new();
-    found.extend(pause(evidence));
+    let (pauses, since_us) = (evidence.pauses, evidence.since_us);
+    found.extend(
+        longest(pauses, since_us, late_us).map(|(times, longest_us)| Finding::Pause { times, longest_us }),
+    );
+    found.extend(
+        longest(&members.leaderless, since_us, 0)
+            .map(|(times, longest_us)| Finding::Leaderless { times, longest_us }),
+    );
     found.extend(Some(Finding::Disk(members.log)).filter(|_| members.log.is_late(late_us)));
     found.extend(members.peers.iter().filter_map(|peer| of_peer(*peer, late_us)));
     let requests = slow.iter().filter(|slow| slow.mostly == Stage::Leader).count();
@@ -204,10 +238,12 @@ pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
 }
 
-fn pause(evidence: &Evidence<'_>) -> Option<Finding> {
-    let took = |pause: &Pause| pause.until_us.saturating_sub(pause.from_us);
-    let long: Vec<_> = evidence.pauses.iter().map(took).filter(|us| *us >= evidence.late_us).collect();
-    Some(Finding::Pause { times: long.len(), longest_us: long.iter().copied().max()? })
+/// Of the times that ended since then and lasted so long: how many there are, and how long the longest one is.
+fn longest(times: &[Pause], since_us: u64, at_least_us: u64) -> Option<(usize, u64)> {
+    let recent = times.iter().filter(|time| time.until_us >= since_us);
+    let took = recent.map(|time| time.until_us.saturating_sub(time.from_us));
+    let long: Vec<_> = took.filter(|us| *us >= at_least_us).collect();
+    Some((long.len(), long.iter().copied().max()?))
 }
 
 fn of_peer(peer: PeerTimes, late_us: u64) -> Option<Finding> {
@@ -221,7 +257,7 @@ fn of_peer(peer: PeerTimes, late_us: u64) -> Option<Finding> {
 }
 
 /// The clients that were waited for longest.
-fn clients(slow: &[Explanation], late_us: u64) -> Vec<Finding> {
+fn clients(slow: &[&Explanation], late_us: u64) -> Vec<Finding> {
     let mut waited = BTreeMap::<SessionId, (SocketAddr, usize, u64)>::new();
     for slow in slow {
         let of_client = slow.stages.iter().filter(|time| matches!(time.stage, Stage::Unread | Stage::Output));
@@ -245,7 +281,7 @@ fn clients(slow: &[Explanation], late_us: u64) -> Vec<Finding> {
         .collect()
 }
 
-fn hot_path(slow: &[Explanation]) -> Option<Finding> {
+fn hot_path(slow: &[&Explanation]) -> Option<Finding> {
     let mut counts = BTreeMap::<&str, usize>::new();
     for path in slow.iter().filter_map(|slow| slow.request.path.as_deref()) {
         *counts.entry(path).or_default() += 1;
@@ -274,7 +310,7 @@ mod tests {
     }
 
     fn find_in(slow: &[Explanation], pauses: &[Pause], members: &Members) -> Vec<Finding> {
-        find(&Evidence { slow, pauses, members, leader: Some(ServerId(1)), late_us: LATE_US })
+        find(&Evidence { slow, pauses, members, leader: Some(ServerId(1)), since_us: 0, late_us: LATE_US })
     }
 
     fn request(path: &str) -> SlowRequest {
@@ -302,6 +338,7 @@ mod tests {
         let members = Members {
             log: took(1, 20),
             peers: vec![peer(2, took(2, 20), took(1, 2)), peer(3, took(2, 3), took(1, 2))],
+            leaderless: Vec::new(),
         };
         let pause = Pause { from_us: 0, until_us: 20 * MS };
         assert_eq!(find_in(&[explain(request("/a"), None, &[])], &[pause], &members), []);
@@ -311,7 +348,7 @@ mod tests {
     fn a_late_peer_is_named_and_its_disk_is_told_from_the_network_to_it() {
         let disk = peer(2, took(200, 300), took(1, 2));
         let link = peer(3, took(200, 300), took(190, 210));
-        let members = Members { log: Took::default(), peers: vec![disk, link] };
+        let members = Members { peers: vec![disk, link], ..Members::default() };
         let found = find_in(&[], &[], &members);
         assert_eq!(found, [Finding::PeerDisk(disk), Finding::PeerLink(link)]);
         assert_eq!(
@@ -328,17 +365,18 @@ mod tests {
     #[test]
     fn a_disk_that_hangs_is_found_before_it_is_done() {
         let log = Took { waiting_us: 3_000 * MS, ..Took::default() };
-        let found = find_in(&[], &[], &Members { log, peers: Vec::new() });
+        let found = find_in(&[], &[], &Members { log, ..Members::default() });
         assert_eq!(found, [Finding::Disk(log)]);
         assert!(found[0].to_string().ends_with("one waits for 3.0 s"), "{}", found[0]);
     }
 
     #[test]
-    fn the_longest_pause_of_the_host_is_told() {
+    fn the_longest_time_that_the_host_paused_it_and_without_a_leader_is_told() {
         let pause = |from_ms, until_ms| Pause { from_us: from_ms * MS, until_us: until_ms * MS };
-        let found =
-            find_in(&[], &[pause(0, 30), pause(100, 2_100), pause(3_000, 3_020)], &Members::default());
-        assert_eq!(found, [Finding::Pause { times: 2, longest_us: 2_000 * MS }]);
+        let members = Members { leaderless: vec![pause(2_100, 2_900)], ..Members::default() };
+        let found = find_in(&[], &[pause(0, 30), pause(100, 2_100), pause(3_000, 3_020)], &members);
+        let paused = Finding::Pause { times: 2, longest_us: 2_000 * MS };
+        assert_eq!(found, [paused, Finding::Leaderless { times: 1, longest_us: 800 * MS }]);
     }
 
     #[test]

@@ -63,6 +63,7 @@ families! {
     ZooKeeper Counter "unsuccessful_handshake" "TLS handshakes that failed"
     ZooKeeper Counter "tls_handshake_exceeded"
         "Connections refused since too many TLS handshakes were under way"
+    Ringkeeper Counter "rule_refusals" "Requests refused since a rule of authorisation forbids them"
     Ringkeeper Counter "slow_requests" "Requests that took longer than ringkeeper.slowRequestMs"
     Ringkeeper Counter "traces_exported"
         "Traces of requests that the collector has taken (ringkeeper.otlpEndpoint)"

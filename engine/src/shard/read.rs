@@ -99,6 +99,7 @@ impl Shard {
         }
         if let Some(rule) = forbidden {
             let conn = self.connection(slot).id;
+            self.counters.forbidden += 1;
             self.effects.push_back(Effect::Forbidden { conn, rule });
         }
         match written {

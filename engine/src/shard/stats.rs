@@ -88,6 +88,8 @@ pub struct Counters {
     pub slow_readers: u64,
     /// Requests and connections refused because they exceeded a bound.
     pub limits: LimitCounts,
+    /// Requests refused by a rule of authorisation.
+    pub forbidden: u64,
     /// Requests that were slow.
     pub slow_requests: u64,
     /// Sampled requests that are not told of, since there were too many.
@@ -117,6 +119,7 @@ impl Counters {
         self.malformed += other.malformed;
         self.slow_readers += other.slow_readers;
         self.limits.merge(&other.limits);
+        self.forbidden += other.forbidden;
         self.slow_requests += other.slow_requests;
         self.untraced += other.untraced;
         self.throttled.merge(&other.throttled);
@@ -146,6 +149,7 @@ impl Counters {
             "node_changed_watch_count": Summary::amounts(self.fired.changed),
             "node_children_watch_count": Summary::amounts(self.fired.children),
             "notifications_sent": self.notifications,
+            "rule_refusals": self.forbidden,
             "slow_requests": self.slow_requests,
         });
         self.throttled.sample(out);

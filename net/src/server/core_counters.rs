@@ -7,11 +7,15 @@ use ringkeeper_engine::findings::{Members, PeerTimes, Recent};
 use ringkeeper_engine::message::Published;
 use ringkeeper_engine::metrics::{Distribution, Sizes, Totals};
 use ringkeeper_engine::replica::Now;
+use ringkeeper_engine::slow::Pause;
 use ringkeeper_engine::zab::{Batch, Status, SyncPlan};
 use ringkeeper_wire::{ServerId, Zxid};
 
 /// Acknowledgements whose times are kept, if they are.
 const ACKS_MAX: usize = 4096;
+
+/// Times without a leader that are kept.
+const LEADERLESS_MAX: usize = 16;
 
 /// Pings of a learner whose times are kept until they are answered.
 const PINGS_MAX: usize = 1024;
@@ -30,6 +34,8 @@ pub(crate) struct CoreCounters {
     acks: VecDeque<(ServerId, Zxid, u64)>,
     /// What the leader last said is committed.
     leaders_commit: Zxid,
+    /// The last times without a leader; the first of them, at the start, is none.
+    leaderless: VecDeque<Pause>,
     /// Since when a leader is looked for.
     looking_since_us: Option<u64>,
 }
@@ -188,7 +194,8 @@ impl CoreCounters {
             })
         };
         let log = self.logged.worst(now_us, waits(self.batches.undurable_since_us()));
-        Members { log, peers: learners.filter_map(peer).collect() }
+        let leaderless = self.leaderless.iter().copied().collect();
+        Members { log, peers: learners.filter_map(peer).collect(), leaderless }
     }
 
     /// Notes that the leader got writes of another server.
@@ -283,6 +290,12 @@ impl CoreCounters {
             self.looking_since_us = Some(now_us);
         } else if let Some(since_us) = self.looking_since_us.take() {
             let took_us = now_us.saturating_sub(since_us);
+            if self.times.elections.count > 0 {
+                if self.leaderless.len() == LEADERLESS_MAX {
+                    self.leaderless.pop_front();
+                }
+                self.leaderless.push_back(Pause { from_us: since_us, until_us: now_us });
+            }
             self.times.elections.record(took_us);
             if self.counts.leading {
                 self.times.own_elections.record(took_us);

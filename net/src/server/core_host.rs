@@ -44,6 +44,8 @@ pub(crate) struct Shards {
     counters: RefCell<CoreCounters>,
     /// Number of peers' digests that differed from this server's.
     digest_mismatches: Cell<u64>,
+    /// Number of writes that rules refused.
+    forbidden: Cell<u64>,
     integrity: Rc<Integrity>,
     refusals: RateLimiter,
     /// Those who wait for the outcome of a hand-over.
@@ -90,6 +92,7 @@ impl Shards {
             clock,
             counters: RefCell::new(CoreCounters::new(clock.monotonic_us(), has_peers)),
             digest_mismatches: Cell::new(0),
+            forbidden: Cell::new(0),
             integrity,
             refusals: RateLimiter::default(),
             sampling,
@@ -191,6 +194,7 @@ pub(crate) fn report(core: &CoreHost, missing: String) -> CoreReport {
         disk_full: core.log().disk_is_full(),
         findings: shards.integrity.findings(),
         digest_mismatches: shards.digest_mismatches.get(),
+        forbidden: shards.forbidden.get(),
         lacks_log: node.zab().durable_epochs().end_before_damage > Zxid::ZERO,
         history_conflict: core.alarms().lasts(now_ms, zab::Alarm::is_conflict),
         id_conflict: core.alarms().lasts(now_ms, zab::Alarm::is_id_conflict),
@@ -273,6 +277,7 @@ impl Frontend for Shards {
                 );
             }
             Output::Forbidden { session, rule } => {
+                self.forbidden.set(self.forbidden.get() + 1);
                 if self.refusals.admit(self.clock.monotonic_ms()) {
                     tracing::warn!(
                         code = "RK0204",

@@ -62,6 +62,8 @@ pub(crate) struct CoreReport {
     pub(crate) lacks_log: bool,
     /// Number of peers' digests that differed from this server's.
     pub(crate) digest_mismatches: u64,
+    /// Number of writes that rules refused, on the leader.
+    pub(crate) forbidden: u64,
     /// The snapshots written so far.
     pub(crate) snapshots: Taken,
     pub(crate) counts: Counts,
@@ -109,6 +111,7 @@ impl Facts {
         let now = self.clock.now();
         let mode = self.mode(core.status);
         shards.report.counters.limits.merge(&core.refusals.limits);
+        shards.report.counters.forbidden += core.forbidden;
         shards.report.counters.connections_rejected += self.admission.refused();
         let metrics = match word {
             Word::Mntr => metrics::samples(self, now, &shards.report, &core, &measured),

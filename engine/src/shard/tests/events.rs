@@ -244,6 +244,7 @@ fn a_new_rule_binds_live_sessions_and_the_watches_that_they_left() {
         |effect| matches!(effect, Effect::Forbidden { rule, .. } if *rule == format!("digest:{}", user())),
     );
     assert_eq!(forbidden.count(), 1);
+    assert_eq!(world.shard.report().counters.forbidden, 1);
     world.commit([rule("acl /a\nread /b")]);
     world.send(2, 4, &get_data("/b", false));
     assert!(matches!(&world.frames(2)[..], [Frame::Reply { code: ErrorCode::Ok, .. }]));

@@ -338,16 +338,15 @@ pub(super) fn slow_requests(shown: &Shown) -> Value {
 /// What made the server slow in the last minutes.
 fn findings(shown: &Shown, slow: &[Explanation]) -> Vec<Value> {
     let since_us = shown.facts.clock.monotonic_us().saturating_sub(FINDINGS_US);
-    let slow: Vec<_> = slow.iter().filter(|slow| slow.request.written_us >= since_us).cloned().collect();
-    let mut pauses = shown.facts.pauses.list();
-    pauses.retain(|pause| pause.until_us >= since_us);
+    let pauses = shown.facts.pauses.list();
     let leader = match shown.status {
         Status::Following { leader, .. } => Some(leader),
         _ => None,
     };
     let slow_ms = Some(shown.facts.config.slow_request_ms).filter(|ms| *ms > 0).unwrap_or(SLOW_MS);
     let late_us = slow_ms * US_PER_MS / LATE_PARTS;
-    let evidence = Evidence { slow: &slow, pauses: &pauses, members: &shown.members, leader, late_us };
+    let (slow, pauses, members) = (slow, pauses.as_slice(), &shown.members);
+    let evidence = Evidence { slow, pauses, members, leader, since_us, late_us };
     find(&evidence).iter().map(finding).collect()
 }
 
