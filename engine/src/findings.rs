@@ -169,14 +169,13 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pause { times, longest_us } => {
+            Self::Pause { times, longest_us } | Self::Leaderless { times, longest_us } => {
+                let what = match self {
+                    Self::Pause { .. } => "was off the CPU",
+                    _ => "looked for a leader",
+                };
                 let s = if *times == 1 { "" } else { "s" };
-                write!(f, "this server was off the CPU {times} time{s}, for {} at most", Shown(*longest_us))
-            }
-            Self::Leaderless { times, longest_us } => {
-                let s = if *times == 1 { "" } else { "s" };
-                let longest = Shown(*longest_us);
-                write!(f, "this server looked for a leader {times} time{s}, for {longest} at most")
+                write!(f, "this server {what} {times} time{s}, for {} at most", Shown(*longest_us))
             }
             Self::Disk(took) => write!(f, "this server's disk is slow: appends to the log took {took}"),
             Self::PeerDisk(PeerTimes { server, acks, round_trips }) => {
@@ -219,9 +218,9 @@ pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow: Vec<_> = evidence.slow.iter().filter(is_recent).collect();
     let slow = slow.as_slice();
     let mut found = Vec::new();
-    let (pauses, since_us) = (evidence.pauses, evidence.since_us);
     found.extend(
-        longest(pauses, since_us, late_us).map(|(times, longest_us)| Finding::Pause { times, longest_us }),
+        longest(evidence.pauses, since_us, late_us)
+            .map(|(times, longest_us)| Finding::Pause { times, longest_us }),
     );
     found.extend(
         longest(&members.leaderless, since_us, 0)
@@ -238,7 +237,7 @@ pub fn find(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
 }
 
-/// Of the times that ended since then and lasted so long: how many there are, and how long the longest one is.
+/// Of the times that ended since then and lasted so long: how many there are, and the longest one.
 fn longest(times: &[Pause], since_us: u64, at_least_us: u64) -> Option<(usize, u64)> {
     let recent = times.iter().filter(|time| time.until_us >= since_us);
     let took = recent.map(|time| time.until_us.saturating_sub(time.from_us));

@@ -15,7 +15,7 @@ use ringkeeper_tls::{ClientSettings, StoreKind};
 use ringkeeper_wire::Zxid;
 use tokio::time::sleep;
 
-use crate::source::{SourceArgs, UnusableSource, runtime};
+use crate::admin::listener::{ListenerError, SourceArgs, runtime};
 
 /// The certificate authorities that this machine trusts, where Debian and its kin have them.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -85,7 +85,7 @@ struct ShipArgs {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackupError {
     #[error(transparent)]
-    Source(#[from] UnusableSource),
+    Source(#[from] ListenerError),
     #[error(transparent)]
     Server(#[from] SourceError),
     #[error(transparent)]

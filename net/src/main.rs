@@ -13,7 +13,6 @@ mod restore;
 mod scram;
 mod server;
 mod signals;
-mod source;
 mod tail;
 mod tools;
 mod transaction;

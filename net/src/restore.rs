@@ -15,9 +15,9 @@ use ringkeeper_shell::ShellArgs;
 use ringkeeper_wire::{Epoch, Zxid};
 use tempfile::NamedTempFile;
 
+use crate::admin::listener::{SourceArgs, runtime};
 use crate::backup::{BackupError, StoreArgs, committed, time};
 use crate::migrate::{Members, MigrateError, ensemble_of, write_members};
-use crate::source::{SourceArgs, runtime};
 use crate::tools::portable_object;
 
 #[derive(Args)]

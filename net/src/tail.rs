@@ -11,7 +11,7 @@ use ringkeeper_wire::Zxid;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::source::{SourceArgs, UnusableSource, runtime};
+use crate::admin::listener::{ListenerError, SourceArgs, runtime};
 use crate::transaction::{self, Data};
 
 /// Pause before a server that is not reached is asked again.
@@ -39,7 +39,7 @@ pub(crate) struct TailArgs {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TailError {
     #[error(transparent)]
-    Source(#[from] UnusableSource),
+    Source(#[from] ListenerError),
     #[error(transparent)]
     Server(#[from] SourceError),
     #[error(

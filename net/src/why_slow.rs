@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use ringkeeper_engine::slow::Stage;
 use serde_json::Value;
 
-use crate::admin::{AdminError, Listener, parse};
+use crate::admin::listener::Listener;
+use crate::admin::{AdminError, parse};
 
 /// Paths, and sessions, that are shown.
 const TOP: usize = 5;
@@ -18,9 +19,6 @@ const TOP: usize = 5;
 pub(crate) struct WhySlowArgs {
     #[command(flatten)]
     listener: Listener,
-    /// Reads the answer of the command slow_requests from standard input, as curl has got it with TLS
-    #[arg(long, conflicts_with_all = ["address", "command_url"])]
-    stdin: bool,
 }
 
 /// Asks, and shows the answer.
@@ -28,11 +26,7 @@ pub(crate) struct WhySlowArgs {
 /// # Errors
 /// One sentence for the user.
 pub(crate) fn run(args: &WhySlowArgs) -> Result<(), AdminError> {
-    let answer = match args.stdin {
-        true => io::read_to_string(io::stdin())?,
-        false => args.listener.get("slow_requests")?,
-    };
-    let text = show(&answer)?;
+    let text = show(&args.listener.get("slow_requests")?)?;
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 

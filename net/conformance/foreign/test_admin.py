@@ -5,13 +5,14 @@ import contextlib
 import http.client
 import json
 import ssl
+import subprocess
 
 import pytest
 from kazoo.client import KazooClient
 
 import server as server_module
 from certificates import Authority
-from server import SUBJECT, Server, free_port, running
+from server import BINARY, SUBJECT, Server, free_port, running
 
 # Fields that Java alone has are not looked for here.
 OPEN_ENDED = {"environment", "monitor", "system_properties"}
@@ -208,3 +209,9 @@ def test_tls_takes_the_stores_of_the_links_between_servers(tmp_path, subject, se
         assert (status, security.split(";")[0]) == (200, "max-age=86400")
         assert (encrypted(server, authority) is not None) == anonymous
         assert (in_the_clear(server) == 200) == clear
+        if subject == "ringkeeper":
+            stores = ["--tls-trust-store", authority.certificate, "--tls-key-store", authority.issue("operator")]
+            url = f"https://localhost:{server.config['admin.serverPort']}"
+            asked = subprocess.run([BINARY, "admin", "why-slow", "--server", url, *stores], capture_output=True, text=True,
+                                   timeout=30)
+            assert "No request took longer" in asked.stdout, asked.stderr

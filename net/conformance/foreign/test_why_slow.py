@@ -127,7 +127,7 @@ def tells(server, command):
 def why_slow(server):
     """What the command prints."""
     address = f"127.0.0.1:{server.config['admin.serverPort']}"
-    asked = subprocess.run([BINARY, "admin", "why-slow", "--address", address], capture_output=True, text=True,
+    asked = subprocess.run([BINARY, "admin", "why-slow", "--server", address], capture_output=True, text=True,
                            timeout=30)
     assert asked.returncode == 0, asked.stderr
     return asked.stdout

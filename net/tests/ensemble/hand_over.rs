@@ -12,7 +12,7 @@ use crate::support::{Client, wait_for};
 fn lead(ensemble: &Ensemble, asked: usize, id: usize) -> Output {
     let admin = format!("{}:8080", ensemble.address(asked).ip());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
-    command.args(["admin", "lead", &id.to_string(), "--address", &admin]).output().expect("it runs")
+    command.args(["admin", "lead", &id.to_string(), "--server", &admin]).output().expect("it runs")
 }
 
 #[test]

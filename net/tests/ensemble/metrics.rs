@@ -35,6 +35,7 @@ const QUIET: &[&str] = &[
     "unsuccessful_handshake",
     "tls_handshake_exceeded",
     "slow_requests",
+    "rule_refusals",
     "slow_reader_connections",
     "limit_exceeded",
     "output_queue_bytes",

@@ -51,7 +51,7 @@ fn a_slow_write_says_which_peer_its_quorum_waited_for() {
     assert!(!mntr.contains("zk_slow_requests\t0"), "{mntr}");
     let admin = format!("{}:8080", ensemble.address(leader).ip());
     let mut why_slow = Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
-    let told = why_slow.args(["admin", "why-slow", "--address", &admin]).output().expect("it runs");
+    let told = why_slow.args(["admin", "why-slow", "--server", &admin]).output().expect("it runs");
     let text = String::from_utf8(told.stdout).expect("UTF-8");
     for part in ["SETD /slow of session 0x", "Other servers are slow", &format!("peers:    {}", &peer[5..])] {
         assert!(text.contains(part), "no {part} in {text}");

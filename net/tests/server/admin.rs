@@ -34,7 +34,7 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("connections", &["cons"], "connections secure_connections"),
     ("dirs", &[], "datadir_size logdir_size"),
     ("dump", &[], "expiry_time_to_session_ids expiry_time_to_session_ids_hex session_id_to_ephemeral_paths"),
-    ("ensemble", &[], "server_id server_state missing leader_id epoch last_zxid_hex servers"),
+    ("ensemble", &[], "server_id server_state missing leader_id epoch last_zxid_hex appends servers"),
     ("get_trace_mask", &["gtmk"], "tracemask"),
     ("hash", &[], "digests"),
     ("initial_configuration", &["icfg"], "initial_configuration"),
@@ -45,7 +45,7 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("ruok", &[], ""),
     ("server_stats", &["srvr"], "version read_only server_stats client_response node_count"),
     ("set_trace_mask?traceMask=77", &["stmk?traceMask=77"], "tracemask"),
-    ("slow_requests", &[], "slow_request_ms total slow_requests"),
+    ("slow_requests", &[], "slow_request_ms total findings slow_requests"),
     ("stat_reset", &["srst"], ""),
     (
         "stats",
@@ -313,7 +313,7 @@ fn the_level_of_the_log_changes_at_once_for_who_may_do_everything() {
     let command = |arguments: &[&str]| {
         let address = admin(&server).to_string();
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ringkeeper"));
-        let ended = command.args(["admin", "log-level", "--address", &address]).args(arguments).output();
+        let ended = command.args(["admin", "log-level", "--server", &address]).args(arguments).output();
         let ended = ended.expect("it runs");
         String::from_utf8(ended.stdout).expect("UTF-8") + &String::from_utf8_lossy(&ended.stderr)
     };
