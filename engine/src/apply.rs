@@ -132,6 +132,7 @@ impl State {
         self.digest.add(hash.data_term(new.data));
         self.enlist(&create.path, owner);
         self.authorisation.put(&create.path, new.data);
+        self.tenants.put(&self.tree, &create.path, new.data);
         self.count_anew(&create.path);
         self.charge(&create.path, 1, signed_len(new.data));
         let stat = meta.stat(new.data.map_or(0, <[u8]>::len));
@@ -174,6 +175,7 @@ impl State {
         digest.add(hash.meta_term(&znode.meta(), acls.fingerprint(znode.acl())));
         let effect = Effect::DataSet { stat: znode.stat(), acl: acls.get(znode.acl()).clone() };
         self.charge(&set.path, 0, signed_len(data) - bytes_before);
+        self.tenants.put(&self.tree, &set.path, data);
         if self.authorisation.is_active() {
             self.authorisation.put(&set.path, data);
         }
@@ -212,8 +214,9 @@ impl State {
         self.overwrite_quietly(path, &used);
     }
 
-    /// Adds to the use of the quota that applies to `path`.
+    /// Adds to the use of the tenant and of the quota that apply to `path`.
     fn charge(&mut self, path: &str, count: i64, bytes: i64) {
+        self.tenants.charge(path, count, bytes);
         if self.quotas.is_empty() || (count, bytes) == (0, 0) {
             return;
         }

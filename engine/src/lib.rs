@@ -36,6 +36,7 @@ pub mod snapshot;
 pub mod state;
 pub mod steps;
 mod subtrees;
+pub mod tenants;
 pub mod trace;
 pub mod tree;
 pub mod txn;

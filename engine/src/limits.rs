@@ -9,6 +9,7 @@ mod request;
 use ringkeeper_wire::ErrorCode;
 
 use crate::authorisation::InvalidRuleZnode;
+use crate::tenants::{InvalidLimits, Resource};
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $setting:literal, $metric:literal, $default:expr, $code:ident;)*) => {
@@ -84,6 +85,8 @@ limits! {
     Rules: "ringkeeper.rulesMax", "rules", 100_000, QuotaExceeded;
     /// The text of a rule.
     RuleBytes: "ringkeeper.ruleBytesMax", "rule_bytes", 64 << 10, BadArguments;
+    /// Subtrees with limits.
+    Tenants: "ringkeeper.tenantsMax", "tenants", 10_000, QuotaExceeded;
     /// Sessions of the ensemble.
     Sessions: "ringkeeper.sessionsMax", "sessions", 1_000_000, QuotaExceeded;
 }
@@ -130,14 +133,20 @@ pub enum Refusal {
     /// It would make a znode a rule of authorisation that is none.
     #[error("the znode would hold no valid rule: {0}")]
     Rule(InvalidRuleZnode),
+    /// It would set limits for a tenant that cannot be set.
+    #[error("these limits cannot be set: {0}")]
+    TenantLimits(InvalidLimits),
+    /// It goes beyond a limit of its tenant.
+    #[error("its tenant would have more {0} than it may")]
+    Tenant(Resource),
 }
 
 impl Refusal {
     pub(crate) const fn code(self) -> ErrorCode {
         match self {
             Self::Limit(limit) => limit.code(),
-            Self::Memory => ErrorCode::QuotaExceeded,
-            Self::Rule(_) => ErrorCode::BadArguments,
+            Self::Memory | Self::Tenant(_) => ErrorCode::QuotaExceeded,
+            Self::Rule(_) | Self::TenantLimits(_) => ErrorCode::BadArguments,
         }
     }
 }
@@ -156,7 +165,8 @@ impl Refusals {
         match refusal {
             Refusal::Limit(limit) => self.limits.count(limit),
             Refusal::Memory => self.memory += 1,
-            Refusal::Rule(_) => {}
+            // Those of a tenant are counted by its meter.
+            Refusal::Rule(_) | Refusal::TenantLimits(_) | Refusal::Tenant(_) => {}
         }
     }
 }

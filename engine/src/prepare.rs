@@ -22,6 +22,7 @@ use crate::prefetch::PREFETCHED_WRITES;
 use crate::quota::{self, Figures};
 use crate::settings::Settings;
 use crate::state::State;
+use crate::tenants;
 use crate::tree::{Owner, Znode};
 use crate::txn::{Effect, FailedMulti, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
 use create::{CreateKind, Creation};
@@ -263,6 +264,7 @@ fn prepare_set_data(
     check_session(head, context)?;
     let znode = reach(head, context, Perms::WRITE, path)?;
     check_rule(context, path, request.data)?;
+    check_limits(head, context, path, request.data)?;
     let len = |data: Option<&[u8]>| i64::try_from(data.map_or(0, <[u8]>::len)).unwrap_or(i64::MAX);
     if context.short_of_memory && len(request.data) > len(znode.data()) {
         return Err(context.meter.refuse(Refusal::Memory));
@@ -325,6 +327,25 @@ fn check_rule(context: &Context<'_>, path: &str, data: Option<&[u8]>) -> Result<
     rule.map(drop).map_err(|error| context.meter.refuse(Refusal::Rule(error)))
 }
 
+/// Whether a znode may have these data: those that limit a tenant say so in a form that is understood.
+fn check_limits(
+    head: &State,
+    context: &Context<'_>,
+    path: &str,
+    data: Option<&[u8]>,
+) -> Result<(), ErrorCode> {
+    let Some(subject) = tenants::limited_by(path) else { return Ok(()) };
+    let tenants = head.tenants();
+    let checked = tenants.check(subject, data.unwrap_or_default());
+    checked.map_err(|error| context.meter.refuse(Refusal::TenantLimits(error)))?;
+    let number = tenants.len() + usize::from(tenants.get(subject).is_none());
+    if context.settings.limits.allow(Limit::Tenants, number) {
+        Ok(())
+    } else {
+        Err(context.meter.refuse(Refusal::Limit(Limit::Tenants)))
+    }
+}
+
 fn fixup(context: &Context<'_>, list: Option<ringkeeper_wire::AclList<'_>>) -> Result<Acl, ErrorCode> {
     acl::fixup(list, context.identities, context.settings).map_err(|_| ErrorCode::InvalidAcl)
 }
@@ -338,7 +359,7 @@ const fn check_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
     }
 }
 
-/// Checks the quota that applies to `path` for this many more znodes and bytes.
+/// Checks the tenant and the quota that apply to `path` for this many more znodes and bytes.
 fn check_quota(
     head: &State,
     context: &Context<'_>,
@@ -346,7 +367,15 @@ fn check_quota(
     count: i64,
     bytes: impl FnOnce() -> i64,
 ) -> Result<(), ErrorCode> {
-    if !context.settings.enforce_quota {
+    let (has_tenants, enforce_quota) = (!head.tenants().is_empty(), context.settings.enforce_quota);
+    if !has_tenants && !enforce_quota {
+        return Ok(());
+    }
+    let bytes = bytes();
+    if let Some(resource) = head.tenants().forbid(path, count, bytes) {
+        return Err(context.meter.refuse(Refusal::Tenant(resource)));
+    }
+    if !enforce_quota {
         return Ok(());
     }
     let figures = |path: String| Figures::parse(head.znode(&path)?.data().unwrap_or_default());
@@ -354,7 +383,7 @@ fn check_quota(
         Some((figures(quota::limits_path(subject))?, figures(quota::stats_path(subject))?))
     });
     match limits_and_use {
-        Some((limits, used)) if limits.forbid(used, count, bytes()) => Err(ErrorCode::QuotaExceeded),
+        Some((limits, used)) if limits.forbid(used, count, bytes) => Err(ErrorCode::QuotaExceeded),
         _ => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use crate::state::State;
 
 /// Above all quotas.
-const ROOT: &str = "/zookeeper/quota";
+pub const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "/zookeeper_limits";
 const STATS: &str = "/zookeeper_stats";
 /// What a figure that is not set stands for.

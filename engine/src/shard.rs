@@ -37,6 +37,7 @@ mod settings;
 mod slice;
 mod slow;
 mod stats;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod watches;
@@ -65,6 +66,7 @@ use self::notification::Blocks;
 use self::outbox::{Parts, Usage};
 use self::publish::Publication;
 use self::slow::SlowRequests;
+use self::tenants::Muted;
 use crate::audit;
 use crate::fourletter::Command;
 use crate::limits::Limit;
@@ -158,6 +160,10 @@ pub struct Shard {
     stalled: VecDeque<Slot>,
     /// The stalled connection whose turn it is.
     resumed: Option<Slot>,
+    /// Connections that wait since their tenants use more than they may.
+    muted: Muted,
+    /// Some of them may have their turns.
+    unmutes: bool,
     /// Connections with reads to run at the end of the current group, each once.
     to_drain: Vec<Slot>,
     /// Connections that end once their output is written, oldest first, and since when, milliseconds.
@@ -229,6 +235,8 @@ impl Shard {
             readable: VecDeque::new(),
             stalled: VecDeque::new(),
             resumed: None,
+            muted: Muted::new(),
+            unmutes: false,
             to_drain: Vec::new(),
             ending: VecDeque::new(),
             departed: VecDeque::new(),
@@ -387,6 +395,7 @@ impl Shard {
         self.ticked_ms = now_ms;
         self.close_sessionless(now_ms);
         self.abort_lingering(now_ms);
+        self.unmutes = !self.muted.is_empty();
         if now_ms.saturating_sub(self.touches_reported_ms) >= self.settings.touch_interval_ms {
             self.touches_reported_ms = now_ms;
             self.report_touches();
@@ -485,6 +494,8 @@ impl Shard {
             && self.publication.is_none()
             && self.departed.is_empty()
             && self.going_on.is_empty()
+            && !self.watches.is_counting()
+            && !self.unmutes
             && !self.long_reads.has_next()
             && self.readable.is_empty())
     }
@@ -887,6 +898,7 @@ impl Shard {
     }
 
     fn report_touches(&mut self) {
+        self.touch_muted();
         for slot in std::mem::take(&mut self.touched) {
             let Some(connection) = self.connections.get_mut(slot) else { continue };
             if std::mem::take(&mut connection.touched) && connection.attached {

@@ -21,6 +21,7 @@ use ringkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Acl;
 use crate::authorisation::Authorisation;
+use crate::tenants::Tenants;
 use crate::tree::{Owner, Tree, Znode};
 use crate::txn::Session;
 use acls::AclTable;
@@ -38,6 +39,7 @@ pub struct State {
     pub(crate) reapable: OrdSet<Arc<str>>,
     pub(crate) quotas: Quotas,
     pub(crate) authorisation: Authorisation,
+    pub(crate) tenants: Tenants,
     pub(crate) digest: Digest,
     pub(crate) last_zxid: Zxid,
     pub(crate) last_time_ms: i64,
@@ -107,6 +109,12 @@ impl State {
         &self.authorisation
     }
 
+    /// The subtrees with limits.
+    #[must_use]
+    pub const fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
     /// A session, if it exists.
     #[must_use]
     pub fn session(&self, id: SessionId) -> Option<&Session> {
@@ -168,6 +176,7 @@ impl State {
         }
         self.quotas.deleted(path);
         self.authorisation.remove(path);
+        self.tenants.remove(path);
     }
 }
 

@@ -74,6 +74,24 @@ impl<V: Clone> Subtrees<V> {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The value of this very path.
+    pub(crate) fn get(&self, path: &str) -> Option<&V> {
+        self.0.get(&Wanted(path))
+    }
+
+    pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut V> {
+        self.0.get_mut(&Wanted(path))
+    }
+
+    /// Whether neither has changed since one was cloned from the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+
     /// All, those with the same first element one after the other.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         self.0.iter().map(|(Key(path), value)| (&**path, value))

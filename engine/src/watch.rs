@@ -14,10 +14,12 @@
 mod arena;
 mod index;
 mod list;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use ringkeeper_wire::{AddWatchMode, WatcherType};
 use siphasher::sip::SipHasher13;
@@ -25,9 +27,11 @@ use siphasher::sip::SipHasher13;
 use crate::limits::{Limit, Limits};
 use crate::shard::{Slot, WatchCounts};
 use crate::steps;
+use crate::tenants::{Tenant, Tenants};
 use arena::Arena;
 use index::Index;
 use list::{Ends, Links, NONE};
+use tenants::TenantWatches;
 
 /// Modes of one connection on one path, in both tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +50,7 @@ impl Modes {
     pub(crate) const RECURSIVE: Self = Self(1 << 4);
     const DATA_TABLE: Self = Self(Self::DATA.0 | Self::PERSISTENT_DATA.0 | Self::RECURSIVE.0);
     const CHILD_TABLE: Self = Self(Self::CHILD.0 | Self::PERSISTENT_CHILD.0);
-    const ALL: Self = Self(Self::DATA_TABLE.0 | Self::CHILD_TABLE.0);
+    pub(crate) const ALL: Self = Self(Self::DATA_TABLE.0 | Self::CHILD_TABLE.0);
 
     const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -166,6 +170,7 @@ pub(crate) struct WatchTable {
     counts: WatchCounts,
     /// Number of the event that is being collected.
     event: u64,
+    of_tenants: TenantWatches,
 }
 
 impl WatchTable {
@@ -180,7 +185,37 @@ impl WatchTable {
             recursive: 0,
             counts: WatchCounts::default(),
             event: 0,
+            of_tenants: TenantWatches::new(),
         }
+    }
+
+    /// Counts the watches of these tenants from now on, once [`Self::count_some`] has counted those that are
+    /// there.
+    pub(crate) fn set_tenants(&mut self, tenants: Tenants) {
+        self.of_tenants.replace(tenants);
+    }
+
+    /// Whether watches are left to be counted.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.of_tenants.is_counting()
+    }
+
+    /// Counts at most `max` watches.
+    pub(crate) fn count_some(&mut self, max: u32) {
+        if !self.is_counting() {
+            return;
+        }
+        for id in self.of_tenants.next(self.watches.end(), max) {
+            steps::count(1);
+            if let Some(watch) = self.watches.get(id) {
+                self.of_tenants.count(&self.paths[watch.path].path);
+            }
+        }
+    }
+
+    /// The tenant of `path`.
+    pub(crate) fn tenant_of(&self, path: &str) -> Option<&Arc<Tenant>> {
+        self.of_tenants.covering(path)
     }
 
     /// Whether there is no watch, so that events need no look-up.
@@ -405,6 +440,7 @@ impl WatchTable {
         };
         let id = self.watches.insert(watch);
         self.paths[path].watches.push(id, &mut self.watches, |watch| &mut watch.of_path);
+        self.of_tenants.added(id, &self.paths[path].path);
         let path_bytes = self.paths[path].path.len();
         let watcher = &mut self.watchers[connection.index()];
         watcher.paths += 1;
@@ -471,6 +507,7 @@ impl WatchTable {
         let Watch { path, connection, .. } = self.watches[id];
         let hash = Self::hash_pair(self.hasher, path, connection);
         self.by_pair.remove(hash, id);
+        self.of_tenants.removed(id, &self.paths[path].path);
         let path_bytes = self.paths[path].path.len();
         let watcher = &mut self.watchers[connection.index()];
         watcher.paths -= 1;

@@ -2,7 +2,7 @@
 
 use ringkeeper_wire::{AclList, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, OpCode, Perms};
 
-use super::{Context, check_quota, check_rule, check_session, fixup};
+use super::{Context, check_limits, check_quota, check_rule, check_session, fixup};
 use crate::acl;
 use crate::authorisation::{self, InvalidRuleZnode};
 use crate::limits::{Limit, Refusal};
@@ -10,6 +10,7 @@ use crate::mutation::planted;
 use crate::path;
 use crate::quota;
 use crate::state::State;
+use crate::tenants;
 use crate::tree::Owner;
 use crate::txn::{Create, Update};
 
@@ -101,6 +102,7 @@ pub(super) fn prepare(
         return Err(context.meter.refuse(Refusal::Memory));
     }
     check_new_rule(head, context, owner, &path, creation.data)?;
+    check_limits(head, context, &path, creation.data)?;
     check_owned(head, context, owner, &path)?;
     check_countable(head, context, &path)?;
     let bytes = creation.data.map_or(0, <[u8]>::len);
@@ -169,10 +171,11 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
     Ok(())
 }
 
-/// Whether the use that the znode `path` is to show may be counted: counting visits every znode of the
-/// subtree.
+/// Whether the use that the znode `path` is to show or to limit may be counted: counting visits every znode of
+/// the subtree.
 fn check_countable(head: &State, context: &Context<'_>, path: &str) -> Result<(), ErrorCode> {
-    let Some(subject) = quota::counted_by(path) else { return Ok(()) };
+    let subject = quota::counted_by(path).or_else(|| tenants::limited_by(path));
+    let Some(subject) = subject else { return Ok(()) };
     let left = context.meter.countable();
     let visited_max = usize::try_from(left).unwrap_or(usize::MAX);
     let visited = head.tree().descendants(subject).take(visited_max).count();

@@ -18,6 +18,7 @@ use super::stats::{ConnectionReport, ConnectionStats};
 use crate::authorisation::BoundsCache;
 use crate::message::ConnId;
 use crate::sasl::Login;
+use crate::tenants::Membership;
 
 /// The stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,12 @@ pub(super) struct Connection {
     pub(super) waits_unread: bool,
     /// Since when its oldest request waits for the throttle of requests, microseconds.
     pub(super) throttled_since_us: Option<u64>,
+    /// Its session counts for a tenant.
+    pub(super) membership: Option<Membership>,
+    /// In the shard's list of muted connections.
+    pub(super) muted: bool,
+    /// Since when its oldest request waits for its tenant, microseconds.
+    pub(super) muted_since_us: Option<u64>,
     /// How many watches of the setWatches at the front of the backlog are set.
     pub(super) watches_set: usize,
     /// In the shard's list of connections whose oldest request continues in the next slice.
@@ -125,6 +132,9 @@ impl Connection {
             throttled_since_us: None,
             waits_since_us: None,
             waits_unread: false,
+            membership: None,
+            muted: false,
+            muted_since_us: None,
             watches_set: 0,
             goes_on: false,
             rests: false,

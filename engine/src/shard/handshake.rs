@@ -143,6 +143,7 @@ impl Shard {
     /// Serves from a state that was not reached by transactions published to this shard.
     pub(super) fn replace_view(&mut self, view: Arc<State>) {
         self.zxid = view.last_zxid();
-        self.view = view;
+        let before = std::mem::replace(&mut self.view, view);
+        self.take_tenants(before.tenants());
     }
 }

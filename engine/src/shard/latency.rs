@@ -89,6 +89,7 @@ pub(super) struct Unwritten {
 impl Shard {
     /// Counts the reply just made to a request.
     pub(super) fn count_reply(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>) {
+        self.charge_reply(now_us, &answered);
         let (kind, arrival) = (answered.kind(), answered.arrival);
         let zxid = self.zxid_for(slot);
         let unwritten = self.connection(slot).stats.unwritten;

@@ -88,7 +88,8 @@ impl Shard {
 
     fn end_group(&mut self, now_us: u64, group: &PublishedGroup) {
         self.in_group = false;
-        self.view = group.view.clone();
+        let before = std::mem::replace(&mut self.view, group.view.clone());
+        self.take_tenants(before.tenants());
         self.zxid = self.view.last_zxid();
         let mut waiting = std::mem::take(&mut self.to_drain);
         for slot in waiting.drain(..) {

@@ -276,6 +276,12 @@ impl Reader<'_> {
 
     fn leave_watch(&mut self, path: &str, modes: Modes) -> Result<(), ErrorCode> {
         let Some((watches, slot)) = &mut self.watches else { return Ok(()) };
+        if let Some(tenant) = watches.tenant_of(path)
+            && !watches.contains(*slot, path, Modes::ALL)
+            && !tenant.has_room_for_watch()
+        {
+            return Err(ErrorCode::QuotaExceeded);
+        }
         let left = watches.add_within(&self.rules.limits, *slot, path, modes);
         left.map_err(|limit| {
             self.exceeded = Some(limit);

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use ringkeeper_wire::{ErrorCode, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid};
+use ringkeeper_wire::{
+    ErrorCode, MultiReadOp, OpCode, Record, Request, RequestHeader, SyncRequest, SyncResponse, Xid,
+};
 
 use super::auth::is_out_of_order;
 use super::backlog::{Backlog, What, reads_state};
 use super::connection::Phase;
 use super::latency::{About, Answered};
 use super::read::Read;
+use super::tenants::Admission;
 use super::{CloseReason, Shard, Slot};
 use crate::message::{ConnId, Serving, Submitted};
 use crate::mutation::planted;
@@ -50,9 +53,20 @@ impl Shard {
         if !self.is_authenticated(slot, xid) || self.waited_too_long(now_us, slot, xid, op) {
             return true;
         }
+        if is_write(op) && self.holds_back_write(slot) {
+            return false;
+        }
+        match self.admit_request(now_us, slot, op, body) {
+            Admission::Admitted => {}
+            Admission::Muted => return false,
+            Admission::Refused(code) => {
+                self.fail(now_us, slot, xid, op, code);
+                return true;
+            }
+        }
         match op {
             OpCode::Sync => self.sync(now_us, slot, xid, body),
-            op if is_write(op) => return self.write_request(now_us, slot, xid, op, body),
+            op if is_write(op) => self.write_request(now_us, slot, xid, op, body),
             op => self.read(now_us, slot, xid, op, body),
         }
         true
@@ -90,13 +104,22 @@ impl Shard {
         self.enqueue(now_us, slot, xid, What::Sync { due: false }, body);
     }
 
-    /// Submits a write, unless it has to be handled again later.
+    /// Whether a write has to be handled again later.
     ///
     /// A write behind an unanswered sync is held back: once both were on their way, the core could publish
     /// the write before it says that the sync is due, and reads between the two would have no state to run
     /// on. So is a write behind a read that may be long: its answer comes first, and is of a
     /// state without the write.
-    fn write_request(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) -> bool {
+    fn holds_back_write(&mut self, slot: Slot) -> bool {
+        let high_water = self.settings.output_high_water_bytes;
+        let connection = self.connection(slot);
+        let waiting_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, WAITING_READS_MAX);
+        let backlog = &connection.backlog;
+        backlog.awaits_sync() || backlog.awaits_long_read() || backlog.reads_since_write() > waiting_reads_max
+    }
+
+    /// Submits a write.
+    fn write_request(&mut self, now_us: u64, slot: Slot, xid: Xid, op: OpCode, body: &[u8]) {
         let code = if self.serving == Serving::ReadOnly || self.disk_full {
             Some(ErrorCode::NotReadOnly)
         } else {
@@ -104,29 +127,20 @@ impl Shard {
         };
         if let Some(code) = code {
             self.audit_refusal(slot, op, body);
-            self.fail(now_us, slot, xid, op, code);
-            return true;
+            return self.fail(now_us, slot, xid, op, code);
         }
-        let high_water = self.settings.output_high_water_bytes;
         let connection = self.connection(slot);
-        let waiting_reads = connection.backlog.reads_since_write();
-        let waiting_reads_max = (high_water / connection.reply_len_hint.max(1)).clamp(1, WAITING_READS_MAX);
-        let backlog = &connection.backlog;
-        if backlog.awaits_sync() || backlog.awaits_long_read() || waiting_reads > waiting_reads_max {
-            return false;
-        }
         let (conn, session) = (connection.id, connection.session);
         let identities = Some(Arc::clone(&connection.identities));
         if op == OpCode::CloseSession {
             connection.phase = Phase::Ending;
         }
+        let read_barrier = connection.backlog.reads_since_write() > 0;
         let start = self.bodies.len();
         self.bodies.extend_from_slice(body);
         let range = start..self.bodies.len();
-        let read_barrier = waiting_reads > 0;
         self.submit(conn, session, Submitted::Write { xid, op, body: range, identities, read_barrier });
         self.enqueue(now_us, slot, xid, What::Write(op), body);
-        true
     }
 
     /// The error of a write that is refused whatever the state is.
@@ -288,6 +302,42 @@ fn concerns_watches(request: &Request<'_>) -> bool {
         | Request::SetWatches2(_) => true,
         _ => false,
     }
+}
+
+/// What `of` makes of the first path that a request names.
+pub(super) fn first_path<R>(request: &Request<'_>, of: impl FnOnce(&str) -> R) -> Option<R> {
+    let path: &str = match request {
+        Request::Create(it) | Request::Create2(it) | Request::CreateContainer(it) => &it.path,
+        Request::CreateTtl(it) => &it.path,
+        Request::Delete(it) => &it.path,
+        Request::SetData(it) => &it.path,
+        Request::SetAcl(it) => &it.path,
+        Request::GetData(it) | Request::Exists(it) | Request::GetChildren(it) | Request::GetChildren2(it) => {
+            &it.path
+        }
+        Request::GetAcl(it) | Request::GetAllChildrenNumber(it) => &it.path,
+        Request::Sync(it) => it.path.as_deref()?,
+        Request::CheckWatches(it) | Request::RemoveWatches(it) => &it.path,
+        Request::AddWatch(it) => &it.path,
+        Request::Multi(it) => return it.iter().next().map(|op| of(op.path())),
+        Request::MultiRead(it) => {
+            return it.into_iter().next().map(|op| match op {
+                MultiReadOp::GetData(it) | MultiReadOp::GetChildren(it) => of(&it.path),
+            });
+        }
+        Request::SetWatches(it) | Request::SetWatches2(it) => {
+            let lists = [
+                it.data_watches,
+                it.exist_watches,
+                it.child_watches,
+                it.persistent_watches,
+                it.persistent_recursive_watches,
+            ];
+            return lists.into_iter().find_map(|paths| paths.into_iter().next()).map(|path| of(&path));
+        }
+        _ => return None,
+    };
+    Some(of(path))
 }
 
 /// Whether the core orders the request as a transaction. A sync changes nothing and is none.

@@ -50,6 +50,8 @@ pub struct Settings {
     pub trace_one_in: u32,
     /// Whether an audit log is kept (`audit.enable`).
     pub audits: bool,
+    /// How long a request may wait for its tenant, in milliseconds (`ringkeeper.tenantDelayMaxMs`).
+    pub tenant_delay_max_ms: u64,
     /// What requests may do.
     pub rules: crate::settings::Settings,
     /// Seed of the hash functions whose keys clients choose; secret and random in production.
@@ -86,6 +88,7 @@ impl Default for Settings {
             slow_above_us: 100_000,
             trace_one_in: 0,
             audits: false,
+            tenant_delay_max_ms: 1_000,
             rules: crate::settings::Settings::default(),
             hash_seed: 0,
         }

@@ -20,11 +20,18 @@ impl Shard {
         {
             self.drain(now_us, slot);
         }
+        self.resume_muted(now_us);
         if self.settings.throttle.is_on() {
             // A place is needed by connections, too, that have no unanswered request of their own.
             self.resume_stalled(now_us);
         }
-        self.publication.is_some() || !self.departed.is_empty() || !self.going_on.is_empty()
+        // To count a watch costs about as much as to visit four znodes.
+        self.watches.count_some(u32::try_from(self.settings.watches_of_slice()).unwrap_or(u32::MAX));
+        self.publication.is_some()
+            || self.watches.is_counting()
+            || self.unmutes
+            || !self.departed.is_empty()
+            || !self.going_on.is_empty()
     }
 
     /// Schedules the connection's oldest request for a later slice.

@@ -1,10 +1,10 @@
 //! Which requests are slow or sampled, and what is told of them. All slow ones are counted. More than that is
 //! told of a few a second, so that a server where all are slow does not become slower by that.
 
-use ringkeeper_wire::{MultiReadOp, OpCode, Request};
+use ringkeeper_wire::{OpCode, Request};
 
 use super::latency::{About, Answered, Arrival, Unwritten};
-use super::request::HEADER_LEN;
+use super::request::{HEADER_LEN, first_path};
 use super::{Effect, Shard, Slot};
 use crate::slow::SlowRequest;
 use crate::trace::TraceId;
@@ -104,7 +104,7 @@ impl Shard {
     fn note(&mut self, now_us: u64, slot: Slot, answered: Answered<'_>, sampled: bool) {
         let Answered { xid, op, arrival, began_us, body_len, about } = answered;
         let (zxid, path) = match about {
-            About::Body(body) => (None, path(op, body)),
+            About::Body(body) => (None, path_of(op, body)),
             About::Txn(zxid, path) => (Some(zxid), path.map(shown)),
         };
         let connection = self.connection(slot);
@@ -172,30 +172,8 @@ impl Shard {
     }
 }
 
-/// The first path that a request names.
-fn path(op: i32, body: &[u8]) -> Option<String> {
-    let request = Request::decode(OpCode::from_wire(op)?, body).ok()?;
-    Some(shown(match &request {
-        Request::Create(it) | Request::Create2(it) | Request::CreateContainer(it) => &it.path,
-        Request::CreateTtl(it) => &it.path,
-        Request::Delete(it) => &it.path,
-        Request::SetData(it) => &it.path,
-        Request::SetAcl(it) => &it.path,
-        Request::GetData(it) | Request::Exists(it) | Request::GetChildren(it) | Request::GetChildren2(it) => {
-            &it.path
-        }
-        Request::GetAcl(it) | Request::GetAllChildrenNumber(it) => &it.path,
-        Request::Sync(it) => it.path.as_deref()?,
-        Request::CheckWatches(it) | Request::RemoveWatches(it) => &it.path,
-        Request::AddWatch(it) => &it.path,
-        Request::Multi(it) => return it.iter().next().map(|op| shown(op.path())),
-        Request::MultiRead(it) => {
-            return it.into_iter().next().map(|op| match op {
-                MultiReadOp::GetData(it) | MultiReadOp::GetChildren(it) => shown(&it.path),
-            });
-        }
-        _ => return None,
-    }))
+fn path_of(op: i32, body: &[u8]) -> Option<String> {
+    first_path(&Request::decode(OpCode::from_wire(op)?, body).ok()?, shown)
 }
 
 /// A path, cut.

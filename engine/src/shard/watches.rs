@@ -7,7 +7,7 @@ use ringkeeper_wire::{CATCH_UP_ZXID, EventType, Perms, SessionId, SetWatchesRequ
 
 use super::connection::{Connection, Phase};
 use super::outbox::Notification;
-use super::{CloseReason, Shard, Slot};
+use super::{CloseReason, Shard, Slot, US_PER_MS};
 use crate::acl::{Acl, Caller};
 use crate::authorisation::Authorisation;
 use crate::limits::Limit;
@@ -104,6 +104,10 @@ impl Shard {
         frame.clear();
         encode_notification(&mut frame, zxid, event, path);
         self.notifications_left = self.notifications_left.saturating_sub(watchers.len());
+        if let Some(tenant) = self.view.tenants().covering(path) {
+            // As of the last tick: a change has no time of its own on this shard.
+            tenant.charge(self.ticked_ms * US_PER_MS, 0, (frame.len() * watchers.len()) as u64);
+        }
         let are_many = watchers.len() > self.settings.notification_copies_max;
         let shared = are_many.then(|| self.blocks.push(&frame));
         let notification = shared.as_ref().map_or(Notification::Copied(&frame), Notification::Shared);

@@ -10,6 +10,7 @@ use super::sessions::Sessions;
 use crate::acl::Acl;
 use crate::authorisation::Authorisation;
 use crate::path;
+use crate::tenants::Tenants;
 use crate::tree::{Tree, ZnodeMeta};
 use crate::txn::Session;
 
@@ -42,6 +43,7 @@ impl StateBuilder {
             reapable: imbl::OrdSet::new(),
             quotas: Quotas::default(),
             authorisation: Authorisation::default(),
+            tenants: Tenants::default(),
             digest: Digest::default(),
             last_zxid: Zxid::ZERO,
             last_time_ms: 0,
@@ -85,6 +87,7 @@ impl StateBuilder {
     pub fn finish(mut self, last_zxid: Zxid, last_time_ms: i64) -> Result<State, RestoreError> {
         self.0.tree.get(path::ROOT).ok_or(RestoreError::NoRoot)?;
         self.0.authorisation = Authorisation::of(&self.0.tree);
+        self.0.tenants = Tenants::of(&self.0.tree);
         self.0.last_zxid = last_zxid;
         self.0.last_time_ms = last_time_ms;
         Ok(self.0)
