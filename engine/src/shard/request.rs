@@ -56,13 +56,14 @@ impl Shard {
         if is_write(op) && self.holds_back_write(slot) {
             return false;
         }
-        match self.admit_request(now_us, slot, op, body) {
-            Admission::Admitted => {}
-            Admission::Muted => return false,
-            Admission::Refused(code) => {
-                self.fail(now_us, slot, xid, op, code);
-                return true;
-            }
+        let admission = self.admit_request(now_us, slot, op, body);
+        if admission == Admission::Muted {
+            return false;
+        }
+        self.connection(slot).muted_since_us = None;
+        if let Admission::Refused(code) = admission {
+            self.fail(now_us, slot, xid, op, code);
+            return true;
         }
         match op {
             OpCode::Sync => self.sync(now_us, slot, xid, body),

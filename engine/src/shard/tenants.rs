@@ -139,12 +139,7 @@ impl Shard {
 
     /// The connection's request waits no more. If it has another, that one waits behind the others.
     fn unmute(&mut self, slot: Slot, tenant: &Arc<str>) {
-        let connection = self.connection(slot);
-        connection.muted_since_us = None;
-        if !connection.muted {
-            return;
-        }
-        if self.muted.get(tenant).and_then(VecDeque::front) == Some(&slot) {
+        if self.connection(slot).muted && self.muted.get(tenant).and_then(VecDeque::front) == Some(&slot) {
             self.drop_first(tenant);
             self.connection(slot).muted = false;
         }

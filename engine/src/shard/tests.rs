@@ -9,6 +9,7 @@ mod order;
 mod request_throttle;
 mod requests;
 mod slow;
+mod tenants;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
