@@ -13,6 +13,9 @@ pub use distribution::{Distribution, Sizes, Totals};
 pub use plain::four_places;
 pub use table::FAMILIES;
 
+/// The label for the path of a tenant.
+pub const TENANT: &str = "tenant";
+
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -55,6 +55,12 @@ pub(crate) enum Command {
     Listrules,
     /// Takes the rule of an identity away
     Delrule(DelRule),
+    /// Limits what the clients of a subtree may use
+    Settenant(SetTenant),
+    /// Shows these limits of all subtrees
+    Listtenants,
+    /// Takes these limits of a subtree away
+    Deltenant(OnePath),
     /// Shows what a client may do with a znode, and which rule or ACL decides
     Explain(Explain),
     /// Watches a znode, or a subtree, until it is told not to
@@ -308,6 +314,17 @@ pub(crate) struct SetRule {
 pub(crate) struct DelRule {
     /// Whom it binds
     pub(crate) identity: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetTenant {
+    /// The top of the subtree
+    pub(crate) path: String,
+    /// All of its limits, such as `ops=1000 znodes=5000`: ops and bytes a second, watches and sessions on
+    /// each server, znodes and bytes of data in the ensemble; burst is for how many seconds the rates may be
+    /// saved up
+    #[arg(value_name = "KEY=NUMBER")]
+    pub(crate) limits: Vec<String>,
 }
 
 #[derive(Debug, Args)]

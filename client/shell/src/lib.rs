@@ -23,6 +23,7 @@ mod rules;
 mod run;
 mod session;
 mod subtree;
+mod tenants;
 mod tls;
 mod walk;
 mod watches;

@@ -10,7 +10,7 @@ use crate::error::ShellError;
 use crate::out::Out;
 use crate::session::Session;
 
-const ROOT: &str = "/zookeeper/quota";
+pub(crate) const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 const UNSET: i64 = -1;
@@ -172,7 +172,7 @@ pub(crate) fn delete(session: &Session, command: &DelQuota, out: &mut Out<'_>) -
 }
 
 /// Removes the empty znodes above a quota that went.
-fn trim(session: &Session, node: &str) -> Result<(), ShellError> {
+pub(crate) fn trim(session: &Session, node: &str) -> Result<(), ShellError> {
     let mut at = node;
     while at.len() > ROOT.len() {
         match session.find(format!("delete {at}"), |client| client.delete(at, None)) {

@@ -15,7 +15,7 @@ use crate::error::ShellError;
 use crate::out::Out;
 use crate::session::Session;
 use crate::walk::Walk;
-use crate::{edit, interrupt, quota, render, rules, subtree};
+use crate::{edit, interrupt, quota, render, rules, subtree, tenants};
 
 /// What the shell does after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,9 @@ pub(crate) fn run(
         Command::Setrule(command) => rules::set(session, &command, out)?,
         Command::Listrules => rules::list(session, out)?,
         Command::Delrule(command) => rules::delete(session, &command.identity, out)?,
+        Command::Settenant(command) => tenants::set(session, &command, out)?,
+        Command::Listtenants => tenants::list(session, out)?,
+        Command::Deltenant(command) => tenants::delete(session, &command.path, out)?,
         Command::Explain(command) => rules::explain(session, &command, out)?,
         Command::AddWatch(command) => {
             let mode = match command.mode {

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{Figure, Kind, Sample, Samples, Summary, US_PER_MS, Value};
+use super::{Figure, Kind, Sample, Samples, Summary, TENANT, US_PER_MS, Value};
 
 impl Samples {
     /// Names and figures as `mntr` and the admin command `monitor` show them, without the prefix `zk_`. A
     /// summary `x` is `avg_x`, `min_x`, `max_x`, `cnt_x` and `sum_x`, and with quantiles `p50_x` to `p999_x`.
-    /// Labels stand before the name. Extremes and sums are whole, as in ZooKeeper, since tools that store
+    /// Labels stand before the name; figures of tenants are left out, since their paths do not fit there. Extremes and sums are whole, as in ZooKeeper, since tools that store
     /// them expect that.
     #[must_use]
     pub fn plain(&self) -> Vec<(String, Figure)> {
@@ -18,6 +18,9 @@ impl Samples {
 impl Sample {
     fn plain(&self) -> Vec<(String, Figure)> {
         let family = self.metric.family();
+        if self.labels.iter().any(|(label, _)| *label == TENANT) {
+            return Vec::new();
+        }
         let mut name = family.name.strip_prefix("process_").unwrap_or(family.name).to_owned();
         if let Some((_, first)) = self.labels.first() {
             name = format!("{first}_{name}");

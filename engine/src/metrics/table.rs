@@ -90,6 +90,15 @@ families! {
         "Connections notified at once that a znode's children changed"
     ZooKeeper Counter "digest_mismatches_count" "Peers' digests of the tree that differed from this server's"
     Ringkeeper Counter "notifications_sent" "Notifications sent"
+    Ringkeeper Counter "tenant_ops" "Operations of a tenant"
+    Ringkeeper Counter "tenant_bytes" "Bytes of a tenant's requests, replies and notifications"
+    Ringkeeper Counter "tenant_delay_seconds" "Time that requests of a tenant had to wait for its rates in seconds"
+    Ringkeeper Counter "tenant_rejections" "Requests of a tenant that were refused, by the limit"
+    Ringkeeper Gauge "tenant_watches" "Watches of a tenant on this server"
+    Ringkeeper Gauge "tenant_sessions" "Sessions of a tenant on this server"
+    Ringkeeper Gauge "tenant_znodes" "Znodes of a tenant"
+    Ringkeeper Gauge "tenant_data_bytes" "Bytes of data of a tenant"
+    Ringkeeper Gauge "tenant_limit" "What a tenant may use, by the limit"
 
     // Pipeline and log
     ZooKeeper Counter "prep_processor_request_queued" "Requests that shards handed to the leader core"

@@ -7,6 +7,7 @@ use ringkeeper_engine::authorisation::Bounds;
 use ringkeeper_engine::prepare::{Context, Meter, execute, prepare, prepare_close_session, prepare_reap};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
+use ringkeeper_engine::tenants::{Stored, Tenant};
 use ringkeeper_engine::tree::ZnodeMeta;
 use ringkeeper_engine::txn::{Effect, Outcome, Session, Txn, TxnOp};
 use ringkeeper_wire::{
@@ -224,6 +225,13 @@ pub(crate) fn assert_same(a: &State, b: &State) {
     assert_eq!(a.ephemeral_count(), b.ephemeral_count());
     assert_eq!(a.acl_count(), b.acl_count());
     assert_eq!(a.authorisation(), b.authorisation());
+    let tenants = |state: &State| {
+        let tenant = |(tenant, stored): (&Tenant, Stored)| {
+            (tenant.path().to_string(), tenant.limits().clone(), stored)
+        };
+        state.tenants().iter().map(tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(tenants(a), tenants(b));
     let reapable = |state: &State| state.reapable(None).map(|(path, _)| path.to_owned()).collect::<Vec<_>>();
     assert_eq!(reapable(a), reapable(b));
 }

@@ -12,3 +12,4 @@ mod replay;
 mod sessions;
 mod snapshot;
 mod stat_rules;
+mod tenants;

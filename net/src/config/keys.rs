@@ -148,6 +148,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ),
     ("fsync.warningthresholdms", Honoured(|c, v| number(v, 1, 1 << 32).map(|n| c.fsync_warning_ms = n))),
     ("ringkeeper.logFormat", Honoured(|c, v| LogFormat::parse(v).map(|format| c.log_format = format))),
+    ("ringkeeper.tenantDelayMaxMs", Honoured(|c, v| number(v, 1, 60_000).map(|n| c.tenant_delay_max_ms = n))),
     ("ringkeeper.slowRequestMs", Honoured(|c, v| number(v, 0, 1 << 32).map(|n| c.slow_request_ms = n))),
     ("ringkeeper.traceSampleRate", Honoured(|c, v| number(v, 0, I32_MAX).map(|n| c.trace_sample_rate = n))),
     ("ringkeeper.otlpEndpoint", Honoured(|c, v| Endpoint::parse(v).map(|e| c.otlp_endpoint = Some(e)))),

@@ -123,6 +123,8 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     /// A request that takes longer is logged, milliseconds; 0: none is.
     pub(crate) slow_request_ms: u64,
+    /// How long a request may wait for its tenant, milliseconds.
+    pub(crate) tenant_delay_max_ms: u64,
     /// One request in so many is traced; 0: none is.
     pub(crate) trace_sample_rate: u32,
     /// Where traces are sent.
@@ -263,6 +265,7 @@ impl Default for Config {
             fsync_warning_ms: 1000,
             log_format: LogFormat::Text,
             slow_request_ms: 100,
+            tenant_delay_max_ms: 1_000,
             trace_sample_rate: 0,
             otlp_endpoint: None,
             shards: None,

@@ -1,10 +1,13 @@
 //! The metrics of a running server, collected for `mntr`, `monitor` and `/metrics`.
 
-use ringkeeper_engine::metrics::{Metric, Samples, Summary, Totals, Value};
+use std::time::Duration;
+
+use ringkeeper_engine::metrics::{Metric, Samples, Summary, TENANT, Totals, Value};
 use ringkeeper_engine::quota::{self, Namespace};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::samples;
 use ringkeeper_engine::shard::ShardReport;
+use ringkeeper_engine::tenants::{Measured, Resource, Stored, Tenant, Tenants};
 use ringkeeper_engine::zab::{Learners, Status};
 
 use super::core_counters::CoreTimes;
@@ -12,7 +15,7 @@ use super::log_task::Appends;
 use super::report::{CoreReport, Facts};
 use super::scrub::Findings;
 use super::snapshots::Taken;
-use super::system::Measured;
+use super::system::Measured as Process;
 use crate::config::PeerRole;
 
 /// All metrics of the server.
@@ -21,7 +24,7 @@ pub(super) fn samples(
     now: Now,
     shards: &ShardReport,
     core: &CoreReport,
-    measured: &Measured,
+    measured: &Process,
 ) -> Samples {
     let mut out = Samples::default();
     shards.sample(&mut out);
@@ -37,6 +40,7 @@ pub(super) fn samples(
     for namespace in quota::by_namespace(&core.state) {
         quotas(&mut out, &namespace);
     }
+    tenants(&mut out, core.state.tenants());
     let [under_way, failed, exceeded] = facts.tls.as_ref().map_or([0; 3], |tls| tls.counts());
     samples!(out, {
         "outstanding_tls_handshake": under_way,
@@ -92,6 +96,77 @@ fn quotas(out: &mut Samples, namespace: &Namespace) {
         (const { Metric::named("quota_bytes_usage_per_namespace") }, namespace.bytes),
     ] {
         out.add_labelled(family, vec![("key", namespace.name.clone())], figure);
+    }
+}
+
+/// Tenants that are shown one by one: those with most operations. The others are added up.
+const TENANTS_SHOWN: usize = 100;
+/// The name of the others.
+const OTHER_TENANTS: &str = "other";
+
+/// What is shown of a tenant.
+#[derive(Default)]
+struct TenantFigures {
+    measured: Measured,
+    stored: Stored,
+    limits: [Option<u64>; Resource::ALL.len()],
+}
+
+impl TenantFigures {
+    fn of(tenant: &Tenant, stored: Stored) -> Self {
+        let limits = Resource::ALL.map(|resource| tenant.limits().of(resource));
+        Self { measured: tenant.meter().measured(), stored, limits }
+    }
+
+    fn merge(mut self, other: &Self) -> Self {
+        self.measured.merge(&other.measured);
+        self.stored.znodes += other.stored.znodes;
+        self.stored.data += other.stored.data;
+        for (limit, more) in self.limits.iter_mut().zip(other.limits) {
+            *limit = limit.zip(more).map(|(limit, more)| limit.saturating_add(more)).or(*limit).or(more);
+        }
+        self
+    }
+
+    fn sample(&self, out: &mut Samples, tenant: &str) {
+        let Self { measured, stored, limits } = self;
+        let label = || (TENANT, tenant.to_owned());
+        for (family, figure) in [
+            (const { Metric::named("tenant_ops") }, measured.operations),
+            (const { Metric::named("tenant_bytes") }, measured.bytes),
+            (const { Metric::named("tenant_watches") }, measured.watches),
+            (const { Metric::named("tenant_sessions") }, measured.sessions),
+            (const { Metric::named("tenant_znodes") }, stored.znodes),
+            (const { Metric::named("tenant_data_bytes") }, stored.data),
+        ] {
+            out.add_labelled(family, vec![label()], figure);
+        }
+        let delay = Duration::from_micros(measured.delayed_us).as_secs_f64();
+        out.add_labelled(const { Metric::named("tenant_delay_seconds") }, vec![label()], delay);
+        for (resource, limit) in Resource::ALL.into_iter().zip(*limits) {
+            let labels = || vec![label(), ("limit", resource.word().to_owned())];
+            let rejections = const { Metric::named("tenant_rejections") };
+            out.add_labelled(rejections, labels(), measured.refused(resource));
+            if let Some(limit) = limit {
+                out.add_labelled(const { Metric::named("tenant_limit") }, labels(), limit);
+            }
+        }
+    }
+}
+
+fn tenants(out: &mut Samples, tenants: &Tenants) {
+    let mut all: Vec<(&str, TenantFigures)> = tenants
+        .iter()
+        .map(|(tenant, stored)| (&**tenant.path(), TenantFigures::of(tenant, stored)))
+        .collect();
+    all.sort_by_key(|(_, figures)| std::cmp::Reverse(figures.measured.operations));
+    let (shown, others) = all.split_at(all.len().min(TENANTS_SHOWN));
+    for (path, figures) in shown {
+        figures.sample(out, path);
+    }
+    if !others.is_empty() {
+        let sum = others.iter().fold(TenantFigures::default(), |sum, (_, figures)| sum.merge(figures));
+        sum.sample(out, OTHER_TENANTS);
     }
 }
 
@@ -181,7 +256,7 @@ fn ensemble(out: &mut Samples, facts: &Facts, core: &CoreReport, now_ms: u64) {
     }
 }
 
-fn process(out: &mut Samples, now: Now, measured: &Measured) {
+fn process(out: &mut Samples, now: Now, measured: &Process) {
     let (open_files, max_files) = measured.file_descriptors;
     let started_ms = now.wall_ms.saturating_sub_unsigned(now.monotonic_ms);
     samples!(out, {

@@ -780,6 +780,7 @@ fn shard_settings(config: &Config, shards: u16) -> Result<ShardSettings, StartEr
         enforced_auth_schemes: config.required_schemes(),
         sasl: config.sasl_settings(random()?),
         slow_above_us: config.slow_request_ms * 1000,
+        tenant_delay_max_ms: config.tenant_delay_max_ms,
         trace_one_in: config.trace_sample_rate,
         audits: config.audit_target().is_some(),
         rules,

@@ -20,6 +20,7 @@ mod shell;
 mod snapshots;
 mod start;
 mod tail;
+mod tenants;
 mod terminal;
 mod throttles;
 mod tls;

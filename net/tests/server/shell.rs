@@ -29,14 +29,14 @@ fn shell(server: &Server, words: &[&str]) -> Output {
 }
 
 /// What it says if it succeeds.
-fn said(server: &Server, words: &[&str]) -> String {
+pub(crate) fn said(server: &Server, words: &[&str]) -> String {
     let Output { status, stdout, stderr } = shell(server, words);
     assert!(status.success(), "{words:?}: {status}, {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).expect("UTF-8")
 }
 
 /// The exit code and what it says of the failure.
-fn failure(server: &Server, words: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn failure(server: &Server, words: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = shell(server, words);
     (status.code(), String::from_utf8(stderr).expect("UTF-8"))
 }
