@@ -186,6 +186,7 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
         Box::new(storm::SessionStorm),
         Box::new(churn::SessionChurn),
         Box::new(fanout::WatchFanout),
+        Box::new(tenants::NoisyTenant),
         Box::new(memory::Memory),
         Box::new(restart::Restart),
         Box::new(failover::Failover),

@@ -35,6 +35,7 @@ mod service;
 mod storage;
 mod storm;
 mod table;
+mod tenants;
 mod writers;
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! Tenants: subtrees with limits, which are znodes that ringkeeper's servers read, see
 //! `ringkeeper_engine::tenants`.
 
-use ringkeeper_client::{CreateMode, path};
+use ringkeeper_client::{CreateMode, Error, path};
 use ringkeeper_engine::tenants::{Tenants, limited_by, limits_path};
 use serde_json::{Value, json};
 
@@ -23,12 +23,17 @@ pub(crate) fn set(session: &Session, command: &SetTenant, out: &mut Out<'_>) -> 
     checked.map_err(|error| ShellError::Usage(error.to_string()))?;
     let znode = limits_path(subject);
     if session.find(what(), |client| client.set_data(&znode, text.as_bytes(), None))?.is_none() {
-        let above = path::parent(&znode).to_owned();
-        session.call(what(), |client| {
-            let client = client.clone();
-            Box::pin(async move { client.ensure_path(&above).await })
-        })?;
-        session.call(what(), |client| client.create(&znode, text.as_bytes(), CreateMode::Persistent))?;
+        // Whoever may not change quotas must not change these limits either, nor delete what is above them.
+        let (acl, _) = session.call(what(), |client| client.get_acl(ROOT))?;
+        let ends = znode[ROOT.len()..].match_indices('/').skip(1).map(|(slash, _)| ROOT.len() + slash);
+        for end in ends.chain([znode.len()]) {
+            let data = if end == znode.len() { text.as_bytes() } else { b"" };
+            let mode = CreateMode::Persistent.with_acl(&acl);
+            match session.call(what(), |client| client.create(&znode[..end], data, mode)) {
+                Err(ShellError::Client { source: Error::NodeExists, .. }) if end < znode.len() => {}
+                created => created.map(drop)?,
+            }
+        }
     }
     Ok(out.put("", || limits_json(subject, &text))?)
 }

@@ -44,23 +44,23 @@ impl Shard {
         let Some(tenant) = first_path(&request, |path| self.tenant_of(slot, path)).flatten() else {
             return Admission::Admitted;
         };
-        let joined = self.joins(slot, &tenant);
-        if !matches!(op, OpCode::SetWatches | OpCode::SetWatches2) {
-            if !joined {
-                tenant.meter().refuse(Resource::Sessions);
-                return Admission::Refused(ErrorCode::QuotaExceeded);
-            }
-            if let Some(waits) = self.waits_for(now_us, slot, &tenant) {
-                return waits;
-            }
+        let must_pass = matches!(op, OpCode::SetWatches | OpCode::SetWatches2);
+        if !must_pass && let Some(waits) = self.waits_for(now_us, slot, &tenant) {
+            return waits;
         }
         let operations = match &request {
             Request::Multi(ops) => ops.len(),
             Request::MultiRead(ops) => ops.len(),
             _ => 1,
         };
+        // Those that are refused are charged, too: to refuse them is work.
         tenant.charge(now_us, operations.max(1) as u64, (HEADER_LEN + body.len()) as u64);
-        Admission::Admitted
+        if self.joins(slot, &tenant) || must_pass {
+            Admission::Admitted
+        } else {
+            tenant.meter().refuse(Resource::Sessions);
+            Admission::Refused(ErrorCode::QuotaExceeded)
+        }
     }
 
     /// Charges the reply that was just made.

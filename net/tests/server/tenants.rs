@@ -39,6 +39,13 @@ fn limits_are_set_listed_and_taken_away() {
     let server = Server::start();
     assert_eq!(said(&server, &["settenant", "/t/a", "burst=2", "ops=1000"]), "");
     assert_eq!(said(&server, &["settenant", "/b", "znodes=5"]), "");
+    said(&server, &["setAcl", "/zookeeper/quota", "world:anyone:rcdw"]);
+    assert_eq!(said(&server, &["settenant", "/c/d", ""]), "");
+    for znode in ["c", "c/d", "c/d/ringkeeper_limits"] {
+        let acl = said(&server, &["getAcl", &format!("/zookeeper/quota/{znode}")]);
+        assert!(acl.ends_with(": cdrw\n"), "{acl}");
+    }
+    assert_eq!(said(&server, &["deltenant", "/c/d"]), "");
     assert_eq!(said(&server, &["settenant", "/b", "data=7"]), "");
     assert_eq!(said(&server, &["listtenants"]), "/b data=7\n/t/a burst=2 ops=1000\n");
     let json = r#"{"path":"/b","limits":{"data":7}}"#;
