@@ -162,8 +162,8 @@ pub struct Shard {
     resumed: Option<Slot>,
     /// Connections that wait since their tenants use more than they may.
     muted: Muted,
-    /// Some of them may have their turns.
-    unmutes: bool,
+    /// Some of them may have their turns: those of the tenants after this one first.
+    resumes_after: Option<Arc<str>>,
     /// Connections with reads to run at the end of the current group, each once.
     to_drain: Vec<Slot>,
     /// Connections that end once their output is written, oldest first, and since when, milliseconds.
@@ -236,7 +236,7 @@ impl Shard {
             stalled: VecDeque::new(),
             resumed: None,
             muted: Muted::new(),
-            unmutes: false,
+            resumes_after: None,
             to_drain: Vec::new(),
             ending: VecDeque::new(),
             departed: VecDeque::new(),
@@ -395,7 +395,9 @@ impl Shard {
         self.ticked_ms = now_ms;
         self.close_sessionless(now_ms);
         self.abort_lingering(now_ms);
-        self.unmutes = !self.muted.is_empty();
+        if self.resumes_after.is_none() && !self.muted.is_empty() {
+            self.resumes_after = Some("".into());
+        }
         if now_ms.saturating_sub(self.touches_reported_ms) >= self.settings.touch_interval_ms {
             self.touches_reported_ms = now_ms;
             self.report_touches();
@@ -495,7 +497,7 @@ impl Shard {
             && self.departed.is_empty()
             && self.going_on.is_empty()
             && !self.watches.is_counting()
-            && !self.unmutes
+            && self.resumes_after.is_none()
             && !self.long_reads.has_next()
             && self.readable.is_empty())
     }

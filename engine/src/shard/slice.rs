@@ -29,7 +29,7 @@ impl Shard {
         self.watches.count_some(u32::try_from(self.settings.watches_of_slice()).unwrap_or(u32::MAX));
         self.publication.is_some()
             || self.watches.is_counting()
-            || self.unmutes
+            || self.resumes_after.is_some()
             || !self.departed.is_empty()
             || !self.going_on.is_empty()
     }

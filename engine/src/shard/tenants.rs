@@ -9,6 +9,7 @@
 //! client that comes back needs all of its watches.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use ringkeeper_wire::{ErrorCode, OpCode, Perms, Request};
@@ -19,8 +20,8 @@ use super::{Shard, Slot, US_PER_MS};
 use crate::authorisation::Verdict;
 use crate::tenants::{Resource, Tenant, Tenants};
 
-/// Turns of a tenant's muted connections before others have theirs.
-const TURNS_OF_SLICE: usize = 64;
+/// Turns of muted connections before all other connections have theirs.
+const TURNS_OF_SLICE: usize = 8;
 
 /// What a tenant says to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,30 +146,26 @@ impl Shard {
         }
     }
 
-    /// Gives muted connections their turns: one slice of them.
+    /// Gives muted connections their turns: one slice of them. The next slice begins with the tenant after the
+    /// one with which this slice ends.
     pub(super) fn resume_muted(&mut self, now_us: u64) {
-        if !std::mem::take(&mut self.unmutes) {
-            return;
-        }
-        let tenants: Vec<Arc<str>> = self.muted.keys().map(Arc::clone).collect();
+        let Some(last) = self.resumes_after.take() else { return };
+        let after = self.muted.range::<str, _>((Bound::Excluded(&*last), Bound::Unbounded));
+        let tenants = after.chain(self.muted.range::<str, _>((Bound::Unbounded, Bound::Included(&*last))));
+        let tenants: Vec<Arc<str>> = tenants.map(|(tenant, _)| Arc::clone(tenant)).collect();
+        let mut left = TURNS_OF_SLICE;
         for tenant in tenants {
-            let mut turns = 0;
             let mut held_back = 0;
-            while let Some(slot) = self.next_turn(now_us, &tenant) {
-                if turns == TURNS_OF_SLICE {
-                    self.unmutes = true;
-                    break;
+            while held_back < self.muted.get(&tenant).map_or(0, VecDeque::len)
+                && let Some(slot) = self.next_turn(now_us, &tenant)
+            {
+                if left == 0 {
+                    self.resumes_after = Some(tenant);
+                    return;
                 }
-                turns += 1;
+                left -= 1;
                 self.pump(now_us, slot);
-                if self.is_unused(slot, &tenant) {
-                    held_back += 1;
-                    if held_back >= self.muted.get(&tenant).map_or(0, VecDeque::len) {
-                        break;
-                    }
-                } else {
-                    held_back = 0;
-                }
+                held_back = if self.is_unused(slot, &tenant) { held_back + 1 } else { 0 };
             }
         }
     }

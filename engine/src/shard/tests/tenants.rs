@@ -256,3 +256,29 @@ fn what_a_rule_forbids_uses_up_nothing() {
     assert_eq!(codes(&mut world, 1), [ErrorCode::NoAuth; 5]);
     assert_eq!(measured(&world).operations, 0);
 }
+
+#[test]
+fn a_slice_has_few_turns_and_the_next_one_begins_with_the_next_tenant() {
+    let mut world = world("ops=20");
+    world.commit(["/v", "/zookeeper/quota/v", &limits_path("/v")].map(creates));
+    world.commit([sets(&limits_path("/v"), b"ops=20")]);
+    (5..40).for_each(|number| _ = world.client(number));
+    for number in 1..40 {
+        reads(&mut world, number, 1, 2, ["/t", "/v"][usize::from(number >= 20)]);
+    }
+    let executed = |world: &World| {
+        ["/t", "/v"].map(|path| {
+            let tenant = world.shard.view.tenants().get(path).expect("it has limits");
+            tenant.meter().measured().operations
+        })
+    };
+    assert_eq!(executed(&world), [20, 20]);
+    world.now_us += 1_000_000;
+    world.shard.tick(world.now_us);
+    let mut after_slices = Vec::new();
+    while world.shard.has_work() && world.shard.next_slice(world.now_us) {
+        after_slices.push(executed(&world));
+    }
+    assert_eq!(after_slices, [[28, 20], [28, 28], [36, 28], [36, 36]]);
+    assert_eq!(executed(&world), [38, 40], "all of them, as there are tokens for twenty of each");
+}
