@@ -404,6 +404,13 @@ impl Shard {
         }
     }
 
+    /// Whether connections are muted: then they should have a tick every few milliseconds, so that they go on
+    /// a few at a time.
+    #[must_use]
+    pub fn has_muted(&self) -> bool {
+        !self.muted.is_empty()
+    }
+
     /// Everything for the core since the last call; empty if nothing.
     pub fn take_requests(&mut self) -> RequestBatch {
         let bytes = std::mem::take(&mut self.bodies).into();

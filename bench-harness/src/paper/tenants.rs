@@ -24,9 +24,10 @@ const LIMITS: &str = "/zookeeper/quota/noisy/ringkeeper_limits";
 /// A tenth of what the noisy tenant asks for.
 const LIMITS_TEXT: &str = "ops=1000 bytes=1048576 watches=1000 sessions=10";
 
-/// Each sends a request each so often, together 10,000 a second.
+/// Of the noisy tenant and of one within the limits. Each sends a request each so often.
 const NOISY_SESSIONS: usize = 100;
-const NOISY_THREADS: usize = 2;
+const MODEST_SESSIONS: usize = 10;
+const THREADS: usize = 2;
 const ROUND: Duration = Duration::from_millis(10);
 /// Paths that each of them watches.
 const WATCHES: usize = 100;
@@ -46,18 +47,28 @@ const NOISE: &str = "noise";
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nobody,
+    Modest,
     Limited,
     Unlimited,
 }
 
 impl Beside {
-    const ALL: [Self; 3] = [Self::Nobody, Self::Limited, Self::Unlimited];
+    const ALL: [Self; 4] = [Self::Nobody, Self::Modest, Self::Limited, Self::Unlimited];
 
     const fn series(self) -> &'static str {
         match self {
             Self::Nobody => "alone",
-            Self::Limited => "beside a tenant with limits",
+            Self::Modest => "beside a modest tenant",
+            Self::Limited => "beside a noisy one",
             Self::Unlimited => "beside the same without limits",
+        }
+    }
+
+    const fn sessions(self) -> usize {
+        match self {
+            Self::Nobody => 0,
+            Self::Modest => MODEST_SESSIONS,
+            Self::Limited | Self::Unlimited => NOISY_SESSIONS,
         }
     }
 }
@@ -71,9 +82,10 @@ impl Experiment for NoisyTenant {
             id: "tenants",
             title: "A noisy tenant: its neighbours' latency",
             about: "20 sessions send 1,000 requests a second to znodes of their own, open loop, 80 % reads: \
-                    alone; beside a tenant that asks for ten times its limits of operations, bytes, watches \
-                    and sessions at once; and beside the same tenant without limits, in turns on the same \
-                    servers. The tenant's clients are on the generator's machine.",
+                    alone; beside a tenant that asks for what its limits allow; beside one that asks for ten \
+                    times as many operations, bytes, watches and sessions at once; and beside the same \
+                    without limits, in turns on the same servers. The tenant's clients are on the \
+                    generator's machine.",
             x: Axis { label: "servers", scale: Scale::Whole },
             views: vec![View {
                 figure: LATENCY_P99,
@@ -94,15 +106,17 @@ impl Experiment for NoisyTenant {
                 create(&mut control, path, b"")?;
             }
             for beside in Beside::ALL {
-                if beside == Beside::Limited {
-                    if turn.system() != "ringkeeper" {
-                        continue;
-                    }
+                let has_limits = turn.system() == "ringkeeper";
+                if beside == Beside::Limited && !has_limits {
+                    continue;
+                }
+                let is_limited = has_limits && matches!(beside, Beside::Modest | Beside::Limited);
+                if is_limited {
                     create(&mut control, LIMITS, LIMITS_TEXT.as_bytes())?;
                 }
                 turn.at(beside.series());
                 let (measured, noise) = measure(turn, beside)?;
-                if beside == Beside::Limited {
+                if is_limited {
                     control.call(|out, xid| request::delete(out, xid, LIMITS))?;
                 }
                 let place = Place { series: beside.series(), x: as_f64(turn.addresses().len() as u64) };
@@ -140,9 +154,9 @@ fn measure(turn: &Turn<'_, '_>, beside: Beside) -> Result<(Measurement, f64)> {
     thread::scope(|scope| {
         let noise = |number: usize| {
             let (stop, done) = (&stop, &done);
-            scope.spawn(move || make_noise(servers, number, stop, done))
+            scope.spawn(move || make_noise(servers, beside.sessions() / THREADS, number, (stop, done)))
         };
-        let threads: Vec<_> = (0..NOISY_THREADS).map(noise).collect();
+        let threads: Vec<_> = (0..THREADS).map(noise).collect();
         sleep(warmup);
         let (began, before) = (Instant::now(), done.load(Ordering::Relaxed));
         let measured = turn.measure(servers, &load);
@@ -157,8 +171,13 @@ fn measure(turn: &Turn<'_, '_>, beside: Beside) -> Result<(Measurement, f64)> {
 
 /// The sessions of one thread: in each round every one of them writes, reads or watches. They wait for their
 /// answers, refused or not, before they ask again.
-fn make_noise(servers: &[SocketAddr], thread: usize, stop: &AtomicBool, done: &AtomicU64) -> Result<()> {
-    let mut sessions = Session::open_all(servers, NOISY_SESSIONS / NOISY_THREADS)?;
+fn make_noise(
+    servers: &[SocketAddr],
+    sessions: usize,
+    thread: usize,
+    (stop, done): (&AtomicBool, &AtomicU64),
+) -> Result<()> {
+    let mut sessions = Session::open_all(servers, sessions)?;
     let data = payload::first(0, NOISY_PAYLOAD_LEN);
     let mut next = Instant::now();
     for round in 0.. {

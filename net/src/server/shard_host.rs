@@ -442,6 +442,11 @@ impl ShardHost {
         self.work.raise();
     }
 
+    /// Whether the next tick should come soon.
+    pub(crate) fn is_in_a_hurry(&self) -> bool {
+        self.shard.borrow().has_muted()
+    }
+
     /// Answers reports and resets that four-letter words ask for, for as long as the server runs.
     pub(crate) async fn inspected(self: Rc<Self>, inspections: Receiver<Inspection>) {
         while let Ok(inspection) = inspections.recv().await {

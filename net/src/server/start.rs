@@ -151,6 +151,9 @@ const TOUCH_INTERVAL_MS: u32 = 500;
 
 /// How often the engine is told the time.
 const TICK: Duration = Duration::from_millis(50);
+/// While tenants wait: in each tick those requests pass for which there are tokens since the last one, and all
+/// at once they would be felt by others.
+const TICK_OF_MUTED: Duration = Duration::from_millis(5);
 
 /// A silent client is not considered gone before this.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
@@ -529,7 +532,8 @@ impl ShardSeed {
         let ticking = Rc::clone(&host);
         glommio::spawn_local(async move {
             loop {
-                glommio::timer::sleep(TICK).await;
+                let tick = if ticking.is_in_a_hurry() { TICK_OF_MUTED } else { TICK };
+                glommio::timer::sleep(tick).await;
                 ticking.tick();
             }
         })
