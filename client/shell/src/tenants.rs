@@ -31,7 +31,11 @@ pub(crate) fn set(session: &Session, command: &SetTenant, out: &mut Out<'_>) -> 
             let mode = CreateMode::Persistent.with_acl(&acl);
             match session.call(what(), |client| client.create(&znode[..end], data, mode)) {
                 Err(ShellError::Client { source: Error::NodeExists, .. }) if end < znode.len() => {}
-                created => created.map(drop)?,
+                Err(error) => {
+                    quota::trim(session, path::parent(&znode[..end]))?;
+                    return Err(error);
+                }
+                Ok(_) => {}
             }
         }
     }

@@ -7,8 +7,8 @@ use super::{Figure, Kind, Sample, Samples, Summary, TENANT, US_PER_MS, Value};
 impl Samples {
     /// Names and figures as `mntr` and the admin command `monitor` show them, without the prefix `zk_`. A
     /// summary `x` is `avg_x`, `min_x`, `max_x`, `cnt_x` and `sum_x`, and with quantiles `p50_x` to `p999_x`.
-    /// Labels stand before the name; figures of tenants are left out, since their paths do not fit there. Extremes and sums are whole, as in ZooKeeper, since tools that store
-    /// them expect that.
+    /// Labels stand before the name; figures of tenants are left out, since their paths do not fit there.
+    /// Extremes and sums are whole, as in ZooKeeper, since tools that store them expect that.
     #[must_use]
     pub fn plain(&self) -> Vec<(String, Figure)> {
         self.in_order().into_iter().flat_map(Sample::plain).collect()

@@ -171,8 +171,8 @@ fn check_owned(head: &State, context: &Context<'_>, owner: Owner, path: &str) ->
     Ok(())
 }
 
-/// Whether the use that the znode `path` is to show or to limit may be counted: counting visits every znode of
-/// the subtree.
+/// Whether the use that the znode `path` is to show or to limit may be counted: counting visits every znode
+/// of the subtree.
 fn check_countable(head: &State, context: &Context<'_>, path: &str) -> Result<(), ErrorCode> {
     let subject = quota::counted_by(path).or_else(|| tenants::limited_by(path));
     let Some(subject) = subject else { return Ok(()) };

@@ -146,8 +146,8 @@ impl Shard {
         }
     }
 
-    /// Gives muted connections their turns: one slice of them. The next slice begins with the tenant after the
-    /// one with which this slice ends.
+    /// Gives muted connections their turns: one slice of them. The next slice begins with the tenant after
+    /// the one with which this slice ends.
     pub(super) fn resume_muted(&mut self, now_us: u64) {
         let Some(last) = self.resumes_after.take() else { return };
         let after = self.muted.range::<str, _>((Bound::Excluded(&*last), Bound::Unbounded));

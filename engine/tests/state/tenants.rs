@@ -81,7 +81,8 @@ fn texts_that_say_no_limits_are_refused_with_a_reason() {
     assert_eq!(server.meter.take_refusal(), Some(refusal));
     assert_eq!(
         refusal.to_string(),
-        "these limits cannot be set: word 2 of the limits: the value is a number from 1 to 9223372036854775807"
+        "these limits cannot be set: word 2 of the limits: \
+         the value is a number from 1 to 9223372036854775807"
     );
     server.create("/zookeeper/quota/t/a", 0);
     assert_eq!(code(&server.ask(&create_limits(&limits_path("/t/a"), ""))), ErrorCode::BadArguments);

@@ -151,8 +151,8 @@ const TOUCH_INTERVAL_MS: u32 = 500;
 
 /// How often the engine is told the time.
 const TICK: Duration = Duration::from_millis(50);
-/// While tenants wait: in each tick those requests pass for which there are tokens since the last one, and all
-/// at once they would be felt by others.
+/// While tenants wait: in each tick those requests pass for which there are tokens since the last one, and
+/// others would feel many at once.
 const TICK_OF_MUTED: Duration = Duration::from_millis(5);
 
 /// A silent client is not considered gone before this.
