@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use glommio::{LocalExecutor, Placement};
+use glommio::Placement;
 use ringkeeper_apache::{ConvertError, FolderError, LoadError, ReadError};
 use ringkeeper_log::error::{OpenError, SegmentError};
 use ringkeeper_log::meta::MetaError;
@@ -82,13 +82,15 @@ pub(crate) enum MigrateError {
     Random(#[from] getrandom::Error),
 }
 
-/// An executor for what is read and written through io_uring.
-fn executor() -> Result<LocalExecutor, MigrateError> {
+/// Runs what reads and writes through io_uring.
+fn run<T, E>(task: impl Future<Output = Result<T, E>>) -> Result<T, MigrateError>
+where
+    MigrateError: From<E>,
+{
     preflight::check()?;
     let builder = executor::executor("migration", Placement::Unbound, IO_MEMORY_BYTES);
     let executor = builder.make().map_err(|error| MigrateError::Executor(error.to_string()))?;
-    executor.run(async { executor::keep_awake() });
-    Ok(executor)
+    Ok(executor.run(executor::main(task))?)
 }
 
 fn random() -> Result<u64, getrandom::Error> {

@@ -26,7 +26,7 @@ use ringkeeper_log::folder::LockError;
 use ringkeeper_log::meta::MetaError;
 use ringkeeper_log::repair::RepairError;
 use ringkeeper_log::snapshot::SnapshotError;
-use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::executor::{self, executor};
 use ringkeeper_runtime::preflight::{self, Unmet};
 
 use crate::config::ConfigError;
@@ -97,8 +97,5 @@ fn run(tool: impl Future<Output = Result<Finding, ToolError>>) -> Result<Finding
     let executor = executor("tool", glommio::Placement::Unbound, IO_MEMORY_BYTES)
         .make()
         .map_err(|error| ToolError::Executor(error.to_string()))?;
-    executor.run(async {
-        keep_awake();
-        tool.await
-    })
+    executor.run(executor::main(tool))
 }

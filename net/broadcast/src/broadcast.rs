@@ -21,7 +21,7 @@ use ringkeeper_host::tasks::{self, Settings, Tasks};
 use ringkeeper_host::transfer::Limits;
 use ringkeeper_runtime::clock::Clock;
 use ringkeeper_runtime::env::GlommioEnv;
-use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::executor::{self, executor};
 use ringkeeper_runtime::tls::{PeerTls, StartError as TlsError};
 use ringkeeper_runtime::{preflight, socket};
 use ringkeeper_wire::ServerId;
@@ -133,7 +133,7 @@ impl Broadcast {
         let name = format!("broadcast-{}", config.id);
         let server = Server { config, members, folder, port, tls, shared, requests };
         let thread = executor(&name, Placement::Unbound, IO_MEMORY_BYTES)
-            .spawn(move || server.run(machine, started))
+            .spawn(move || executor::main(server.run(machine, started)))
             .map_err(|error| StartError::Thread(error.to_string()))?;
         match starting.recv() {
             Ok(Ok(())) => Ok(Self { handle, thread: Some(thread) }),
@@ -211,7 +211,6 @@ impl Server {
         machine: M,
         started: mpsc::SyncSender<Result<(), StartError>>,
     ) -> Result<(), Failure> {
-        keep_awake();
         let clock = Clock::start();
         let Self { config, members, folder, port, tls, shared, requests } = self;
         let _reloading = tls.as_ref().map(|tls| glommio::spawn_local(tls.reload()));

@@ -17,6 +17,8 @@ use rustix::fs::OFlags;
 
 use ringkeeper_log::storage::{BLOCK_LEN, Storage, StorageFile, WriteMode};
 
+use crate::executor::to_its_end;
+
 const PROBE_NAME: &str = "probe";
 
 /// A folder on a real disk. Its operations have to be awaited on a glommio executor.
@@ -69,9 +71,9 @@ impl DmaStorage {
     }
 
     async fn open_with(&self, name: &str, mode: WriteMode, new: bool) -> io::Result<DiskFile> {
-        let disk = self.open_disk(name, mode == WriteMode::Through, new).await?;
+        let disk = Rc::new(self.open_disk(name, mode == WriteMode::Through, new).await?);
         let through = match mode {
-            WriteMode::Adaptive => Some(self.open_disk(name, true, false).await?),
+            WriteMode::Adaptive => Some(Rc::new(self.open_disk(name, true, false).await?)),
             WriteMode::Synced | WriteMode::Through => None,
         };
         Ok(DiskFile { disk, through, unsynced: Cell::new(true) })
@@ -145,9 +147,9 @@ impl Storage for DmaStorage {
 
 /// An open file of a [`DmaStorage`].
 pub struct DiskFile {
-    disk: Disk,
+    disk: Rc<Disk>,
     /// The same file opened with O_DSYNC, for small writes ([`WriteMode::Adaptive`]).
-    through: Option<Disk>,
+    through: Option<Rc<Disk>>,
     /// Whether data may be in the file that is not durable yet, written now or before the file was opened.
     unsynced: Cell<bool>,
 }
@@ -158,10 +160,12 @@ enum Disk {
 }
 
 impl Disk {
-    async fn close(self) -> Result<(), GlommioError<()>> {
-        match self {
-            Self::Direct(file) => file.close().await,
-            Self::Buffered(file) => file.close().await,
+    /// Closes the file, or leaves that to the last operation on it that nobody waits for.
+    async fn close(this: Rc<Self>) -> Result<(), GlommioError<()>> {
+        match Rc::try_unwrap(this) {
+            Ok(Self::Direct(file)) => file.close().await,
+            Ok(Self::Buffered(file)) => file.close().await,
+            Err(_) => Ok(()),
         }
     }
 }
@@ -188,7 +192,7 @@ impl StorageFile for DiskFile {
     type Read = ReadResult;
 
     fn buffer(&self, len: usize) -> DiskBuffer {
-        match &self.disk {
+        match &*self.disk {
             Disk::Direct(file) => DiskBuffer(Memory::Direct(file.alloc_dma_buffer(len))),
             Disk::Buffered(_) => DiskBuffer(Memory::Plain(vec![0; len])),
         }
@@ -200,20 +204,29 @@ impl StorageFile for DiskFile {
             self.unsynced.set(true);
             &self.disk
         });
-        let written = match (disk, buffer.0) {
-            (Disk::Direct(file), Memory::Direct(buffer)) => file.write_at(buffer, offset).await,
-            (Disk::Buffered(file), Memory::Plain(bytes)) => file.write_at(bytes, offset).await,
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a buffer of another kind of file")),
-        };
-        Ok(written?)
+        let disk = Rc::clone(disk);
+        to_its_end(async move {
+            Ok(match (&*disk, buffer.0) {
+                (Disk::Direct(file), Memory::Direct(buffer)) => file.write_at(buffer, offset).await?,
+                (Disk::Buffered(file), Memory::Plain(bytes)) => file.write_at(bytes, offset).await?,
+                _ => {
+                    let what = "a buffer of another kind of file";
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+                }
+            })
+        })
+        .await
     }
 
     async fn read_at(&self, offset: u64, len: usize) -> io::Result<ReadResult> {
-        let read = match &self.disk {
-            Disk::Direct(file) => file.read_at_aligned(offset, len).await,
-            Disk::Buffered(file) => file.read_at(offset, len).await,
-        };
-        Ok(read?)
+        let disk = Rc::clone(&self.disk);
+        to_its_end(async move {
+            Ok(match &*disk {
+                Disk::Direct(file) => file.read_at_aligned(offset, len).await?,
+                Disk::Buffered(file) => file.read_at(offset, len).await?,
+            })
+        })
+        .await
     }
 
     async fn datasync(&self) -> io::Result<()> {
@@ -221,7 +234,7 @@ impl StorageFile for DiskFile {
         if !self.unsynced.replace(false) {
             return Ok(());
         }
-        let synced = match &self.disk {
+        let synced = match &*self.disk {
             Disk::Direct(file) => file.fdatasync().await,
             Disk::Buffered(file) => file.fdatasync().await,
         };
@@ -229,19 +242,22 @@ impl StorageFile for DiskFile {
     }
 
     fn is_cached(&self) -> bool {
-        matches!(self.disk, Disk::Buffered(_))
+        matches!(*self.disk, Disk::Buffered(_))
     }
 
     async fn size(&self) -> io::Result<u64> {
-        let len = match &self.disk {
-            Disk::Direct(file) => file.file_size().await,
-            Disk::Buffered(file) => file.file_size().await,
-        };
-        Ok(len?)
+        let disk = Rc::clone(&self.disk);
+        to_its_end(async move {
+            Ok(match &*disk {
+                Disk::Direct(file) => file.file_size().await?,
+                Disk::Buffered(file) => file.file_size().await?,
+            })
+        })
+        .await
     }
 
     async fn allocate(&self, len: u64) -> io::Result<()> {
-        let allocated = match &self.disk {
+        let allocated = match &*self.disk {
             Disk::Direct(file) => file.pre_allocate(len, false).await,
             Disk::Buffered(file) => file.pre_allocate(len, false).await,
         };
@@ -256,9 +272,9 @@ impl StorageFile for DiskFile {
         let closed: Result<(), GlommioError<()>> = match Rc::try_unwrap(this) {
             Ok(file) => {
                 if let Some(through) = file.through {
-                    through.close().await?;
+                    Disk::close(through).await?;
                 }
-                file.disk.close().await
+                Disk::close(file.disk).await
             }
             Err(_) => Ok(()),
         };

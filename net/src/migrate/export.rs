@@ -12,7 +12,7 @@ use ringkeeper_log::meta::MetaStore;
 use ringkeeper_runtime::dma::DmaStorage;
 
 use super::draft::{Draft, write_durably};
-use super::{MY_ID, MigrateError, executor, random, say};
+use super::{MY_ID, MigrateError, random, run, say};
 use crate::config::Config;
 use crate::server::{Clock, Folder, GlommioEnv};
 
@@ -42,9 +42,8 @@ pub(crate) struct ExportArgs {
 /// target then.
 pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     debug_assert!(args.zookeeper, "the one format that there is has to be named");
-    let executor = executor()?;
     let log = args.from_log.as_deref().unwrap_or(&args.from);
-    let server_id = executor.run(server_id(log))?;
+    let server_id = run(server_id(log))?;
     let config = Config {
         data_dir: args.from.clone(),
         data_log_dir: args.from_log.clone(),
@@ -54,8 +53,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), MigrateError> {
     let folder = Folder::lock(&config)?;
     let draft = Draft::begin(&args.to)?;
     let (seed, salt) = (random()?, random()?);
-    let recovered =
-        executor.run(async { folder.recover(GlommioEnv::new(Clock::start()), seed, salt, None).await })?;
+    let recovered = run(async { folder.recover(GlommioEnv::new(Clock::start()), seed, salt, None).await })?;
     let (state, epochs) = (recovered.state, recovered.durable.epochs);
     let inside = draft.path().join(VERSION);
     let failed = |source| MigrateError::Target { folder: args.to.clone(), source };

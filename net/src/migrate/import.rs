@@ -14,7 +14,7 @@ use ringkeeper_wire::{Epoch, Zxid};
 
 use super::draft::{Draft, write_durably};
 use super::target::{History, Target};
-use super::{ALONE, MY_ID, MigrateError, executor, random, say};
+use super::{ALONE, MY_ID, MigrateError, random, run, say};
 
 #[derive(Args)]
 pub(crate) struct ImportArgs {
@@ -47,7 +47,6 @@ fn digest_algorithm(name: &str) -> Result<DigestAlgorithm, String> {
 /// # Errors
 /// The source is no sound folder, or the target cannot be made. Nothing is left of the target then.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
-    let executor = executor()?;
     let source = Folder::open(&args.from, args.from_log.as_deref())?;
     let my_id = args.my_id()?;
     let data = Draft::begin(&args.to)?;
@@ -72,7 +71,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), MigrateError> {
         server_id: my_id.unwrap_or(ALONE),
         salt: random()?,
     };
-    executor.run(target.write(&state, history(&state, epochs)))?;
+    run(target.write(&state, history(&state, epochs)))?;
     if let Some(my_id) = my_id {
         let file = data.path().join(MY_ID);
         write_durably(&file, &format!("{my_id}\n"))

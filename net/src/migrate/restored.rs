@@ -9,7 +9,7 @@ use ringkeeper_log::frame::Checksum;
 
 use super::draft::{Draft, write_durably};
 use super::target::{History, Target};
-use super::{ALONE, MY_ID, MigrateError, executor, random};
+use super::{ALONE, MY_ID, MigrateError, random, run};
 
 /// The members to be, each with its folder. `None` is a server alone.
 pub(crate) type Members = Vec<(Option<u64>, PathBuf)>;
@@ -34,13 +34,12 @@ pub(crate) fn write_members(
     let [a, b, c, d, ..] = ensemble.to_le_bytes();
     let chain = Checksum(u32::from_le_bytes([a, b, c, d]));
     let history = History { cluster: ensemble, chain, accepted: epoch, current: epoch };
-    let executor = executor()?;
     let drafts = members.iter().map(|(my_id, folder)| {
         if !leaves_epochs(epoch) {
             return Err(MigrateError::Epoch { folder: folder.clone(), epoch: epoch.0 });
         }
         let draft = Draft::begin(folder)?;
-        write_member(&executor, draft.path(), *my_id, state, history)?;
+        write_member(draft.path(), *my_id, state, history)?;
         Ok(draft)
     });
     // All of them are there before one of them can be started.
@@ -49,14 +48,13 @@ pub(crate) fn write_members(
 }
 
 fn write_member(
-    executor: &glommio::LocalExecutor,
     folder: &Path,
     my_id: Option<u64>,
     state: &Arc<State>,
     history: History,
 ) -> Result<(), MigrateError> {
     let target = Target { data: folder, log: folder, server_id: my_id.unwrap_or(ALONE), salt: random()? };
-    executor.run(target.write(state, history))?;
+    run(target.write(state, history))?;
     let Some(my_id) = my_id else { return Ok(()) };
     let file = folder.join(MY_ID);
     write_durably(&file, &format!("{my_id}\n"))

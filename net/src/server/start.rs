@@ -35,7 +35,7 @@ use super::clock::Clock;
 use super::core_host::{CoreHost, Sampling, Shards};
 use super::door::{Accepted, Door};
 use super::env::GlommioEnv;
-use super::executor::{executor, keep_awake};
+use super::executor::{self, executor};
 use super::helper::Helper;
 use super::identity::wanted;
 use super::inspect::{CoreInspection, Inspection, Inspectors};
@@ -219,7 +219,7 @@ pub(crate) fn run(mut config: Config, notices: &[String]) -> Result<(), StartErr
         admin,
         audit: audit.as_ref().map(|(log, _)| log.clone()),
     };
-    let served = executor.run(server.serve());
+    let served = executor.run(executor::main(server.serve()));
     if let Some((audit, thread)) = audit {
         audit.finish(thread);
     }
@@ -311,7 +311,6 @@ impl Server {
         let sockets = ports.iter().map(|port| &port.socket).chain(quorum_socket.as_ref());
         let sockets = sockets.map(|socket| listener::handle(socket, config.client_socket()));
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
-        keep_awake();
         let env = GlommioEnv::new(clock).with_tls(peer_tls.clone());
         let quorum_port = quorum_socket.map(|socket| env.listen(socket));
         let seed = u64::from_le_bytes(random()?);
@@ -511,7 +510,7 @@ fn start_shards(
             .map(|(core, seed)| {
                 let name = format!("shard-{}", seed.id.0);
                 executor(&name, glommio::Placement::Fixed(core.id), SHARD_IO_MEMORY_BYTES)
-                    .spawn(move || seed.run())
+                    .spawn(move || executor::main(seed.run()))
                     .map_err(|error| StartError::Executor(error.to_string()))
             })
             .collect(),
@@ -521,7 +520,6 @@ fn start_shards(
 impl ShardSeed {
     /// Serves the sockets that come in, for as long as the server runs.
     async fn run(self) {
-        keep_awake();
         let shard = Shard::new(self.id, self.settings, self.view);
         let pulse = Arc::clone(&self.shared.inspectors.facts().pulse);
         glommio::spawn_local(pulse.beat_of_shard(self.id)).detach();

@@ -15,7 +15,7 @@ use ringkeeper_log::meta::MetaStore;
 use ringkeeper_log::snapshot::{Contents, file_name};
 use ringkeeper_log::storage::BLOCK_LEN;
 use ringkeeper_log::wal::Options;
-use ringkeeper_runtime::executor::{executor, keep_awake};
+use ringkeeper_runtime::executor::{self, executor};
 use ringkeeper_wire::{Epoch, ServerId, SessionId, Xid, Zxid};
 use rkyv::util::AlignedVec;
 
@@ -168,10 +168,7 @@ async fn run(harmed: &MemoryDisk, name: &str, state: &State, runs: &mut Runs) {
 
 fn on_an_executor<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
     let executor = executor("test", Placement::Unbound, 1 << 20).make().expect("io_uring");
-    executor.run(async {
-        keep_awake();
-        test.await
-    })
+    executor.run(executor::main(test))
 }
 
 #[test]
