@@ -122,6 +122,8 @@ pub struct Summary {
     totals: Totals,
     /// [`QUANTILES`] of the values.
     quantiles: Option<[u64; QUANTILES.len()]>,
+    /// Shown to Prometheus alone, where ZooKeeper gives no other quantile.
+    median: Option<u64>,
     /// How many of what was recorded are one of what is shown.
     divisor: u32,
 }
@@ -137,7 +139,7 @@ impl Summary {
     /// Of durations in microseconds, without quantiles.
     #[must_use]
     pub const fn time_totals(totals: Totals) -> Self {
-        Self { totals, quantiles: None, divisor: US_PER_MS }
+        Self { totals, quantiles: None, median: None, divisor: US_PER_MS }
     }
 
     /// Of durations in microseconds.
@@ -149,7 +151,13 @@ impl Summary {
     /// Of numbers or sizes, without quantiles.
     #[must_use]
     pub const fn amounts(totals: Totals) -> Self {
-        Self { totals, quantiles: None, divisor: 1 }
+        Self { totals, quantiles: None, median: None, divisor: 1 }
+    }
+
+    /// With the median of what was recorded.
+    #[must_use]
+    pub const fn with_median(self, median: u64) -> Self {
+        Self { median: Some(median), ..self }
     }
 
     /// In the unit that is shown.

@@ -69,7 +69,8 @@ impl Sample {
 
     fn summary(&self, out: &mut String, summary: &Summary) -> fmt::Result {
         let count = summary.totals.count;
-        for (quantile, value) in QUANTILES.iter().zip(summary.quantiles.iter().flatten()) {
+        let quantiles = summary.quantiles.as_ref().map_or(summary.median.as_slice(), <[u64; _]>::as_slice);
+        for (quantile, value) in QUANTILES.iter().zip(quantiles) {
             let value = if count == 0 { f64::NAN } else { summary.shown(*value) };
             self.line(out, "", Some(("quantile", quantile)), value)?;
         }

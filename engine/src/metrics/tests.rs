@@ -123,6 +123,14 @@ fn a_summary_has_quantiles_for_prometheus_and_none_of_nothing() {
 }
 
 #[test]
+fn a_median_alone_is_for_prometheus() {
+    let mut out = Samples::default();
+    samples!(out, { "dbinittime": Summary::time_totals(distribution([7_000]).totals()).with_median(7_000) });
+    assert!(out.prometheus().contains("\ndbinittime{quantile=\"0.5\"} 7\ndbinittime_count 1\n"));
+    assert!(!out.plain().iter().any(|(name, _)| name.starts_with("p50")));
+}
+
+#[test]
 fn a_histogram_counts_everything_up_to_each_bound_in_seconds() {
     let mut out = Samples::default();
     let times = distribution([10, 11, 999, 20_000_000]);

@@ -142,6 +142,7 @@ impl Counters {
             "cnxn_closed_without_zk_server_running": self.not_serving,
             "sessionless_connections_expired": self.sessionless_expired,
             "auth_failed_count": self.auth_failed,
+            "connection_drop_count": self.malformed + self.slow_readers,
             "malformed_connections": self.malformed,
             "slow_reader_connections": self.slow_readers,
             "node_created_watch_count": Summary::amounts(self.fired.created),

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from kazoo.client import KazooClient
+from prometheus_client.parser import text_string_to_metric_families
 
 from server import HERE, SUBJECT, Server, free_port
 
@@ -72,3 +73,12 @@ def test_what_is_left_out_is_not_there(shown):
         pytest.skip("leaves out nothing")
     given = types(shown[1])
     assert [name for name in given if any(fnmatch.fnmatch(name, pattern) for pattern in not_given())] == []
+
+
+def test_a_library_of_prometheus_reads_what_is_shown(shown):
+    families = list(text_string_to_metric_families(shown[1]))
+    names = [family.name for family in families]
+    assert len(names) > 100 and len(names) == len(set(names))
+    assert [family.name for family in families if family.type == "unknown" or not family.documentation] == []
+    samples = [(sample.name, tuple(sorted(sample.labels.items()))) for family in families for sample in family.samples]
+    assert len(samples) == len(set(samples))

@@ -95,9 +95,9 @@ pub(crate) struct CoreTimes {
     /// A transaction, from its creation on the leader until its commit here; by the wall clocks of both.
     pub(crate) propagated: Distribution,
     /// From the begin of a search for a leader until this server served.
-    pub(crate) elections: Totals,
+    pub(crate) elections: Distribution,
     /// Those after which it led.
-    pub(crate) own_elections: Totals,
+    pub(crate) own_elections: Distribution,
 }
 
 impl CoreCounters {
@@ -290,7 +290,7 @@ impl CoreCounters {
             self.looking_since_us = Some(now_us);
         } else if let Some(since_us) = self.looking_since_us.take() {
             let took_us = now_us.saturating_sub(since_us);
-            if self.times.elections.count > 0 {
+            if self.times.elections.totals().count > 0 {
                 if self.leaderless.len() == LEADERLESS_MAX {
                     self.leaderless.pop_front();
                 }
@@ -347,7 +347,7 @@ mod tests {
     fn an_election_lasts_from_the_begin_of_the_search_until_there_is_a_leader() {
         let mut counters = CoreCounters::new(5, true);
         counters.changed(25, Status::Leading { epoch: Epoch(1) });
-        assert_eq!(counters.times().elections, Totals { count: 1, sum: 20, min: 20, max: 20 });
+        assert_eq!(counters.times().elections.totals(), Totals { count: 1, sum: 20, min: 20, max: 20 });
         assert_eq!(counters.counts().looking, 1);
     }
 

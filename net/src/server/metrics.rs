@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringkeeper_engine::metrics::{Metric, Samples, Summary, TENANT, Totals, Value};
+use ringkeeper_engine::metrics::{Distribution, Metric, Samples, Summary, TENANT, Totals, Value};
 use ringkeeper_engine::quota::{self, Namespace};
 use ringkeeper_engine::replica::Now;
 use ringkeeper_engine::samples;
@@ -80,8 +80,8 @@ fn server(out: &mut Samples, facts: &Facts, now: Now, core: &CoreReport) {
         "hand_overs": counts.handed_over,
         "diff_count": counts.diffs,
         "snap_count": counts.snapshots,
-        "dbinittime": Summary::time_totals(once(facts.recovery_us)),
-        "startup_txns_loaded": Summary::amounts(once(facts.replayed_txns)),
+        "dbinittime": once(Summary::time_totals, facts.recovery_us),
+        "startup_txns_loaded": once(Summary::amounts, facts.replayed_txns),
         "shards": u64::from(facts.shards),
         "memory_limit_bytes": facts.config.memory_limit.bytes().unwrap_or(0),
         "memory_limit_exceeded": core.refusals.memory,
@@ -170,11 +170,17 @@ fn tenants(out: &mut Samples, tenants: &Tenants) {
     }
 }
 
-/// The totals of one value.
-fn once(value: u64) -> Totals {
+/// The summary of one value.
+fn once(kind: fn(Totals) -> Summary, value: u64) -> Summary {
     let mut totals = Totals::default();
     totals.record(value);
-    totals
+    kind(totals).with_median(value)
+}
+
+/// Durations of which ZooKeeper gives the median alone.
+fn median(times: &Distribution) -> Summary {
+    let [median] = times.quantiles([0.5]);
+    Summary::time_totals(times.totals()).with_median(median)
 }
 
 fn storage(out: &mut Samples, core: &CoreReport, now_ms: u64) {
@@ -205,9 +211,10 @@ fn stages(out: &mut Samples, times: &CoreTimes, appends: &Appends) {
         "prep_process_time": Summary::times(&times.prepared),
         "quorum_ack_latency": Summary::times(&times.committed),
         "propagation_latency": Summary::times(&times.propagated),
-        "election_time": Summary::time_totals(times.elections),
-        "unavailable_time": Summary::time_totals(times.elections),
-        "leader_unavailable_time": Summary::time_totals(times.own_elections),
+        "proposal_latency": Summary::times(&times.batched),
+        "election_time": median(&times.elections),
+        "unavailable_time": median(&times.elections),
+        "leader_unavailable_time": median(&times.own_elections),
         "fsynctime": Summary::times(&appends.took),
         "sync_processor_batch_size": Summary::amounts(appends.txns),
         "sync_processor_queue_flush_time_ms": Summary::times(&appends.took),
