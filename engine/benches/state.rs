@@ -9,12 +9,14 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use ringkeeper_engine::prepare::{Context, Meter, execute};
+use ringkeeper_engine::prepare::{Context, Ensemble, Meter, execute};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Outcome, Session, SetData, Txn, TxnOp, Update, decode_batch, encode_batch};
+use ringkeeper_engine::zab::ServerSet;
 use ringkeeper_wire::{
-    AclEntry, CreateRequest, DeleteRequest, MultiOp, Perms, Request, SessionId, SetDataRequest, Xid, Zxid,
+    AclEntry, CreateRequest, DeleteRequest, MultiOp, Perms, Request, ServerId, SessionId, SetDataRequest,
+    Xid, Zxid,
 };
 
 #[global_allocator]
@@ -56,6 +58,7 @@ impl Leader {
 
     fn ask(&mut self, request: &Request<'_>) {
         let context = Context {
+            ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
             identities: &[],
             bounds: None,

@@ -10,7 +10,7 @@ use ringkeeper_frame::{Batch, Checksum, LogPosition};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::replica::Now;
-use crate::zab::{Status, Zab};
+use crate::zab::{Membership, ServerSet, Status, Zab};
 
 /// What an application wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,17 @@ pub trait Application: 'static {
     /// A quorum has confirmed, in answer to [`Effect::ConfirmLeadership`] with this number, that this server
     /// leads. Everything that any server had acknowledged when it was asked ends at `commit`.
     fn leadership_confirmed(&mut self, number: u64, commit: Zxid);
+
+    /// Who votes and who learns, by everything appended; `None` while the log does not say, so that the
+    /// configuration does.
+    fn membership(&self) -> Option<&Membership> {
+        None
+    }
+
+    /// On a leader: these learners have its whole log, but for what is under way.
+    fn up_to_date(&mut self, learners: ServerSet) {
+        let _ = learners;
+    }
 
     /// A learner's [`Effect::ToLeader`].
     ///

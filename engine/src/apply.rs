@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ringkeeper_wire::{ErrorCode, SessionId, Zxid};
 
+use crate::members::Membership;
 use crate::path;
 use crate::prefetch::PREFETCHED_WRITES;
 use crate::quota::{self, Figures};
@@ -41,10 +42,16 @@ impl State {
         let stamp = Stamp { zxid: txn.zxid, time_ms: txn.time_ms };
         self.advance(stamp);
         match &txn.op {
-            TxnOp::Update(update) | TxnOp::Reconfig(update) => match self.update(stamp, update) {
-                Effect::Missed(code) => Outcome::Failed(code),
-                effect => Outcome::Done(effect),
-            },
+            TxnOp::Update(update) | TxnOp::Reconfig(update) => {
+                let effect = self.update(stamp, update);
+                if let (TxnOp::Reconfig(_), Update::SetData(set)) = (&txn.op, update) {
+                    self.set_members(stamp, set);
+                }
+                match effect {
+                    Effect::Missed(code) => Outcome::Failed(code),
+                    effect => Outcome::Done(effect),
+                }
+            }
             TxnOp::Multi(updates) => Outcome::Multi(self.multi(stamp, updates)),
             TxnOp::FailedMulti(failed) => Outcome::MultiFailed(*failed),
             TxnOp::Error(code) => Outcome::Failed(*code),
@@ -180,6 +187,11 @@ impl State {
             self.authorisation.put(&set.path, data);
         }
         Some(effect)
+    }
+
+    fn set_members(&mut self, stamp: Stamp, set: &SetData) {
+        let text = set.data.as_deref().unwrap_or_default();
+        self.membership = Membership::read(text, stamp.zxid, self.membership.as_deref()).map(Arc::new);
     }
 
     fn set_acl(&mut self, set: &SetAcl) -> Option<Effect> {

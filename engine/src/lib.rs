@@ -18,6 +18,7 @@ pub mod codec;
 pub mod findings;
 pub mod fourletter;
 pub mod limits;
+pub mod members;
 pub mod message;
 pub mod metrics;
 pub mod mutation;

@@ -42,6 +42,8 @@ pub enum Effect<O> {
 pub struct Node<A: Application> {
     application: A,
     zab: Zab,
+    /// The members by the log, as the broadcast was told last.
+    membership: Option<Option<zab::Membership>>,
     /// The status that the application was told last.
     told: Status,
     /// The next change of status is a hand-over.
@@ -62,9 +64,11 @@ impl<A: Application> Node<A> {
     /// nothing before [`Input::Start`].
     #[must_use]
     pub fn new(application: A, config: zab::Config, durable: zab::Durable, seed: u64) -> Self {
+        let membership = application.membership().copied();
         Self {
             application,
-            zab: Zab::new(config, durable, seed),
+            zab: Zab::new(zab::Config { membership, ..config }, durable, seed),
+            membership: Some(membership),
             told: Status::Looking,
             handed_over: false,
             paused: false,
@@ -202,6 +206,7 @@ impl<A: Application> Node<A> {
         let Some(first) = self.zab.next_zxid() else { return false };
         let Some(batch) = self.application.next_batch(first, self.zab.last().checksum) else { return false };
         debug_assert_eq!(batch.first(), first, "application and broadcast agree on the next zxid");
+        self.tell_members(now);
         self.broadcast(now, Input::Propose(batch));
         true
     }
@@ -240,6 +245,7 @@ impl<A: Application> Node<A> {
             for effect in from_zab {
                 self.on_zab_effect(now, effect);
             }
+            self.tell_members(now);
         }
     }
 
@@ -310,7 +316,17 @@ impl<A: Application> Node<A> {
                     self.effects.push(Effect::InvalidPeerMessage { peer: leader, reason: error.to_string() });
                 }
             }
+            zab::Effect::UpToDate(learners) => self.application.up_to_date(learners),
             effect => self.effects.push(Effect::Zab(effect)),
+        }
+    }
+
+    /// Tells the broadcast who the members are, if the log says something else than before.
+    fn tell_members(&mut self, now: Now) {
+        let known = (self.rebuilds == 0).then(|| self.application.membership().copied());
+        if self.membership != known {
+            self.membership = known;
+            self.zab.handle(now.monotonic_ms, Input::Members(known), &mut self.zab_effects);
         }
     }
 

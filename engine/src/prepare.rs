@@ -5,6 +5,7 @@
 //! protocol (docs/protocol.md, 4.2): clients see only the first that fails.
 
 mod create;
+pub(crate) mod reconfig;
 
 use arrayvec::ArrayVec;
 use ringkeeper_wire::{
@@ -26,6 +27,7 @@ use crate::tenants;
 use crate::tree::{Owner, Znode};
 use crate::txn::{Effect, FailedMulti, Outcome, SetAcl, SetData, Txn, TxnOp, Update};
 use create::{CreateKind, Creation};
+pub use reconfig::Ensemble;
 
 /// The client of a request, and the settings that apply to it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,8 @@ pub struct Context<'a> {
     pub bounds: Option<&'a Bounds>,
     /// The leader's time, milliseconds since the Unix epoch.
     pub time_ms: i64,
+    /// What the leader knows of its ensemble.
+    pub ensemble: Ensemble<'a>,
     /// What the operator chose.
     pub settings: &'a Settings,
     /// Whether requests that make the tree larger are refused.
@@ -93,8 +97,7 @@ impl<'a> Context<'a> {
 }
 
 /// The transaction that `request` becomes on top of `head`. Requests that are not writes become
-/// [`ErrorCode::Unimplemented`]; so does reconfig, which needs to know the ensemble and is prepared by the
-/// leader's replica.
+/// [`ErrorCode::Unimplemented`].
 #[must_use]
 pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> TxnOp {
     if let Some(limit) = context.settings.limits.exceeded_by(request, context.identities) {
@@ -109,8 +112,10 @@ pub fn prepare(head: &State, context: &Context<'_>, request: &Request<'_>) -> Tx
             }
         }
         Request::CloseSession => prepare_close_session(head, context.session),
-        Request::Reconfig(_) if !context.settings.reconfig_enabled => {
-            TxnOp::Error(ErrorCode::ReconfigDisabled)
+        Request::Reconfig(request) => {
+            let zxid = Zxid(head.last_zxid().0.saturating_add(1));
+            let update = reconfig::prepare(head, context, request, zxid);
+            update.map_or_else(TxnOp::Error, TxnOp::Reconfig)
         }
         request => prepare_update(head, context, request).map_or_else(TxnOp::Error, TxnOp::Update),
     }
@@ -263,6 +268,10 @@ fn prepare_set_data(
     let path = &*request.path;
     check_session(head, context)?;
     let znode = reach(head, context, Perms::WRITE, path)?;
+    if path == path::CONFIG && head.membership().is_some() {
+        // What it says is in force: reconfig changes it.
+        return Err(ErrorCode::BadArguments);
+    }
     check_rule(context, path, request.data)?;
     check_limits(head, context, path, request.data)?;
     let len = |data: Option<&[u8]>| i64::try_from(data.map_or(0, <[u8]>::len)).unwrap_or(i64::MAX);

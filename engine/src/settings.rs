@@ -34,6 +34,8 @@ pub struct Settings {
     pub sasl_enabled: bool,
     /// Whether the ensemble may be reconfigured by clients (`reconfigEnabled`).
     pub reconfig_enabled: bool,
+    /// Whether an ensemble needs two voters at least (`standaloneEnabled`).
+    pub standalone_enabled: bool,
     /// How much a client may ask for and have kept.
     pub limits: Limits,
     /// Planted fault for the simulator's canary runs; never set in production.
@@ -54,6 +56,7 @@ impl Default for Settings {
             super_subject: None,
             sasl_enabled: false,
             reconfig_enabled: false,
+            standalone_enabled: true,
             limits: Limits::default(),
             mutation: Mutation::None,
         }

@@ -21,6 +21,7 @@ use ringkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Acl;
 use crate::authorisation::Authorisation;
+use crate::members::Membership;
 use crate::tenants::Tenants;
 use crate::tree::{Owner, Tree, Znode};
 use crate::txn::Session;
@@ -40,6 +41,7 @@ pub struct State {
     pub(crate) quotas: Quotas,
     pub(crate) authorisation: Authorisation,
     pub(crate) tenants: Tenants,
+    pub(crate) membership: Option<Arc<Membership>>,
     pub(crate) digest: Digest,
     pub(crate) last_zxid: Zxid,
     pub(crate) last_time_ms: i64,
@@ -113,6 +115,12 @@ impl State {
     #[must_use]
     pub const fn tenants(&self) -> &Tenants {
         &self.tenants
+    }
+
+    /// The members of the ensemble, if the log names them.
+    #[must_use]
+    pub const fn membership(&self) -> Option<&Arc<Membership>> {
+        self.membership.as_ref()
     }
 
     /// A session, if it exists.

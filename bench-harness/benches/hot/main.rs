@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use glommio::{LocalExecutorBuilder, Placement};
-use ringkeeper_engine::prepare::{Context, Meter, execute, prepare};
+use ringkeeper_engine::prepare::{Context, Ensemble, Meter, execute, prepare};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::txn::{Outcome, Session, Txn, TxnOp, encode_batch};
+use ringkeeper_engine::zab::ServerSet;
 use ringkeeper_log::Identity;
 use ringkeeper_log::frame::LogPosition;
 use ringkeeper_log::frame::{AlignedBuf, Meta, encode};
@@ -31,7 +32,7 @@ use ringkeeper_runtime::dma::DmaStorage;
 use ringkeeper_wire::frame::{DEFAULT_FRAME_LEN_MAX, begin_frame, end_frame, next_frame};
 use ringkeeper_wire::{
     AclEntry, CreateRequest, Epoch, ErrorCode, GetDataResponse, OpCode, Perms, Record, ReplyHeader, Request,
-    RequestHeader, SessionId, SetDataRequest, Stat, Xid, Zxid,
+    RequestHeader, ServerId, SessionId, SetDataRequest, Stat, Xid, Zxid,
 };
 use rkyv::util::AlignedVec;
 
@@ -78,6 +79,7 @@ impl Leader {
     fn context<'a>(settings: &'a Settings, meter: &'a Meter) -> Context<'a> {
         let short_of_memory = false;
         Context {
+            ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: SESSION,
             identities: &[],
             bounds: None,

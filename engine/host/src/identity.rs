@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use ringkeeper_engine::zab::{Majority, Quorum, ServerSet, majorities_meet};
+use ringkeeper_engine::zab::{Majority, NAMED_BY_LOG, Quorum, ServerSet, majorities_meet};
 use ringkeeper_log::error::FatalError;
 use ringkeeper_log::meta::{Meta, MetaStore, PersistedEpochs};
 use ringkeeper_log::mutation::planted;
@@ -113,7 +113,10 @@ impl Wanted {
         if id != owner.server {
             refuse(Mismatch::OtherMember { owner, wanted: id }, planted!(OtherMemberUnchecked))?;
         }
-        let fits = if owner.voters.is_empty() {
+        let fits = if owner.is_named_by_log() {
+            // What the configuration says does not matter, if only it is a member's.
+            !self.is_alone()
+        } else if owner.voters.is_empty() {
             // The folder is an import, or older than the record of voters: a server alone had id 1 then.
             !self.is_alone() || id == ALONE
         } else {
@@ -172,6 +175,19 @@ impl Owner {
         Self { server: meta.server_id, voters: ServerSet::from_words(meta.promises.voters) }
     }
 
+    /// Whether the log says who belongs to its ensemble.
+    #[must_use]
+    pub fn is_named_by_log(&self) -> bool {
+        self.voters.contains(NAMED_BY_LOG)
+    }
+
+    /// Whether there are other voters, if the log says who votes.
+    #[must_use]
+    pub fn has_voting_peers(&self) -> Option<bool> {
+        let other = |id: ServerId| id != self.server && id != NAMED_BY_LOG;
+        self.is_named_by_log().then(|| self.voters.iter().any(other))
+    }
+
     /// Whether it is a server without others.
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -187,7 +203,9 @@ impl fmt::Display for Owner {
         } else if self.is_alone() {
             write!(f, "server {server}, alone")
         } else {
-            write!(f, "member {server} of {}", EnsembleOf(*voters))
+            let mut voters = *voters;
+            voters.remove(NAMED_BY_LOG);
+            write!(f, "member {server} of {}", EnsembleOf(voters))
         }
     }
 }

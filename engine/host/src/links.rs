@@ -1,7 +1,9 @@
 //! The links between the servers of an ensemble.
 //!
 //! Each pair of servers has one connection: the server with the greater id dials, the other one listens on
-//! its quorum port. It carries the broadcast's messages in frames, in order, in both directions. When it
+//! its quorum port. Where servers may join ([`Links::admit_joiners`]), a server that is not listed dials those
+//! that it wants to join, and the one with the smaller id dials, too, when it hears nothing: the other one may
+//! not know it. It carries the broadcast's messages in frames, in order, in both directions. When it
 //! breaks, both ends notice it, and the dialer dials again, resolving the name each time. A new connection
 //! replaces an older one that still stands, since the dialer dials only when the old one is dead.
 //!
@@ -31,15 +33,16 @@ mod output;
 mod seal;
 mod strangers;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures_lite::future::or;
-use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_engine::members::Members;
+use ringkeeper_engine::zab::{Input, Message, ServerSet};
 use ringkeeper_wire::ServerId;
 
 use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
@@ -72,18 +75,27 @@ impl Redial {
     pub const REAL: Self = Self { first: Duration::from_millis(20), last: Duration::from_secs(1) };
 }
 
+/// Takes what the links bring.
+type Deliver = dyn Fn(Input);
+
 /// The links to all other servers.
 pub struct Links<E: Env> {
     env: E,
     own: ServerId,
-    links: BTreeMap<ServerId, Rc<Link>>,
+    links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
+    /// Whether servers that are not listed are heard.
+    admits_joiners: Cell<bool>,
+    /// Takes what the links bring, from [`Self::start`] on. The tasks own it, since it owns these links.
+    deliver: RefCell<Option<Weak<Deliver>>>,
     secrets: Secrets,
     redial: Redial,
     /// Connections that are not authenticated yet.
     strangers: Strangers,
     refusals: RateLimiter,
-    /// The tasks that dial and accept.
+    /// The tasks that accept.
     tasks: RefCell<Vec<E::Task>>,
+    /// The tasks that dial, by the server that they dial.
+    dials: RefCell<BTreeMap<ServerId, E::Task>>,
 }
 
 impl<E: Env> Links<E> {
@@ -101,40 +113,85 @@ impl<E: Env> Links<E> {
         Rc::new(Self {
             env,
             own,
-            links,
+            links: RefCell::new(links),
+            admits_joiners: Cell::new(false),
+            deliver: RefCell::default(),
             secrets: secrets.into(),
             redial,
             strangers: Strangers::default(),
             refusals: RateLimiter::default(),
             tasks: RefCell::default(),
+            dials: RefCell::default(),
         })
+    }
+
+    /// Hears servers that are not listed as well. Before [`Self::start`].
+    pub fn admit_joiners(&self) {
+        self.admits_joiners.set(true);
     }
 
     /// Starts to dial, and to accept connections. `deliver` is called with each connection to a peer, then
     /// with its messages, at last with its disconnection.
-    pub fn start(self: &Rc<Self>, listener: Option<E::Listener>, deliver: impl Fn(Input) + Clone + 'static) {
-        let mut tasks = self.tasks.borrow_mut();
-        for link in self.links.values().filter(|link| link.peer() < self.own) {
-            let dial = Rc::clone(self).dial(Rc::clone(link), deliver.clone());
-            tasks.push(self.env.spawn(Class::Requests, dial));
-        }
+    pub fn start(self: &Rc<Self>, listener: Option<E::Listener>, deliver: impl Fn(Input) + 'static) {
+        let deliver: Rc<Deliver> = Rc::new(deliver);
+        self.deliver.replace(Some(Rc::downgrade(&deliver)));
+        self.all().into_iter().for_each(|link| self.begin_to_dial(link));
         if let Some(listener) = listener {
-            let accept = Rc::clone(self).accept(listener, deliver);
-            tasks.push(self.env.spawn(Class::Requests, accept));
+            let mut tasks = self.tasks.borrow_mut();
+            tasks.push(self.env.spawn(Class::Requests, Rc::clone(self).accept(listener, deliver)));
             tasks.push(self.env.spawn(Class::Requests, Rc::clone(self).resolve()));
         }
     }
 
+    /// The members are these from now on. A connection to one that is none any more stays until it breaks.
+    pub fn set_members(self: &Rc<Self>, members: &Members) {
+        for server in members.iter().filter(|server| ServerId(server.id) != self.own) {
+            let peer = ServerId(server.id);
+            let member = PeerAddress { id: peer, host: server.host.clone(), port: server.quorum_port };
+            let link = match self.link(peer) {
+                // A joiner's connection goes on.
+                Some(link) => {
+                    link.list(member);
+                    link
+                }
+                None => Rc::new(Link::new(member)),
+            };
+            self.links.borrow_mut().insert(peer, Rc::clone(&link));
+            if !self.dials.borrow().contains_key(&peer) {
+                self.begin_to_dial(link);
+            }
+        }
+    }
+
+    fn begin_to_dial(self: &Rc<Self>, link: Rc<Link>) {
+        let greater = link.peer() > self.own;
+        if greater && !self.admits_joiners.get() {
+            return;
+        }
+        let Some(deliver) = self.deliver.borrow().as_ref().and_then(Weak::upgrade) else { return };
+        let peer = link.peer();
+        let dial = Rc::clone(self).dial(link, greater, deliver);
+        self.dials.borrow_mut().insert(peer, self.env.spawn(Class::Requests, dial));
+    }
+
+    fn link(&self, peer: ServerId) -> Option<Rc<Link>> {
+        self.links.borrow().get(&peer).map(Rc::clone)
+    }
+
+    fn all(&self) -> Vec<Rc<Link>> {
+        self.links.borrow().values().map(Rc::clone).collect()
+    }
+
     /// Sends a message if the peer is connected.
     pub fn send(&self, to: ServerId, message: &Message) {
-        if let Some(link) = self.links.get(&to) {
+        if let Some(link) = self.links.borrow().get(&to) {
             link.send(message);
         }
     }
 
     /// Closes the connection to a peer.
     pub fn disconnect(&self, peer: ServerId) {
-        if let Some(link) = self.links.get(&peer) {
+        if let Some(link) = self.link(peer) {
             link.hang_up("given up");
         }
     }
@@ -142,24 +199,25 @@ impl<E: Env> Links<E> {
     /// Why the last dial of a peer failed; empty if it succeeded, or if the peer is the one that dials.
     #[must_use]
     pub fn trouble(&self, peer: ServerId) -> String {
-        self.links.get(&peer).map_or_else(String::new, |link| link.trouble())
+        self.link(peer).map_or_else(String::new, |link| link.trouble())
     }
 
     /// Number of peers that are connected.
     #[must_use]
     pub fn connected(&self) -> usize {
-        self.links.values().filter(|link| link.is_connected()).count()
+        self.links.borrow().values().filter(|link| link.is_connected()).count()
     }
 
     /// Closes all connections and the port. The end of the executor would do neither: it leaks its tasks,
     /// with the descriptors that they hold.
     pub async fn stop(&self) {
         let tasks = self.tasks.take();
-        for task in tasks {
+        let dials = self.dials.take();
+        for task in tasks.into_iter().chain(dials.into_values()) {
             task.cancel().await;
         }
         while self.connected() > 0 || !self.strangers.is_empty() {
-            self.links.values().for_each(|link| link.hang_up("this server ends"));
+            self.all().iter().for_each(|link| link.hang_up("this server ends"));
             self.env.sleep(Duration::from_millis(1)).await;
         }
     }
@@ -178,12 +236,12 @@ impl<E: Env> Links<E> {
         Handshake { env: &self.env, own: self.own, secrets: &self.secrets, links: &self.links }
     }
 
-    /// Accepts connections of peers with greater ids.
-    async fn accept(self: Rc<Self>, listener: E::Listener, deliver: impl Fn(Input) + Clone + 'static) {
+    /// Accepts connections of peers with greater ids, and of joiners.
+    async fn accept(self: Rc<Self>, listener: E::Listener, deliver: Rc<Deliver>) {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let welcome = Rc::clone(&self).welcome(stream, address, deliver.clone());
+                    let welcome = Rc::clone(&self).welcome(stream, address, Rc::clone(&deliver));
                     self.env.spawn(Class::Requests, welcome).detach();
                 }
                 Err(error) => {
@@ -196,7 +254,7 @@ impl<E: Env> Links<E> {
         }
     }
 
-    async fn welcome(self: Rc<Self>, stream: E::Stream, address: SocketAddr, deliver: impl Fn(Input)) {
+    async fn welcome(self: Rc<Self>, stream: E::Stream, address: SocketAddr, deliver: Rc<Deliver>) {
         let Some(stranger) = self.strangers.admit(address.ip().to_canonical()) else {
             return self.note_refusal(address, "all that are heard are from servers' addresses");
         };
@@ -204,21 +262,32 @@ impl<E: Env> Links<E> {
             stranger.displaced().await;
             Err(io::Error::other("it has made room for a newer connection before it had proved who it is"))
         };
-        let introduced = or(self.introduce(stream), displaced).await;
+        let introduced = or(self.introduce(stream, address), displaced).await;
         self.strangers.leave(&stranger);
         match introduced {
-            Ok((link, connection, seals)) => link.serve(&self.env, connection, seals, &deliver).await,
+            Ok((link, connection, seals)) => link.serve(&self.env, connection, seals, &*deliver).await,
             Err(error) => self.note_refusal(address, &error.to_string()),
         }
     }
 
     /// Learns which peer has connected.
-    async fn introduce(&self, stream: E::Stream) -> io::Result<(&Link, Connection<E::Stream>, Seals)> {
+    async fn introduce(
+        &self,
+        stream: E::Stream,
+        address: SocketAddr,
+    ) -> io::Result<(Rc<Link>, Connection<E::Stream>, Seals)> {
         let mut connection = stream.open().await?;
-        let (peer, seals) = self.handshake().answer(&mut connection).await?;
-        match self.links.get(&peer).filter(|_| peer > self.own) {
-            Some(link) => Ok((link, connection, seals)),
-            None => Err(io::Error::other(format!("server {peer} is not one that dials this server"))),
+        let joins_from = self.admits_joiners.get().then(|| address.ip().to_canonical());
+        let (peer, seals) = self.handshake().answer(&mut connection, joins_from).await?;
+        let known = self.link(peer);
+        match (known, joins_from) {
+            (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, seals)),
+            (None, Some(host)) if peer != self.own && peer.0 < ServerSet::ID_MAX => {
+                let link = Rc::new(Link::joiner(peer, host.to_string()));
+                self.links.borrow_mut().insert(peer, Rc::clone(&link));
+                Ok((link, connection, seals))
+            }
+            _ => Err(io::Error::other(format!("server {peer} is not one that dials this server"))),
         }
     }
 
@@ -226,8 +295,8 @@ impl<E: Env> Links<E> {
     async fn resolve(self: Rc<Self>) {
         loop {
             let mut addresses = BTreeSet::new();
-            for link in self.links.values() {
-                let resolved = self.env.resolve(link.address()).await.unwrap_or_default();
+            for link in self.all() {
+                let resolved = self.env.resolve(&link.address()).await.unwrap_or_default();
                 addresses.extend(resolved.into_iter().map(|address| address.ip().to_canonical()));
             }
             self.strangers.set_servers(addresses);
@@ -235,20 +304,29 @@ impl<E: Env> Links<E> {
         }
     }
 
-    /// Keeps a connection to a peer with a smaller id, for as long as the server runs.
-    async fn dial(self: Rc<Self>, link: Rc<Link>, deliver: impl Fn(Input)) {
+    /// Keeps a connection to a peer, for as long as the server runs: to one with a smaller id, or one that does
+    /// not dial in spite of its greater id.
+    async fn dial(self: Rc<Self>, link: Rc<Link>, greater: bool, deliver: Rc<Deliver>) {
         let Redial { first, last } = self.redial;
         let mut pause = first;
         loop {
+            if greater {
+                self.env.sleep(2 * last).await;
+            }
+            if link.is_connected() {
+                // It has dialed this server.
+                self.env.sleep(last).await;
+                continue;
+            }
             let dialed = self.env.elapsed();
             match self.connect(&link).await {
                 Ok((connection, seals)) => {
                     link.set_trouble(String::new());
-                    link.serve(&self.env, connection, seals, &deliver).await;
+                    link.serve(&self.env, connection, seals, &*deliver).await;
                 }
                 Err(error) => {
                     // A peer that is down for days is logged once, not at each dial.
-                    if link.set_trouble(error.to_string()) {
+                    if !greater && link.set_trouble(error.to_string()) {
                         tracing::info!(peer = %link.peer(), %error, "peer not reached, trying on");
                     }
                 }
@@ -262,7 +340,7 @@ impl<E: Env> Links<E> {
     /// Connects to the first of the peer's addresses at which that peer answers.
     async fn connect(&self, link: &Link) -> io::Result<(Connection<E::Stream>, Seals)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in self.env.resolve(link.address()).await? {
+        for address in self.env.resolve(&link.address()).await? {
             match self.connect_to(address, link.peer()).await {
                 Ok(connected) => return Ok(connected),
                 Err(error) => failure = error,

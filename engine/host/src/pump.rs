@@ -152,7 +152,7 @@ impl<E: Env, F: Frontend> Pump<E, F> {
     }
 
     /// The links to the other servers.
-    pub fn links(&self) -> &Links<E> {
+    pub fn links(&self) -> &Rc<Links<E>> {
         &self.links
     }
 

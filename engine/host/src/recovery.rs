@@ -15,7 +15,7 @@ use ringkeeper_log::wal::{Options, Wal};
 use ringkeeper_wire::{ServerId, Zxid};
 
 use crate::env::Env;
-use crate::identity::{Mismatch, Wanted};
+use crate::identity::{Mismatch, Owner, Wanted};
 use crate::log_task::LogTask;
 use crate::restore::{self, RestoreError, StateFormat};
 
@@ -116,7 +116,8 @@ pub struct Folders<'a, S: Storage> {
     pub segment_size_bytes: u64,
     /// How the log is made durable.
     pub write_mode: WriteMode,
-    /// There are other voters, which have what this server may have lost.
+    /// There are other voters, which have what this server may have lost: by the configuration, which counts
+    /// if the log does not name the voters.
     pub has_peers: bool,
 }
 
@@ -145,6 +146,7 @@ pub async fn open<E: Env, F: StateFormat<E::Storage>>(
         wanted.record(&mut meta).await?;
     }
     let options = Options { segment_size_bytes, write_mode, ..Options::new(meta.meta().identity()) };
+    let has_peers = Owner::of(meta.meta()).has_voting_peers().unwrap_or(has_peers);
     recover(env, format, log, Snapshots::new(snapshots), meta, &options, has_peers).await
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use ringkeeper_wire::{Epoch, ErrorCode, Identity, Request, ServerId, SessionId, Xid, Zxid};
+use ringkeeper_wire::{Epoch, ErrorCode, Identity, ReconfigRequest, Request, ServerId, SessionId, Xid, Zxid};
 
 use super::cleaner::Cleaner;
 use super::expiry::Expiry;
@@ -15,11 +15,12 @@ use super::fair_queue::{FairQueue, Waiting};
 use super::{Effect, Now, Output, Replica, ReplicaSettings, Role, forward};
 use crate::authorisation::{Authorisation, Bounds, BoundsCache};
 use crate::limits::{Limit, Refusal};
+use crate::members::Members;
 use crate::message::{Committed, Origin, RequestBatch, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::path;
 use crate::prefetch::PREFETCHED_WRITES;
-use crate::prepare::{self, Context, Meter};
+use crate::prepare::{self, Context, Ensemble, Meter, reconfig};
 use crate::state::State;
 use crate::tree::Znode;
 use crate::txn::{Session, SetData, Txn, TxnOp, Update};
@@ -388,8 +389,14 @@ impl Replica {
                 };
                 let bounds = leadership.bounds(session, self.pipeline.head().authorisation(), &identities);
                 let settings = &self.settings.requests;
+                let committed = self.pipeline.committed().last_zxid();
                 let context = Context {
                     session,
+                    ensemble: Ensemble {
+                        leader: self.settings.server,
+                        up_to_date: &self.up_to_date,
+                        committed,
+                    },
                     identities: &identities,
                     bounds: bounds.as_deref(),
                     time_ms,
@@ -417,12 +424,48 @@ impl Replica {
 
     /// Writes this server's configuration of the ensemble to `/zookeeper/config`, if it differs.
     pub(super) fn announce_ensemble(&mut self, now: Now) {
-        let known = self.pipeline.head().znode(path::CONFIG).and_then(Znode::data).unwrap_or_default();
-        let text = self.settings.ensemble.as_bytes();
-        if known != text {
-            let set = SetData { path: path::CONFIG.into(), data: Some(text.into()), version: -1 };
-            self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(Update::SetData(set)));
+        if self.pipeline.head().membership().is_some() {
+            return;
         }
+        if self.settings.requests.reconfig_enabled
+            && let Ok((members, _)) = Members::parse(&self.settings.ensemble)
+            && let Role::Leading(leadership) = &mut self.role
+        {
+            // From here on the members are those of the log.
+            let text = members.describe(leadership.last_zxid.0 + 1);
+            if !text.is_empty() {
+                return self.order_config(now, &text);
+            }
+        }
+        let known = self.pipeline.head().znode(path::CONFIG).and_then(Znode::data).unwrap_or_default();
+        let text = Arc::clone(&self.settings.ensemble);
+        if known != text.as_bytes() {
+            self.order_config(now, &text);
+        }
+    }
+
+    /// Changes the members, if this server leads: what an operator asks for, whom no ACL binds.
+    ///
+    /// # Errors
+    /// As a client that asks for it.
+    pub fn reconfigure(&mut self, now: Now, request: &ReconfigRequest<'_>) -> Result<(), ErrorCode> {
+        let Role::Leading(leadership) = &self.role else { return Err(ErrorCode::Unimplemented) };
+        let ensemble = Ensemble {
+            leader: self.settings.server,
+            up_to_date: &self.up_to_date,
+            committed: self.pipeline.committed().last_zxid(),
+        };
+        let zxid = Zxid(leadership.last_zxid.0 + 1);
+        let membership = self.pipeline.head().membership().ok_or(ErrorCode::Unimplemented)?;
+        let wanted = reconfig::wanted(membership, &self.settings.requests, request)?;
+        let update = reconfig::change(membership, &wanted, &ensemble, zxid)?;
+        self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(update));
+        Ok(())
+    }
+
+    fn order_config(&mut self, now: Now, text: &str) {
+        let set = SetData { path: path::CONFIG.into(), data: Some(text.as_bytes().into()), version: -1 };
+        self.order(now, SessionId(0), Xid(0), TxnOp::Reconfig(Update::SetData(set)));
     }
 
     fn note_refusal(&mut self, session: SessionId, refusal: Refusal) {

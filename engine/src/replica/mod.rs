@@ -28,6 +28,7 @@ use ringkeeper_wire::{Epoch, Identity, ServerId, SessionId, Xid, Zxid};
 use crate::application::{Application, Effect};
 use crate::codec::DecodeError;
 use crate::limits::{Refusal, Refusals};
+use crate::members::Membership;
 use crate::message::{Committed, Origin, RequestBatch, Serving, ShardId, Submission, Submitted, ToShard};
 use crate::mutation::planted;
 use crate::prefetch::PREFETCHED_WRITES;
@@ -35,7 +36,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Encoder, STATE_VERSION};
 use crate::state::State;
 use crate::txn::{self, ArchivedTxn, BatchError, Txn, TxnOp};
-use crate::zab::{Status, Zab};
+use crate::zab::{self, ServerSet, Status, Zab};
 
 pub use cleaner::CleanerSettings;
 use connection_throttle::ConnectionThrottle;
@@ -133,6 +134,9 @@ pub enum Output {
         /// Whose rule it is.
         rule: String,
     },
+    /// The log names other members than before, perhaps not committed yet: the links are to reach these, and
+    /// those before while they stay connected.
+    Members(Arc<Membership>),
     /// A learner's state differs from this server's after the same transaction: one of them is wrong.
     DigestMismatch {
         /// The learner.
@@ -190,6 +194,10 @@ pub struct Replica {
     /// The leader's answers that depend on transactions not published here yet. The leader sends its commits
     /// before its answers, but on a lagging learner a commit may wait for its proposal.
     held: VecDeque<(Zxid, ShardId, ToShard)>,
+    /// On a leader: learners that have its whole log.
+    up_to_date: ServerSet,
+    /// The transaction whose members this server's links were told.
+    members_told: Zxid,
     /// Creations and growing writes are refused.
     short_of_memory: bool,
     /// Zxid of the newest digest that was sent to the leader.
@@ -210,6 +218,8 @@ impl Replica {
             role: Role::Looking,
             attached: BTreeMap::new(),
             held: VecDeque::new(),
+            up_to_date: ServerSet::EMPTY,
+            members_told: Zxid::ZERO,
             short_of_memory: false,
             digest_told: Zxid::ZERO,
             refusals: Refusals::default(),
@@ -267,6 +277,7 @@ impl Replica {
     /// Begins to lead `epoch`. Everything executed so far is committed, or will be before any new
     /// transaction.
     pub fn lead(&mut self, now: Now, epoch: Epoch) {
+        self.up_to_date = ServerSet::EMPTY;
         self.role =
             Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, self.pipeline.head())));
         self.output(Output::AllShards(ToShard::Serving(Serving::Yes)));
@@ -281,6 +292,7 @@ impl Replica {
             self.attached.iter().map(|(session, attachment)| (*session, attachment.origin)).collect();
         match status {
             Status::Leading { epoch } => {
+                self.up_to_date = ServerSet::EMPTY;
                 let head = self.pipeline.head();
                 self.role = Role::Leading(Box::new(Leadership::new(&self.settings, now, epoch, head)));
                 self.take_over(self.settings.server, &clients);
@@ -376,6 +388,16 @@ impl Replica {
         &self.settings
     }
 
+    /// Tells the links who the members are, when the log says something else than before.
+    fn note_members(&mut self) {
+        let membership = self.pipeline.head().membership();
+        let since = membership.map_or(Zxid::ZERO, |membership| membership.quorums.since);
+        if let Some(membership) = membership.filter(|_| since != self.members_told) {
+            self.effects.push(Effect::Output(Output::Members(Arc::clone(membership))));
+        }
+        self.members_told = since;
+    }
+
     fn output(&mut self, output: Output) {
         self.effects.push(Effect::Output(output));
     }
@@ -463,6 +485,7 @@ impl Application for Replica {
     const STATE_VERSION: u32 = STATE_VERSION;
 
     fn take_effects(&mut self) -> std::vec::Drain<'_, Effect<Output>> {
+        self.note_members();
         self.effects.drain(..)
     }
 
@@ -496,6 +519,14 @@ impl Application for Replica {
 
     fn tick(&mut self, now: Now) {
         self.tick_leading(now);
+    }
+
+    fn membership(&self) -> Option<&zab::Membership> {
+        self.pipeline.head().membership().map(|membership| &membership.quorums)
+    }
+
+    fn up_to_date(&mut self, learners: ServerSet) {
+        self.up_to_date = learners;
     }
 
     fn paused(&mut self) {

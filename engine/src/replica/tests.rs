@@ -107,7 +107,10 @@ fn confirm(replica: &mut Replica) -> Vec<ToShard> {
                 }
                 Effect::ToLeader(_) | Effect::ToLearner(..) | Effect::Broken(_) => {}
                 Effect::Output(
-                    Output::DigestMismatch { .. } | Output::Refused { .. } | Output::Forbidden { .. },
+                    Output::DigestMismatch { .. }
+                    | Output::Members(_)
+                    | Output::Refused { .. }
+                    | Output::Forbidden { .. },
                 ) => {}
             }
         }

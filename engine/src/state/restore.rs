@@ -7,8 +7,11 @@ use super::acls::AclTable;
 use super::digest::{Digest, PathHash};
 use super::quotas::Quotas;
 use super::sessions::Sessions;
+use std::sync::Arc;
+
 use crate::acl::Acl;
 use crate::authorisation::Authorisation;
+use crate::members::Membership;
 use crate::path;
 use crate::tenants::Tenants;
 use crate::tree::{Tree, ZnodeMeta};
@@ -44,6 +47,7 @@ impl StateBuilder {
             quotas: Quotas::default(),
             authorisation: Authorisation::default(),
             tenants: Tenants::default(),
+            membership: None,
             digest: Digest::default(),
             last_zxid: Zxid::ZERO,
             last_time_ms: 0,
@@ -88,6 +92,11 @@ impl StateBuilder {
         self.0.tree.get(path::ROOT).ok_or(RestoreError::NoRoot)?;
         self.0.authorisation = Authorisation::of(&self.0.tree);
         self.0.tenants = Tenants::of(&self.0.tree);
+        self.0.membership = self.0.tree.get(path::CONFIG).and_then(|config| {
+            // A snapshot holds what is committed.
+            Membership::read_committed(config.data()?, Zxid(config.stat().mzxid.cast_unsigned()))
+                .map(Arc::new)
+        });
         self.0.last_zxid = last_zxid;
         self.0.last_time_ms = last_time_ms;
         Ok(self.0)

@@ -163,7 +163,7 @@ impl Writer<'_> {
             PeerState::Leading => 2,
         };
         self.u8(kind::NOTIFICATION).u8(state).u64(n.round);
-        self.vote(n.vote).standing(&n.own).flag(n.serves);
+        self.vote(n.vote).standing(&n.own).flag(n.serves).zxid(n.committed);
         match n.doubt {
             None => self.u8(0),
             Some(Doubt::OldCopy(known)) => self.u8(1).epoch(known.epoch).zxid(known.zxid),
@@ -265,6 +265,7 @@ impl Reader<'_> {
             vote: self.vote()?,
             own: self.standing()?,
             serves: self.flag("serves")?,
+            committed: self.zxid()?,
             doubt: self.doubt()?,
         })
     }
@@ -414,13 +415,14 @@ mod tests {
     fn notification() -> impl Strategy<Value = Notification> {
         let state =
             prop_oneof![Just(PeerState::Looking), Just(PeerState::Following), Just(PeerState::Leading)];
-        (state, any::<u64>(), vote(), standing(), any::<bool>(), doubt()).prop_map(
-            |(state, round, vote, own, serves, doubt)| Notification {
+        (state, any::<u64>(), vote(), standing(), any::<bool>(), zxid(), doubt()).prop_map(
+            |(state, round, vote, own, serves, committed, doubt)| Notification {
                 state,
                 round,
                 vote,
                 own,
                 serves,
+                committed,
                 doubt,
             },
         )

@@ -1,20 +1,30 @@
 //! What a server knows at its start: the ensemble, its limits, and the persisted state.
 
+use std::sync::Arc;
+
 use ringkeeper_frame::LogPosition;
 use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
+use super::membership::Membership;
 use super::mutation::Mutation;
 use super::quorum::{Majority, Quorum, ServerSet};
+
+const TAIL_BYTES_MIN: usize = 8 << 20;
+const TAIL_BYTES_MAX: usize = 64 << 20;
 
 /// The ensemble and the limits of one server.
 #[derive(Debug)]
 pub struct Config {
     /// This server.
     pub id: ServerId,
-    /// The voters, and which sets of them are quorums.
-    pub quorum: Box<dyn Quorum>,
-    /// Servers that learn without a vote.
+    /// The voters, and which sets of them are quorums, while the log names none ([`Self::membership`]).
+    pub quorum: Arc<dyn Quorum>,
+    /// Servers that learn without a vote, likewise.
     pub observers: ServerSet,
+    /// What the log says instead of [`Self::quorum`] and [`Self::observers`], as recovered.
+    pub membership: Option<Membership>,
+    /// Whether servers that are no members may learn, to become members later.
+    pub admits_joiners: bool,
     /// Silence after which a peer is considered dead. A broken connection takes effect at once; a pause of
     /// this server itself does not count as silence.
     pub peer_timeout_ms: u64,
@@ -54,14 +64,16 @@ impl Config {
         let alone = voters.len() == 1 && observers.is_empty();
         Self {
             id,
-            quorum: Box::new(Majority::new(voters)),
+            quorum: Arc::new(Majority::new(voters)),
             observers,
+            membership: None,
+            admits_joiners: false,
             peer_timeout_ms: 500,
             finalize_wait_ms: 50,
             init_limit_ms: 20_000,
             sync_limit_ms: 10_000,
-            tail_bytes_min: if alone { 0 } else { 8 << 20 },
-            tail_bytes_max: if alone { 0 } else { 64 << 20 },
+            tail_bytes_min: if alone { 0 } else { TAIL_BYTES_MIN },
+            tail_bytes_max: if alone { 0 } else { TAIL_BYTES_MAX },
             window_bytes_max: 64 << 20,
             catch_up_bytes_max: 4 << 20,
             epoch_txns_max: u32::MAX - (1 << 24),
@@ -72,12 +84,11 @@ impl Config {
         }
     }
 
-    pub(super) fn knows(&self, peer: ServerId) -> bool {
-        peer != self.id && (self.is_voter(peer) || self.observers.contains(peer))
-    }
-
-    pub(super) fn is_voter(&self, peer: ServerId) -> bool {
-        self.quorum.voters().contains(peer)
+    /// The same, and servers that are no members may learn, to become members later.
+    #[must_use]
+    pub fn admitting_joiners(self) -> Self {
+        let (tail_bytes_min, tail_bytes_max) = (TAIL_BYTES_MIN, TAIL_BYTES_MAX);
+        Self { admits_joiners: true, tail_bytes_min, tail_bytes_max, ..self }
     }
 
     /// How often heartbeats and unanswered election messages go out.

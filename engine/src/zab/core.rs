@@ -1,6 +1,7 @@
 //! The state that every role of a server uses: its promises, its log, its clock and its connections.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -10,9 +11,10 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 use super::config::{Config, Durable, Epochs, Founding};
 use super::effects::{Alarm, Departure, Effect, Effects, Status};
 use super::history::History;
+use super::membership::{Membership, NAMED_BY_LOG};
 use super::message::{Doubt, EnsembleId, Known, Message, Notification, PeerState, Standing, Vote};
 use super::mutation::planted;
-use super::quorum::ServerSet;
+use super::quorum::{Joint, Majority, Quorum, ServerSet};
 
 /// The position that all learners were sent, when none is fed from the log.
 pub(super) const NO_STREAMING_LEARNER: Zxid = Zxid(u64::MAX);
@@ -113,8 +115,18 @@ pub(super) struct Core {
     pub(super) persisted: Epochs,
     persisting: Option<Epochs>,
     pub(super) log: History,
+    /// What the log says of members, as far as this server has it.
+    membership: Option<Membership>,
+    /// Whether that is known. A server decides nothing without.
+    membership_known: bool,
+    /// The quorums that decide, by this server's log.
+    pub(super) quorum: Arc<dyn Quorum>,
+    /// How often they were found anew.
+    pub(super) weighed: u64,
     /// Everything up to here is committed and was delivered.
     pub(super) commit: Zxid,
+    /// The same, as peers have told this server: it delivers nothing because of that.
+    committed_elsewhere: Zxid,
     commit_recorded_ms: u64,
     /// End of the log from which this server's state was recovered. The state contains everything up to here,
     /// so it must not be served before that is committed.
@@ -139,16 +151,16 @@ impl Core {
             epochs.end_before_damage = Zxid::ZERO;
         }
         let persisted = epochs;
-        // What is lost matters to the other voters only. Without any, nobody has the lost part.
-        if config.quorum.voters().iter().eq([config.id]) {
-            epochs.end_before_damage = Zxid::ZERO;
-        }
         let (commit, recovered) = (durable.log.snapshot(), durable.log.last().zxid);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        Self {
+        let mut core = Self {
             process: rng.next_u64(),
             rng,
             log: History::new(durable.log, &config),
+            membership: config.membership,
+            membership_known: true,
+            quorum: Arc::clone(&config.quorum),
+            weighed: 0,
             config,
             now_ms: 0,
             shell_ms: None,
@@ -163,6 +175,7 @@ impl Core {
             persisted,
             persisting: None,
             commit,
+            committed_elsewhere: Zxid::ZERO,
             commit_recorded_ms: 0,
             recovered,
             full_since_ms: None,
@@ -170,15 +183,104 @@ impl Core {
             status: Status::Looking,
             paused: false,
             moved: false,
+        };
+        core.weigh();
+        // What is lost matters to the other voters only. Without any, nobody has the lost part.
+        if core.quorum.voters().iter().eq([core.me()]) {
+            core.epochs.end_before_damage = Zxid::ZERO;
         }
+        core
     }
 
     pub(super) const fn me(&self) -> ServerId {
         self.config.id
     }
 
-    pub(super) fn is_voter(&self) -> bool {
-        self.config.is_voter(self.me())
+    /// Whether a server's acks and promises count here.
+    pub(super) fn is_voter(&self, id: ServerId) -> bool {
+        self.quorum.voters().contains(id)
+    }
+
+    /// Whether a server may be a candidate: also one that has become a voter by a change that this server has
+    /// yet to learn. Without this server's promise it may be unable to lead, and to let it learn.
+    pub(super) fn takes_part(&self, id: ServerId) -> bool {
+        let claims = |heard: &Standing| {
+            let voters = heard.ensemble.voters;
+            voters.contains(NAMED_BY_LOG) && voters.contains(id) && !self.is_foreign(&heard.ensemble)
+        };
+        self.is_voter(id) || (self.config.admits_joiners && self.heard.get(&id).is_some_and(claims))
+    }
+
+    /// Whether this server has a vote.
+    pub(super) fn votes(&self) -> bool {
+        self.is_voter(self.me())
+    }
+
+    /// Whether a peer may talk to this server.
+    pub(super) fn knows(&self, peer: ServerId) -> bool {
+        let observers = self.membership.map_or(self.config.observers, |logged| logged.observers);
+        let member = self.is_voter(peer) || observers.contains(peer) || self.config.admits_joiners;
+        peer != self.me() && member && peer.0 <= ServerSet::ID_MAX
+    }
+
+    /// The log names these members from now on, or none any more; `None` while that is not known, since the
+    /// state is read anew.
+    pub(super) fn set_membership(&mut self, known: Option<Option<Membership>>) {
+        self.membership_known = known.is_some();
+        if let Some(membership) = known {
+            self.membership = membership;
+            self.weigh();
+        }
+    }
+
+    /// Finds the quorums that decide: see `membership.rs`.
+    fn weigh(&mut self) {
+        let configured = Arc::clone(&self.config.quorum);
+        self.weighed += 1;
+        self.quorum = match self.membership {
+            None => configured,
+            Some(Membership { since, voters, before, .. }) => {
+                let now: Arc<dyn Quorum> = Arc::new(Majority::new(voters));
+                let before: Arc<dyn Quorum> = match before {
+                    Some(voters) => Arc::new(Majority::new(voters)),
+                    None => configured,
+                };
+                let committed = since <= self.known_committed();
+                if committed || planted!(self.config, NewQuorumAlone) {
+                    now
+                } else if planted!(self.config, OldQuorumAlone) {
+                    before
+                } else {
+                    Arc::new(Joint::new(before, now))
+                }
+            }
+        };
+        self.connections_changed();
+    }
+
+    /// Everything up to here is committed, of what this server has.
+    fn known_committed(&self) -> Zxid {
+        self.commit.max(self.epochs.committed).max(self.committed_elsewhere)
+    }
+
+    /// A peer knows that everything up to `upto` is committed. What this server has of the epoch it is in is a
+    /// part of that, since it came from the same leader; of other epochs nothing is known here.
+    pub(super) fn hear_committed(&mut self, upto: Zxid) {
+        let own = self.log.end_of(upto.epoch()).map(|end| end.zxid.min(upto));
+        if let Some(own) = own.filter(|own| *own > self.committed_elsewhere) {
+            self.committed_elsewhere = own;
+            self.weigh();
+        }
+    }
+
+    /// The state up to here was handed up, or is committed.
+    pub(super) fn set_commit(&mut self, upto: Zxid) {
+        let crosses =
+            self.membership.is_some_and(|logged| self.commit < logged.since && logged.since <= upto);
+        self.commit = self.commit.max(upto);
+        if crosses {
+            self.weigh();
+        }
     }
 
     /// Advances the clock. A step backwards counts as no time, a long one as [`Config::step_max_ms`]: after a
@@ -264,7 +366,7 @@ impl Core {
     /// `sent_to_all`.
     pub(super) fn commit_upto(&mut self, upto: Zxid, sent_to_all: Zxid, out: &mut Effects) {
         if upto > self.commit {
-            self.commit = upto;
+            self.set_commit(upto);
             self.log.trim(upto, sent_to_all);
             out.push(Effect::Commit { upto });
         }
@@ -322,7 +424,8 @@ impl Core {
     pub(super) fn notification(&self, state: PeerState, vote: Vote, to: ServerId) -> Message {
         let (round, own, doubt) = (self.round, self.standing(), self.doubt(to));
         let serves = self.status != Status::Looking;
-        Message::Notification(Notification { state, round, vote, own, serves, doubt })
+        let committed = self.known_committed();
+        Message::Notification(Notification { state, round, vote, own, serves, committed, doubt })
     }
 
     /// What this server says of itself.
@@ -343,7 +446,7 @@ impl Core {
     /// The ensemble that this server belongs to.
     pub(super) fn ensemble(&self) -> EnsembleId {
         let Epochs { cluster, fork, .. } = self.epochs;
-        EnsembleId { cluster, fork, voters: *self.config.quorum.voters() }
+        EnsembleId { cluster, fork, voters: self.named_voters() }
     }
 
     /// Whether this server may found an ensemble: it has no data and never belonged to one.
@@ -355,7 +458,7 @@ impl Core {
     /// A connection came or went.
     pub(super) fn connections_changed(&mut self) {
         let present = self.connected.iter().chain([self.me()]).collect();
-        let quorum = self.config.quorum.is_quorum(&present);
+        let quorum = self.quorum.is_quorum(&present);
         self.heard.retain(|peer, _| self.connected.contains(*peer));
         self.doubts.retain(|peer, _| self.connected.contains(*peer));
         self.quorum_since_ms = quorum.then(|| self.quorum_since_ms.unwrap_or(self.now_ms));
@@ -363,8 +466,7 @@ impl Core {
 
     /// Records what a peer reports about itself.
     pub(super) fn note(&mut self, peer: ServerId, heard: Standing) {
-        self.ensemble_seen |=
-            self.config.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.is_blank());
+        self.ensemble_seen |= self.is_voter(peer) && (heard.ensemble.cluster != 0 || !heard.is_blank());
         self.processes.entry(peer).or_default().heard(heard.process, self.now_ms);
         self.heard.insert(peer, heard);
         // Not later: this server may hear of what the peer does before it hears from the peer again.
@@ -467,14 +569,27 @@ impl Core {
     }
 
     /// Whether a peer has the same list of voters, so that the two may count in each other's decisions.
+    ///
+    /// Members that the log names are the same for all who have the log: see `membership.rs`.
     pub(super) fn agrees_with(&self, ensemble: &EnsembleId) -> bool {
-        ensemble.voters == *self.config.quorum.voters()
+        let mut theirs = ensemble.voters;
+        theirs.remove(NAMED_BY_LOG);
+        self.membership.is_some() || theirs == *self.quorum.voters()
+    }
+
+    /// The voters, and whether the log names them.
+    fn named_voters(&self) -> ServerSet {
+        let mut voters = *self.quorum.voters();
+        if self.membership.is_some() {
+            voters.insert(NAMED_BY_LOG);
+        }
+        voters
     }
 
     /// Records the configured voters as those of the folder, since this server serves and a quorum has the
     /// same list.
     pub(super) fn settle_voters(&mut self) {
-        self.epochs.voters = *self.config.quorum.voters();
+        self.epochs.voters = self.named_voters();
     }
 
     /// This server as a member of a decision.
@@ -509,7 +624,10 @@ impl Core {
             blank &= member.blank && (member.initialized || member.founds || member.belongs);
             founders &= member.founds;
         }
-        let quorum = &self.config.quorum;
+        let quorum = &self.quorum;
+        if !self.membership_known {
+            return Decision::No;
+        }
         if quorum.is_quorum(&initialized) {
             return Decision::Quorum;
         }
@@ -525,7 +643,7 @@ impl Core {
 
     /// Whether a majority of new servers may found an ensemble without the other voters.
     fn may_found_with(&self, founders: &ServerSet) -> bool {
-        let voters = self.config.quorum.voters();
+        let voters = self.quorum.voters();
         let all_connected_agree = self.connected.intersection(voters).is_subset(founders);
         let waited_ms = self.quorum_since_ms.map_or(0, |since_ms| self.now_ms - since_ms);
         let patient = self.config.founding == Founding::AtOnce || waited_ms >= self.config.init_limit_ms;

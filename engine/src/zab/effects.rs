@@ -8,6 +8,7 @@ use ringkeeper_wire::{Epoch, ServerId, Zxid};
 
 use super::config::Epochs;
 use super::handover::HandOverError;
+use super::membership::Membership;
 use super::message::{Known, Message};
 use super::quorum::ServerSet;
 
@@ -77,6 +78,9 @@ pub enum Input {
         /// What it holds.
         zxid: Zxid,
     },
+    /// The log names other members, or none any more; the outer `None` while that is not known, since the state
+    /// is read anew. Before any input that comes after the batch that changes them was appended.
+    Members(Option<Option<Membership>>),
     /// The disk has run full, so that appends or epochs wait (`true`), or has room again (`false`).
     DiskFull(bool),
     /// The oldest log segments are gone; the log begins after this.
@@ -408,6 +412,8 @@ pub enum Effect {
     /// The change of status that follows is a hand-over: all that the server's clients had asked is answered,
     /// and they keep their connections.
     HandedOver,
+    /// On a leader: these learners have its whole log, but for what is under way.
+    UpToDate(ServerSet),
     /// Leadership is being handed over: [`Self::HandedOver`] or [`Self::HandOverFailed`] follows, or
     /// [`Self::Departed`] if this server fails to follow the successor.
     HandingOver {

@@ -44,16 +44,22 @@ impl Election {
 
     /// A server whose log waits for room on the disk is a bad leader, so it usually is no candidate.
     /// Sometimes it is one all the same, since it may be the only one that reaches a quorum; but not right
-    /// after it resigned for that reason.
+    /// after it resigned for that reason. One that is no voter any more is none either: others may not know
+    /// that yet.
     fn own_vote(core: &mut Core, passed_over: Option<ServerId>) -> Vote {
-        let abstains =
-            passed_over == Some(core.me()) || (core.is_stuck() && !core.random().is_multiple_of(4));
+        let stuck = core.is_stuck() && !core.random().is_multiple_of(4);
+        let abstains = passed_over == Some(core.me()) || stuck || !core.votes();
         if abstains { core.blank_vote() } else { core.own_vote() }
     }
 
     fn broadcast(&mut self, core: &Core, out: &mut Effects) {
         self.resend_at_ms = core.now_ms + core.config.heartbeat_ms();
-        for peer in core.connected.intersection(core.config.quorum.voters()).iter() {
+        // The leader may be one that only newer members name.
+        let asked = match core.config.admits_joiners {
+            true => core.connected,
+            false => core.connected.intersection(core.quorum.voters()),
+        };
+        for peer in asked.iter() {
             self.notify(core, peer, out);
         }
     }
@@ -82,7 +88,7 @@ impl Election {
         heard: Notification,
         out: &mut Effects,
     ) {
-        let counts = core.config.is_voter(from) && core.agrees_with(&heard.own.ensemble);
+        let counts = core.takes_part(from) && core.agrees_with(&heard.own.ensemble);
         if heard.state != PeerState::Looking || !counts {
             return;
         }
@@ -117,7 +123,7 @@ impl Election {
     }
 
     fn admissible(&self, core: &Core, candidate: ServerId) -> bool {
-        core.config.is_voter(candidate)
+        core.takes_part(candidate)
             && Some(candidate) != self.passed_over
             && (candidate == core.me() || core.connected.contains(candidate))
     }
@@ -138,7 +144,7 @@ impl Election {
         if core.now_ms >= self.resend_at_ms {
             self.broadcast(core, out);
         }
-        if core.is_voter() && self.decided(core) { self.outcome(core) } else { Next::Stay }
+        if core.votes() && self.decided(core) { self.outcome(core) } else { Next::Stay }
     }
 
     fn outcome(&self, core: &Core) -> Next {
@@ -158,8 +164,8 @@ impl Election {
             self.decide_at_ms = None;
             return false;
         }
-        let voters = core.connected.intersection(core.config.quorum.voters());
-        let unanimous = agreeing.count() == voters.len();
+        let voters = core.connected.intersection(core.quorum.voters());
+        let unanimous = agreeing.filter(|(id, _)| voters.contains(*id)).count() == voters.len();
         let decide_at_ms = *self.decide_at_ms.get_or_insert(core.now_ms + core.config.finalize_wait_ms);
         unanimous || core.now_ms >= decide_at_ms
     }

@@ -102,7 +102,7 @@ impl Leader {
         match wanted {
             None => able.max_by_key(|peer| (peer.acked, peer.id)).map(|peer| peer.id),
             Some(id) if id == core.me() => return Err(HandOverError::Leads(id)),
-            Some(id) if !core.config.is_voter(id) => return Err(HandOverError::NoVoter(id)),
+            Some(id) if !core.is_voter(id) => return Err(HandOverError::NoVoter(id)),
             Some(id) => {
                 return able
                     .any(|peer| peer.id == id)

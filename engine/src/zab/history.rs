@@ -216,7 +216,7 @@ impl History {
         Ok(Zxid::ZERO)
     }
 
-    fn end_of(&self, epoch: Epoch) -> Option<LogPosition> {
+    pub(super) fn end_of(&self, epoch: Epoch) -> Option<LogPosition> {
         let ends = self.summary.ends();
         let index = ends.partition_point(|end| end.zxid.epoch() < epoch);
         ends.get(index)

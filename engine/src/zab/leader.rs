@@ -57,6 +57,12 @@ pub(super) struct Leader {
     confirmations: Vec<Confirmation>,
     deadline_ms: u64,
     ping_at_ms: u64,
+    /// [`Core::weighed`] when it was last looked at which learners count.
+    weighed: u64,
+    /// What was said last of those that are up to date.
+    up_to_date: ServerSet,
+    /// This server is no voter any more, and tries to hand over.
+    retire_at_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +92,9 @@ impl Leader {
             confirmations: Vec::new(),
             deadline_ms,
             ping_at_ms: 0,
+            weighed: core.weighed,
+            up_to_date: ServerSet::EMPTY,
+            retire_at_ms: 0,
         };
         for (id, join) in joined {
             leader.on_join(core, id, join, out);
@@ -322,15 +331,29 @@ impl Leader {
             return Next::Look(Departure::QuorumSilent, None);
         }
         self.watch_hand_over(core, out);
+        self.retire(core, out);
+        let up_to_date = self.peers.iter().filter(|peer| peer.is_up_to_date()).map(|peer| peer.id).collect();
+        if self.is_active() && up_to_date != self.up_to_date {
+            self.up_to_date = up_to_date;
+            out.push(Effect::UpToDate(up_to_date));
+        }
         self.round_wanted |= core.now_ms >= self.ping_at_ms;
         self.flush(core, out);
         Next::Stay
     }
 
+    /// A leader that is no voter any more hands over. Until then it leads on: its own acks do not count.
+    fn retire(&mut self, core: &mut Core, out: &mut Effects) {
+        if self.is_active() && !core.votes() && self.hand_over.is_none() && core.now_ms >= self.retire_at_ms {
+            self.retire_at_ms = core.now_ms + core.config.peer_timeout_ms;
+            self.begin_hand_over(core, None, out);
+        }
+    }
+
     fn hears_quorum(&self, core: &Core) -> bool {
         let since_ms = core.now_ms.saturating_sub(core.config.peer_timeout_ms);
         let heard = self.peers.iter().filter(|peer| peer.voter && peer.heard_at_ms >= since_ms);
-        core.config.quorum.is_quorum(&heard.map(|peer| peer.id).chain([core.me()]).collect())
+        core.quorum.is_quorum(&heard.map(|peer| peer.id).chain([core.me()]).collect())
     }
 
     /// Sends the commits and heartbeats that are due.
@@ -350,6 +373,9 @@ impl Leader {
     /// Makes all transitions for which quorums and the disk are ready.
     pub(super) fn advance(&mut self, core: &mut Core, out: &mut Effects) -> Next {
         loop {
+            if std::mem::replace(&mut self.weighed, core.weighed) != core.weighed {
+                self.peers.iter_mut().for_each(|peer| peer.weigh(core));
+            }
             let before = self.phase;
             let next = match self.phase {
                 Phase::Discovery => self.discover(core, out),
@@ -450,13 +476,13 @@ impl Leader {
         self.answer_asks(core, out);
         let adopted = self.peers.iter().filter(|peer| peer.voter && peer.adopted).map(|peer| peer.id);
         let adopted: ServerSet = adopted.chain(self.adopted.then(|| core.me())).collect();
-        if core.config.quorum.is_quorum(&adopted) {
+        if core.quorum.is_quorum(&adopted) {
             self.phase = Phase::Active;
             self.commit_acked(core, out);
             core.settle_voters();
             core.set_status(Status::Leading { epoch: self.context.epoch }, out);
             if self.chosen_by == Decision::Founding {
-                let without = core.config.quorum.voters().difference(&adopted);
+                let without = core.quorum.voters().difference(&adopted);
                 out.push(Effect::Alarm(Alarm::Founded { without }));
             }
             self.round_wanted = true;
@@ -494,7 +520,7 @@ impl Leader {
                 && (!self.adopted || peer.acked > core.log.durable())
                 && peer.heard_at_ms >= heard_since_ms
         };
-        core.config.quorum.is_quorum(&self.peers.iter().filter(ahead).map(|peer| peer.id).collect())
+        core.quorum.is_quorum(&self.peers.iter().filter(ahead).map(|peer| peer.id).collect())
     }
 
     /// Commits what a quorum of servers that have adopted the epoch holds durably.
@@ -573,6 +599,6 @@ fn reached_by_quorum(core: &Core, values: impl Iterator<Item = (u64, ServerId)>)
     let mut reached = ServerSet::EMPTY;
     values.into_iter().find_map(|(value, id)| {
         reached.insert(id);
-        core.config.quorum.is_quorum(&reached).then_some(value)
+        core.quorum.is_quorum(&reached).then_some(value)
     })
 }

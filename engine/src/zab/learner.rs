@@ -179,7 +179,7 @@ impl Learner {
     /// Whether this server has everything that the leader has, and can lead. Otherwise the leader calls the
     /// hand-over off.
     fn may_lead(core: &Core, upto: Zxid) -> bool {
-        let whole = core.is_voter() && core.epochs.initialized && !core.is_damaged() && !core.is_stuck();
+        let whole = core.votes() && core.epochs.initialized && !core.is_damaged() && !core.is_stuck();
         let has_all = core.log.last().zxid == upto && core.log.durable() == upto && core.commit == upto;
         core.paused && whole && has_all
     }

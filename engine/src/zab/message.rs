@@ -113,6 +113,8 @@ pub struct Notification {
     pub own: Standing,
     /// Whether it serves clients, so that a quorum follows its leader.
     pub serves: bool,
+    /// Everything up to here is committed, as far as the sender knows.
+    pub committed: Zxid,
     /// What the sender knows of the receiver.
     pub doubt: Option<Doubt>,
 }

@@ -94,6 +94,8 @@
 //! which its server has served ([`Epochs::voters`]). The shell refuses to start with a list that has a
 //! majority without a server in common with some majority of the remembered list.
 //!
+//! A list that the log names replaces that of the configuration: see `membership.rs`.
+//!
 //! # Damaged logs
 //!
 //! A server that finds damage in its log at a start cuts the log in front of the damage. It keeps its
@@ -146,6 +148,7 @@ mod handover;
 mod history;
 mod leader;
 mod learner;
+mod membership;
 mod message;
 mod mutation;
 mod peer;
@@ -158,6 +161,7 @@ pub use self::core::leaves_epochs;
 pub use config::{Config, Durable, Epochs, Founding, LogSummary};
 pub use effects::{Alarm, Departure, Effect, Effects, Input, Learners, Status, SyncedLearner};
 pub use handover::HandOverError;
+pub use membership::{Membership, NAMED_BY_LOG};
 pub use message::{
     Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
     Ping, Pong, Propose, Standing, Sync, SyncPlan, Vote,
@@ -333,6 +337,7 @@ impl Zab {
                 }
             }
             Input::EpochsDurable => self.core.epochs_durable(),
+            Input::Members(known) => self.core.set_membership(known),
             Input::DiskFull(full) => self.core.set_disk_full(full),
             Input::Durable { .. }
             | Input::Truncated { .. }
@@ -357,7 +362,7 @@ impl Zab {
             Input::SnapshotInstalled { last } => {
                 log.installed(Some(last));
                 // The snapshot is committed state and was handed up as a whole.
-                self.core.commit = self.core.commit.max(last.zxid);
+                self.core.set_commit(last.zxid);
                 self.core.recovered = Zxid::ZERO;
             }
             _ => {}
@@ -393,7 +398,7 @@ impl Zab {
     }
 
     fn on_connected(&mut self, peer: ServerId, out: &mut Effects) {
-        if !self.core.config.knows(peer) {
+        if !self.core.knows(peer) {
             return;
         }
         self.core.connected.insert(peer);
@@ -464,6 +469,9 @@ impl Zab {
             self.say_state(from, out);
             return Next::Stay;
         }
+        if !self.core.is_foreign(&ensemble) {
+            self.core.hear_committed(heard.committed);
+        }
         if self.core.doubt(from) == Some(Doubt::Contested) && heard.doubt.is_none() {
             self.say_state(from, out);
         }
@@ -481,7 +489,8 @@ impl Zab {
             }
             return Next::Stay;
         }
-        if self.core.config.is_voter(from) && !self.core.agrees_with(&ensemble) {
+        let listed = !ensemble.voters.contains(NAMED_BY_LOG);
+        if self.core.is_voter(from) && listed && !self.core.agrees_with(&ensemble) {
             let EnsembleId { voters, .. } = ensemble;
             out.push(Effect::Alarm(Alarm::OtherVoters { peer: from, voters }));
         }

@@ -74,6 +74,12 @@ pub enum Mutation {
     /// A leader goes on to propose after it has told its successor to lead.
     #[cfg(feature = "mutations")]
     ProposeAfterHandOver,
+    /// From a change of the members on, the new quorum decides alone.
+    #[cfg(feature = "mutations")]
+    NewQuorumAlone,
+    /// Until a change of the members is committed, the old quorum decides alone.
+    #[cfg(feature = "mutations")]
+    OldQuorumAlone,
     /// An uncommitted proposal is delivered by a follower when it arrives.
     #[cfg(feature = "mutations")]
     DeliverOnAppend,
@@ -82,7 +88,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// Every fault that an ensemble shows.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::AckBeforeFsync,
         Self::CommitWithoutQuorum,
         Self::SkipTruncate,
@@ -104,6 +110,8 @@ impl Mutation {
         Self::OldCopyVotes,
         Self::HandOverEarly,
         Self::ProposeAfterHandOver,
+        Self::NewQuorumAlone,
+        Self::OldQuorumAlone,
     ];
 }
 

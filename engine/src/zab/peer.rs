@@ -26,7 +26,9 @@ enum Feed {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) id: ServerId,
+    /// It counts. A voter with another list of voters is treated like an observer.
     pub(super) voter: bool,
+    ensemble: EnsembleId,
     pub(super) initialized: bool,
     blank: bool,
     founds: bool,
@@ -75,12 +77,11 @@ impl Peer {
     }
 
     pub(super) fn new(core: &Core, id: ServerId, join: &Standing) -> Self {
-        // A voter with another list of voters is treated like an observer.
-        let voter = core.config.is_voter(id) && core.agrees_with(&join.ensemble);
         let initialized = join.initialized && !core.is_foreign(&join.ensemble);
-        Self {
+        let mut peer = Self {
             id,
-            voter,
+            voter: false,
+            ensemble: join.ensemble,
             initialized,
             founds: join.founds,
             belongs: join.ensemble.cluster != 0,
@@ -89,7 +90,7 @@ impl Peer {
             promised: false,
             newer: false,
             log_damaged: false,
-            vouched: !core.config.is_voter(id) || initialized,
+            vouched: !core.is_voter(id) || initialized,
             vouch_round: None,
             ask: None,
             feed: Feed::Idle,
@@ -106,7 +107,19 @@ impl Peer {
             heard_at_ms: core.now_ms,
             pausing: false,
             paused: false,
-        }
+        };
+        peer.weigh(core);
+        peer
+    }
+
+    /// Finds anew whether it counts.
+    pub(super) fn weigh(&mut self, core: &Core) {
+        self.voter = core.is_voter(self.id) && core.agrees_with(&self.ensemble);
+    }
+
+    /// Whether it has the leader's whole log, but for what is under way.
+    pub(super) const fn is_up_to_date(&self) -> bool {
+        self.adopted && self.keeps_up
     }
 
     /// Whether it was heard within half the peer timeout, twice the time between heartbeats.

@@ -42,7 +42,7 @@ impl fmt::Display for Absence {
 
 /// The other voters that do not help this server to a quorum.
 pub(super) fn absences(core: &Core) -> Vec<(ServerId, Absence)> {
-    let others = core.config.quorum.voters().iter().filter(|id| *id != core.me());
+    let others = core.quorum.voters().iter().filter(|id| *id != core.me());
     others.filter_map(|id| absence(core, id).map(|absence| (id, absence))).collect()
 }
 

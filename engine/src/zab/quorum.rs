@@ -1,6 +1,7 @@
 //! Sets of servers, and which of them are quorums.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ringkeeper_wire::ServerId;
 
@@ -110,7 +111,7 @@ impl fmt::Debug for ServerSet {
 }
 
 /// Which sets of voters are quorums. Any two quorums share a server: the safety of Zab depends on it.
-pub trait Quorum: fmt::Debug + Send {
+pub trait Quorum: fmt::Debug + Send + Sync {
     /// Everyone who may be part of a quorum.
     fn voters(&self) -> &ServerSet;
 
@@ -131,6 +132,31 @@ pub fn majorities_meet(before: &ServerSet, after: &ServerSet) -> bool {
     // The least number of shared servers in a majority of `of`, which may contain all its unshared ones.
     let from_both = |of: &ServerSet| (of.len() / 2 + 1).saturating_sub(of.len() - both);
     from_both(before) + from_both(after) > both
+}
+
+/// Quorums of both of two systems: in force while it is not known whether the change from one to the other is
+/// committed.
+#[derive(Debug)]
+pub(super) struct Joint {
+    voters: ServerSet,
+    systems: [Arc<dyn Quorum>; 2],
+}
+
+impl Joint {
+    /// Quorums of `one` that are quorums of `other` as well.
+    pub(super) fn new(one: Arc<dyn Quorum>, other: Arc<dyn Quorum>) -> Self {
+        Self { voters: one.voters().union(other.voters()), systems: [one, other] }
+    }
+}
+
+impl Quorum for Joint {
+    fn voters(&self) -> &ServerSet {
+        &self.voters
+    }
+
+    fn is_quorum(&self, set: &ServerSet) -> bool {
+        self.systems.iter().all(|system| system.is_quorum(set))
+    }
 }
 
 /// More than half of the voters.
@@ -183,6 +209,17 @@ mod tests {
         assert!(four.is_quorum(&set(&[1, 2, 4])));
         assert!(four.is_blocking(&set(&[1, 2])));
         assert!(!Majority::new(set(&[1, 2, 3])).is_blocking(&set(&[1])));
+    }
+
+    #[test]
+    fn a_change_needs_quorums_before_and_after() {
+        let list = |ids: &[u64]| Arc::new(Majority::new(set(ids)));
+        let joint = Joint::new(list(&[1, 2, 3]), list(&[3, 4, 5]));
+        assert_eq!(*joint.voters(), set(&[1, 2, 3, 4, 5]));
+        assert!(joint.is_quorum(&set(&[1, 3, 4])));
+        assert!(!joint.is_quorum(&set(&[1, 2, 3])), "no majority after");
+        assert!(!joint.is_quorum(&set(&[3, 4, 5])), "no majority before");
+        assert!(joint.is_blocking(&set(&[4, 5])));
     }
 
     #[test]

@@ -132,7 +132,15 @@ impl Server {
     fn notification(state: PeerState, leader: u64, epoch: u32, last: Zxid) -> Message {
         let vote = Vote { epoch: Epoch(epoch), zxid: last, leader: ServerId(leader) };
         let own = standing(Epoch(epoch), last);
-        Message::Notification(Notification { state, round: 1, vote, own, serves: false, doubt: None })
+        Message::Notification(Notification {
+            state,
+            round: 1,
+            vote,
+            own,
+            serves: false,
+            committed: Zxid::ZERO,
+            doubt: None,
+        })
     }
 
     /// Server 1 with this log, which has promised itself to epoch `epoch` of leader 3 and asked for
@@ -187,8 +195,15 @@ impl Server {
         let join = standing(accepted, last.zxid);
         let vote = Vote { epoch: current, zxid: last.zxid, leader: ServerId(3) };
         let own = Standing { accepted, ..standing(current, last.zxid) };
-        let agrees =
-            Notification { state: PeerState::Looking, round: 1, vote, own, serves: false, doubt: None };
+        let agrees = Notification {
+            state: PeerState::Looking,
+            round: 1,
+            vote,
+            own,
+            serves: false,
+            committed: Zxid::ZERO,
+            doubt: None,
+        };
         server.hear(1, Message::Notification(agrees));
         server.hear(2, Message::Notification(agrees));
         server.hear(1, Message::FollowerInfo(join));

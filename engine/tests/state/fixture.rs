@@ -4,15 +4,18 @@ use std::borrow::Cow;
 
 use ringkeeper_engine::acl::Caller;
 use ringkeeper_engine::authorisation::Bounds;
-use ringkeeper_engine::prepare::{Context, Meter, execute, prepare, prepare_close_session, prepare_reap};
+use ringkeeper_engine::prepare::{
+    Context, Ensemble, Meter, execute, prepare, prepare_close_session, prepare_reap,
+};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::tenants::{Stored, Tenant};
 use ringkeeper_engine::tree::ZnodeMeta;
 use ringkeeper_engine::txn::{Effect, Outcome, Session, Txn, TxnOp};
+use ringkeeper_engine::zab::ServerSet;
 use ringkeeper_wire::{
     AclEntry, AclList, CheckRequest, CreateRequest, CreateTtlRequest, DeleteRequest, ErrorCode, Identity,
-    MultiOp, Perms, Request, SessionId, SetAclRequest, SetDataRequest, Stat, Xid, Zxid,
+    MultiOp, Perms, Request, ServerId, SessionId, SetAclRequest, SetDataRequest, Stat, Xid, Zxid,
 };
 
 pub(crate) const ALICE: SessionId = SessionId(0x0100_0000_0000_000a);
@@ -80,6 +83,7 @@ impl Server {
 
     pub(crate) fn ask(&mut self, request: &Request<'_>) -> Outcome {
         let context = Context {
+            ensemble: Ensemble { leader: ServerId(1), up_to_date: &ServerSet::EMPTY, committed: Zxid::ZERO },
             session: self.session,
             identities: &self.identities,
             bounds: self.bounds.as_ref(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringkeeper_engine::acl::{self, Acl, DigestAlgorithm};
+use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::path;
 use ringkeeper_engine::state::{RestoreError, State, StateBuilder};
 use ringkeeper_engine::tree::{AclId, ZnodeMeta};
@@ -62,7 +63,11 @@ impl Loaded {
                 notes.push(Note::AclUnknown(path.to_string()));
                 nobody()
             });
-            builder.znode(&path, &meta(&znode.stat, num_children), &acl, znode.data.as_deref())?;
+            // Members that Apache ZooKeeper's servers have agreed upon are not those of the new ensemble.
+            let names_nobody = |data: &&[u8]| Membership::read_committed(data, Zxid::ZERO).is_none();
+            let data = znode.data.as_deref();
+            let data = if &*path == path::CONFIG { data.filter(names_nobody) } else { data };
+            builder.znode(&path, &meta(&znode.stat, num_children), &acl, data)?;
         }
         let state = builder.finish(Zxid::from_wire(self.zxid), self.time_ms)?;
         Ok(Converted { state, dead_ephemerals, notes })

@@ -133,6 +133,7 @@ const KEYS: &[(&str, Treatment)] = &[
     ("skipACL", Honoured(|c, v| flag(v).map(|on| c.skip_acl = on))),
     ("enforceQuota", Honoured(|c, v| flag(v).map(|on| c.enforce_quota = on))),
     ("reconfigEnabled", Honoured(|c, v| flag(v).map(|on| c.reconfig_enabled = on))),
+    ("standaloneEnabled", Honoured(|c, v| flag(v).map(|on| c.standalone_enabled = on))),
     ("extendedTypesEnabled", Honoured(|c, v| flag(v).map(|on| c.extended_types = on))),
     (
         "znode.container.checkIntervalMs",
@@ -241,7 +242,6 @@ const KEYS: &[(&str, Treatment)] = &[
     ("snapshot.trust.empty", NoEffect("a folder without snapshots is trusted when its log is whole")),
     ("datadir.autocreate", NoEffect("a missing data folder is created")),
     ("db.autocreate", Honoured(|c, v| flag(v).map(|on| c.db_autocreate = on))),
-    ("standaloneEnabled", NoEffect("one server without server.N lines is standalone")),
     ("observerMasterPort", NoEffect(OFF)),
     ("syncEnabled", NoEffect("observers log to disk")),
     ("fastleader.minNotificationInterval", NoEffect("votes are sent when they change")),

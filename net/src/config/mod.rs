@@ -1,7 +1,6 @@
 //! The configuration: Apache's `zoo.cfg`, overridden by command-line flags, with defaults for everything.
 
 mod admin;
-mod ensemble;
 mod jaas;
 mod keys;
 mod log_format;
@@ -19,7 +18,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 
 pub(crate) use admin::{AdminConfig, Editors};
-pub(crate) use ensemble::{PeerRole, ServerSpec, describe_all};
 pub(crate) use jaas::KerberosService;
 pub(crate) use log_format::LogFormat;
 pub(crate) use memory::MemoryLimit;
@@ -28,6 +26,7 @@ use properties::Property;
 pub(crate) use quorum_auth::QuorumAuth;
 use ringkeeper_engine::acl::DigestAlgorithm;
 use ringkeeper_engine::limits::{Limit, Limits};
+pub(crate) use ringkeeper_engine::members::{Members, PeerRole, ServerSpec};
 use ringkeeper_engine::sasl::{self, Principals, Users};
 use ringkeeper_engine::settings::Settings;
 use ringkeeper_log::storage::WriteMode;
@@ -112,6 +111,8 @@ pub(crate) struct Config {
     /// Whether TTL znodes can be created.
     pub(crate) extended_types: bool,
     pub(crate) reconfig_enabled: bool,
+    /// Whether an ensemble has two voters at least.
+    pub(crate) standalone_enabled: bool,
     /// Interval of the scans for containers and TTL znodes, milliseconds.
     pub(crate) container_check_interval_ms: u64,
     /// How many of them are deleted a minute at most.
@@ -259,6 +260,7 @@ impl Default for Config {
             enforce_quota: false,
             extended_types: true,
             reconfig_enabled: false,
+            standalone_enabled: true,
             container_check_interval_ms: 60_000,
             container_max_per_minute: 10_000,
             container_max_never_used_ms: 0,
@@ -359,6 +361,11 @@ impl Config {
         }
     }
 
+    /// The members that the configuration names; none for a server alone.
+    pub(crate) fn members(&self) -> Members {
+        self.servers.iter().cloned().collect()
+    }
+
     /// The servers that vote; none for a server alone.
     pub(crate) fn voters(&self) -> impl Iterator<Item = &ServerSpec> {
         self.servers.iter().filter(|server| server.role == PeerRole::Participant)
@@ -383,6 +390,7 @@ impl Config {
             super_subject: self.tls.super_user.clone(),
             sasl_enabled: self.has_logins(),
             reconfig_enabled: self.reconfig_enabled,
+            standalone_enabled: self.standalone_enabled,
             limits: self.limits.clone().with(Limit::TransactionBytes, self.transaction_bytes_max()),
             ..Settings::default()
         }

@@ -193,7 +193,7 @@ mod tests {
             .servers
             .iter()
             .map(|server| Config::read(&server.folder.join(CONFIG_FILE)).expect("valid").0)
-            .map(|config| crate::config::describe_all(&config.servers))
+            .map(|config| config.members().describe(0))
             .collect();
         assert!(
             described[0].starts_with("server.1=127.0.0.1:27617:28617:participant;127.0.0.1:26910\n"),

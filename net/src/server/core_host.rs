@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_channel::Sender;
 use futures_lite::future::or;
+use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::message::{Published, RequestBatch, Sent, ShardId, ToShard};
 use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica, forwards_writes};
@@ -16,6 +17,7 @@ use ringkeeper_engine::slow::{Explanation, Pause, SlowRequest, explain};
 use ringkeeper_engine::trace::{Proposal, ProposalTimes, TraceId};
 use ringkeeper_engine::zab::{self, HandOverError, Input, Message, Status};
 use ringkeeper_host::env::Env;
+use ringkeeper_host::links::Links;
 use ringkeeper_host::log_task::Appends;
 use ringkeeper_host::pump::{Frontend, Pump};
 use ringkeeper_wire::{ServerId, Zxid};
@@ -40,6 +42,7 @@ type Node = node::Node<Replica>;
 /// The shards, as the leader core sees them.
 pub(crate) struct Shards {
     shards: Vec<ShardLink>,
+    links: Rc<Links<GlommioEnv>>,
     clock: Clock,
     counters: RefCell<CoreCounters>,
     /// Number of peers' digests that differed from this server's.
@@ -81,6 +84,7 @@ struct ShardLink {
 impl Shards {
     pub(crate) fn new(
         rings: Vec<Rings>,
+        links: Rc<Links<GlommioEnv>>,
         integrity: Rc<Integrity>,
         clock: Clock,
         has_peers: bool,
@@ -89,6 +93,7 @@ impl Shards {
         let link = |(inbox, ring)| ShardLink { inbox, ring, waiting: RefCell::default() };
         Self {
             shards: rings.into_iter().map(link).collect(),
+            links,
             clock,
             counters: RefCell::new(CoreCounters::new(clock.monotonic_us(), has_peers)),
             digest_mismatches: Cell::new(0),
@@ -103,6 +108,14 @@ impl Shards {
     /// The core's statistics.
     pub(crate) const fn counters(&self) -> &RefCell<CoreCounters> {
         &self.counters
+    }
+
+    /// The log names other members: the links are to reach them.
+    fn set_members(&self, membership: &Membership) {
+        let version = membership.quorums.since;
+        let members = membership.members.describe(version.0).replace('\n', " ");
+        tracing::info!(code = "RK0319", members, "the log names the members of the ensemble");
+        self.links.set_members(&membership.members);
     }
 
     /// Tells of the sampled ones of other servers' writes.
@@ -266,6 +279,7 @@ impl Frontend for Shards {
                 }
                 self.tell_all(&message);
             }
+            Output::Members(membership) => self.set_members(&membership),
             Output::DigestMismatch { peer, zxid } => {
                 self.digest_mismatches.set(self.digest_mismatches.get() + 1);
                 tracing::error!(

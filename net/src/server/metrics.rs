@@ -239,10 +239,10 @@ fn stages(out: &mut Samples, times: &CoreTimes, appends: &Appends) {
 }
 
 fn ensemble(out: &mut Samples, facts: &Facts, core: &CoreReport, now_ms: u64) {
-    let voters = facts.config.servers.iter().filter(|server| server.role == PeerRole::Participant);
+    let voters = facts.members(&core.state).with_role(PeerRole::Participant);
     let counts = &core.counts;
     samples!(out, {
-        "quorum_size": voters.count(),
+        "quorum_size": voters.len(),
         "history_conflict": core.history_conflict,
         "id_conflict": core.id_conflict,
         "peers_connected": core.peers_connected,

@@ -11,7 +11,7 @@ use ringkeeper_engine::metrics::Samples;
 use ringkeeper_engine::replica::ConnectionThrottleReport;
 use ringkeeper_engine::state::State;
 use ringkeeper_engine::zab::{Learners, Status, SyncedLearner};
-use ringkeeper_wire::{SessionId, Zxid};
+use ringkeeper_wire::{ServerId, SessionId, Zxid};
 
 use super::admission::Admission;
 use super::audit::AuditLog;
@@ -28,7 +28,7 @@ use super::snapshots::Taken;
 use super::system::{self, Measured};
 use super::tls::TlsAcceptor;
 use super::traces::Traces;
-use crate::config::{Config, PeerRole};
+use crate::config::{self, Config, PeerRole};
 
 /// The report of the leader core.
 pub(crate) struct CoreReport {
@@ -109,7 +109,7 @@ impl Facts {
         measured: Measured,
     ) -> ServerReport {
         let now = self.clock.now();
-        let mode = self.mode(core.status);
+        let mode = self.mode(core.status, &core.state);
         shards.report.counters.limits.merge(&core.refusals.limits);
         shards.report.counters.forbidden += core.forbidden;
         shards.report.counters.connections_rejected += self.admission.refused();
@@ -129,8 +129,8 @@ impl Facts {
             znode_count: state.tree().len(),
             proposal_sizes: (mode == Some(Mode::Leader)).then_some(core.counts.sizes),
             metrics,
-            configuration: if word == Word::Conf { self.configuration(&measured) } else { Vec::new() },
-            membership: self.membership(),
+            configuration: if word == Word::Conf { self.configuration(&measured, state) } else { Vec::new() },
+            membership: self.membership(state),
             environment: if word == Word::Envi { system::environment() } else { Vec::new() },
             directory_sizes_bytes: measured.directory_sizes_bytes,
             sessions: if word == Word::Dump { sessions(state) } else { Vec::new() },
@@ -141,22 +141,28 @@ impl Facts {
         }
     }
 
-    fn mode(&self, status: Status) -> Option<Mode> {
+    fn mode(&self, status: Status, state: &State) -> Option<Mode> {
         match status {
             Status::Looking => None,
             Status::Leading { .. } if self.config.servers.is_empty() => Some(Mode::Standalone),
             Status::Leading { .. } => Some(Mode::Leader),
-            Status::Following { .. } if self.is_observer() => Some(Mode::Observer),
+            Status::Following { .. } if self.is_observer(state) => Some(Mode::Observer),
             Status::Following { .. } => Some(Mode::Follower),
         }
     }
 
-    fn is_observer(&self) -> bool {
-        self.config.own_server().is_some_and(|server| server.role == PeerRole::Observer)
+    /// The members of the ensemble, by the log or else by the configuration.
+    pub(crate) fn members(&self, state: &State) -> config::Members {
+        state.membership().map_or_else(|| self.config.members(), |logged| logged.members.clone())
+    }
+
+    fn is_observer(&self, state: &State) -> bool {
+        let own = ServerId(self.config.server_id());
+        self.members(state).get(own).is_some_and(|server| server.role == PeerRole::Observer)
     }
 
     /// ZooKeeper's keys in its order, then ours.
-    fn configuration(&self, measured: &Measured) -> Vec<(String, String)> {
+    fn configuration(&self, measured: &Measured, state: &State) -> Vec<(String, String)> {
         let config = &self.config;
         let (data_size, log_size) = measured.directory_sizes_bytes;
         let mut pairs = vec![
@@ -181,7 +187,7 @@ impl Facts {
                 ("electionAlg", "3".to_owned()),
                 ("electionPort", own.election_port.to_string()),
                 ("quorumPort", own.quorum_port.to_string()),
-                ("peerType", if self.is_observer() { "1" } else { "0" }.to_owned()),
+                ("peerType", if self.is_observer(state) { "1" } else { "0" }.to_owned()),
                 ("ringkeeper.peerTimeoutMs", config.peer_timeout_ms.to_string()),
             ]);
         }
@@ -197,8 +203,9 @@ impl Facts {
     }
 
     /// The ensemble in the form of ZooKeeper's dynamic configuration.
-    fn membership(&self) -> Option<String> {
-        Some(crate::config::describe_all(&self.config.servers)).filter(|text| !text.is_empty())
+    fn membership(&self, state: &State) -> Option<String> {
+        let version = state.membership().map_or(0, |logged| logged.quorums.since.0);
+        Some(self.members(state).describe(version)).filter(|text| !text.is_empty())
     }
 }
 

@@ -61,7 +61,7 @@ use super::{
     cooperative, core_host, inspect, kerberos, listener, memory_limit, preflight, recovery, service_manager,
     slow, socket,
 };
-use crate::config::{Config, ConfigError, PeerRole, describe_all, read_scram_users};
+use crate::config::{Config, ConfigError, PeerRole, read_scram_users};
 use crate::placement::Placement;
 use crate::signals::{Request, Requests};
 
@@ -407,8 +407,9 @@ impl Server {
         let trigger = Trigger::new(policy, recovered.txns, recovered.bytes, u64::from_le_bytes(random()?));
         let integrity = Integrity::new(recovered.damage);
         let sampling = Sampling { one_in: config.trace_sample_rate, teller };
-        let shards = Shards::new(rings, Rc::clone(&integrity), clock, !config.servers.is_empty(), sampling);
         let links = links(env.clone(), &config);
+        let has_peers = !config.servers.is_empty();
+        let shards = Shards::new(rings, Rc::clone(&links), Rc::clone(&integrity), clock, has_peers, sampling);
         let core = CoreHost::new(env, shards, links, node, Rc::clone(&log), trigger);
         let _threads = start_shards(&placement, seeds)?;
         let settings = tasks::Settings {
@@ -714,7 +715,16 @@ fn links(env: GlommioEnv, config: &Config) -> Rc<Links<GlommioEnv>> {
         Some(secret) => Secrets::from(&secret.0),
         None => config.quorum_auth.secrets(),
     };
-    Links::new(env, ServerId(config.server_id()), ensemble, secrets, Redial::REAL)
+    let links = Links::new(env, ServerId(config.server_id()), ensemble, secrets, Redial::REAL);
+    if admits_joiners(config) {
+        links.admit_joiners();
+    }
+    links
+}
+
+/// Whether servers may join that the configuration does not name.
+const fn admits_joiners(config: &Config) -> bool {
+    config.reconfig_enabled && !config.servers.is_empty()
 }
 
 /// The configuration of the broadcast; a server alone is an ensemble of one.
@@ -728,6 +738,7 @@ fn zab_config(config: &Config) -> zab::Config {
     } else {
         of(PeerRole::Participant).collect()
     };
+    let alike = zab::Config::new(own, voters, of(PeerRole::Observer).collect());
     let ticks =
         |limit: Option<u32>, default| u64::from(limit.unwrap_or(default)) * u64::from(config.tick_time_ms);
     zab::Config {
@@ -735,7 +746,7 @@ fn zab_config(config: &Config) -> zab::Config {
         init_limit_ms: ticks(config.init_limit, 10),
         founding: founding(config),
         sync_limit_ms: ticks(config.sync_limit, 5),
-        ..zab::Config::new(own, voters, of(PeerRole::Observer).collect())
+        ..if admits_joiners(config) { alike.admitting_joiners() } else { alike }
     }
 }
 
@@ -754,7 +765,7 @@ fn replica_settings(config: &Config) -> Result<ReplicaSettings, StartError> {
     Ok(ReplicaSettings {
         tick_ms: config.tick_time_ms,
         touch_interval_ms: TOUCH_INTERVAL_MS,
-        ensemble: describe_all(&config.servers).into(),
+        ensemble: config.members().describe(0).into(),
         requests: config.request_settings(),
         cleaner: CleanerSettings {
             check_interval_ms: config.container_check_interval_ms,

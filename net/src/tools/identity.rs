@@ -102,6 +102,13 @@ async fn adopt(args: AdoptArgs) -> Result<Finding, ToolError> {
         out.flush()?;
         return Ok(Finding::Sound);
     }
+    if Owner::of(meta).is_named_by_log() {
+        return Err(ToolError::Refused(format!(
+            "{}: the log says who belongs to its ensemble, and a list cannot change that: ask the leader for other \
+             members (reconfig); if there is none any more, restore a backup, or export and import the folder",
+            folder.log_dir.display()
+        )));
+    }
     let promises = adopted(meta, voters)?;
     let becomes = Meta { promises, ..*meta };
     out.line(format_args!("{} belongs to {is}", folder.log_dir.display()))?;

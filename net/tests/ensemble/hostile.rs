@@ -14,7 +14,7 @@ use sha2::Sha256;
 use crate::cluster::Ensemble;
 use crate::support::{PATIENCE, is_closed, wait_for};
 
-pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x07";
+pub(crate) const MAGIC: &[u8; 8] = b"RKPEER\0\x08";
 pub(crate) const HELLO_BYTES: usize = 56;
 
 pub(crate) fn hello(magic: &[u8; 8], from: u64, to: u64) -> Vec<u8> {
@@ -73,7 +73,7 @@ fn strangers_are_refused_and_the_service_goes_on() {
     let greetings: [(&str, Vec<u8>); 6] = [
         ("random bytes", noise()),
         ("another protocol", http.to_vec()),
-        ("an older build", hello(b"RKPEER\0\x06", 3, 1)),
+        ("an older build", hello(b"RKPEER\0\x07", 3, 1)),
         ("a word for another server", hello(MAGIC, 3, 2)),
         ("ZooKeeper's FOLLOWERINFO", [&[0, 0, 0, 11][..], &[0; 60]].concat()),
         ("half a greeting, then nothing", hello(MAGIC, 3, 1)[..20].to_vec()),

@@ -1,7 +1,9 @@
 //! The handshake between servers: both prove who they are before any message is read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use crate::env::{Connection, Env, Stream};
 
 /// The beginning of a hello. The last byte is the newest version of the messages between servers that the
 /// sender speaks. Two servers speak the lower one of their two versions.
-pub const MAGIC: &[u8; 8] = b"RKPEER\0\x07";
+pub const MAGIC: &[u8; 8] = b"RKPEER\0\x08";
 
 /// The beginning of a refusal: the certificate of the server that reads this does not bear its name. The rest
 /// is a hello's.
@@ -28,7 +30,7 @@ const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
 const VERSION_AT: usize = 7;
 
 /// The oldest version that this build speaks.
-const OLDEST_VERSION: u8 = 7;
+const OLDEST_VERSION: u8 = 8;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
@@ -66,7 +68,7 @@ pub(super) struct Handshake<'a, E> {
     pub(super) env: &'a E,
     pub(super) own: ServerId,
     pub(super) secrets: &'a Secrets,
-    pub(super) links: &'a BTreeMap<ServerId, Rc<Link>>,
+    pub(super) links: &'a RefCell<BTreeMap<ServerId, Rc<Link>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -85,7 +87,7 @@ impl<E: Env> Handshake<'_, E> {
         peer: ServerId,
     ) -> io::Result<Seals> {
         self.in_time(async {
-            self.check_name(connection, peer).await?;
+            self.check_name(connection, peer, None).await?;
             let own = self.hello(peer);
             send(connection, &own.encode(MAGIC)).await?;
             let in_the_clear = connection.certificate.is_none();
@@ -111,10 +113,12 @@ impl<E: Env> Handshake<'_, E> {
         .await
     }
 
-    /// The listener's side; returns the server that has connected, too.
+    /// The listener's side; returns the server that has connected, too. One that is not listed may join from
+    /// the address `joins_from`, if that is given.
     pub(super) async fn answer(
         &self,
         connection: &mut Connection<impl Stream>,
+        joins_from: Option<IpAddr>,
     ) -> io::Result<(ServerId, Seals)> {
         self.in_time(async {
             let theirs = read_hello(connection).await?;
@@ -124,7 +128,7 @@ impl<E: Env> Handshake<'_, E> {
                     theirs.from, theirs.to
                 )));
             }
-            self.check_name(connection, theirs.from).await?;
+            self.check_name(connection, theirs.from, joins_from).await?;
             let own = self.hello(theirs.from);
             send(connection, &own.encode(MAGIC)).await?;
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
@@ -142,13 +146,18 @@ impl<E: Env> Handshake<'_, E> {
     }
 
     /// Refuses a peer whose certificate does not bear the name of its host, and tells it so.
-    async fn check_name(&self, connection: &mut Connection<impl Stream>, peer: ServerId) -> io::Result<()> {
+    async fn check_name(
+        &self,
+        connection: &mut Connection<impl Stream>,
+        peer: ServerId,
+        joins_from: Option<IpAddr>,
+    ) -> io::Result<()> {
         let Some(certificate) = &connection.certificate else { return Ok(()) };
-        let Some(link) = self.links.get(&peer) else {
+        let listed = self.links.borrow().get(&peer).map(|link| link.address().host.clone());
+        let Some(host) = listed.or_else(|| joins_from.map(|address| address.to_string())) else {
             return Err(io::Error::other(format!("server {peer} is not one of the ensemble")));
         };
-        let host = &link.address().host;
-        if certificate.names(host) {
+        if certificate.names(&host) {
             return Ok(());
         }
         send(connection, &self.hello(peer).encode(REFUSAL)).await?;

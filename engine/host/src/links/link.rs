@@ -35,7 +35,10 @@ const LASTING: Duration = Duration::from_secs(10);
 
 /// The link to one server.
 pub(super) struct Link {
-    address: PeerAddress,
+    peer: ServerId,
+    address: RefCell<PeerAddress>,
+    /// It is a member's.
+    listed: Cell<bool>,
     /// What waits to be written.
     output: RefCell<Output>,
     /// Whether a connection stands.
@@ -55,7 +58,9 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(address: PeerAddress) -> Self {
         Self {
-            address,
+            peer: address.id,
+            address: RefCell::new(address),
+            listed: Cell::new(true),
             output: RefCell::default(),
             connected: Cell::new(false),
             dialed: Cell::new(0),
@@ -64,6 +69,24 @@ impl Link {
             reason: Cell::new(""),
             trouble: RefCell::default(),
             lines: RateLimiter::new(LOGGED_MAX, LOGGED_EVERY_MS),
+        }
+    }
+
+    /// The link to a server that is not listed, and dials from `host`.
+    pub(super) fn joiner(id: ServerId, host: String) -> Self {
+        Self { listed: Cell::new(false), ..Self::new(PeerAddress { id, host, port: 0 }) }
+    }
+
+    /// Whether it is a member's.
+    pub(super) const fn is_listed(&self) -> bool {
+        self.listed.get()
+    }
+
+    /// It is a member's, who listens there.
+    pub(super) fn list(&self, address: PeerAddress) {
+        let before = self.address.replace(address);
+        if self.listed.replace(true) && before != *self.address.borrow() {
+            self.hang_up("its address has changed");
         }
     }
 
@@ -80,12 +103,12 @@ impl Link {
 
     /// Who is at the other end.
     pub(super) const fn peer(&self) -> ServerId {
-        self.address.id
+        self.peer
     }
 
     /// Where it listens; a name is resolved at each dial.
-    pub(super) const fn address(&self) -> &PeerAddress {
-        &self.address
+    pub(super) fn address(&self) -> PeerAddress {
+        self.address.borrow().clone()
     }
 
     /// Whether a connection stands.
@@ -120,7 +143,7 @@ impl Link {
         env: &E,
         connection: Connection<E::Stream>,
         seals: Seals,
-        deliver: &impl Fn(Input),
+        deliver: &(impl Fn(Input) + ?Sized),
     ) {
         let Connection { reader, mut writer, certificate } = connection;
         if !self.take_over(env).await {
@@ -172,7 +195,7 @@ impl Link {
         env: &impl Env,
         mut reader: impl AsyncRead + Unpin,
         mut seal: Option<Seal>,
-        deliver: &impl Fn(Input),
+        deliver: &(impl Fn(Input) + ?Sized),
     ) -> io::Error {
         let mut frames = FrameReader::new();
         // Since others had their turn.

@@ -100,6 +100,9 @@ impl World {
         if self.random.chance(self.faults.hand_over) {
             self.hand_over(server);
         }
+        if self.random.chance(self.faults.reconfigure) {
+            self.reconfigure();
+        }
         if self.random.chance(self.faults.rot_running) {
             self.damage_running(server);
         }
@@ -250,8 +253,11 @@ impl World {
                 left.entry(ensemble).or_default().insert(server.id);
             }
         }
-        let quorum = Majority::new(self.voters);
-        let of_quorum = left.iter().find(|(_, servers)| quorum.is_quorum(servers)).map(|(number, _)| *number);
+        let Some(lists) = self.lists_of_voters() else { return false };
+        let is_quorum =
+            |servers: &ServerSet| lists.iter().all(|list| Majority::new(*list).is_quorum(servers));
+        let of_quorum = left.iter().find(|(_, servers)| is_quorum(servers));
+        let of_quorum = of_quorum.map(|(number, _)| *number);
         of_quorum.is_some() && self.servers[index].remembered().is_none_or(|number| Some(number) == of_quorum)
     }
 

@@ -90,6 +90,8 @@ pub struct FaultMix {
     pub hand_over: u64,
     /// After healing, a leader hands over.
     pub hands_over: bool,
+    /// The operator changes the members of the ensemble.
+    pub reconfigure: u64,
     /// Clients send many and large requests at once.
     pub greedy: bool,
     /// A worker stands still, for longer than its session in some cases.
@@ -122,7 +124,7 @@ impl FaultMix {
         if forked {
             (crash, partition) = (crash.max(15), partition.max(15));
         }
-        Self {
+        let mix = Self {
             founding,
             voters: if forked { 3 } else { [1, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5][random.index(12)] },
             observers: if !forked && random.chance(200) { random.between(1, 2) } else { 0 },
@@ -171,8 +173,25 @@ impl FaultMix {
             greedy: random.chance(100),
             hand_over: if random.chance(500) { random.between(1, 30) } else { 0 },
             hands_over: random.chance(400),
+            reconfigure: 0,
             worker_pause: 0,
             worker_abort: 0,
+        };
+        if forked || !random.chance(300) {
+            return mix;
+        }
+        // The members change, not what the servers' lists and folders say.
+        Self {
+            reconfigure: random.between(2, 40),
+            founding: Founding::Blank,
+            observers: random.below(3),
+            rot: 0,
+            rot_running: 0,
+            old_copy: 0,
+            slip: 0,
+            full_leader: false,
+            hands_over: false,
+            ..mix
         }
     }
 

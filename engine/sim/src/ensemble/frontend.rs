@@ -10,7 +10,7 @@ use ringkeeper_engine::node::{self, Effect};
 use ringkeeper_engine::replica::{Now, Output, Replica};
 use ringkeeper_engine::zab::{self, LogPosition, Status};
 use ringkeeper_host::pump;
-use ringkeeper_wire::Zxid;
+use ringkeeper_wire::{ErrorCode, ReconfigRequest, Zxid};
 
 use super::recovery::{Recovered, Stopped};
 
@@ -30,6 +30,8 @@ pub(crate) enum Told {
     DiskFull(bool),
     /// What a peer has sent is not the snapshot that it has announced.
     Mangled(String),
+    /// The members are not changed.
+    Unchanged(ErrorCode),
     /// The server has ended by itself.
     Failed(String),
 }
@@ -60,11 +62,18 @@ pub(crate) struct Frontend {
     world: Sender,
     /// What each shard has sent to the core.
     rings: Vec<RefCell<VecDeque<RequestBatch>>>,
+    /// Changes of the members that the operator asks for.
+    changes: RefCell<VecDeque<ReconfigRequest<'static>>>,
 }
 
 impl Frontend {
     pub(crate) fn new(world: Sender, shards: usize) -> Self {
-        Self { world, rings: (0..shards).map(|_| RefCell::default()).collect() }
+        Self { world, rings: (0..shards).map(|_| RefCell::default()).collect(), changes: RefCell::default() }
+    }
+
+    /// A change of the members, for the pump's next turn.
+    pub(crate) fn change(&self, request: ReconfigRequest<'static>) {
+        self.changes.borrow_mut().push_back(request);
     }
 
     /// A shard's requests, for the pump's next turn.
@@ -80,6 +89,11 @@ impl pump::Frontend for Frontend {
         for (shard, ring) in (0..).map(ShardId).zip(&self.rings) {
             for requests in ring.take() {
                 node.request(now, |replica| replica.requests(now, shard, requests));
+            }
+        }
+        for change in self.changes.take() {
+            if let Err(error) = node.request(now, |replica| replica.reconfigure(now, &change)) {
+                self.world.tell(Told::Unchanged(error));
             }
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ringkeeper_engine::members::Membership;
 use ringkeeper_engine::message::{Committed, Published};
 use ringkeeper_engine::state::State;
-use ringkeeper_engine::txn::{Effect, Outcome, Txn, TxnOp, decode_batch};
+use ringkeeper_engine::txn::{Effect, Outcome, Txn, TxnOp, Update, decode_batch};
 use ringkeeper_engine::zab::{Batch, LogPosition, Majority, Quorum, ServerSet};
 use ringkeeper_log::frame;
 use ringkeeper_wire::{Epoch, ErrorCode, ServerId, Zxid};
@@ -381,6 +382,13 @@ impl Judge {
             format!("{txn:?} is earlier than {newest:?}")
         })?;
         self.check_durable(server, txn.zxid, log)?;
+        if let TxnOp::Reconfig(Update::SetData(set)) = &txn.op
+            && let Some(members) = Membership::read(set.data.as_deref().unwrap_or_default(), txn.zxid, None)
+        {
+            // A change needs quorums before and after.
+            self.quorum = Majority::new(members.quorums.voters);
+            self.check_durable(server, txn.zxid, log)?;
+        }
         let mut tree = self.tree().clone();
         let changes = self.apply(&mut tree, txn)?;
         self.history.push(Entry { zxid, txn: txn.clone(), tree, changes });

@@ -23,6 +23,7 @@ mod links;
 mod medium;
 mod model;
 mod planted;
+mod reconfiguring;
 mod recovery;
 mod report;
 mod restoring;

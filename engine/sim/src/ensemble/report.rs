@@ -30,6 +30,8 @@ pub struct Report {
     pub strangers: u64,
     /// Hand-overs that were asked for, and how often a server went over with its clients.
     pub hand_overs: u64,
+    pub reconfigurations: u64,
+    pub unchanged: u64,
     pub handed_over: u64,
     pub clock_jumps: u64,
     pub packets_lost: u64,
@@ -84,6 +86,8 @@ impl Report {
         self.partitions += other.partitions;
         self.strangers += other.strangers;
         self.hand_overs += other.hand_overs;
+        self.reconfigurations += other.reconfigurations;
+        self.unchanged += other.unchanged;
         self.handed_over += other.handed_over;
         self.clock_jumps += other.clock_jumps;
         self.packets_lost += other.packets_lost;
@@ -126,6 +130,7 @@ impl fmt::Display for Report {
             "hand-overs            {} asked for, {} servers went over",
             self.hand_overs, self.handed_over
         )?;
+        writeln!(f, "reconfigurations      {} asked for, {} refused", self.reconfigurations, self.unchanged)?;
         writeln!(f, "sessions expired      {}", self.sessions_expired)?;
         writeln!(f, "logs truncated        {}", self.truncations)?;
         writeln!(f, "snapshots             {} taken, {} installed by a peer", self.snapshots, self.installs)?;

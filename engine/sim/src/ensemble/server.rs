@@ -311,6 +311,9 @@ impl Process {
                 self.judge_message(server, &message, judge)?;
                 (0..self.shards.len()).for_each(|shard| self.tell(shard, message.clone(), out));
             }
+            Effect::Output(Output::Members(membership)) => {
+                self.pump.links().set_members(&membership.members);
+            }
             Effect::Output(Output::DigestMismatch { peer, zxid }) => {
                 return Err(Oracle::Tree.broken(format!("server {server}: server {peer} differs at {zxid}")));
             }

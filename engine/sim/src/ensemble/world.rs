@@ -196,7 +196,7 @@ pub(super) struct World {
     pub(super) faults: FaultMix,
     planted: Planted,
     pub(super) voters: ServerSet,
-    observers: ServerSet,
+    pub(super) observers: ServerSet,
     pub(super) executor: Executor,
     pub(super) machines: Machines,
     /// What the servers' tasks have told.
@@ -433,6 +433,10 @@ impl World {
                 Told::DiskFull(full) => process.disk_full(full, &mut out),
                 // A file that rots at its sender is sent as it is, and a new disk may have another one in its
                 // place.
+                Told::Unchanged(error) => {
+                    self.say(&format!("server {} does not change the members: {error:?}", index + 1));
+                    self.report.unchanged += 1;
+                }
                 Told::Mangled(_) if self.judge.has_losses || self.faults.wipe > 0 => {}
                 Told::Mangled(reason) => {
                     return Err(Oracle::Sound.broken(format!("server {id} was sent a snapshot: {reason}")));
@@ -592,8 +596,12 @@ impl World {
             // So small that multis wait for their turn.
             uncommitted_operations_max: 2,
             touch_interval_ms: 40,
-            ensemble: "server.1=simulated".into(),
-            requests: self.shard_settings.rules.clone(),
+            ensemble: self.configured().describe(0).into(),
+            requests: Settings {
+                reconfig_enabled: self.reconfigures(),
+                standalone_enabled: false,
+                ..self.shard_settings.rules.clone()
+            },
             ..ReplicaSettings::new(id, random_seed)
         };
         let seed = self.random.next();
@@ -606,11 +614,19 @@ impl World {
         let trigger = Trigger::new(self.snapshot_policy(), host.txns, host.bytes, self.random.next());
         let (log, damage, medium) = (host.log, host.damage, Medium::new(&disk));
         let links = Links::new(log.env.clone(), id, self.ensemble(index), SECRET, REDIAL);
+        if self.reconfigures() {
+            links.admit_joiners();
+        }
         let parts = Parts { shards, node, links, listener, trigger, log, batches, medium, damage };
         let world = Sender::new(&self.mail, index, self.servers[index].life);
         self.servers[index].process = Some(Process::start(parts, world));
         self.at(TICK_US, Event::Tick { server: index });
         Ok(())
+    }
+
+    /// Whether the log names the members.
+    pub(super) const fn reconfigures(&self) -> bool {
+        self.faults.reconfigure > 0
     }
 
     /// The servers that a server knows of.
@@ -638,6 +654,9 @@ impl World {
         let voters = if self.runs_alone(index) { [id].into_iter().collect() } else { wanted };
         let observers = if self.runs_alone(index) { ServerSet::EMPTY } else { self.observers };
         let mut config = Config::new(id, voters, observers);
+        if self.reconfigures() {
+            config = config.admitting_joiners();
+        }
         config.peer_timeout_ms = 100;
         config.finalize_wait_ms = 20;
         config.init_limit_ms = 1000;

@@ -11,6 +11,7 @@ fn looking(own: Standing) -> Message {
         vote,
         own,
         serves: false,
+        committed: Zxid::ZERO,
         doubt: None,
     })
 }

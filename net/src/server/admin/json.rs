@@ -13,10 +13,10 @@ use ringkeeper_engine::metrics::{Figure, Sizes, four_places};
 use ringkeeper_engine::shard::ConnectionReport;
 use ringkeeper_engine::slow::Explanation;
 use ringkeeper_engine::zab::{Status, SyncedLearner};
-use ringkeeper_wire::{SessionId, Zxid};
+use ringkeeper_wire::{ServerId, SessionId, Zxid};
 use serde_json::{Map, Value, json};
 
-use crate::config::{PeerRole, ServerSpec};
+use crate::config::{self, PeerRole, ServerSpec};
 use crate::server::log_levels::LogLevels;
 use crate::server::report::Facts;
 use crate::server::system;
@@ -43,6 +43,8 @@ pub(super) struct Shown<'a> {
     pub(super) facts: &'a Facts,
     pub(super) report: &'a ServerReport,
     pub(super) status: Status,
+    /// Who belongs to the ensemble.
+    pub(super) ensemble: config::Members,
     /// Of a leader, the learners that are synchronized.
     pub(super) synced: Vec<SyncedLearner>,
     /// What log and learners took lately.
@@ -154,7 +156,7 @@ pub(super) fn ensemble(shown: &Shown) -> Value {
         "epoch": epoch,
         "last_zxid_hex": report.last_zxid.to_string(),
         "appends": took(Some(&shown.members.log)),
-        "servers": facts.config.servers.iter().map(member).collect::<Vec<_>>(),
+        "servers": shown.ensemble.iter().map(member).collect::<Vec<_>>(),
     })
 }
 
@@ -216,9 +218,7 @@ fn leader_id(shown: &Shown) -> Option<u64> {
 }
 
 pub(super) fn leader(shown: &Shown) -> Value {
-    let servers = &shown.facts.config.servers;
-    let id = leader_id(shown);
-    match servers.iter().find(|server| Some(server.id) == id) {
+    match leader_id(shown).and_then(|id| shown.ensemble.get(ServerId(id))) {
         Some(leader) => json!({
             "is_leader": is_mode(shown, Mode::Leader),
             "leader_id": leader.id,
@@ -407,7 +407,8 @@ pub(super) fn trace_mask(shown: &Shown) -> Value {
 
 pub(super) fn voting_view(shown: &Shown) -> Value {
     let view = |server: &ServerSpec| (server.id.to_string(), server_view(server));
-    json!({ "current_config": Value::Object(shown.facts.config.voters().map(view).collect()) })
+    let voters = shown.ensemble.iter().filter(|server| server.role == PeerRole::Participant);
+    json!({ "current_config": Value::Object(voters.map(view).collect()) })
 }
 
 fn server_view(server: &ServerSpec) -> Value {
@@ -480,7 +481,7 @@ pub(super) fn zab_state(shown: &Shown) -> Value {
         "quorum_address": addresses(own, own.quorum_port),
         "election_address": addresses(own, own.election_port),
         "client_address": own.client.as_ref().map(|_| client_address(own)),
-        "voting": own.role == PeerRole::Participant,
+        "voting": shown.ensemble.with_role(PeerRole::Participant).contains(ServerId(own.id)),
         "last_zxid": zxid.to_string(),
         "zab_epoch": zxid.epoch().0,
         "zab_counter": zxid.counter(),

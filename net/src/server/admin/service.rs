@@ -323,6 +323,7 @@ impl Service {
             let mut collected = collected;
             let facts = Arc::clone(&collected.facts);
             let (status, synced) = (collected.core.status, std::mem::take(&mut collected.core.synced));
+            let ensemble = facts.members(&collected.core.state);
             let slow_appends = collected.core.slow_appends;
             let members = std::mem::take(&mut collected.core.members);
             let deadlines = std::mem::take(&mut collected.deadlines);
@@ -330,7 +331,16 @@ impl Service {
                 if report.mode.is_none() && !always {
                     return of_command(StatusCode::OK, name, Fields::new(), Some(NOT_SERVING));
                 }
-                let shown = Shown { facts: &facts, report, status, synced, members, slow_appends, deadlines };
+                let shown = Shown {
+                    facts: &facts,
+                    report,
+                    status,
+                    ensemble,
+                    synced,
+                    members,
+                    slow_appends,
+                    deadlines,
+                };
                 of_command(StatusCode::OK, name, json::fields(show(&shown)), None)
             })
         })

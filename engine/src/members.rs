@@ -1,0 +1,365 @@
+//! Who belongs to the ensemble, in ZooKeeper's dynamic configuration format: `server.N` lines and a version.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use ringkeeper_wire::{ServerId, Zxid};
+
+use crate::zab::{self, ServerSet};
+
+/// Whether a server votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerRole {
+    /// It votes.
+    Participant,
+    /// It learns.
+    Observer,
+}
+
+/// One server of the ensemble. Hosts stay names: they are resolved at each dial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// Its id.
+    pub id: u64,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// Where it listens for other servers.
+    pub quorum_port: u16,
+    /// Kept for ZooKeeper's form; nothing listens there.
+    pub election_port: u16,
+    /// Whether it votes.
+    pub role: PeerRole,
+    /// Its clients' host and port, if the line names them.
+    pub client: Option<(Option<String>, u16)>,
+}
+
+impl ServerSpec {
+    /// Reads `host:quorumPort:electionPort[:role][;[clientHost:]clientPort]`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(id: u64, text: &str) -> Result<Self, String> {
+        let shape = "host:quorumPort:electionPort[:participant|observer][;[clientHost:]clientPort]";
+        let wrong = || format!("{text:?} is not of the form {shape}");
+        let (peer, client) = match text.split_once(';') {
+            Some((peer, client)) => (peer, Some(parse_client(client).ok_or_else(wrong)?)),
+            None => (text, None),
+        };
+        if peer.contains('|') {
+            return Err(
+                "several addresses for one server (a:p:p|b:p:p) are not supported: name one".to_owned()
+            );
+        }
+        let (host, rest) = split_host(peer).ok_or_else(wrong)?;
+        let mut fields = rest.split(':');
+        let mut port =
+            || fields.next().and_then(|port| port.trim().parse::<u16>().ok()).filter(|&port| port != 0);
+        let (quorum_port, election_port) = (port().ok_or_else(wrong)?, port().ok_or_else(wrong)?);
+        let role = match fields.next().map(|role| role.trim().to_ascii_lowercase()).as_deref() {
+            None | Some("participant") => PeerRole::Participant,
+            Some("observer") => PeerRole::Observer,
+            Some(_) => return Err(wrong()),
+        };
+        if fields.next().is_some() {
+            return Err(wrong());
+        }
+        Ok(Self { id, host: host.to_owned(), quorum_port, election_port, role, client })
+    }
+
+    /// Its line in `/zookeeper/config`, without `server.N=`. The client port is included only if the line
+    /// itself names it, since one server's `clientPort` is unknown to the others.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let role = match self.role {
+            PeerRole::Participant => "participant",
+            PeerRole::Observer => "observer",
+        };
+        let host = bracketed(&self.host);
+        let client = self.client.as_ref().map_or_else(String::new, |(host, port)| {
+            format!(";{}:{port}", bracketed(host.as_deref().unwrap_or("0.0.0.0")))
+        });
+        format!("{host}:{}:{}:{role}{client}", self.quorum_port, self.election_port)
+    }
+
+    /// Whether two servers have an address in common that only one can have.
+    fn meets(&self, other: &Self) -> bool {
+        let own = |server: &Self| {
+            let client = server.client.as_ref().map(|(host, port)| {
+                (host.clone().filter(|host| !is_special(host)).unwrap_or_else(|| server.host.clone()), *port)
+            });
+            let ports = [server.quorum_port, server.election_port].map(|port| (server.host.clone(), port));
+            ports.into_iter().chain(client).collect::<Vec<_>>()
+        };
+        let theirs = own(other);
+        own(self).iter().any(|address| theirs.contains(address))
+    }
+}
+
+/// The members of an ensemble, by rising id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members(BTreeMap<u64, ServerSpec>);
+
+/// Members as the log has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// They.
+    pub members: Members,
+    /// Who decides.
+    pub quorums: zab::Membership,
+}
+
+impl Members {
+    /// Reads the text of `/zookeeper/config`, and its version.
+    ///
+    /// # Errors
+    /// The line that is wrong.
+    pub fn parse(text: &str) -> Result<(Self, u64), String> {
+        let (mut members, mut version) = (Self::default(), 0);
+        for line in text.split(['\n', ',']).map(str::trim).filter(|line| !line.is_empty()) {
+            let (key, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not key=value"))?;
+            if key.trim() == "version" {
+                let digits = value.trim();
+                version =
+                    u64::from_str_radix(digits, 16).map_err(|_| format!("version {digits:?} is not hex"))?;
+            } else if key.trim().starts_with("server.") {
+                members.insert(parse_member(line)?);
+            } else {
+                return Err(format!("{key:?} is not a key of a membership"));
+            }
+        }
+        Ok((members, version))
+    }
+
+    /// The text of `/zookeeper/config`: the same on all servers, empty for a server alone.
+    #[must_use]
+    pub fn describe(&self, version: u64) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let lines: String =
+            self.iter().map(|server| format!("server.{}={}\n", server.id, server.describe())).collect();
+        format!("{lines}version={version:x}")
+    }
+
+    /// Adds a member, or replaces the one with its id.
+    pub fn insert(&mut self, server: ServerSpec) {
+        self.0.insert(server.id, server);
+    }
+
+    /// The members by rising id.
+    pub fn iter(&self) -> impl Iterator<Item = &ServerSpec> {
+        self.0.values()
+    }
+
+    /// A member.
+    #[must_use]
+    pub fn get(&self, id: ServerId) -> Option<&ServerSpec> {
+        self.0.get(&id.0)
+    }
+
+    /// Those with a role.
+    #[must_use]
+    pub fn with_role(&self, role: PeerRole) -> ServerSet {
+        self.iter().filter(|server| server.role == role).map(|server| ServerId(server.id)).collect()
+    }
+
+    /// These members after an incremental change, in ZooKeeper's words: ids that leave, then servers that
+    /// join or change, both separated by commas.
+    ///
+    /// # Errors
+    /// What is wrong with the words.
+    pub fn changed(&self, leaving: &str, joining: &str) -> Result<Self, String> {
+        let mut members = self.clone();
+        for id in leaving.split(',').map(str::trim).filter(|id| !id.is_empty()) {
+            members.0.remove(&id.parse().map_err(|_| format!("{id:?} is not the id of a server"))?);
+        }
+        for line in joining.split(',').map(str::trim).filter(|line| !line.is_empty()) {
+            let server = parse_member(line)?;
+            if server.client.is_none() {
+                return Err(format!("{line:?} names no client port: add ;clientPort"));
+            }
+            if let Some(other) = members.iter().find(|other| other.id != server.id && other.meets(&server)) {
+                return Err(format!("{line:?} has an address of server {}", other.id));
+            }
+            members.insert(server);
+        }
+        Ok(members)
+    }
+}
+
+impl FromIterator<ServerSpec> for Members {
+    fn from_iter<I: IntoIterator<Item = ServerSpec>>(servers: I) -> Self {
+        Self(servers.into_iter().map(|server| (server.id, server)).collect())
+    }
+}
+
+impl Membership {
+    /// The members that the text of `/zookeeper/config` names, written by the transaction `since`. `before`
+    /// are those of the text before; `None` if they are the ones that servers have in their configuration
+    /// files. The version 0 says that the text itself is from there: `None`.
+    #[must_use]
+    pub fn read(text: &[u8], since: Zxid, before: Option<&Self>) -> Option<Self> {
+        let (members, version) = Members::parse(str::from_utf8(text).ok()?).ok()?;
+        if version == 0 {
+            return None;
+        }
+        let (voters, observers) =
+            (members.with_role(PeerRole::Participant), members.with_role(PeerRole::Observer));
+        let before = before.map(|before| before.quorums.voters);
+        Some(Self { members, quorums: zab::Membership { since, voters, observers, before } })
+    }
+
+    /// As [`Self::read`], for a text that is committed.
+    #[must_use]
+    pub fn read_committed(text: &[u8], since: Zxid) -> Option<Self> {
+        let mut read = Self::read(text, since, None)?;
+        read.quorums.before = Some(read.quorums.voters);
+        Some(read)
+    }
+}
+
+/// Reads `server.N=spec`; the word before the point may be any, or missing, as in ZooKeeper.
+fn parse_member(line: &str) -> Result<ServerSpec, String> {
+    let (key, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not server.N=..."))?;
+    let id = key.rsplit('.').next().unwrap_or(key).trim();
+    let id = id.parse().map_err(|_| format!("{key:?} does not name a server"))?;
+    ServerSpec::parse(id, value.trim())
+}
+
+/// A host as it is written before a colon and a port: only an IPv6 address has colons of its own.
+fn bracketed(host: &str) -> String {
+    let address = host.split('%').next().and_then(|address| address.parse::<Ipv6Addr>().ok());
+    if address.is_some() { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// Whether the address stands for all of a machine's.
+fn is_special(host: &str) -> bool {
+    host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified())
+}
+
+/// `[v6]:rest` or `host:rest`.
+fn split_host(text: &str) -> Option<(&str, &str)> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once("]:")?,
+        None => text.split_once(':')?,
+    };
+    let host = host.trim();
+    (!host.is_empty()).then_some((host, rest))
+}
+
+fn parse_client(text: &str) -> Option<(Option<String>, u16)> {
+    let text = text.trim();
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port),
+        None => (None, text),
+    };
+    if host.as_ref().is_some_and(String::is_empty) {
+        return None;
+    }
+    Some((host, port.trim().parse().ok().filter(|&port| port != 0)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_server_line_is_read() {
+        let plain = ServerSpec::parse(1, "zoo1:2888:3888").expect("valid");
+        assert_eq!((plain.host.as_str(), plain.quorum_port, plain.election_port), ("zoo1", 2888, 3888));
+        assert_eq!((plain.role, plain.client), (PeerRole::Participant, None));
+        let full = ServerSpec::parse(2, "[fe80::1]:2888:3888:observer;[::1]:2181").expect("valid");
+        assert_eq!((full.host.as_str(), full.role), ("fe80::1", PeerRole::Observer));
+        assert_eq!(full.client, Some((Some("::1".to_owned()), 2181)));
+        let port_only = ServerSpec::parse(3, "a:1:2:participant;2181").expect("valid");
+        assert_eq!(port_only.client, Some((None, 2181)));
+        assert_eq!(port_only.describe(), "a:1:2:participant;0.0.0.0:2181");
+    }
+
+    #[test]
+    fn a_described_server_reads_as_the_same_server() {
+        for text in [
+            "zoo1:2888:3888",
+            "[fe80::1]:2888:3888:observer;[::1]:2181",
+            "a:1:2;9.9.9.9:2181",
+            "[fe80::1%eth0]:1:2;[fe80::1%eth0]:2181",
+            "zoo1:1:2;zoo1:2181",
+        ] {
+            let server = ServerSpec::parse(7, text).expect("valid");
+            assert_eq!(ServerSpec::parse(7, &server.describe()), Ok(server), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ensemble_is_described_by_number_and_without_what_only_one_server_knows() {
+        let server = |id, text| ServerSpec::parse(id, text).expect("valid");
+        let servers = [server(10, "c:1:2:observer;2181"), server(2, "b:1:2"), server(1, "a:1:2;127.0.0.1:9")];
+        assert_eq!(
+            servers.into_iter().collect::<Members>().describe(0),
+            "server.1=a:1:2:participant;127.0.0.1:9\nserver.2=b:1:2:participant\n\
+             server.10=c:1:2:observer;0.0.0.0:2181\nversion=0"
+        );
+        assert_eq!(Members::default().describe(0), "");
+    }
+
+    #[test]
+    fn lines_of_another_form_are_refused() {
+        for text in
+            ["", "a", "a:1", "a:0:1", ":1:2", "a:1:2:voter", "a:1:2;x", "a:1:2:observer:3", "a:1:70000"]
+        {
+            assert!(ServerSpec::parse(1, text).is_err(), "{text}");
+        }
+        assert!(ServerSpec::parse(1, "a:1:2|b:1:2").expect_err("two addresses").contains("not supported"));
+    }
+
+    const THREE: &str =
+        "server.1=a:1:2:participant;5\nserver.2=b:1:2:participant;5\nserver.3=c:1:2:observer;5";
+
+    fn members(text: &str) -> Members {
+        Members::parse(text).expect("valid").0
+    }
+
+    #[test]
+    fn what_is_described_is_read_again() {
+        let described = members(THREE).describe(0x1_0000_002a);
+        assert!(described.ends_with("\nserver.3=c:1:2:observer;0.0.0.0:5\nversion=10000002a"), "{described}");
+        let (read, version) = Members::parse(&described).expect("valid");
+        assert_eq!((read.describe(version), version), (described, 0x1_0000_002a));
+        for wrong in ["server.1", "server.x=a:1:2", "server.1=a:1", "version=x", "clientPort=1"] {
+            assert!(Members::parse(wrong).is_err(), "{wrong:?} is read");
+        }
+    }
+
+    #[test]
+    fn those_who_leave_go_before_those_who_join_so_an_id_in_both_stays() {
+        let changed = members(THREE).changed("2, 3,9", "server.4=d:1:2;5,3=c:7:8;5,").expect("valid");
+        let ids: Vec<_> = changed.iter().map(|server| (server.id, server.quorum_port)).collect();
+        assert_eq!(ids, [(1, 1), (3, 7), (4, 1)]);
+        assert_eq!(changed.with_role(PeerRole::Observer), ServerSet::EMPTY);
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_read_is_refused() {
+        let refused = |leaving, joining| members(THREE).changed(leaving, joining).expect_err("refused");
+        assert!(refused("one", "").contains("not the id"));
+        assert!(refused("", "server.4=d:1:2").contains("client port"));
+        assert!(refused("", "server.4").contains("server.N="));
+        assert!(refused("", "server.4=a:9:2;7").contains("an address of server 1"));
+        assert!(refused("", "server.4=d:9:2;a:5").contains("an address of server 1"));
+    }
+
+    #[test]
+    fn the_log_names_members_from_the_first_text_on_that_is_not_from_a_file() {
+        let voters = |ids: &[u64]| ids.iter().copied().map(ServerId).collect::<ServerSet>();
+        let text = |version| members(THREE).describe(version).into_bytes();
+        assert_eq!(Membership::read(&text(0), Zxid(9), None), None);
+        assert_eq!(Membership::read(b"", Zxid(9), None), None);
+        let first = Membership::read(&text(9), Zxid(9), None).expect("named");
+        assert_eq!((first.quorums.voters, first.quorums.before), (voters(&[1, 2]), None));
+        let next = first.members.changed("2", "").expect("valid").describe(10).into_bytes();
+        let next = Membership::read(&next, Zxid(10), Some(&first)).expect("named");
+        assert_eq!((next.quorums.voters, next.quorums.before), (voters(&[1]), Some(voters(&[1, 2]))));
+        let kept = Membership::read_committed(&text(9), Zxid(9)).expect("named");
+        assert_eq!(kept.quorums.before, Some(kept.quorums.voters), "nobody else decides any more");
+    }
+}

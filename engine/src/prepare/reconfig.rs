@@ -1,0 +1,91 @@
+//! reconfig: who is to belong to the ensemble.
+
+use ringkeeper_wire::{ErrorCode, Perms, ReconfigRequest, ServerId, Zxid};
+
+use super::{Context, check_session};
+use crate::members::{Members, Membership, PeerRole};
+use crate::path;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::txn::{SetData, Update};
+use crate::zab::{Majority, Quorum, ServerSet};
+
+/// What a leader knows of its ensemble.
+#[derive(Clone, Copy, Debug)]
+pub struct Ensemble<'a> {
+    /// The leader.
+    pub leader: ServerId,
+    /// Learners that have its whole log, but for what is under way.
+    pub up_to_date: &'a ServerSet,
+    /// Everything up to here is committed.
+    pub committed: Zxid,
+}
+
+/// The change of `/zookeeper/config` that makes the members those that `request` asks for, in the transaction
+/// `zxid`.
+///
+/// The order of the checks is ZooKeeper's, but for the ACL: ZooKeeper looks at it last, and so tells anybody
+/// which servers are up to date.
+pub(super) fn prepare(
+    head: &State,
+    context: &Context<'_>,
+    request: &ReconfigRequest<'_>,
+    zxid: Zxid,
+) -> Result<Update, ErrorCode> {
+    if !context.settings.reconfig_enabled {
+        return Err(ErrorCode::ReconfigDisabled);
+    }
+    check_session(head, context)?;
+    // A server alone has none.
+    let membership = head.membership().ok_or(ErrorCode::Unimplemented)?;
+    let wanted = wanted(membership, context.settings, request)?;
+    head.reach(path::CONFIG, Perms::WRITE, context.caller())?;
+    change(membership, &wanted, &context.ensemble, zxid)
+}
+
+/// The members that a request asks for.
+pub(crate) fn wanted(
+    membership: &Membership,
+    settings: &Settings,
+    request: &ReconfigRequest<'_>,
+) -> Result<Members, ErrorCode> {
+    let version = membership.quorums.since.to_wire();
+    if request.cur_config_id != -1 && request.cur_config_id != version {
+        return Err(ErrorCode::BadVersion);
+    }
+    let wanted = match &request.new_members {
+        Some(text) => Members::parse(text).map(|(members, _)| members),
+        None => {
+            let leaving = request.leaving_servers.as_deref().unwrap_or_default();
+            membership.members.changed(leaving, request.joining_servers.as_deref().unwrap_or_default())
+        }
+    };
+    let wanted = wanted.map_err(|_| ErrorCode::BadArguments)?;
+    let least = if settings.standalone_enabled { 2 } else { 1 };
+    match wanted.with_role(PeerRole::Participant).len() < least {
+        true => Err(ErrorCode::BadArguments),
+        false => Ok(wanted),
+    }
+}
+
+/// The transaction `zxid` that makes these the members, if enough of them can decide at once.
+pub(crate) fn change(
+    membership: &Membership,
+    wanted: &Members,
+    ensemble: &Ensemble<'_>,
+    zxid: Zxid,
+) -> Result<Update, ErrorCode> {
+    if membership.quorums.since > ensemble.committed {
+        return Err(ErrorCode::ReconfigInProgress);
+    }
+    // ZooKeeper has no such bound, so nobody learns it who may not change the members.
+    if wanted.iter().any(|server| server.id >= ServerSet::ID_MAX) {
+        return Err(ErrorCode::BadArguments);
+    }
+    let ready = ensemble.up_to_date.union(&[ensemble.leader].into_iter().collect());
+    if !Majority::new(wanted.with_role(PeerRole::Participant)).is_quorum(&ready) {
+        return Err(ErrorCode::NewConfigNoQuorum);
+    }
+    let text = wanted.describe(zxid.0).into_bytes();
+    Ok(Update::SetData(SetData { path: path::CONFIG.into(), data: Some(text.into()), version: -1 }))
+}
