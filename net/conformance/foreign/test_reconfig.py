@@ -1,0 +1,134 @@
+"""Members that join and leave while kazoo's clients work, on Apache ZooKeeper and on ringkeeper alike."""
+
+import time
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadArgumentsError, BadVersionError, NewConfigNoQuorumError, NoAuthError
+
+from server import SUBJECT, Server, four_letter_word, free_port, running, start_together
+
+SUPER = [("digest", "super:test")]
+FIRST, ALL = (1, 2, 3), (1, 2, 3, 4, 5)
+
+
+class Members:
+    """Five servers, of which the first three make the ensemble; the others have yet to join."""
+
+    def __init__(self):
+        self.servers = {number: Server(initLimit="10", syncLimit="5") for number in ALL}
+        ports = {number: (free_port(), free_port()) for number in ALL}
+        self.lines = {
+            number: f"server.{number}=127.0.0.1:{quorum}:{election}:participant;127.0.0.1:{self.servers[number].port}"
+            for number, (quorum, election) in ports.items()
+        }
+        for number, server in self.servers.items():
+            listed = [self.lines[other] for other in sorted({*FIRST, number})]
+            (server.data_dir / "myid").write_text(f"{number}\n")
+            with server.config_path.open("a") as config:
+                config.write("\n".join(listed) + "\n")
+
+    def client(self, *numbers, **options):
+        hosts = ",".join(self.servers[number].address for number in numbers)
+        client = KazooClient(hosts, timeout=10, **options)
+        client.start(30)
+        return client
+
+
+@pytest.fixture
+def members():
+    ensemble = Members()
+    with running([ensemble.servers[number] for number in FIRST]):
+        try:
+            yield ensemble
+        finally:
+            for number in set(ALL) - set(FIRST):
+                ensemble.servers[number].remove()
+
+
+def named(data):
+    """The ids that the text of /zookeeper/config names."""
+    return [int(line.split("=")[0].removeprefix("server.")) for line in data.decode().split("\n")[:-1]]
+
+
+def change(client, **words):
+    """Asks until the new voters have caught up."""
+    words = {"joining": None, "leaving": None, "new_members": None, **words}
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return client.reconfig(**words)
+        except NewConfigNoQuorumError:
+            assert time.monotonic() < deadline, "the new voters do not catch up"
+            time.sleep(0.2)
+
+
+def test_servers_join_and_leave_and_a_watcher_hears_of_it_once(members):
+    operator, watcher = members.client(*FIRST, auth_data=SUPER), members.client(*FIRST)
+    heard = []
+    data, stat = watcher.get("/zookeeper/config", watch=heard.append)
+    assert named(data) == list(FIRST) and stat.version == -1
+    watcher.create("/kept", b"before")
+    joiners = [members.servers[number] for number in (4, 5)]
+    start_together(joiners)
+    grown, _ = change(operator, joining=f"{members.lines[4]},{members.lines[5]}")
+    assert named(grown) == list(ALL)
+    for number in ALL:
+        client = members.client(number)
+        client.sync("/")
+        assert client.get("/kept")[0] == b"before"
+        assert client.get("/zookeeper/config")[0] == grown
+        client.stop()
+    # Of three servers two would be needed, and they are gone: those who joined make the majority.
+    members.servers[1].kill()
+    members.servers[2].kill()
+    survivor = members.client(3, 4, 5, auth_data=SUPER)
+    survivor.retry(survivor.set, "/kept", b"by three of five")
+    shrunk, _ = survivor.retry(change, survivor, leaving="1,2")
+    assert named(shrunk) == [3, 4, 5]
+    members.servers[3].kill()
+    survivor.retry(survivor.set, "/kept", b"by two of three")
+    assert survivor.retry(survivor.get, "/kept")[0] == b"by two of three"
+    assert [event.type for event in heard] == ["CHANGED"]
+    for client in (operator, watcher, survivor):
+        client.stop()
+
+
+def test_a_change_is_refused_with_the_error_of_zookeeper(members):
+    operator, anybody = members.client(*FIRST, auth_data=SUPER), members.client(*FIRST)
+    version = int(operator.get("/zookeeper/config")[0].decode().split("=")[-1], 16)
+    four, nobody = members.lines[4], {"joining": None, "leaving": None, "new_members": None}
+    for client, error, words in [
+        (operator, NewConfigNoQuorumError, {"joining": f"{four},{members.lines[5]}", "leaving": "1,2"}),
+        (operator, BadVersionError, {"joining": four, "from_config": version + 1}),
+        (operator, BadArgumentsError, {"joining": "some thing"}),
+        (operator, BadArgumentsError, {"joining": four.split(";")[0]}),
+        (operator, BadArgumentsError, {"leaving": "1,2"}),
+        (anybody, NoAuthError, {"leaving": "3"}),
+        (anybody, BadVersionError, {"leaving": "3", "from_config": version + 1}),
+        (anybody, BadArgumentsError, {"joining": "some thing"}),
+    ]:
+        with pytest.raises(error):
+            client.reconfig(**{**nobody, **words})
+    assert named(operator.get("/zookeeper/config")[0]) == list(FIRST)
+    for client in (operator, anybody):
+        client.stop()
+
+
+@pytest.mark.skipif(SUBJECT == "zookeeper", reason="Apache ZooKeeper's leader leaves by an election")
+def test_a_leader_that_is_removed_leads_no_more_and_its_clients_stay(members):
+    leader = next(number for number in FIRST if "Mode: leader" in four_letter_word(members.servers[number].port, "srvr"))
+    operator, client = members.client(*FIRST, auth_data=SUPER), members.client(leader)
+    lost = []
+    client.add_listener(lost.append)
+    change(operator, leaving=str(leader))
+    client.create("/written", b"through the one that led", ephemeral=True)
+    others = [number for number in FIRST if number != leader]
+    deadline = time.monotonic() + 30
+    while not any("Mode: leader" in four_letter_word(members.servers[number].port, "srvr") for number in others):
+        assert time.monotonic() < deadline, "nobody leads"
+        time.sleep(0.1)
+    client.set("/written", b"and again")
+    assert not lost
+    for each in (operator, client):
+        each.stop()
