@@ -54,7 +54,7 @@ impl<S: Sink> Core<S> {
         };
         match header.xid {
             xid::NOTIFICATION => self.handle_event(now, header.zxid, body, sink),
-            xid::PING => self.handle_ping_reply(),
+            xid::PING => self.handle_ping_reply(header.zxid),
             xid::AUTH => self.handle_auth_reply(header.err, sink),
             xid::SET_WATCHES => self.handle_restore_reply(header.err, sink),
             _ => self.handle_reply(now, header, body, sink),
@@ -97,8 +97,12 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    fn handle_ping_reply(&mut self) {
-        if let Some(sent) = self.ping_sent.take() {
+    fn handle_ping_reply(&mut self, zxid: i64) {
+        // A server that lets this client wait sends replies with the zxid 0 unasked (docs/tenants.md): they do
+        // not say that the ping was heard.
+        if zxid != 0
+            && let Some(sent) = self.ping_sent.take()
+        {
             self.confirm_lease(sent);
         }
     }

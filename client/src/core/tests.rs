@@ -194,7 +194,11 @@ impl Bench {
 
     fn reply(&mut self, xid: Xid, err: ErrorCode) {
         self.zxid += 1;
-        let header = ReplyHeader::new(xid, self.zxid, err);
+        self.reply_with(xid, self.zxid, err);
+    }
+
+    fn reply_with(&mut self, xid: Xid, zxid: i64, err: ErrorCode) {
+        let header = ReplyHeader::new(xid, zxid, err);
         let bytes = framed(|out| header.encode(out));
         self.receive(&bytes);
     }
@@ -308,6 +312,22 @@ fn answered_pings_keep_the_lease() {
         assert_eq!(bench.core.lease_until(), sent.plus(TIMEOUT_MS), "counted from the sending");
     }
     assert_eq!(bench.told(), []);
+}
+
+#[test]
+fn replies_to_pings_that_wait_unread_are_a_sign_of_life_and_no_lease() {
+    let mut bench = Bench::connected(config());
+    let lease = bench.core.lease_until();
+    bench.pass(TIMEOUT_MS / 3);
+    assert_eq!(bench.sent_ops(), [(xid::PING, OpCode::Ping)]);
+    for _ in 0..10 {
+        bench.pass(TIMEOUT_MS / 6);
+        bench.reply_with(xid::PING, 0, ErrorCode::Ok);
+    }
+    assert_eq!(bench.core.state(), SessionState::Connected);
+    assert_eq!(bench.core.lease_until(), lease);
+    bench.reply(xid::PING, ErrorCode::Ok);
+    assert!(bench.core.lease_until() > lease);
 }
 
 #[test]

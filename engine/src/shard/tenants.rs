@@ -3,7 +3,11 @@
 //! A request belongs to the tenant of the first path that it names. While a token bucket of the tenant is
 //! empty, its connections are muted: their input waits, and their sockets are not read. They go on one
 //! request each, in the order in which they were muted; a request that has waited for too long is answered
-//! with THROTTLEDOP. A muted session counts as heard, since its pings wait unread.
+//! with THROTTLEDOP.
+//!
+//! Pings of a muted client wait unread. So its session counts as heard, and the client is sent replies to pings
+//! unasked: kazoo leaves a server that does not answer a ping within half the session timeout, whatever else
+//! the server sends. Such a reply has the zxid 0: it does not say that the server has heard anything.
 //!
 //! Pings, closeSession, auth and sasl never wait. Neither does setWatches, which is charged afterwards: a
 //! client that comes back needs all of its watches.
@@ -12,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use ringkeeper_wire::{ErrorCode, OpCode, Perms, Request};
+use ringkeeper_wire::{ErrorCode, OpCode, Perms, Request, xid};
 
 use super::latency::{About, Answered};
 use super::request::{HEADER_LEN, first_path};
@@ -216,12 +220,18 @@ impl Shard {
         }
     }
 
-    /// Muted sessions are alive, as far as anybody can tell: nobody reads their pings.
+    /// Muted sessions are alive, as far as anybody can tell: nobody reads their pings. Clients that have read
+    /// everything learn that the server is alive.
     pub(super) fn touch_muted(&mut self) {
         let muted: Vec<Slot> = self.muted.values().flatten().copied().collect();
         for slot in muted {
-            if self.connections.get(slot).is_some_and(|connection| connection.muted) {
-                self.touch(slot);
+            let Some(connection) = self.connections.get(slot).filter(|connection| connection.muted) else {
+                continue;
+            };
+            let idle = connection.backlog.is_empty() && connection.outbox.is_empty();
+            self.touch(slot);
+            if idle {
+                self.write_reply(slot, xid::PING, 0, ErrorCode::Ok, |_| {});
             }
         }
     }

@@ -39,10 +39,15 @@ fn reads(world: &mut World, number: u64, first: i32, count: i32, path: &str) {
     world.receive(number, &bytes);
 }
 
-/// The codes of the replies that have come.
+/// What a client is sent that waits, twice a second.
+fn unasked() -> Frame {
+    reply(xid::PING.0, 0, None)
+}
+
+/// The codes of the replies to requests that have come.
 fn codes(world: &mut World, number: u64) -> Vec<ErrorCode> {
     let code = |frame| match frame {
-        Frame::Reply { code, .. } => Some(code),
+        Frame::Reply { code, .. } => (frame != unasked()).then_some(code),
         Frame::Event { .. } => None,
     };
     world.frames(number).into_iter().filter_map(code).collect()
@@ -132,6 +137,21 @@ fn a_muted_session_is_reported_as_alive() {
     wait(&mut world, 1_500);
     assert!(world.shard.take_requests().touched.contains(&session(1)));
     assert!(!world.shard.take_requests().touched.contains(&session(2)));
+}
+
+#[test]
+fn a_muted_client_is_sent_replies_to_the_pings_that_wait_unread_as_long_as_it_reads() {
+    let mut world = world("ops=1");
+    reads(&mut world, 1, 1, 9, "/t");
+    wait(&mut world, 100);
+    codes(&mut world, 1);
+    wait(&mut world, 450);
+    assert_eq!(world.frames(1), [unasked()]);
+    assert_eq!(world.frames(2), [], "nobody else is sent any");
+    wait(&mut world, 2_000);
+    let frames = world.frames(1);
+    let unasked = frames.iter().filter(|frame| **frame == unasked()).count();
+    assert!(unasked <= 1, "a client that does not read is sent no second one: {frames:?}");
 }
 
 #[test]
