@@ -29,6 +29,7 @@ pub struct Client {
     pub timeout_ms: i32,
     last_xid: i32,
     events: VecDeque<Event>,
+    unasked: usize,
 }
 
 /// A reply: the fields of its header that are not always the same, and the body's bytes.
@@ -116,6 +117,7 @@ impl Client {
             timeout_ms,
             last_xid: 0,
             events: VecDeque::new(),
+            unasked: 0,
         }))
     }
 
@@ -164,10 +166,20 @@ impl Client {
         self.events.drain(..).collect()
     }
 
-    /// Reads one message: a reply, or `None` for an event, which is kept.
+    /// How many replies to pings came that were not sent: what a server tells a client that it lets wait.
+    #[must_use]
+    pub const fn unasked(&self) -> usize {
+        self.unasked
+    }
+
+    /// Reads one message: a reply, or `None` for an event, which is kept, and for what was not asked for.
     fn message(&mut self) -> Result<Option<Reply>> {
         let received = self.connection.receive()?;
         let reply = parse_reply(&received)?;
+        if reply.as_ref().is_some_and(|reply| reply.xid == xid::PING && reply.zxid == 0) {
+            self.unasked += 1;
+            return Ok(None);
+        }
         if let (None, Received::Frame(frame)) = (&reply, &received) {
             let event = WatcherEvent::from_bytes(&frame[ReplyHeader::LEN..])?;
             self.events.push_back(Event { event_type: event.event_type, path: event.path.into_owned() });

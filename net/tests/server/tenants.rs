@@ -90,7 +90,7 @@ fn what_a_tenant_has_stored_is_known_after_a_restart() {
 }
 
 #[test]
-fn a_session_whose_requests_wait_lives_though_its_pings_are_not_read() {
+fn a_session_whose_requests_wait_lives_though_its_pings_are_not_read_and_its_client_knows() {
     let (server, mut other) = server("ops=5", &[]);
     let mut client = Client::connect(server.address(), 4_000);
     for _ in 0..40 {
@@ -101,6 +101,7 @@ fn a_session_whose_requests_wait_lives_though_its_pings_are_not_read() {
         assert_eq!(client.reply().expect("a reply").err, 0);
     }
     assert!(client.exists("/u", false), "the session lasts 4 s, and the requests took 7");
+    assert!(client.unasked() > 0, "replies to pings that wait unread");
     assert_eq!(metric(&server, r#"ops_total{tenant="/t"}"#), Some(40.0));
     assert!(metric(&server, r#"delay_seconds_total{tenant="/t"}"#) > Some(5.0));
 }
