@@ -49,9 +49,8 @@ use crate::env::{Class, Connection, Env, Listener, PeerAddress, Stream, Task};
 use crate::rate_limiter::RateLimiter;
 pub use handshake::{MAGIC, Secrets};
 
-use handshake::Handshake;
+use handshake::{Agreed, Handshake};
 use link::Link;
-use seal::Seals;
 use strangers::Strangers;
 
 /// How often the names of the ensemble's servers are resolved.
@@ -265,7 +264,7 @@ impl<E: Env> Links<E> {
         let introduced = or(self.introduce(stream, address), displaced).await;
         self.strangers.leave(&stranger);
         match introduced {
-            Ok((link, connection, seals)) => link.serve(&self.env, connection, seals, &*deliver).await,
+            Ok((link, connection, agreed)) => link.serve(&self.env, connection, agreed, &*deliver).await,
             Err(error) => self.note_refusal(address, &error.to_string()),
         }
     }
@@ -275,17 +274,17 @@ impl<E: Env> Links<E> {
         &self,
         stream: E::Stream,
         address: SocketAddr,
-    ) -> io::Result<(Rc<Link>, Connection<E::Stream>, Seals)> {
+    ) -> io::Result<(Rc<Link>, Connection<E::Stream>, Agreed)> {
         let mut connection = stream.open().await?;
         let joins_from = self.admits_joiners.get().then(|| address.ip().to_canonical());
-        let (peer, seals) = self.handshake().answer(&mut connection, joins_from).await?;
+        let (peer, agreed) = self.handshake().answer(&mut connection, joins_from).await?;
         let known = self.link(peer);
         match (known, joins_from) {
-            (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, seals)),
+            (Some(link), _) if peer > self.own || !link.is_listed() => Ok((link, connection, agreed)),
             (None, Some(host)) if peer != self.own && peer.0 < ServerSet::ID_MAX => {
                 let link = Rc::new(Link::joiner(peer, host.to_string()));
                 self.links.borrow_mut().insert(peer, Rc::clone(&link));
-                Ok((link, connection, seals))
+                Ok((link, connection, agreed))
             }
             _ => Err(io::Error::other(format!("server {peer} is not one that dials this server"))),
         }
@@ -320,9 +319,9 @@ impl<E: Env> Links<E> {
             }
             let dialed = self.env.elapsed();
             match self.connect(&link).await {
-                Ok((connection, seals)) => {
+                Ok((connection, agreed)) => {
                     link.set_trouble(String::new());
-                    link.serve(&self.env, connection, seals, &*deliver).await;
+                    link.serve(&self.env, connection, agreed, &*deliver).await;
                 }
                 Err(error) => {
                     // A peer that is down for days is logged once, not at each dial.
@@ -338,7 +337,7 @@ impl<E: Env> Links<E> {
     }
 
     /// Connects to the first of the peer's addresses at which that peer answers.
-    async fn connect(&self, link: &Link) -> io::Result<(Connection<E::Stream>, Seals)> {
+    async fn connect(&self, link: &Link) -> io::Result<(Connection<E::Stream>, Agreed)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.env.resolve(&link.address()).await? {
             match self.connect_to(address, link.peer()).await {
@@ -353,9 +352,9 @@ impl<E: Env> Links<E> {
         &self,
         address: SocketAddr,
         peer: ServerId,
-    ) -> io::Result<(Connection<E::Stream>, Seals)> {
+    ) -> io::Result<(Connection<E::Stream>, Agreed)> {
         let mut connection = self.env.dial(address, self.redial.last).await?.open().await?;
-        let seals = self.handshake().begin(&mut connection, peer).await?;
-        Ok((connection, seals))
+        let agreed = self.handshake().begin(&mut connection, peer).await?;
+        Ok((connection, agreed))
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ringkeeper_frame::{Batch, Checksum, LogPosition, aligned};
-use ringkeeper_wire::ServerId;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::message::{
     Ack, AckEpoch, Doubt, EnsembleId, HandOverStep, Known, LogOutline, Message, Notification, PeerState,
@@ -27,6 +27,8 @@ mod kind {
     pub(super) const TO_LEARNER: u8 = 13;
     pub(super) const SNAPSHOT_RECEIVED: u8 = 14;
     pub(super) const HAND_OVER: u8 = 15;
+    /// A notification that says what is committed; version 7 of the messages has none.
+    pub(super) const COMMITTED_NOTIFICATION: u8 = 16;
 }
 
 impl Message {
@@ -101,7 +103,11 @@ impl Message {
     pub fn decode(frame: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader(frame);
         let message = match r.u8()? {
-            kind::NOTIFICATION => Self::Notification(r.notification()?),
+            kind::NOTIFICATION => Self::Notification(r.notification(Zxid::ZERO)?),
+            kind::COMMITTED_NOTIFICATION => {
+                let committed = r.committed()?;
+                Self::Notification(r.notification(committed)?)
+            }
             kind::FOLLOWER_INFO => Self::FollowerInfo(r.standing()?),
             kind::NEW_EPOCH => Self::NewEpoch(r.epoch()?),
             kind::ACK_EPOCH => Self::AckEpoch(r.ack_epoch()?),
@@ -162,8 +168,11 @@ impl Writer<'_> {
             PeerState::Following => 1,
             PeerState::Leading => 2,
         };
-        self.u8(kind::NOTIFICATION).u8(state).u64(n.round);
-        self.vote(n.vote).standing(&n.own).flag(n.serves).zxid(n.committed);
+        match n.committed {
+            Zxid::ZERO => self.u8(kind::NOTIFICATION),
+            committed => self.u8(kind::COMMITTED_NOTIFICATION).zxid(committed),
+        };
+        self.u8(state).u64(n.round).vote(n.vote).standing(&n.own).flag(n.serves);
         match n.doubt {
             None => self.u8(0),
             Some(Doubt::OldCopy(known)) => self.u8(1).epoch(known.epoch).zxid(known.zxid),
@@ -252,7 +261,14 @@ impl Reader<'_> {
         aligned(std::mem::take(&mut self.0))
     }
 
-    fn notification(&mut self) -> Result<Notification, DecodeError> {
+    fn committed(&mut self) -> Result<Zxid, DecodeError> {
+        match self.zxid()? {
+            Zxid::ZERO => Err(DecodeError::Value { field: "committed", value: 0 }),
+            committed => Ok(committed),
+        }
+    }
+
+    fn notification(&mut self, committed: Zxid) -> Result<Notification, DecodeError> {
         let state = match self.u8()? {
             0 => PeerState::Looking,
             1 => PeerState::Following,
@@ -265,7 +281,7 @@ impl Reader<'_> {
             vote: self.vote()?,
             own: self.standing()?,
             serves: self.flag("serves")?,
-            committed: self.zxid()?,
+            committed,
             doubt: self.doubt()?,
         })
     }
@@ -512,7 +528,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..16u8) {
+        fn what_decodes_is_what_encodes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..17u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

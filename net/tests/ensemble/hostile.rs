@@ -73,7 +73,7 @@ fn strangers_are_refused_and_the_service_goes_on() {
     let greetings: [(&str, Vec<u8>); 6] = [
         ("random bytes", noise()),
         ("another protocol", http.to_vec()),
-        ("an older build", hello(b"RKPEER\0\x07", 3, 1)),
+        ("an older build", hello(b"RKPEER\0\x06", 3, 1)),
         ("a word for another server", hello(MAGIC, 3, 2)),
         ("ZooKeeper's FOLLOWERINFO", [&[0, 0, 0, 11][..], &[0; 60]].concat()),
         ("half a greeting, then nothing", hello(MAGIC, 3, 1)[..20].to_vec()),
@@ -98,10 +98,17 @@ fn a_server_number_that_does_not_belong_is_refused_even_if_it_knows_the_secret()
 }
 
 #[test]
-fn a_server_of_a_newer_build_is_heard() {
+fn builds_of_two_versions_speak_the_older_one() {
     let ensemble = two_of_three();
-    let mut stream = introduce_as(b"RKPEER\0\xff", ensemble.quorum_address(0), 3, 1);
-    stream.read_exact(&mut [0]).expect("messages in the version that both speak");
+    // A connected server is told who leads: in version 8 with what is committed, which is a kind of its own.
+    for (version, kind) in [(7, 1), (8, 16), (0xff, 16)] {
+        let mut magic = *MAGIC;
+        magic[7] = version;
+        let mut stream = introduce_as(&magic, ensemble.quorum_address(0), 3, 1);
+        let mut told = [0; 5];
+        stream.read_exact(&mut told).expect("a message in the version that both speak");
+        assert_eq!(told[4], kind, "version {version}");
+    }
 }
 
 #[test]

@@ -30,7 +30,10 @@ const REFUSAL: &[u8; 8] = b"RKNAME\0\x07";
 const VERSION_AT: usize = 7;
 
 /// The oldest version that this build speaks.
-const OLDEST_VERSION: u8 = 8;
+const OLDEST_VERSION: u8 = 7;
+
+/// From this version on, notifications say what is committed.
+pub(super) const SAYS_COMMITTED: u8 = 8;
 
 /// What the keys of seals are made for.
 const FRAMES: &[u8] = b"frames";
@@ -71,6 +74,14 @@ pub(super) struct Handshake<'a, E> {
     pub(super) links: &'a RefCell<BTreeMap<ServerId, Rc<Link>>>,
 }
 
+/// What the two ends of a connection have agreed upon.
+pub(super) struct Agreed {
+    /// The version of the messages.
+    pub(super) version: u8,
+    /// What the frames are sealed with.
+    pub(super) seals: Seals,
+}
+
 #[derive(Clone, Copy)]
 struct Hello {
     version: u8,
@@ -85,7 +96,7 @@ impl<E: Env> Handshake<'_, E> {
         &self,
         connection: &mut Connection<impl Stream>,
         peer: ServerId,
-    ) -> io::Result<Seals> {
+    ) -> io::Result<Agreed> {
         self.in_time(async {
             self.check_name(connection, peer, None).await?;
             let own = self.hello(peer);
@@ -108,7 +119,7 @@ impl<E: Env> Handshake<'_, E> {
             let secret = &self.secrets.own;
             send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
             check_proof(connection, own, theirs, std::slice::from_ref(secret)).await?;
-            Ok(seals(connection, secret, own, theirs))
+            Ok(agreed(connection, secret, own, theirs))
         })
         .await
     }
@@ -119,7 +130,7 @@ impl<E: Env> Handshake<'_, E> {
         &self,
         connection: &mut Connection<impl Stream>,
         joins_from: Option<IpAddr>,
-    ) -> io::Result<(ServerId, Seals)> {
+    ) -> io::Result<(ServerId, Agreed)> {
         self.in_time(async {
             let theirs = read_hello(connection).await?;
             if theirs.to != self.own {
@@ -134,7 +145,7 @@ impl<E: Env> Handshake<'_, E> {
             // The dialer has to prove itself first, so a stranger gets nothing made with the secret.
             let secret = check_proof(connection, own, theirs, &self.secrets.accepted).await?;
             send(connection, &proof(secret, own, theirs).finalize().into_bytes()).await?;
-            Ok((theirs.from, seals(connection, secret, own, theirs)))
+            Ok((theirs.from, agreed(connection, secret, own, theirs)))
         })
         .await
     }
@@ -212,13 +223,14 @@ async fn check_proof<'a>(
     secrets.iter().map(|secret| &**secret).find(is_proved).ok_or_else(unknown)
 }
 
-/// The seals of the frames: none where TLS protects them, or where there is no secret to seal with.
-fn seals(connection: &Connection<impl Stream>, secret: &[u8], own: Hello, theirs: Hello) -> Seals {
+/// The lower one of the two versions; frames are sealed unless TLS protects them, or there is no secret.
+fn agreed(connection: &Connection<impl Stream>, secret: &[u8], own: Hello, theirs: Hello) -> Agreed {
+    let version = own.version.min(theirs.version);
     if connection.certificate.is_some() || secret.is_empty() {
-        return Seals::default();
+        return Agreed { version, seals: Seals::default() };
     }
     let seal = |from, to| Some(Seal::new(&mac(secret, FRAMES, from, to).finalize().into_bytes().into()));
-    Seals { sent: seal(own, theirs), received: seal(theirs, own) }
+    Agreed { version, seals: Seals { sent: seal(own, theirs), received: seal(theirs, own) } }
 }
 
 /// The proof that `from` sends to `to`. The two directions differ, so a proof cannot be reflected to its

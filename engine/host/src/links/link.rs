@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use ringkeeper_engine::zab::{Input, Message};
+use ringkeeper_engine::zab::{Input, Message, Notification};
 use ringkeeper_log::mutation::planted;
-use ringkeeper_wire::ServerId;
+use ringkeeper_wire::{ServerId, Zxid};
 
 use super::frames::FrameReader;
+use super::handshake::{Agreed, SAYS_COMMITTED};
 use super::output::Output;
-use super::seal::{Seal, Seals};
+use super::seal::Seal;
 use crate::env::{Connection, Env, PeerAddress, Stream};
 use crate::rate_limiter::RateLimiter;
 use crate::wake::WakeFlag;
@@ -43,6 +44,8 @@ pub(super) struct Link {
     output: RefCell<Output>,
     /// Whether a connection stands.
     connected: Cell<bool>,
+    /// The version of its messages.
+    version: Cell<u8>,
     /// Number of connections so far; only the last one may stand.
     dialed: Cell<u64>,
     /// The writer has something to do.
@@ -63,6 +66,7 @@ impl Link {
             listed: Cell::new(true),
             output: RefCell::default(),
             connected: Cell::new(false),
+            version: Cell::new(0),
             dialed: Cell::new(0),
             work: WakeFlag::default(),
             closing: WakeFlag::default(),
@@ -126,7 +130,12 @@ impl Link {
         if output.bytes() > OUTPUT_BYTES_MAX {
             return self.hang_up("it does not read what it is sent");
         }
-        output.push(message);
+        match message {
+            Message::Notification(told) if self.version.get() < SAYS_COMMITTED => {
+                output.push(&Message::Notification(Notification { committed: Zxid::ZERO, ..*told }));
+            }
+            message => output.push(message),
+        }
         self.work.raise();
     }
 
@@ -142,7 +151,7 @@ impl Link {
         &self,
         env: &E,
         connection: Connection<E::Stream>,
-        seals: Seals,
+        agreed: Agreed,
         deliver: &(impl Fn(Input) + ?Sized),
     ) {
         let Connection { reader, mut writer, certificate } = connection;
@@ -150,6 +159,8 @@ impl Link {
             return;
         }
         let standing = Standing(self);
+        let Agreed { version, seals } = agreed;
+        self.version.set(version);
         self.output.borrow_mut().seal_with(seals.sent);
         let (peer, connected) = (self.peer(), env.elapsed());
         let is_logged = self.lines.admit(env.now().monotonic_ms);
