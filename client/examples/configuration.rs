@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let configuration = Configuration::new(&client, "/example/configuration");
     match (command.as_str(), args.next()) {
         ("write", Some(text)) => {
-            let stat = configuration.write(text.as_bytes(), None).wait()?;
+            let stat = configuration.write(text, None).wait()?;
             println!("written as version {}", stat.version);
         }
         _ => {

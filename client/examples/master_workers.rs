@@ -32,7 +32,7 @@ fn main() -> Result<()> {
 
 /// A worker shows that it is alive, and follows the assignment.
 async fn run_worker(client: &Client, name: &str) -> Result<()> {
-    let _membership = Group::new(client, "/example/workers").join(name.as_bytes()).await?;
+    let _membership = Group::new(client, "/example/workers").join(name).await?;
     let mut updates = Configuration::new(client, "/example/assignment").updates();
     loop {
         let Some((text, _)) = updates.next().await? else { continue };
@@ -74,7 +74,7 @@ async fn assign(client: &Client, leadership: &Holding) -> Result<()> {
         let text = assignment_of(&members);
         // Written only as long as this one leads.
         let transaction = client.transaction().check(leadership.path(), None);
-        match transaction.set_data(assignment, text.as_bytes(), None).commit().await {
+        match transaction.set_data(assignment, text, None).commit().await {
             Ok(_) => drop(changed.await?),
             // Written or not: the next attempt writes the same, or what is right by then.
             Err(error) if error.is_connection() => client.connected().await?,

@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     };
     let client = Client::connect(&servers).wait()?;
     let group = Group::new(&client, "/example/members");
-    let _membership = group.join(name.as_bytes()).wait()?;
+    let _membership = group.join(&name).wait()?;
     loop {
         let (members, changed) = group.members_and_watch().wait()?;
         let names: Vec<_> = members.iter().map(|member| String::from_utf8_lossy(&member.data)).collect();

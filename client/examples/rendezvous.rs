@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     match (role.as_str(), args.next()) {
         ("master", Some(address)) => {
             // Ephemeral: when this program ends, its workers know.
-            meeting.announce(address.as_bytes(), CreateMode::Ephemeral).wait()?;
+            meeting.announce(&address, CreateMode::Ephemeral).wait()?;
             println!("announced {address}; press Enter to end");
             // Any end of input is as good as a line.
             let _ = std::io::stdin().read_line(&mut String::new());

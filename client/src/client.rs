@@ -141,11 +141,12 @@ impl Client {
         Duration::from_millis(self.0.shared.read(lease))
     }
 
-    /// Creates a znode: its path and metadata.
+    /// Creates a znode: its path and metadata. `data` is bytes or text: `"text"`, `b"bytes"`, a `String`,
+    /// a `Vec<u8>`.
     pub fn create<'a>(
         &self,
         path: &str,
-        data: &[u8],
+        data: impl AsRef<[u8]>,
         options: impl Into<CreateOptions<'a>>,
     ) -> Reply<Created> {
         let options = options.into();
@@ -155,7 +156,7 @@ impl Client {
             return Reply::failed(error);
         }
         let path = self.server_path(path);
-        let (acl, flags, data) = (Some(options.acl()), mode.to_wire(), Some(data));
+        let (acl, flags, data) = (Some(options.acl()), mode.to_wire(), Some(data.as_ref()));
         self.call(options.mode.op(), decode::created, None, |out| match options.mode.ttl_ms() {
             Some(ttl_ms) => CreateTtlRequest { path, data, acl, flags, ttl_ms }.encode(out),
             None => CreateRequest { path, data, acl, flags }.encode(out),
@@ -191,8 +192,13 @@ impl Client {
     }
 
     /// Sets a znode's data, if it has the expected version (`None` expects any): its new metadata.
-    pub fn set_data(&self, path: &str, data: &[u8], expected: impl Into<Option<i32>>) -> Reply<Stat> {
-        let (data, version) = (Some(data), expected.into().unwrap_or(-1));
+    pub fn set_data(
+        &self,
+        path: &str,
+        data: impl AsRef<[u8]>,
+        expected: impl Into<Option<i32>>,
+    ) -> Reply<Stat> {
+        let (data, version) = (Some(data.as_ref()), expected.into().unwrap_or(-1));
         self.call_at(path, OpCode::SetData, decode::stat, |path, out| {
             SetDataRequest { path, data, version }.encode(out);
         })

@@ -8,9 +8,9 @@
 //! use ringkeeper_client::{Client, CreateMode};
 //!
 //! let client = Client::connect("zk1:2181,zk2:2181,zk3:2181/my-app").await?;
-//! client.create("/greeting", b"hello", CreateMode::Ephemeral).await?;
+//! client.create("/greeting", "hello", CreateMode::Ephemeral).await?;
 //! let (data, stat) = client.get_data("/greeting").await?;
-//! client.set_data("/greeting", b"good bye", stat.version).await?;
+//! client.set_data("/greeting", "good bye", stat.version).await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -16,8 +16,8 @@ use crate::{Client, CreateOptions, Error, Reply, Result, Stat, decode, path};
 /// let results = client
 ///     .transaction()
 ///     .check("/lock", 0)
-///     .set_data("/config", b"new", 3)
-///     .create("/log/entry-", b"config changed", CreateMode::PersistentSequential)
+///     .set_data("/config", "new", 3)
+///     .create("/log/entry-", "config changed", CreateMode::PersistentSequential)
 ///     .commit()
 ///     .await?;
 /// # Ok(())
@@ -81,12 +81,17 @@ impl Transaction {
     }
 
     /// Creates a znode.
-    pub fn create<'a>(self, path: &str, data: &[u8], options: impl Into<CreateOptions<'a>>) -> Self {
+    pub fn create<'a>(
+        self,
+        path: &str,
+        data: impl AsRef<[u8]>,
+        options: impl Into<CreateOptions<'a>>,
+    ) -> Self {
         let options = options.into();
         let flags = options.mode.to_wire();
         let valid =
             if flags.is_sequential() { path::validate_sequential(path) } else { path::validate(path) };
-        let (path, data) = (self.client.server_path(path), Some(data));
+        let (path, data) = (self.client.server_path(path), Some(data.as_ref()));
         let (acl, flags) = (Some(options.acl()), flags.to_wire());
         let op = match (options.mode.op(), options.mode.ttl_ms()) {
             (_, Some(ttl_ms)) => MultiOp::CreateTtl(CreateTtlRequest { path, data, acl, flags, ttl_ms }),
@@ -106,10 +111,10 @@ impl Transaction {
     }
 
     /// Sets a znode's data, if it has the expected version; `None` expects any.
-    pub fn set_data(self, path: &str, data: &[u8], expected: impl Into<Option<i32>>) -> Self {
+    pub fn set_data(self, path: &str, data: impl AsRef<[u8]>, expected: impl Into<Option<i32>>) -> Self {
         let (valid, version) = (path::validate(path), expected.into().unwrap_or(-1));
         let path = self.client.server_path(path);
-        self.add(valid, &MultiOp::SetData(SetDataRequest { path, data: Some(data), version }))
+        self.add(valid, &MultiOp::SetData(SetDataRequest { path, data: Some(data.as_ref()), version }))
     }
 
     /// Lets the transaction fail unless the znode has the expected version; `None` expects it to exist.

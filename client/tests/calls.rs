@@ -30,12 +30,23 @@ fn a_znode_is_created_read_changed_and_deleted() {
 }
 
 #[test]
+fn data_is_text_or_bytes_in_any_form() {
+    let Some(servers) = servers() else { return };
+    let client = servers.client();
+    client.create("/d", "text", CreateMode::Persistent).wait().expect("created");
+    client.set_data("/d", String::from("owned text"), 0).wait().expect("set");
+    client.set_data("/d", b"bytes", 1).wait().expect("set");
+    client.transaction().set_data("/d", vec![1, 2], 2).set_data("/d", [3], 3).commit().wait().expect("set");
+    assert_eq!(client.get_data("/d").wait().expect("read").0, [3]);
+}
+
+#[test]
 fn pipelined_calls_are_executed_and_answered_in_order() {
     let Some(servers) = servers() else { return };
     // A queue much shorter than the pipeline: the calls wait for room in their turn.
     let client = servers.builder().requests_max(16).connect().wait().expect("a session");
     client.create("/n", b"", CreateMode::Persistent).wait().expect("created");
-    let writes: Vec<_> = (0..500).map(|n: i32| client.set_data("/n", &n.to_be_bytes(), n)).collect();
+    let writes: Vec<_> = (0..500).map(|n: i32| client.set_data("/n", n.to_be_bytes(), n)).collect();
     let last = client.get_data("/n");
     for (n, write) in (1..).zip(writes) {
         assert_eq!(write.wait().expect("set in its turn").version, n);
@@ -303,7 +314,7 @@ fn mistakes_are_told_before_anything_is_sent() {
         let failed = client.transaction().check("/", None).delete(path, None).commit().wait();
         assert!(matches!(failed, Err(Error::Transaction { index: 1, .. })), "{path}");
     }
-    let too_long = client.create("/long", &vec![0; 2 << 20], CreateMode::Persistent).wait();
+    let too_long = client.create("/long", vec![0; 2 << 20], CreateMode::Persistent).wait();
     assert!(matches!(too_long, Err(Error::RequestTooLong { .. })));
     assert_eq!(client.exists("/long").wait(), Ok(None));
 }

@@ -12,7 +12,7 @@ async fn program(builder: Builder, dir: &'static str) -> Result<Vec<u8>> {
     client.create(dir, b"", CreateMode::Persistent).await?;
     let mut events = client.watch(dir, AddWatchMode::Persistent).await?;
     let (_, changed) = client.get_data_and_watch(dir).await?;
-    let writes: Vec<_> = (0..100_u8).map(|n| other.set_data(dir, &[n], i32::from(n))).collect();
+    let writes: Vec<_> = (0..100_u8).map(|n| other.set_data(dir, [n], i32::from(n))).collect();
     for write in writes {
         write.await?;
     }

@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Requests) -> Result<()> {
 /// Makes the znode that is read and written.
 pub(crate) fn prepare(server: &str) -> Result<()> {
     let client = Client::connect(server).wait()?;
-    match client.create(PATH, &DATA, CreateMode::Persistent).wait() {
+    match client.create(PATH, DATA, CreateMode::Persistent).wait() {
         Ok(_) | Err(ringkeeper_client::Error::NodeExists) => Ok(client.close().wait()?),
         Err(error) => Err(error.into()),
     }
@@ -43,7 +43,7 @@ async fn with_ours(options: &Requests) -> Result<Tally> {
     let client = Client::connect(&options.server).await?;
     match options.work {
         Work::Get => measure(options, || client.get_data(PATH)).await,
-        Work::Set => measure(options, || client.set_data(PATH, &DATA, None)).await,
+        Work::Set => measure(options, || client.set_data(PATH, DATA, None)).await,
     }
 }
 
@@ -92,7 +92,7 @@ fn waited_for(options: &Requests) -> Result<Tally> {
     let client = Client::connect(&options.server).wait()?;
     match options.work {
         Work::Get => measure_waits(options, || client.get_data(PATH)),
-        Work::Set => measure_waits(options, || client.set_data(PATH, &DATA, None)),
+        Work::Set => measure_waits(options, || client.set_data(PATH, DATA, None)),
     }
 }
 

@@ -103,16 +103,12 @@ pub(crate) fn set(session: &Session, command: &SetQuota, out: &mut Out<'_>) -> R
     let text = figures.to_string();
     let json = || json!({ "path": subject, "limits": figures.json() });
     if let Some((_, stat)) = old {
-        session.call(format!("set {limits}"), |client| {
-            client.set_data(&limits, text.as_bytes(), stat.version)
-        })?;
+        session.call(format!("set {limits}"), |client| client.set_data(&limits, &text, stat.version))?;
         return Ok(out.put("", json)?);
     }
     let create = |leaf: &str, text: &str| {
         let leaf = path::join(&node, leaf);
-        session.call(format!("create {leaf}"), |client| {
-            client.create(&leaf, text.as_bytes(), CreateMode::Persistent)
-        })
+        session.call(format!("create {leaf}"), |client| client.create(&leaf, &text, CreateMode::Persistent))
     };
     create(LIMITS, &text)?;
     create(STATS, &Figures { count: 0, bytes: 0, ..Figures::NONE }.to_string())?;
@@ -159,9 +155,7 @@ pub(crate) fn delete(session: &Session, command: &DelQuota, out: &mut Out<'_>) -
     }
     if left != Figures::NONE {
         let text = left.to_string();
-        session.call(format!("set {limits}"), |client| {
-            client.set_data(&limits, text.as_bytes(), stat.version)
-        })?;
+        session.call(format!("set {limits}"), |client| client.set_data(&limits, &text, stat.version))?;
         return Ok(out.put("", || json!({ "path": command.path, "limits": left.json() }))?);
     }
     for leaf in [path::join(&node, STATS), limits] {

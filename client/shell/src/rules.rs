@@ -22,12 +22,12 @@ pub(crate) fn set(session: &Session, command: &SetRule, out: &mut Out<'_>) -> Re
     Rule::parse(subject.clone(), text.as_bytes()).map_err(|error| ShellError::Usage(error.to_string()))?;
     let path = rule_path(&subject);
     let what = || format!("setrule {subject}");
-    if session.find(what(), |client| client.set_data(&path, text.as_bytes(), None))?.is_none() {
+    if session.find(what(), |client| client.set_data(&path, &text, None))?.is_none() {
         // Servers ask no ACL here. A system that knows no rules does, should the znodes come to one.
         let acl = Acl::new().grant(Perms(0), "world", "anyone");
         for (path, data) in [(PLACE, ""), (&*path, &*text)] {
             let mode = CreateMode::Persistent.with_acl(&acl);
-            match session.call(what(), |client| client.create(path, data.as_bytes(), mode)) {
+            match session.call(what(), |client| client.create(path, data, mode)) {
                 Err(ShellError::Client { source: Error::NodeExists, .. }) if path == PLACE => {}
                 created => created.map(drop)?,
             }

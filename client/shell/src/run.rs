@@ -245,8 +245,8 @@ fn create(session: &Session, command: &Create, out: &mut Out<'_>) -> Result<(), 
     };
     let acl = acl.as_deref().map(render::parse_acl).transpose()?;
     let created = session.call(format!("create {path}"), |client| match &acl {
-        Some(acl) => client.create(path, data.as_bytes(), mode.with_acl(acl)),
-        None => client.create(path, data.as_bytes(), mode),
+        Some(acl) => client.create(path, data, mode.with_acl(acl)),
+        None => client.create(path, data, mode),
     })?;
     let json = || json!({ "path": created.path, "stat": render::stat_json(&created.stat) });
     Ok(out.put(&format!("Created {}", created.path), json)?)
@@ -255,7 +255,7 @@ fn create(session: &Session, command: &Create, out: &mut Out<'_>) -> Result<(), 
 fn set(session: &Session, command: &Set, out: &mut Out<'_>) -> Result<(), ShellError> {
     let Set { stat: with_stat, version, path, data } = command;
     let what = format!("set {path}");
-    let stat = session.call(what, |client| client.set_data(path, data.as_bytes(), *version))?;
+    let stat = session.call(what, |client| client.set_data(path, data, *version))?;
     put_with_stat(out, "", json!({ "path": path }), Some(stat).filter(|_| *with_stat || out.is_json()))
 }
 

@@ -22,12 +22,12 @@ pub(crate) fn set(session: &Session, command: &SetTenant, out: &mut Out<'_>) -> 
     let checked = Tenants::default().check(subject.trim_end_matches('/'), text.as_bytes());
     checked.map_err(|error| ShellError::Usage(error.to_string()))?;
     let znode = limits_path(subject);
-    if session.find(what(), |client| client.set_data(&znode, text.as_bytes(), None))?.is_none() {
+    if session.find(what(), |client| client.set_data(&znode, &text, None))?.is_none() {
         // Whoever may not change quotas must not change these limits either, nor delete what is above them.
         let (acl, _) = session.call(what(), |client| client.get_acl(ROOT))?;
         let ends = znode[ROOT.len()..].match_indices('/').skip(1).map(|(slash, _)| ROOT.len() + slash);
         for end in ends.chain([znode.len()]) {
-            let data = if end == znode.len() { text.as_bytes() } else { b"" };
+            let data = if end == znode.len() { text.as_str() } else { "" };
             let mode = CreateMode::Persistent.with_acl(&acl);
             match session.call(what(), |client| client.create(&znode[..end], data, mode)) {
                 Err(ShellError::Client { source: Error::NodeExists, .. }) if end < znode.len() => {}

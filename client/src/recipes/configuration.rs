@@ -43,8 +43,8 @@ impl Configuration {
     /// # Errors
     /// [`Error::BadVersion`] if somebody else has changed it; [`Error::ConnectionLoss`] if nobody knows
     /// whether it is written: read it, and decide.
-    pub async fn write(&self, text: &[u8], expected: impl Into<Option<i32>>) -> Result<Stat> {
-        let expected = expected.into();
+    pub async fn write(&self, text: impl AsRef<[u8]>, expected: impl Into<Option<i32>>) -> Result<Stat> {
+        let (text, expected) = (text.as_ref(), expected.into());
         loop {
             match self.client.set_data(&self.path, text, expected).await {
                 Err(Error::NoNode) if expected.is_none() => {

@@ -14,7 +14,7 @@ const MARKER: &str = "__party__";
 /// use ringkeeper_client::recipes::Group;
 ///
 /// let group = Group::new(&client, "/workers");
-/// let membership = group.join(b"host-1:9000").await?;
+/// let membership = group.join("host-1:9000").await?;
 /// let (members, changed) = group.members_and_watch().await?;
 /// println!("{} members", members.len());
 /// changed.await?; // until one joins or leaves
@@ -53,7 +53,8 @@ impl Group {
     ///
     /// # Errors
     /// The session ends, or the server refuses to create the znode.
-    pub async fn join(&self, data: &[u8]) -> Result<Membership> {
+    pub async fn join(&self, data: impl AsRef<[u8]>) -> Result<Membership> {
+        let data = data.as_ref();
         let name = format!("{}{MARKER}", self.client.unique_name().simple());
         let mut claim = Claim::fixed(&self.client, &path::join(&self.path, &name), data.to_vec());
         claim.make(data).await?;

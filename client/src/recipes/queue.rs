@@ -18,7 +18,7 @@ const PRIORITY: u16 = 100;
 /// use ringkeeper_client::recipes::Queue;
 ///
 /// let mut queue = Queue::new(&client, "/tasks");
-/// queue.put(b"resize image 17").await?;
+/// queue.put("resize image 17").await?;
 /// let task = queue.take().await?;
 /// # Ok(())
 /// # }
@@ -53,7 +53,7 @@ impl Queue {
     /// # Errors
     /// The session ends, or the server refuses the write. [`Error::ConnectionLoss`] if the session ended
     /// before it was known whether the entry is in.
-    pub async fn put(&mut self, entry: &[u8]) -> Result<()> {
+    pub async fn put(&mut self, entry: impl AsRef<[u8]>) -> Result<()> {
         self.put_with_priority(entry, PRIORITY).await
     }
 
@@ -61,14 +61,14 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::put`], and [`Error::InvalidSetting`].
-    pub async fn put_with_priority(&mut self, entry: &[u8], priority: u16) -> Result<()> {
+    pub async fn put_with_priority(&mut self, entry: impl AsRef<[u8]>, priority: u16) -> Result<()> {
         if priority > 999 {
             return Err(Error::InvalidSetting("a priority is at most 999"));
         }
         self.settle().await?;
         let name = path::join(&self.path, &format!("entry-{priority:03}-"));
         loop {
-            let put = self.mark.commit(|t| t.create(&name, entry, CreateMode::PersistentSequential));
+            let put = self.mark.commit(|t| t.create(&name, entry.as_ref(), CreateMode::PersistentSequential));
             match put.await {
                 Err(Error::Transaction { index: 0, error }) if *error == Error::NoNode => {
                     self.mark.client().ensure_path(&self.path).await?;

@@ -23,7 +23,7 @@ const READY: &str = "ready";
 /// use ringkeeper_client::recipes::ReadyConfiguration;
 ///
 /// let configuration = ReadyConfiguration::new(&client, "/config");
-/// configuration.change(&[("shards", b"64"), ("replicas", b"3")], None).await?;
+/// configuration.change(&[("shards", "64"), ("replicas", "3")], None).await?;
 /// let (entries, changing) = configuration.read().await?;
 /// changing.await?; // until the next change begins
 /// # Ok(())
@@ -55,12 +55,12 @@ impl ReadyConfiguration {
     /// # Errors
     /// The session ends, or the server refuses a write. [`Error::Transaction`] with [`Error::NoNode`] at
     /// index 0 if the fence's holder was replaced.
-    pub async fn change(&self, entries: &[(&str, &[u8])], fence: Option<&Holding>) -> Result<()> {
+    pub async fn change(&self, entries: &[(&str, impl AsRef<[u8]>)], fence: Option<&Holding>) -> Result<()> {
         self.client.ensure_path(&self.path).await?;
         retried(&self.client, || self.try_change(entries, fence)).await
     }
 
-    async fn try_change(&self, entries: &[(&str, &[u8])], fence: Option<&Holding>) -> Result<()> {
+    async fn try_change(&self, entries: &[(&str, impl AsRef<[u8]>)], fence: Option<&Holding>) -> Result<()> {
         let ready = self.child(READY);
         // All at once; the server executes them in this order.
         let begun = self.fenced(fence).delete(&ready, None).commit();

@@ -9,7 +9,7 @@ use crate::{Client, CreateMode, Error, Result};
 /// use ringkeeper_client::{CreateMode, recipes::Rendezvous};
 ///
 /// let meeting = Rendezvous::new(&client, "/jobs/17/master");
-/// meeting.announce(b"host-1:9000", CreateMode::Ephemeral).await?;
+/// meeting.announce("host-1:9000", CreateMode::Ephemeral).await?;
 /// let address = Rendezvous::new(&client, "/jobs/17/master").meet().await?;
 /// # Ok(())
 /// # }
@@ -33,8 +33,8 @@ impl Rendezvous {
     /// # Errors
     /// The session ends, or the server refuses the write. [`Error::NodeExists`] if the word is to be
     /// ephemeral and another session's is there.
-    pub async fn announce(&self, word: &[u8], mode: CreateMode) -> Result<()> {
-        let client = &self.client;
+    pub async fn announce(&self, word: impl AsRef<[u8]>, mode: CreateMode) -> Result<()> {
+        let (client, word) = (&self.client, word.as_ref());
         client.ensure_path(crate::path::parent(&self.path)).await?;
         // Announcing the same word twice is the same as once.
         loop {
