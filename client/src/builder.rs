@@ -217,6 +217,7 @@ impl Builder {
             request_len_max: self.request_len_max,
             reply_len_max: self.reply_len_max,
             seed: self.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0),
+            chroot: text.chroot.clone(),
             resume: self.resume,
             #[cfg(feature = "mutations")]
             mutation: self.mutation,

@@ -11,7 +11,7 @@ use ringkeeper_wire::{
 };
 
 use crate::core::{Admission, Credential, Millis, SessionTicket, WatchRequest};
-use crate::driver::{Decode, Detached, EventQueue, Shared, Slot, StateChanges, Watcher};
+use crate::driver::{Asked, Decode, Detached, EventQueue, Shared, Slot, StateChanges, Watcher};
 use crate::watch::{PersistentWatch, Watch, WatchReply, WatchedReply};
 use crate::{
     Acl, Builder, CreateOptions, Created, Error, Identity, Reads, Reply, Result, SessionState, Stat,
@@ -323,7 +323,7 @@ impl Client {
     pub fn add_credential(&self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Reply<()> {
         let credential = Credential { scheme: scheme.into(), auth: auth.into() };
         let shared = &self.0.shared;
-        Reply::new(shared, Slot::new(decode::nothing, 0), |slot| {
+        Reply::new(shared, Slot::new(decode::nothing, Asked::default()), |slot| {
             shared.change(|core, _, _| match core.add_credential(credential, slot) {
                 Ok(()) => Ok(Admission::Queued),
                 Err((_, error)) => Err(error),
@@ -335,7 +335,7 @@ impl Client {
     /// answered first.
     pub fn close(&self) -> Reply<()> {
         let shared = &self.0.shared;
-        Reply::new(shared, Slot::new(decode::nothing, 0), |slot| {
+        Reply::new(shared, Slot::new(decode::nothing, Asked::default()), |slot| {
             shared.change(|core, now, outcomes| core.close(now, slot, outcomes));
             Ok(Admission::Queued)
         })
@@ -354,11 +354,11 @@ impl Client {
         let mut missing = vec![path];
         while let Some(path) = missing.last().copied() {
             match self.create(path, b"", crate::CreateMode::Persistent).await {
-                Ok(_) | Err(Error::NodeExists) => drop(missing.pop()),
-                Err(Error::NoNode) if path::parent(path) != "/" => missing.push(path::parent(path)),
+                Ok(_) | Err(Error::NodeExists(_)) => drop(missing.pop()),
+                Err(Error::NoNode(_)) if path::parent(path) != "/" => missing.push(path::parent(path)),
                 Err(error) if error.is_connection() => self.connected().await?,
                 // Where nothing may be created, what exists is good enough.
-                Err(Error::NoAuth) if self.exists(path).await?.is_some() => drop(missing.pop()),
+                Err(Error::NoAuth(_)) if self.exists(path).await?.is_some() => drop(missing.pop()),
                 Err(error) => return Err(error),
             }
         }
@@ -394,8 +394,21 @@ impl Client {
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Reply<T> {
         let shared = &self.0.shared;
-        Reply::new(shared, Slot::new(decode, self.0.chroot.len()), |slot| {
-            shared.submit(op, slot, watch, encode)
+        let asked = Asked { chroot_len: self.0.chroot.len(), ops: Vec::new() };
+        Reply::new(shared, Slot::new(decode, asked), |slot| shared.submit(op, slot, watch, encode))
+    }
+
+    /// Queues a request whose body is `ops`, a sequence that [`ringkeeper_wire::end_multi`] has ended.
+    pub(crate) fn call_multi<T: Send + 'static>(
+        &self,
+        op: OpCode,
+        decode: Decode<T>,
+        ops: Vec<u8>,
+    ) -> Reply<T> {
+        let shared = &self.0.shared;
+        Reply::new(shared, Slot::new(decode, Asked { chroot_len: self.0.chroot.len(), ops }), |slot| {
+            let asking = Arc::clone(&slot);
+            shared.submit(op, slot, None, |out| out.extend_from_slice(&asking.asked.ops))
         })
     }
 

@@ -1,21 +1,39 @@
 use ringkeeper_wire::{DecodeError, ErrorCode};
 
+use crate::Call;
+
 /// Why a call failed.
 ///
 /// Three kinds, told apart by [`Error::outcome`]: the server refused the request; the request was never
 /// sent; or the connection broke while the request was on its way, and nobody can say whether the server
 /// executed it. The client never repeats a write by itself.
+///
+/// An error that the server sent and a broken connection carry the [`Call`] that they answer, and are shown
+/// with it: `create /app/leader: no such znode`. A match on the kind leaves it out:
+///
+/// ```no_run
+/// # async fn example(client: ringkeeper_client::Client) -> ringkeeper_client::Result<()> {
+/// use ringkeeper_client::{CreateMode, Error};
+///
+/// match client.create("/app/leader", "host-1", CreateMode::Ephemeral).await {
+///     Ok(_) => println!("leading"),
+///     Err(Error::NodeExists(_)) => println!("following"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The connection broke after the request was sent and before its reply came. The server may or may
     /// not have executed it.
-    #[error("connection lost: the request may or may not have been executed")]
-    ConnectionLoss,
+    #[error("{0}: connection lost: the request may or may not have been executed")]
+    ConnectionLoss(Call),
     /// The request was not sent: the connection broke before its turn came, or no server was reachable
     /// for a whole session timeout. It was not executed.
-    #[error("no connection: the request was not sent")]
-    NotSent,
+    #[error("{0}: no connection: the request was not sent")]
+    NotSent(Call),
     /// The session has expired: its ephemeral znodes and watches are gone, and this client with it.
     #[error("session expired")]
     SessionExpired,
@@ -30,41 +48,41 @@ pub enum Error {
     Unreachable(String),
 
     /// The znode, or the parent, does not exist.
-    #[error("no such znode")]
-    NoNode,
+    #[error("{0}: no such znode")]
+    NoNode(Call),
     /// The znode exists already.
-    #[error("znode exists")]
-    NodeExists,
+    #[error("{0}: znode exists")]
+    NodeExists(Call),
     /// The expected version is not the current one.
-    #[error("version does not match")]
-    BadVersion,
+    #[error("{0}: version does not match")]
+    BadVersion(Call),
     /// The znode has children.
-    #[error("znode has children")]
-    NotEmpty,
+    #[error("{0}: znode has children")]
+    NotEmpty(Call),
     /// Ephemeral znodes have no children.
-    #[error("ephemeral znodes have no children")]
-    NoChildrenForEphemerals,
+    #[error("{0}: ephemeral znodes have no children")]
+    NoChildrenForEphemerals(Call),
     /// The ACL does not permit it.
-    #[error("not permitted by the ACL")]
-    NoAuth,
+    #[error("{0}: not permitted by the ACL")]
+    NoAuth(Call),
     /// The ACL is empty or malformed, or names a scheme that the session has not proved.
-    #[error("invalid ACL")]
-    InvalidAcl,
+    #[error("{0}: invalid ACL")]
+    InvalidAcl(Call),
     /// A write on a read-only server.
-    #[error("server is read-only")]
-    NotReadOnly,
+    #[error("{0}: server is read-only")]
+    NotReadOnly(Call),
     /// No such watch.
-    #[error("no such watch")]
-    NoWatcher,
+    #[error("{0}: no such watch")]
+    NoWatcher(Call),
     /// A hard quota would be exceeded.
-    #[error("quota exceeded")]
-    QuotaExceeded,
+    #[error("{0}: quota exceeded")]
+    QuotaExceeded(Call),
     /// The server was too busy and did not execute the request.
-    #[error("throttled by the server: not executed")]
-    Throttled,
+    #[error("{0}: throttled by the server: not executed")]
+    Throttled(Call),
     /// Every other error code of the server; see [`ErrorCode`] for their meanings.
-    #[error("server error {0}{name}", name = code_name(*.0))]
-    Server(i32),
+    #[error("{1}: server error {0}{name}", name = code_name(*.0))]
+    Server(i32, Call),
     /// An operation of a [`crate::Transaction`] failed; none of them was executed.
     #[error("operation {index} of the transaction failed: {error}")]
     Transaction {
@@ -138,7 +156,7 @@ impl Error {
     pub fn outcome(&self) -> Outcome {
         match self {
             // A malformed reply answers a request that the server has executed.
-            Self::ConnectionLoss | Self::Malformed(_) => Outcome::Unknown,
+            Self::ConnectionLoss(_) | Self::Malformed(_) => Outcome::Unknown,
             _ => Outcome::NotExecuted,
         }
     }
@@ -147,7 +165,7 @@ impl Error {
     /// for.
     #[must_use]
     pub const fn is_connection(&self) -> bool {
-        matches!(self, Self::ConnectionLoss | Self::NotSent)
+        matches!(self, Self::ConnectionLoss(_) | Self::NotSent(_))
     }
 
     /// Whether the session has ended, so that every further call on this client fails.
@@ -156,23 +174,46 @@ impl Error {
         matches!(self, Self::SessionExpired | Self::AuthFailed | Self::Closed | Self::Unreachable(_))
     }
 
-    /// The error with this code on the wire.
-    pub(crate) fn from_wire(code: i32) -> Self {
+    /// The call that failed: of the errors that the server sent and of a broken connection, `None` of the
+    /// others. Those of [`Error::Transaction`] are in its `error`.
+    #[must_use]
+    pub const fn call(&self) -> Option<&Call> {
+        match self {
+            Self::ConnectionLoss(call)
+            | Self::NotSent(call)
+            | Self::NoNode(call)
+            | Self::NodeExists(call)
+            | Self::BadVersion(call)
+            | Self::NotEmpty(call)
+            | Self::NoChildrenForEphemerals(call)
+            | Self::NoAuth(call)
+            | Self::InvalidAcl(call)
+            | Self::NotReadOnly(call)
+            | Self::NoWatcher(call)
+            | Self::QuotaExceeded(call)
+            | Self::Throttled(call)
+            | Self::Server(_, call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The error with this code on the wire, in answer to `call`.
+    pub(crate) fn from_wire(code: i32, call: Call) -> Self {
         match ErrorCode::from_wire(code) {
-            Some(ErrorCode::NoNode) => Self::NoNode,
-            Some(ErrorCode::NodeExists) => Self::NodeExists,
-            Some(ErrorCode::BadVersion) => Self::BadVersion,
-            Some(ErrorCode::NotEmpty) => Self::NotEmpty,
-            Some(ErrorCode::NoChildrenForEphemerals) => Self::NoChildrenForEphemerals,
-            Some(ErrorCode::NoAuth) => Self::NoAuth,
-            Some(ErrorCode::InvalidAcl) => Self::InvalidAcl,
-            Some(ErrorCode::NotReadOnly) => Self::NotReadOnly,
-            Some(ErrorCode::NoWatcher) => Self::NoWatcher,
-            Some(ErrorCode::QuotaExceeded) => Self::QuotaExceeded,
-            Some(ErrorCode::ThrottledOp) => Self::Throttled,
+            Some(ErrorCode::NoNode) => Self::NoNode(call),
+            Some(ErrorCode::NodeExists) => Self::NodeExists(call),
+            Some(ErrorCode::BadVersion) => Self::BadVersion(call),
+            Some(ErrorCode::NotEmpty) => Self::NotEmpty(call),
+            Some(ErrorCode::NoChildrenForEphemerals) => Self::NoChildrenForEphemerals(call),
+            Some(ErrorCode::NoAuth) => Self::NoAuth(call),
+            Some(ErrorCode::InvalidAcl) => Self::InvalidAcl(call),
+            Some(ErrorCode::NotReadOnly) => Self::NotReadOnly(call),
+            Some(ErrorCode::NoWatcher) => Self::NoWatcher(call),
+            Some(ErrorCode::QuotaExceeded) => Self::QuotaExceeded(call),
+            Some(ErrorCode::ThrottledOp) => Self::Throttled(call),
             Some(ErrorCode::SessionExpired) => Self::SessionExpired,
             Some(ErrorCode::AuthFailed) => Self::AuthFailed,
-            _ => Self::Server(code),
+            _ => Self::Server(code, call),
         }
     }
 }

@@ -58,6 +58,9 @@
 //! as long as the session is certain to live ([`Client::lease`]). A session that the servers have expired is
 //! over ([`Error::SessionExpired`]): make a new client. [`recipes`] do all of this for the common cases.
 //!
+//! These errors, and those that a server sends, are shown with the [`Call`] that failed:
+//! `create /app/leader: no such znode`.
+//!
 //! # TLS
 //! With the feature `tls`, `Builder::tls` encrypts the connections, and the servers prove who they are.
 #![deny(missing_docs)]
@@ -65,6 +68,7 @@
 
 mod acl;
 mod builder;
+mod call;
 mod client;
 mod connect_string;
 pub mod core;
@@ -85,6 +89,7 @@ mod watch;
 
 pub use acl::Acl;
 pub use builder::Builder;
+pub use call::Call;
 pub use client::{Client, Connecting, Reconfiguration};
 pub use core::Mechanism;
 pub use create::{CreateMode, CreateOptions, Created};

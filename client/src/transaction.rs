@@ -127,14 +127,12 @@ impl Transaction {
     /// Executes the operations: their results in order.
     ///
     /// Fails with [`Error::Transaction`] if one of them fails; then none was executed.
-    pub fn commit(self) -> Reply<Vec<OpResult>> {
+    pub fn commit(mut self) -> Reply<Vec<OpResult>> {
         if let Some(fault) = self.fault {
             return Reply::failed(fault);
         }
-        self.client.call(OpCode::Multi, decode::transaction, None, |out| {
-            out.extend_from_slice(&self.body);
-            end_multi(out);
-        })
+        end_multi(&mut self.body);
+        self.client.call_multi(OpCode::Multi, decode::transaction, self.body)
     }
 }
 
@@ -183,13 +181,11 @@ impl Reads {
     }
 
     /// Executes the reads: their results in order, each on its own.
-    pub fn commit(self) -> Reply<Vec<Result<ReadResult>>> {
+    pub fn commit(mut self) -> Reply<Vec<Result<ReadResult>>> {
         if let Some(fault) = self.fault {
             return Reply::failed(fault);
         }
-        self.client.call(OpCode::MultiRead, decode::reads, None, |out| {
-            out.extend_from_slice(&self.body);
-            end_multi(out);
-        })
+        end_multi(&mut self.body);
+        self.client.call_multi(OpCode::MultiRead, decode::reads, self.body)
     }
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use ringkeeper_client::{
-    Acl, AddWatchMode, CreateMode, Error, EventKind, OpResult, Perms, ReadResult, Reconfiguration,
+    Acl, AddWatchMode, Call, CreateMode, Error, EventKind, OpResult, Perms, ReadResult, Reconfiguration,
     SessionState, Wait, WatcherType,
 };
 use support::proxy::Proxy;
@@ -22,11 +22,11 @@ fn a_znode_is_created_read_changed_and_deleted() {
     let changed = client.set_data("/a", b"two", stat.version).wait().expect("changed");
     assert_eq!((changed.version, changed.data_length, changed.czxid), (1, 3, stat.czxid));
     assert!(changed.mzxid > stat.mzxid);
-    assert_eq!(client.set_data("/a", b"x", 0).wait(), Err(Error::BadVersion));
+    assert_eq!(client.set_data("/a", b"x", 0).wait(), Err(Error::BadVersion(Call::new("set_data", "/a"))));
     assert_eq!(client.exists("/a").wait(), Ok(Some(changed)));
     assert_eq!(client.delete("/a", None).wait(), Ok(()));
     assert_eq!(client.exists("/a").wait(), Ok(None));
-    assert_eq!(client.get_data("/a").wait(), Err(Error::NoNode));
+    assert_eq!(client.get_data("/a").wait(), Err(Error::NoNode(Call::new("get_data", "/a"))));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_time_to_live_is_sent_in_milliseconds() {
     match client.create("/ttl-", b"", mode).wait() {
         Ok(created) => assert_eq!(created.path, "/ttl-0000000000"),
         // A server without extended types says so.
-        Err(error) => assert_eq!(error, Error::Server(-6)),
+        Err(error) => assert_eq!(error, Error::Server(-6, Call::new("create", "/ttl-"))),
     }
     let too_long = CreateMode::PersistentWithTtl(Duration::MAX);
     assert!(client.create("/ttl", b"", too_long).wait().is_err());
@@ -113,7 +113,10 @@ fn a_transaction_is_executed_as_a_whole_or_not_at_all() {
 
     let failed =
         client.transaction().set_data("/t", b"z", None).check("/t", 7).delete("/t", None).commit().wait();
-    assert_eq!(failed, Err(Error::Transaction { index: 1, error: Box::new(Error::BadVersion) }));
+    assert_eq!(
+        failed,
+        Err(Error::Transaction { index: 1, error: Box::new(Error::BadVersion(Call::new("check", "/t"))) })
+    );
     let (data, _) = client.get_data("/t").wait().expect("read");
     assert_eq!(data, b"y");
     assert_eq!(client.transaction().commit().wait(), Ok(vec![]));
@@ -128,7 +131,7 @@ fn several_reads_are_answered_each_on_its_own() {
         client.reads().get_data("/r").get_children("/r").get_data("/missing").commit().wait().expect("read");
     assert!(matches!(&results[0], Ok(ReadResult::Data(data, _)) if data == b"data"));
     assert_eq!(results[1], Ok(ReadResult::Children(vec![])));
-    assert_eq!(results[2], Err(Error::NoNode));
+    assert_eq!(results[2], Err(Error::NoNode(Call::new("get_data", "/missing"))));
 }
 
 #[test]
@@ -179,7 +182,10 @@ fn persistent_watches_stream_until_they_are_dropped() {
     }
     assert_eq!(client.check_watches("/p", WatcherType::Any).wait(), Ok(()));
     drop((one, tree));
-    assert_eq!(client.check_watches("/p", WatcherType::Any).wait(), Err(Error::NoWatcher));
+    assert_eq!(
+        client.check_watches("/p", WatcherType::Any).wait(),
+        Err(Error::NoWatcher(Call::new("check_watches", "/p")))
+    );
 }
 
 #[test]
@@ -193,8 +199,16 @@ fn removed_watches_tell_nothing_any_more() {
     for kind in [WatcherType::Data, WatcherType::Children, WatcherType::Persistent] {
         assert_eq!(client.check_watches("/r", kind).wait(), Ok(()), "{kind:?}");
         assert_eq!(client.remove_watches("/r", kind).wait(), Ok(()), "{kind:?}");
-        assert_eq!(client.check_watches("/r", kind).wait(), Err(Error::NoWatcher), "{kind:?}");
-        assert_eq!(client.remove_watches("/r", kind).wait(), Err(Error::NoWatcher), "{kind:?}");
+        assert_eq!(
+            client.check_watches("/r", kind).wait(),
+            Err(Error::NoWatcher(Call::new("check_watches", "/r"))),
+            "{kind:?}"
+        );
+        assert_eq!(
+            client.remove_watches("/r", kind).wait(),
+            Err(Error::NoWatcher(Call::new("remove_watches", "/r"))),
+            "{kind:?}"
+        );
     }
     client.set_data("/r", b"x", None).wait().expect("set");
     client.create("/r/c", b"", CreateMode::Persistent).wait().expect("created");
@@ -240,7 +254,7 @@ fn members_are_changed_only_where_that_is_enabled() {
     let Some(servers) = servers() else { return };
     let client = servers.client();
     let change = Reconfiguration { leaving: Some("9"), ..Reconfiguration::default() };
-    assert_eq!(client.reconfigure(&change).wait(), Err(Error::Server(-123)));
+    assert_eq!(client.reconfigure(&change).wait(), Err(Error::Server(-123, Call::new("reconfigure", ""))));
 }
 
 #[test]
@@ -252,13 +266,16 @@ fn credentials_open_what_an_acl_closes() {
     assert!(acl.entries().any(|(perms, scheme, _)| (perms, scheme) == (Perms::ALL, "digest")));
     let client = servers.client();
     client.sync("/mine").wait().expect("synced");
-    assert_eq!(client.get_data("/mine").wait(), Err(Error::NoAuth));
+    assert_eq!(client.get_data("/mine").wait(), Err(Error::NoAuth(Call::new("get_data", "/mine"))));
     client.add_credential("digest", "user:secret").wait().expect("accepted");
     assert!(client.get_data("/mine").wait().is_ok());
     assert!(client.who_am_i().wait().expect("identities").iter().any(|identity| identity.scheme == "digest"));
     let stat = client.set_acl("/mine", &Acl::open(), stat.aversion).wait().expect("set");
     assert_eq!(stat.aversion, 1);
-    assert_eq!(client.set_acl("/mine", &Acl::new(), None).wait(), Err(Error::InvalidAcl));
+    assert_eq!(
+        client.set_acl("/mine", &Acl::new(), None).wait(),
+        Err(Error::InvalidAcl(Call::new("set_acl", "/mine")))
+    );
 }
 
 #[test]

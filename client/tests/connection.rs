@@ -4,7 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use ringkeeper_client::{AddWatchMode, Client, CreateMode, Error, EventKind, Outcome, SessionState, Wait};
+use ringkeeper_client::{
+    AddWatchMode, Call, Client, CreateMode, Error, EventKind, Outcome, SessionState, Wait,
+};
 use support::proxy::Proxy;
 use support::servers;
 
@@ -55,7 +57,10 @@ fn a_write_whose_reply_is_lost_is_uncertain_and_not_repeated() {
     while other.get_data("/n").wait().expect("read").1.version == 0 {}
     proxy.cut();
     let error = lost.wait().expect_err("nobody knows");
-    assert_eq!((error.outcome(), error), (Outcome::Unknown, Error::ConnectionLoss));
+    assert_eq!(
+        (error.outcome(), error),
+        (Outcome::Unknown, Error::ConnectionLoss(Call::new("set_data", "/n")))
+    );
     client.connected().wait().expect("back");
     assert_eq!(client.get_data("/n").wait().expect("read").1.version, 1);
 }
@@ -88,8 +93,8 @@ fn without_servers_the_lease_lapses_and_then_the_session_expires() {
     let unsent = client.set_data("/", b"", None);
     assert_eq!(states.next().wait_timeout(PATIENCE), Some(Some(SessionState::Lapsed)));
     assert!(client.lease().is_zero());
-    assert_eq!(unsent.wait(), Err(Error::NotSent));
-    assert_eq!(client.set_data("/", b"", None).wait(), Err(Error::NotSent));
+    assert_eq!(unsent.wait(), Err(Error::NotSent(Call::new("set_data", "/"))));
+    assert_eq!(client.set_data("/", b"", None).wait(), Err(Error::NotSent(Call::new("set_data", "/"))));
     // Servers expire a session at a tick after its timeout.
     let observer = servers.client();
     let expired = || observer.get_ephemerals("/").wait().is_ok() && observer.lease() > Duration::ZERO;

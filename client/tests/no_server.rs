@@ -95,6 +95,6 @@ fn requests_before_the_first_server_end_with_the_attempt_to_reach_one() {
     let client = Client::builder("127.0.0.1:1").connect_timeout(CONNECT_TIMEOUT).open().expect("a client");
     let waiting = client.create("/a", b"", CreateMode::Persistent);
     let error = waiting.wait().expect_err("there is no server");
-    assert!(matches!(error, Error::Unreachable(_) | Error::NotSent), "{error}");
+    assert!(matches!(error, Error::Unreachable(_) | Error::NotSent(_)), "{error}");
     assert_eq!(error.outcome(), Outcome::NotExecuted);
 }

@@ -13,7 +13,7 @@ use ringkeeper_client::recipes::{
     Configuration, Counter, CounterFormat, DoubleBarrier, Election, Group, Lock, Loss, NodeNames,
     OrderedBarrier, Queue, ReadyConfiguration, Rendezvous, RevocableLock, RwLock, SimpleLock,
 };
-use ringkeeper_client::{Client, CreateMode, Error, Wait, Zxid};
+use ringkeeper_client::{Call, Client, CreateMode, Error, Wait, Zxid};
 use support::proxy::Proxy;
 use support::{Servers, servers};
 
@@ -276,7 +276,7 @@ fn who_waits_at_a_rendezvous_gets_the_word() {
     announced.announce(b"here", CreateMode::Ephemeral).wait().expect("announced again");
     let other = servers.client();
     let taken = Rendezvous::new(&other, "/jobs/1/master").announce(b"here", CreateMode::Ephemeral).wait();
-    assert_eq!(taken, Err(Error::NodeExists));
+    assert_eq!(taken, Err(Error::NodeExists(Call::new("create", "/jobs/1/master"))));
     thread::sleep(Duration::from_millis(50));
     master.close().wait().expect("closed");
     assert_eq!(waiting.join().expect("no panic"), (Ok(b"here".to_vec()), Ok(())));
@@ -294,7 +294,7 @@ fn a_configuration_tells_every_last_change() {
     assert_eq!(next(), Some((b"one".to_vec(), stat)));
     let stat = config.write(b"two", stat.version).wait().expect("written");
     assert_eq!(config.read().wait(), Ok(Some((b"two".to_vec(), stat))));
-    assert_eq!(config.write(b"no", 7).wait(), Err(Error::BadVersion));
+    assert_eq!(config.write(b"no", 7).wait(), Err(Error::BadVersion(Call::new("set_data", "/app/config"))));
     assert_eq!(next(), Some((b"two".to_vec(), stat)));
     writer.delete("/app/config", None).wait().expect("deleted");
     assert_eq!(next(), None);
@@ -338,7 +338,8 @@ fn a_change_is_refused_once_its_leader_is_replaced() {
     configuration.change(&[("a", b"1")], Some(&leadership)).wait().expect("changed");
     client.delete(leadership.path(), None).wait().expect("deleted");
     let refused = configuration.change(&[("a", b"2")], Some(&leadership)).wait();
-    assert_eq!(refused, Err(Error::Transaction { index: 0, error: Box::new(Error::NoNode) }));
+    let fence = Error::NoNode(Call::new("check", leadership.path()));
+    assert_eq!(refused, Err(Error::Transaction { index: 0, error: Box::new(fence) }));
     assert_eq!(configuration.read().wait().expect("read").0["a"], b"1");
 }
 
@@ -454,7 +455,7 @@ fn a_take_that_was_dropped_and_outlived_its_session_is_uncertain() {
     let resumed = servers.builder().resume(client.session_ticket()).connect().wait().expect("the session");
     resumed.close().wait().expect("closed");
     proxy.cut();
-    assert_eq!(queue.take().wait(), Err(Error::ConnectionLoss));
+    assert_eq!(queue.take().wait(), Err(Error::ConnectionLoss(Call::new("transaction", "/given-up"))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringkeeper_client::{Acl, Builder, Client, CreateMode, Error, SessionState, TlsSettings, Wait};
+use ringkeeper_client::{Acl, Builder, Call, Client, CreateMode, Error, SessionState, TlsSettings, Wait};
 use ringkeeper_testkit::{Authority, Ensemble, ringkeeper_binary};
 use support::proxy::Proxy;
 
@@ -74,7 +74,7 @@ fn a_client_with_a_certificate_has_its_identity_and_keeps_its_session_when_it_re
     let other = setup.builder(setup.settings("other")).connect().wait().expect("a session");
     let plain = Client::builder(setup.proxy.address()).connect().wait().expect("a session in the clear");
     for stranger in [&other, &plain] {
-        assert_eq!(stranger.get_data("/a").wait().err(), Some(Error::NoAuth));
+        assert_eq!(stranger.get_data("/a").wait().err(), Some(Error::NoAuth(Call::new("get_data", "/a"))));
     }
     // A new certificate is shown from the next connection on.
     setup.settings("owner");

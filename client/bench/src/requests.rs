@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Requests) -> Result<()> {
 pub(crate) fn prepare(server: &str) -> Result<()> {
     let client = Client::connect(server).wait()?;
     match client.create(PATH, DATA, CreateMode::Persistent).wait() {
-        Ok(_) | Err(ringkeeper_client::Error::NodeExists) => Ok(client.close().wait()?),
+        Ok(_) | Err(ringkeeper_client::Error::NodeExists(_)) => Ok(client.close().wait()?),
         Err(error) => Err(error.into()),
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn edit(session: &Session, path: &str, out: &mut Out<'_>) -> Result<(
             file.disable_cleanup(true);
             let kept = file.path().display();
             let why = match &error {
-                ShellError::Client { source: Error::BadVersion, .. } => {
+                ShellError::Client { source: Error::BadVersion(_), .. } => {
                     "somebody else has changed it meanwhile"
                 }
                 _ => "it could not be stored",

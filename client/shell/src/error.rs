@@ -6,7 +6,7 @@ use ringkeeper_client::Error;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShellError {
     /// The service said no, or could not be asked.
-    #[error("{what}: {source}")]
+    #[error("{}", in_words_of_command(what, source))]
     Client {
         /// What was asked for, such as `delete /a`.
         what: String,
@@ -36,6 +36,17 @@ pub(crate) enum ShellError {
     /// The session was ended by `close`.
     #[error("not connected: `connect` opens a session")]
     NotConnected,
+}
+
+/// What the client says, behind `what` was asked for: without the client's name for a call on the same path,
+/// which is the same call.
+fn in_words_of_command(what: &str, source: &Error) -> String {
+    let text = source.to_string();
+    let own = source.call().filter(|call| what.ends_with(&call.path));
+    match own.and_then(|call| text.strip_prefix(&format!("{call}: "))) {
+        Some(reason) => format!("{what}: {reason}"),
+        None => format!("{what}: {text}"),
+    }
 }
 
 impl ShellError {

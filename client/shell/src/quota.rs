@@ -108,7 +108,7 @@ pub(crate) fn set(session: &Session, command: &SetQuota, out: &mut Out<'_>) -> R
     }
     let create = |leaf: &str, text: &str| {
         let leaf = path::join(&node, leaf);
-        session.call(format!("create {leaf}"), |client| client.create(&leaf, &text, CreateMode::Persistent))
+        session.call(format!("create {leaf}"), |client| client.create(&leaf, text, CreateMode::Persistent))
     };
     create(LIMITS, &text)?;
     create(STATS, &Figures { count: 0, bytes: 0, ..Figures::NONE }.to_string())?;
@@ -170,7 +170,7 @@ pub(crate) fn trim(session: &Session, node: &str) -> Result<(), ShellError> {
     let mut at = node;
     while at.len() > ROOT.len() {
         match session.find(format!("delete {at}"), |client| client.delete(at, None)) {
-            Err(ShellError::Client { source: Error::NotEmpty, .. }) => return Ok(()),
+            Err(ShellError::Client { source: Error::NotEmpty(_), .. }) => return Ok(()),
             other => other.map(drop)?,
         }
         at = path::parent(at);

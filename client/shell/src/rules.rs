@@ -28,7 +28,7 @@ pub(crate) fn set(session: &Session, command: &SetRule, out: &mut Out<'_>) -> Re
         for (path, data) in [(PLACE, ""), (&*path, &*text)] {
             let mode = CreateMode::Persistent.with_acl(&acl);
             match session.call(what(), |client| client.create(path, data, mode)) {
-                Err(ShellError::Client { source: Error::NodeExists, .. }) if path == PLACE => {}
+                Err(ShellError::Client { source: Error::NodeExists(_), .. }) if path == PLACE => {}
                 created => created.map(drop)?,
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringkeeper_client::{
-    AddWatchMode, CreateMode, Error, Reconfiguration, Stat, Wait, Watch, WatcherType, path,
+    AddWatchMode, Call, CreateMode, Error, Reconfiguration, Stat, Wait, Watch, WatcherType, path,
 };
 use serde_json::{Value, json};
 
@@ -227,7 +227,8 @@ fn stat(session: &Session, command: &PathAndWatch, out: &mut Out<'_>) -> Result<
     } else {
         session.call(what.clone(), |client| client.exists(path))?
     };
-    let stat = stat.ok_or(ShellError::Client { what, source: Error::NoNode })?;
+    let stat =
+        stat.ok_or_else(|| ShellError::Client { what, source: Error::NoNode(Call::new("exists", path)) })?;
     Ok(out.put(&render::stat_text(&stat), || render::stat_json(&stat))?)
 }
 

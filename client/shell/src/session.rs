@@ -67,7 +67,7 @@ impl Session {
         R: Future<Output = Result<T, Error>>,
     {
         match interrupt::wait(request(self.client()?))? {
-            Err(Error::NoNode) => Ok(None),
+            Err(Error::NoNode(_)) => Ok(None),
             other => other.map(Some).map_err(ShellError::client(what)),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 
-use ringkeeper_client::{Acl, CreateMode, Error, path};
+use ringkeeper_client::{Acl, Call, CreateMode, Error, path};
 use serde_json::{Value, json};
 
 use crate::command::{Copy, Export, Find, Import, Tree};
@@ -157,7 +157,7 @@ fn write(session: &Session, top: &str, node: &Node, force: bool) -> Result<(), S
         client.create(&target, &node.data, CreateMode::Persistent.with_acl(&node.acl))
     });
     match created {
-        Err(ShellError::Client { source: Error::NodeExists, .. }) if force => session
+        Err(ShellError::Client { source: Error::NodeExists(_), .. }) if force => session
             .call(format!("set {target}"), |client| client.set_data(&target, &node.data, None))
             .map(drop),
         other => other.map(drop),
@@ -245,7 +245,7 @@ pub(crate) fn delete_all(session: &Session, top: &str, batch: usize) -> Result<u
             for (path, reply) in replies {
                 match session.find(format!("delete {path}"), |_| reply) {
                     Ok(gone) => deleted += u64::from(gone.is_some()),
-                    Err(ShellError::Client { source: Error::NotEmpty, what }) => {
+                    Err(ShellError::Client { source: Error::NotEmpty(_), what }) => {
                         drop(again.insert(path.clone(), what))
                     }
                     Err(error) => return Err(error),
@@ -256,7 +256,10 @@ pub(crate) fn delete_all(session: &Session, top: &str, batch: usize) -> Result<u
             return Ok(deleted);
         }
     }
-    Err(ShellError::Client { what: format!("delete {top}"), source: Error::NotEmpty })
+    Err(ShellError::Client {
+        what: format!("delete {top}"),
+        source: Error::NotEmpty(Call::new("delete", top)),
+    })
 }
 
 /// The paths of a subtree, parents first. The service's own znodes are not among them.

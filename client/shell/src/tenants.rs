@@ -30,7 +30,7 @@ pub(crate) fn set(session: &Session, command: &SetTenant, out: &mut Out<'_>) -> 
             let data = if end == znode.len() { text.as_str() } else { "" };
             let mode = CreateMode::Persistent.with_acl(&acl);
             match session.call(what(), |client| client.create(&znode[..end], data, mode)) {
-                Err(ShellError::Client { source: Error::NodeExists, .. }) if end < znode.len() => {}
+                Err(ShellError::Client { source: Error::NodeExists(_), .. }) if end < znode.len() => {}
                 Err(error) => {
                     quota::trim(session, path::parent(&znode[..end]))?;
                     return Err(error);

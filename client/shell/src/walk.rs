@@ -58,7 +58,7 @@ impl<'c> Walk<'c> {
                     }
                     return Ok(Some(Found { path, depth, stat, last }));
                 }
-                Err(Error::NoNode) if depth > 0 => {}
+                Err(Error::NoNode(_)) if depth > 0 => {}
                 Err(source) => return Err(ShellError::Client { what: format!("list {path}"), source }),
             }
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ringkeeper_client::{
-    Acl, AddWatchMode, Client, CreateMode, Error, OpResult, Outcome, ReadResult, Result, Wait, WatcherType,
-    path,
+    Acl, AddWatchMode, Call, Client, CreateMode, Error, OpResult, Outcome, ReadResult, Result, Wait,
+    WatcherType, path,
 };
 
 use crate::soak::{Soak, Team};
@@ -65,11 +65,11 @@ fn round(worker: &mut Worker, number: u64) -> Result<()> {
     drop(watch);
     // Asked for in the background, and lost with a connection; as the watch is with it.
     match worker.retried(|client| client.remove_watches(&own.top, WatcherType::Any).wait()) {
-        Ok(()) | Err(Error::NoWatcher) => {}
+        Ok(()) | Err(Error::NoWatcher(_)) => {}
         Err(error) => return Err(error),
     }
     match worker.retried(|client| client.check_watches(&own.top, WatcherType::Any).wait()) {
-        Err(Error::NoWatcher) => {}
+        Err(Error::NoWatcher(_)) => {}
         Err(error) => return Err(error),
         Ok(()) => worker.violation(format_args!("{} is watched after its watches were removed", own.top)),
     }
@@ -191,8 +191,10 @@ fn change_as_a_whole(worker: &mut Worker, own: &mut Own) -> Result<()> {
                 Ok(())
             }
             // As it should be: it changes nothing.
-            Err(Error::Transaction { index: 1, error }) if is_wrong && *error == Error::BadVersion => {
-                Err(Error::NotSent)
+            Err(Error::Transaction { index: 1, error })
+                if is_wrong && matches!(*error, Error::BadVersion(_)) =>
+            {
+                Err(Error::NotSent(Call::new("transaction", &own.top)))
             }
             Err(error) => Err(error),
         }
@@ -232,12 +234,12 @@ fn compare(worker: &Worker, own: &Own) -> Result<()> {
         ));
     }
     match worker.retried(|client| client.delete(&own.top, own.version + 1).wait()) {
-        Err(Error::BadVersion | Error::NotEmpty) => {}
+        Err(Error::BadVersion(_) | Error::NotEmpty(_)) => {}
         Err(error) => return Err(error),
         Ok(()) => worker.violation(format_args!("{} was deleted by another version", own.top)),
     }
     match worker.retried(|client| client.check_watches(&own.top, WatcherType::Any).wait()) {
-        Err(Error::NoWatcher) => worker.violation(format_args!("{} is not watched any more", own.top)),
+        Err(Error::NoWatcher(_)) => worker.violation(format_args!("{} is not watched any more", own.top)),
         outcome => outcome?,
     }
     let identities = worker.retried(|client| client.who_am_i().wait())?;
@@ -256,7 +258,7 @@ fn clean_up(worker: &Worker, own: &Own) -> Result<()> {
     let delete = |path: &str| {
         worker.retried(|client| match client.delete(path, None).wait() {
             // The second time, perhaps.
-            Err(Error::NoNode) => Ok(()),
+            Err(Error::NoNode(_)) => Ok(()),
             outcome => outcome,
         })
     };

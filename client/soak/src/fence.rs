@@ -71,7 +71,9 @@ impl Fence {
                 }
                 Ok(Step::Done)
             }
-            Err(Error::Transaction { index: 0, error }) if *error == Error::NoNode => Ok(Step::Lost),
+            Err(Error::Transaction { index: 0, error }) if matches!(*error, Error::NoNode(_)) => {
+                Ok(Step::Lost)
+            }
             // Executed or not: the next read tells.
             Err(error) if error.is_connection() => {
                 worker.count("writes under a lock or a leadership, outcome unknown");

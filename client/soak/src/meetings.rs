@@ -25,7 +25,7 @@ fn receive(worker: &mut Worker) -> Result<()> {
     let word = worker.client.session_id().to_string();
     match Rendezvous::new(&worker.client, PATH).announce(word.as_bytes(), CreateMode::Ephemeral).wait() {
         // An earlier session's, until it expires.
-        Err(Error::NodeExists) => return Ok(()),
+        Err(Error::NodeExists(_)) => return Ok(()),
         outcome => outcome?,
     }
     worker.count("words left");
@@ -33,7 +33,7 @@ fn receive(worker: &mut Worker) -> Result<()> {
     worker.sleep(pause);
     worker.at("takes its word back");
     worker.retried(|client| match client.delete(PATH, None).wait() {
-        Err(Error::NoNode) => Ok(()),
+        Err(Error::NoNode(_)) => Ok(()),
         outcome => outcome,
     })
 }
@@ -60,5 +60,5 @@ fn come(worker: &mut Worker) -> Result<()> {
 }
 
 fn none_if_gone<T>(error: Error) -> Result<Option<T>> {
-    if error == Error::NoNode { Ok(None) } else { Err(error) }
+    if matches!(error, Error::NoNode(_)) { Ok(None) } else { Err(error) }
 }

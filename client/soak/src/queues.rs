@@ -77,7 +77,7 @@ fn produce(mut worker: Worker, path: &str, ledger: &Ledger) {
                 ledger.lock().put.insert(entry);
             }
             Err(error) => {
-                if error == Error::ConnectionLoss {
+                if matches!(error, Error::ConnectionLoss(_)) {
                     worker.count("entries perhaps put, since a session ended");
                     ledger.lock().perhaps_put.insert(entry);
                 }
@@ -119,7 +119,7 @@ fn consume(mut worker: Worker, path: &str, ledger: &Ledger) {
                 worker.sleep(pause);
             }
             Some(Err(error)) => {
-                if error == Error::ConnectionLoss {
+                if matches!(error, Error::ConnectionLoss(_)) {
                     worker.count("entries perhaps taken, since a session ended");
                     ledger.lock().perhaps_taken += 1;
                 }

@@ -111,7 +111,7 @@ fn ask_for_change(worker: &mut Worker) -> Change {
 
 fn is_no_matter(error: Error) -> Result<()> {
     match error {
-        Error::NodeExists | Error::NoNode | Error::NotEmpty | Error::Transaction { .. } => Ok(()),
+        Error::NodeExists(_) | Error::NoNode(_) | Error::NotEmpty(_) | Error::Transaction { .. } => Ok(()),
         other => Err(other),
     }
 }

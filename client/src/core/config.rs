@@ -27,6 +27,8 @@ pub struct Config {
     pub reply_len_max: usize,
     /// Decides the order of the servers and the jitter of pauses.
     pub seed: u64,
+    /// The path that the server has in front of the program's, or nothing: errors leave it out.
+    pub chroot: String,
     /// A session to take over instead of a new one.
     pub resume: Option<SessionTicket>,
     /// A planted fault.

@@ -1,7 +1,7 @@
 //! The connection: which one to have, when to give it up, where to go next.
 
 use super::{Core, Millis, Phase, ReadWriteProbe, Sink};
-use crate::{Error, SessionState};
+use crate::SessionState;
 
 /// Shortest time for a dial and its handshake, in milliseconds.
 const DIAL_MS_MIN: u64 = 100;
@@ -100,7 +100,7 @@ impl<S: Sink> Core<S> {
         }
         if self.state == SessionState::Disconnected && now >= self.session.lease_until {
             self.set_state(SessionState::Lapsed, sink);
-            self.fail_requests(&Error::NotSent, sink);
+            self.fail_requests(None, sink);
         }
         match self.phase {
             Phase::Waiting { until } if now >= until => self.dial(now),
@@ -181,7 +181,7 @@ impl<S: Sink> Core<S> {
         self.next_probe = None;
         self.restores_left = 0;
         if self.phase == Phase::Up {
-            self.fail_requests(&Error::NotSent, sink);
+            self.fail_requests(None, sink);
             self.set_state(SessionState::Disconnected, sink);
         }
     }

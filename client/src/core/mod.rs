@@ -256,10 +256,9 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Why requests are refused from now on, if they are.
-    fn refusal(&self) -> Option<Error> {
+    /// Why the session has ended, if it has.
+    pub fn end_reason(&self) -> Option<Error> {
         match self.state {
-            SessionState::Lapsed => Some(Error::NotSent),
             SessionState::Expired => Some(Error::SessionExpired),
             SessionState::AuthFailed => Some(Error::AuthFailed),
             SessionState::Unreachable => Some(Error::Unreachable(self.loss_text())),
@@ -267,11 +266,6 @@ impl<S: Sink> Core<S> {
             _ if matches!(self.phase, Phase::Closing { .. }) => Some(Error::Closed),
             _ => None,
         }
-    }
-
-    /// Why the session has ended, if it has.
-    pub fn end_reason(&self) -> Option<Error> {
-        self.refusal().filter(Error::is_session_end)
     }
 
     fn loss_text(&self) -> String {
@@ -282,13 +276,13 @@ impl<S: Sink> Core<S> {
     fn end(&mut self, state: SessionState, sink: &mut S) {
         self.phase = Phase::Ended;
         self.set_state(state, sink);
-        let reason = self.refusal().unwrap_or(Error::Closed);
+        let reason = self.end_reason().unwrap_or(Error::Closed);
         self.prelude.clear();
         self.next_probe = None;
         for request in std::mem::take(&mut self.auths).into_iter().flatten() {
             sink.reply(request, Err(reason.clone()));
         }
-        self.fail_requests(&reason, sink);
+        self.fail_requests(Some(&reason), sink);
         self.watches.end(&reason, sink);
     }
 }

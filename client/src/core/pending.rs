@@ -7,6 +7,9 @@ use ringkeeper_wire::{OpCode, Record, RequestHeader, Xid};
 
 use super::WatchRequest;
 
+/// Where a request's body begins in its frame.
+const BODY_AT: usize = FRAME_HEADER_LEN + RequestHeader::LEN;
+
 /// What became of a request that was handed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -23,6 +26,16 @@ pub(super) struct Pending<R, W> {
     pub(super) op: OpCode,
     pub(super) request: R,
     pub(super) watch: Option<WatchRequest<W>>,
+    /// Its share of [`PendingQueue::paths`].
+    path_len: usize,
+}
+
+/// A request that will have no reply.
+pub(super) struct Failed<R> {
+    pub(super) request: R,
+    pub(super) op: OpCode,
+    pub(super) path: Vec<u8>,
+    pub(super) was_sent: bool,
 }
 
 struct Waiting<R, W> {
@@ -44,6 +57,9 @@ pub(super) struct PendingQueue<R, W> {
     pending: VecDeque<Pending<R, W>>,
     sent: usize,
     output: Vec<u8>,
+    /// The paths of `pending`, one after the other, for the errors that name them: the frames themselves
+    /// are gone once sent. One buffer for all, so that a request costs no allocation.
+    paths: VecDeque<u8>,
     waiting: VecDeque<Waiting<R, W>>,
     next_ticket: u64,
     next_xid: Xid,
@@ -60,6 +76,7 @@ impl<R, W> PendingQueue<R, W> {
             pending: VecDeque::new(),
             sent: 0,
             output: Vec::new(),
+            paths: VecDeque::new(),
             waiting: VecDeque::new(),
             next_ticket: 0,
             next_xid: Xid(1),
@@ -106,7 +123,9 @@ impl<R, W> PendingQueue<R, W> {
                 return Err((request, len));
             }
             let xid = self.take_xid();
-            self.pending.push_back(Pending { xid, op, request, watch });
+            let path = path_in(op, &self.output[start + BODY_AT..]);
+            self.paths.extend(path);
+            self.pending.push_back(Pending { xid, op, request, watch, path_len: path.len() });
             return Ok(Admission::Queued);
         }
         let mut frame = Vec::new();
@@ -132,8 +151,10 @@ impl<R, W> PendingQueue<R, W> {
             let xid = self.take_xid();
             waiting.frame[FRAME_HEADER_LEN..FRAME_HEADER_LEN + 4].copy_from_slice(&xid.0.to_be_bytes());
             self.output.extend_from_slice(&waiting.frame);
-            let Waiting { op, request, watch, .. } = waiting;
-            self.pending.push_back(Pending { xid, op, request, watch });
+            let Waiting { op, request, watch, frame, .. } = waiting;
+            let path = path_in(op, &frame[BODY_AT..]);
+            self.paths.extend(path);
+            self.pending.push_back(Pending { xid, op, request, watch, path_len: path.len() });
         }
     }
 
@@ -154,27 +175,56 @@ impl<R, W> PendingQueue<R, W> {
         false
     }
 
-    /// The oldest request sent, to which the next reply belongs; and whether it was the marked one.
-    pub(super) fn answered(&mut self) -> Option<(Pending<R, W>, bool)> {
+    /// The oldest request sent, to which the next reply belongs; its path, if it `fails`; and whether it
+    /// was the marked one.
+    pub(super) fn answered(
+        &mut self,
+        fails: impl FnOnce(Xid, OpCode) -> bool,
+    ) -> Option<(Pending<R, W>, Vec<u8>, bool)> {
         if self.sent == 0 {
             return None;
         }
         let pending = self.pending.pop_front()?;
+        let drained = self.paths.drain(..pending.path_len);
+        let path = match fails(pending.xid, pending.op) {
+            true => drained.collect(),
+            false => {
+                drop(drained);
+                Vec::new()
+            }
+        };
         self.sent -= 1;
         let was_marked = self.marked == Some(0);
         self.marked = self.marked.and_then(|at| at.checked_sub(1));
         self.admit();
-        Some((pending, was_marked))
+        Some((pending, path, was_marked))
     }
 
-    /// Empties the queue: each request, oldest first, and whether it was sent.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (R, bool)> {
+    /// Empties the queue, oldest first.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Failed<R>> {
         let sent = std::mem::take(&mut self.sent);
         self.marked = None;
         self.output.clear();
-        let queued = self.pending.drain(..).enumerate().map(move |(at, p)| (p.request, at < sent));
-        queued.chain(self.waiting.drain(..).map(|waiting| (waiting.request, false)))
+        let mut paths = std::mem::take(&mut self.paths).into_iter();
+        let queued =
+            self.pending.drain(..).enumerate().map(move |(at, Pending { op, request, path_len, .. })| {
+                let path = paths.by_ref().take(path_len).collect();
+                Failed { request, op, path, was_sent: at < sent }
+            });
+        queued.chain(self.waiting.drain(..).map(|Waiting { op, request, frame, .. }| {
+            let path = path_in(op, &frame[BODY_AT..]).to_vec();
+            Failed { request, op, path, was_sent: false }
+        }))
     }
+}
+
+/// The path that a request's body begins with; empty if it has none.
+pub(super) fn path_in(op: OpCode, body: &[u8]) -> &[u8] {
+    if matches!(op, OpCode::Multi | OpCode::MultiRead | OpCode::Reconfig) {
+        return &[];
+    }
+    let Some((len, rest)) = body.split_first_chunk() else { return &[] };
+    usize::try_from(i32::from_be_bytes(*len)).ok().and_then(|len| rest.get(..len)).unwrap_or_default()
 }
 
 fn encode_frame(

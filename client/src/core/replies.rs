@@ -154,12 +154,16 @@ impl<S: Sink> Core<S> {
     }
 
     fn handle_reply(&mut self, now: Millis, header: ReplyHeader, body: &[u8], sink: &mut S) {
-        let Some((pending, was_marked)) = self.pending.answered() else {
+        let is_missing = header.err == ErrorCode::NoNode.to_wire();
+        // To `exists` a znode that is missing is an answer like others, and worth no copy of its path.
+        let fails = |xid, op| xid != header.xid || header.err != 0 && !(is_missing && op == OpCode::Exists);
+        let Some((pending, path, was_marked)) = self.pending.answered(fails) else {
             return self.lose(now, Loss::Garbled(format!("a reply to no request, {:?}", header.xid)), sink);
         };
         if pending.xid != header.xid {
             // Nobody knows any more which reply belongs to what.
-            sink.reply(pending.request, Err(Error::ConnectionLoss));
+            let call = self.call(pending.op, &path);
+            sink.reply(pending.request, Err(Error::ConnectionLoss(call)));
             return self.lose(now, Loss::Garbled(format!("a reply out of order, {:?}", header.xid)), sink);
         }
         if header.zxid > 0 {
@@ -175,7 +179,10 @@ impl<S: Sink> Core<S> {
         {
             self.watches.add(table, watch);
         }
-        let outcome = if header.err == 0 { Ok(body) } else { Err(Error::from_wire(header.err)) };
+        let outcome = match header.err {
+            0 => Ok(body),
+            code => Err(Error::from_wire(code, self.call(op, &path))),
+        };
         sink.reply(request, outcome);
         if op == OpCode::CloseSession {
             self.end(SessionState::Closed, sink);

@@ -5,9 +5,10 @@ use ringkeeper_wire::{
     AddWatchMode, AuthRequest, ConnectRequest, OpCode, Record, RequestHeader, SessionId, Xid, xid,
 };
 
+use super::pending::path_in;
 use super::{Admission, Core, Credential, Millis, Phase, Sink, WatchId, WatchRequest};
 use crate::mutation::planted;
-use crate::{Error, SessionState};
+use crate::{Call, Error, SessionState};
 
 impl<S: Sink> Core<S> {
     /// Queues a request; `encode` appends its body. `watch` is registered with the reply.
@@ -21,8 +22,13 @@ impl<S: Sink> Core<S> {
         watch: Option<WatchRequest<S::Watcher>>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Admission, (S::Request, Error)> {
-        if let Some(error) = self.refusal() {
+        if let Some(error) = self.end_reason() {
             return Err((request, error));
+        }
+        if self.state == SessionState::Lapsed {
+            let mut body = Vec::new();
+            encode(&mut body);
+            return Err((request, Error::NotSent(self.call(op, path_in(op, &body)))));
         }
         let max = self.config.request_len_max;
         self.pending
@@ -44,9 +50,8 @@ impl<S: Sink> Core<S> {
         credential: Credential,
         request: S::Request,
     ) -> Result<(), (S::Request, Error)> {
-        match self.refusal() {
-            Some(error) if error != Error::NotSent => return Err((request, error)),
-            _ => {}
+        if let Some(error) = self.end_reason() {
+            return Err((request, error));
         }
         if self.phase == Phase::Up {
             encode_auth(&credential, &mut self.prelude);
@@ -158,14 +163,32 @@ impl<S: Sink> Core<S> {
         self.ping_sent = Some(now);
     }
 
-    pub(super) fn fail_requests(&mut self, unsent: &Error, sink: &mut S) {
+    /// Fails all requests: those that were not sent for `reason`, or for the want of a connection.
+    pub(super) fn fail_requests(&mut self, reason: Option<&Error>, sink: &mut S) {
         let denies = planted!(self, DenyUncertainty);
-        for (request, was_sent) in self.pending.drain() {
-            sink.reply(
-                request,
-                Err(if was_sent && !denies { Error::ConnectionLoss } else { unsent.clone() }),
-            );
+        for failed in self.pending.drain() {
+            let call = call_of(&self.config.chroot, failed.op, &failed.path);
+            let error = match reason {
+                _ if failed.was_sent && !denies => Error::ConnectionLoss(call),
+                Some(reason) => reason.clone(),
+                None => Error::NotSent(call),
+            };
+            sink.reply(failed.request, Err(error));
         }
+    }
+
+    /// The call that sent this request, as the program made it.
+    pub(super) fn call(&self, op: OpCode, path: &[u8]) -> Call {
+        call_of(&self.config.chroot, op, path)
+    }
+}
+
+fn call_of(chroot: &str, op: OpCode, path: &[u8]) -> Call {
+    let path = String::from_utf8_lossy(path);
+    match path.strip_prefix(chroot) {
+        Some("") if !path.is_empty() => Call::of(op, "/"),
+        Some(path) => Call::of(op, path),
+        None => Call::of(op, path),
     }
 }
 

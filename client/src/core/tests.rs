@@ -13,7 +13,7 @@ use ringkeeper_wire::{
 use super::{
     Admission, Config, Core, Credential, Link, Loss, Mechanism, Millis, Sink, User, WatchId, WatchRequest,
 };
-use crate::{Error, EventKind, SessionState, WatchEvent};
+use crate::{Call, Error, EventKind, SessionState, WatchEvent};
 
 /// What the program was told, in order.
 #[derive(Debug, PartialEq)]
@@ -77,10 +77,20 @@ fn config() -> Config {
         request_len_max: 1 << 20,
         reply_len_max: 1 << 20,
         seed: 1,
+        chroot: String::new(),
         resume: None,
         #[cfg(feature = "mutations")]
         mutation: crate::mutation::Mutation::None,
     }
+}
+
+fn path_of(number: u32) -> String {
+    format!("/{number}")
+}
+
+/// What [`Bench::request`] asks.
+fn call(number: u32) -> Call {
+    Call::new("get_data", path_of(number))
 }
 
 /// A core, its program, and the scripted other end of its connection.
@@ -178,7 +188,9 @@ impl Bench {
     }
 
     fn request(&mut self, number: u32) {
-        let submitted = self.core.submit(OpCode::GetData, number, None, |out| out.push(0));
+        let submitted = self.core.submit(OpCode::GetData, number, None, |out| {
+            PathWatchRequest { path: path_of(number).into(), watch: false }.encode(out);
+        });
         assert_eq!(submitted, Ok(Admission::Queued));
     }
 
@@ -253,9 +265,9 @@ fn what_was_sent_is_uncertain_and_what_was_not_is_not_executed() {
     assert_eq!(
         bench.told(),
         [
-            Told::Reply(1, Err(Error::ConnectionLoss)),
-            Told::Reply(2, Err(Error::ConnectionLoss)),
-            Told::Reply(3, Err(Error::NotSent)),
+            Told::Reply(1, Err(Error::ConnectionLoss(call(1)))),
+            Told::Reply(2, Err(Error::ConnectionLoss(call(2)))),
+            Told::Reply(3, Err(Error::NotSent(call(3)))),
             Told::State(SessionState::Disconnected),
         ]
     );
@@ -359,9 +371,9 @@ fn a_session_lapses_when_nobody_confirms_it_and_may_come_back() {
         bench.pass(50);
         assert_eq!(bench.core.state() == SessionState::Lapsed, bench.now >= until);
     }
-    assert!(bench.told().contains(&Told::Reply(1, Err(Error::NotSent))));
+    assert!(bench.told().contains(&Told::Reply(1, Err(Error::NotSent(call(1))))));
     let refused = bench.core.submit(OpCode::GetData, 2, None, |_| {});
-    assert_eq!(refused, Err((2, Error::NotSent)));
+    assert_eq!(refused, Err((2, Error::NotSent(Call::new("get_data", "")))));
     while bench.core.link() == Link::Down {
         bench.pass(10);
     }
@@ -565,7 +577,7 @@ fn a_refused_credential_ends_the_session() {
         [
             Told::Reply(5, Err(Error::AuthFailed)),
             Told::State(SessionState::AuthFailed),
-            Told::Reply(1, Err(Error::ConnectionLoss)),
+            Told::Reply(1, Err(Error::ConnectionLoss(call(1)))),
         ]
     );
 }
@@ -605,6 +617,27 @@ fn a_request_that_is_too_long_is_handed_back_alone() {
 }
 
 #[test]
+fn an_error_names_the_call_below_the_chroot() {
+    let mut bench = Bench::connected(Config { chroot: "/app".to_owned(), requests_max: 2, ..config() });
+    let queued = Ok(Admission::Queued);
+    for (number, path) in [(1, "/app/a"), (2, "/app"), (3, "/app/waits")] {
+        let body = PathWatchRequest { path: path.into(), watch: false };
+        let submitted = bench.core.submit(OpCode::GetData, number, None, |out| body.encode(out));
+        assert_eq!(submitted == queued, number < 3);
+    }
+    bench.sent();
+    bench.reply(Xid(1), ErrorCode::Ok);
+    bench.reply(Xid(2), ErrorCode::NoNode);
+    bench.sent();
+    bench.reply(Xid(3), ErrorCode::NoAuth);
+    let told = bench.told();
+    let root = Error::NoNode(Call::new("get_data", "/"));
+    let waited = Error::NoAuth(Call::new("get_data", "/waits"));
+    assert_eq!(waited.to_string(), "get_data /waits: not permitted by the ACL");
+    assert_eq!(told, [Told::Reply(1, Ok(0)), Told::Reply(2, Err(root)), Told::Reply(3, Err(waited))]);
+}
+
+#[test]
 fn a_reply_out_of_order_breaks_the_connection() {
     let mut bench = Bench::connected(config());
     bench.request(1);
@@ -614,8 +647,8 @@ fn a_reply_out_of_order_breaks_the_connection() {
     assert_eq!(
         bench.told(),
         [
-            Told::Reply(1, Err(Error::ConnectionLoss)),
-            Told::Reply(2, Err(Error::ConnectionLoss)),
+            Told::Reply(1, Err(Error::ConnectionLoss(call(1)))),
+            Told::Reply(2, Err(Error::ConnectionLoss(call(2)))),
             Told::State(SessionState::Disconnected),
         ]
     );
@@ -626,7 +659,10 @@ fn a_reply_to_a_request_that_was_not_sent_breaks_the_connection() {
     let mut bench = Bench::connected(config());
     bench.request(1);
     bench.reply(Xid(1), ErrorCode::Ok);
-    assert_eq!(bench.told(), [Told::Reply(1, Err(Error::NotSent)), Told::State(SessionState::Disconnected)]);
+    assert_eq!(
+        bench.told(),
+        [Told::Reply(1, Err(Error::NotSent(call(1)))), Told::State(SessionState::Disconnected)]
+    );
 }
 
 #[test]
@@ -650,7 +686,13 @@ fn closing_without_an_answer_ends_in_time() {
     bench.core.close(bench.now, 1, &mut bench.program);
     bench.sent();
     bench.pass(TIMEOUT_MS);
-    assert_eq!(bench.told(), [Told::State(SessionState::Closed), Told::Reply(1, Err(Error::ConnectionLoss))]);
+    assert_eq!(
+        bench.told(),
+        [
+            Told::State(SessionState::Closed),
+            Told::Reply(1, Err(Error::ConnectionLoss(Call::new("close", ""))))
+        ]
+    );
 }
 
 #[test]
@@ -735,7 +777,7 @@ proptest! {
         let mut answered = Vec::new();
         for told in bench.told() {
             match told {
-                Told::Reply(request, Ok(_) | Err(Error::ConnectionLoss | Error::NotSent)) => answered.push(request),
+                Told::Reply(request, Ok(_) | Err(Error::ConnectionLoss(_) | Error::NotSent(_))) => answered.push(request),
                 Told::Reply(request, outcome) => prop_assert!(false, "{request}: {outcome:?}"),
                 _ => {}
             }

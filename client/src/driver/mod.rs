@@ -31,7 +31,7 @@ use outcomes::Outcomes;
 pub use outcomes::StateChanges;
 pub(crate) use outcomes::{EventQueue, Watcher};
 pub use reply::Reply;
-pub(crate) use reply::{Completion, Decode, Detached, Slot};
+pub(crate) use reply::{Asked, Completion, Decode, Detached, Slot};
 use socket::Socket;
 use tasks::Tasks;
 use tls::Session;

@@ -8,8 +8,17 @@ use super::Shared;
 use crate::core::Admission;
 use crate::{Error, Result};
 
-/// Reads a reply's body, given the length of the chroot in front of its paths.
-pub(crate) type Decode<T> = fn(Result<&[u8]>, usize) -> Result<T>;
+/// Reads a reply's body.
+pub(crate) type Decode<T> = fn(Result<&[u8]>, &Asked) -> Result<T>;
+
+/// What a reply is read with.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// Length of the chroot in front of the reply's paths.
+    pub(crate) chroot_len: usize,
+    /// The operations of a multi or a multiRead, encoded, for the errors that name them.
+    pub(crate) ops: Vec<u8>,
+}
 
 /// Takes the outcome of a request.
 pub(crate) trait Completion: Send + Sync {
@@ -29,7 +38,7 @@ impl Completion for Detached {
 /// The one allocation of a request. Replies are decoded from the receive buffer right into it.
 pub(crate) struct Slot<T> {
     decode: Decode<T>,
-    chroot_len: usize,
+    pub(crate) asked: Asked,
     state: Mutex<SlotState<T>>,
 }
 
@@ -41,8 +50,8 @@ enum SlotState<T> {
 }
 
 impl<T> Slot<T> {
-    pub(crate) const fn new(decode: Decode<T>, chroot_len: usize) -> Self {
-        Self { decode, chroot_len, state: Mutex::new(SlotState::Open) }
+    pub(crate) const fn new(decode: Decode<T>, asked: Asked) -> Self {
+        Self { decode, asked, state: Mutex::new(SlotState::Open) }
     }
 
     fn lock(&self) -> MutexGuard<'_, SlotState<T>> {
@@ -73,7 +82,7 @@ impl<T> Slot<T> {
 
 impl<T: Send> Completion for Slot<T> {
     fn complete(&self, outcome: Result<&[u8]>) -> Option<Waker> {
-        let outcome = (self.decode)(outcome, self.chroot_len);
+        let outcome = (self.decode)(outcome, &self.asked);
         match std::mem::replace(&mut *self.lock(), SlotState::Done(outcome)) {
             SlotState::Awaited(waker) => Some(waker),
             _ => None,

@@ -84,15 +84,15 @@ impl Claim {
                     self.node = Some(created);
                     return Ok(true);
                 }
-                Err(Error::NoNode) => self.client.ensure_path(self.parent()).await?,
+                Err(Error::NoNode(_)) => self.client.ensure_path(self.parent()).await?,
                 // Ours, if an earlier attempt of ours has succeeded unseen.
-                Err(Error::NodeExists) => {
+                Err(Error::NodeExists(_)) => {
                     self.node = self.find().await?;
                     self.is_made = self.node.is_some();
                     return Ok(self.is_made);
                 }
-                Err(Error::NotSent) => self.client.connected().await?,
-                Err(Error::ConnectionLoss) => {
+                Err(Error::NotSent(_)) => self.client.connected().await?,
+                Err(Error::ConnectionLoss(_)) => {
                     self.client.connected().await?;
                     if planted!(self.client, CreateBlindly) {
                         continue;
@@ -172,7 +172,7 @@ async fn find(client: &Client, place: &Place) -> Result<Option<OwnNode>> {
                 Ok(children.await?.0)
             });
             let children = match children.await {
-                Err(Error::NoNode) => return Ok(None),
+                Err(Error::NoNode(_)) => return Ok(None),
                 children => children?,
             };
             let Some(name) = children.into_iter().find(|name| name.starts_with(prefix.as_str())) else {
@@ -189,7 +189,7 @@ async fn find(client: &Client, place: &Place) -> Result<Option<OwnNode>> {
             });
             match found.await {
                 Ok((data, stat)) if data == *token => Some((path.clone(), stat)),
-                Ok(_) | Err(Error::NoNode) => None,
+                Ok(_) | Err(Error::NoNode(_)) => None,
                 Err(error) => return Err(error),
             }
         }
@@ -207,7 +207,7 @@ async fn delete_own(client: &Client, place: &Place, known: Option<&OwnNode>) -> 
     // out.
     while let Some(node) = find(client, place).await? {
         match client.delete(&node.path, None).await {
-            Err(Error::NotSent | Error::ConnectionLoss) => client.connected().await?,
+            Err(Error::NotSent(_) | Error::ConnectionLoss(_)) => client.connected().await?,
             deleted => return gone(deleted),
         }
     }
@@ -217,7 +217,7 @@ async fn delete_own(client: &Client, place: &Place, known: Option<&OwnNode>) -> 
 /// What is gone already is deleted.
 fn gone(deleted: Result<()>) -> Result<()> {
     match deleted {
-        Err(Error::NoNode) => Ok(()),
+        Err(Error::NoNode(_)) => Ok(()),
         deleted => deleted,
     }
 }

@@ -33,7 +33,7 @@ impl Configuration {
     /// The session ends, or the server refuses the read.
     pub async fn read(&self) -> Result<Option<(Vec<u8>, Stat)>> {
         match retried(&self.client, || self.client.get_data(&self.path)).await {
-            Err(Error::NoNode) => Ok(None),
+            Err(Error::NoNode(_)) => Ok(None),
             outcome => outcome.map(Some),
         }
     }
@@ -47,14 +47,14 @@ impl Configuration {
         let (text, expected) = (text.as_ref(), expected.into());
         loop {
             match self.client.set_data(&self.path, text, expected).await {
-                Err(Error::NoNode) if expected.is_none() => {
+                Err(Error::NoNode(_)) if expected.is_none() => {
                     self.client.ensure_path(crate::path::parent(&self.path)).await?;
                     match self.client.create(&self.path, text, CreateMode::Persistent).await {
-                        Err(Error::NodeExists) => {}
+                        Err(Error::NodeExists(_)) => {}
                         outcome => return outcome.map(|created| created.stat),
                     }
                 }
-                Err(Error::NotSent) => self.client.connected().await?,
+                Err(Error::NotSent(_)) => self.client.connected().await?,
                 outcome => return outcome,
             }
         }
@@ -104,7 +104,7 @@ impl Updates {
                     self.changed = Some(changed);
                     return Ok(Some(current));
                 }
-                Err(Error::NoNode) => {}
+                Err(Error::NoNode(_)) => {}
                 Err(error) => return Err(error),
             }
             let (stat, created) = retried(client, || client.exists_and_watch(path)).await?;

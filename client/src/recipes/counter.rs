@@ -72,7 +72,7 @@ impl Counter {
             match self.mark.commit(|t| t.set_data(&self.path, &text, stat.version)).await {
                 Ok(_) => return Ok(sum),
                 Err(Error::Transaction { index: 0, error })
-                    if matches!(*error, Error::BadVersion | Error::NoNode) => {}
+                    if matches!(*error, Error::BadVersion(_) | Error::NoNode(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -81,7 +81,7 @@ impl Counter {
     async fn read(&self) -> Result<Option<(i64, Stat)>> {
         let client = self.mark.client();
         let (data, stat) = match retried(client, || client.get_data(&self.path)).await {
-            Err(Error::NoNode) => return Ok(None),
+            Err(Error::NoNode(_)) => return Ok(None),
             outcome => outcome?,
         };
         let value = self.format.read(&data).ok_or_else(|| Error::UnexpectedContents {

@@ -77,9 +77,9 @@ impl Holding {
             }
             if watch.is_none() && client.state().is_connected() {
                 match client.get_data_and_watch(self.path()).await {
-                    Err(Error::NoNode) if planted!(client, KeepLossQuiet) => {}
+                    Err(Error::NoNode(_)) if planted!(client, KeepLossQuiet) => {}
                     Ok((_, new)) => watch = Some(new),
-                    Err(Error::NoNode) => return Loss::Deleted,
+                    Err(Error::NoNode(_)) => return Loss::Deleted,
                     Err(error) if error.is_session_end() => return Loss::SessionEnded(error),
                     // The connection: its state tells more. Anything else is no sign of a loss, but
                     // without a watch only the state is left to wait for.

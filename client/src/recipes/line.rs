@@ -5,7 +5,7 @@ use super::claim::{Claim, OwnNode};
 use super::holding::Holding;
 use super::retried;
 use crate::mutation::planted;
-use crate::{Client, Error, Result, path};
+use crate::{Call, Client, Error, Result, path};
 
 /// Whose names the znodes of a lock or an election have. All clients of one must agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -133,7 +133,7 @@ impl Line {
     /// Writes `request` into a contender's znode, if it is still there. Twice is as good as once.
     pub(super) async fn ask(&self, path: &str, request: &[u8]) -> Result<()> {
         match retried(&self.client, || self.client.set_data(path, request, None)).await {
-            Ok(_) | Err(Error::NoNode) => Ok(()),
+            Ok(_) | Err(Error::NoNode(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -161,7 +161,7 @@ impl Line {
         let mut claim = Claim::numbered(&self.client, &self.path, prefix);
         claim.make(&self.data).await?;
         // A numbered name is never taken by another.
-        let node = claim.node().cloned().ok_or(Error::NodeExists)?;
+        let node = claim.node().cloned().ok_or_else(|| Error::NodeExists(Call::new("create", &self.path)))?;
         Ok((claim, node))
     }
 
@@ -193,7 +193,7 @@ impl Line {
     /// The znodes in line with their data, the next one first.
     pub(super) async fn contenders(&self, class: Class) -> Result<Vec<(String, Vec<u8>)>> {
         let children = match self.children().await {
-            Err(Error::NoNode) => return Ok(Vec::new()),
+            Err(Error::NoNode(_)) => return Ok(Vec::new()),
             children => children?,
         };
         let paths: Vec<_> = places(&children, class, self.names)
@@ -221,7 +221,7 @@ pub(super) async fn read_all(client: &Client, paths: Vec<String>) -> Result<Vec<
         for (path, reply) in paths.iter().zip(replies) {
             match reply.await {
                 Ok((data, _)) => found.push((path.clone(), data)),
-                Err(Error::NoNode) => {}
+                Err(Error::NoNode(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -237,7 +237,7 @@ pub(super) async fn wait_until_gone(client: &Client, path: &str) -> Result<()> {
         let watched = retried(client, || client.get_data_and_watch(path)).await;
         match watched {
             Ok((_, changed)) => drop(changed.await?),
-            Err(Error::NoNode) => return Ok(()),
+            Err(Error::NoNode(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
     }

@@ -7,7 +7,7 @@
 
 use super::{claim::Claim, retried};
 use crate::mutation::planted;
-use crate::{Client, Error, OpResult, Result, Transaction, path};
+use crate::{Call, Client, Error, OpResult, Result, Transaction, path};
 
 /// What stands behind a recipe's path in the path of its marks.
 const DIR_SUFFIX: &str = "__marks__";
@@ -55,14 +55,15 @@ impl Mark {
                     self.version += 1;
                     return Ok(Some(results));
                 }
-                Err(Error::NotSent) => client.connected().await?,
-                Err(Error::ConnectionLoss) if planted!(client, RepeatUncertainWrites) => {
+                Err(Error::NotSent(_)) => client.connected().await?,
+                Err(Error::ConnectionLoss(_)) if planted!(client, RepeatUncertainWrites) => {
                     client.connected().await?;
                 }
-                Err(Error::ConnectionLoss) if planted!(client, TrustUncertainWrites) => return Ok(None),
-                Err(Error::ConnectionLoss) => {
+                Err(Error::ConnectionLoss(_)) if planted!(client, TrustUncertainWrites) => return Ok(None),
+                Err(Error::ConnectionLoss(call)) => {
                     // If that cannot be found out any more, neither can what became of the operations.
-                    let version = self.read_version(&client).await.map_err(|_| Error::ConnectionLoss)?;
+                    let version =
+                        self.read_version(&client).await.map_err(|_| Error::ConnectionLoss(call))?;
                     if version != self.version {
                         self.version = version;
                         return Ok(None);
@@ -70,7 +71,7 @@ impl Mark {
                 }
                 // A commit that was dropped half-way has been executed after all.
                 Err(Error::Transaction { index, error })
-                    if index + 1 == ops && *error == Error::BadVersion =>
+                    if index + 1 == ops && matches!(*error, Error::BadVersion(_)) =>
                 {
                     self.settle().await?;
                 }
@@ -94,6 +95,6 @@ impl Mark {
             synced.await?;
             stat.await
         });
-        Ok(read.await?.ok_or(Error::NoNode)?.version)
+        Ok(read.await?.ok_or_else(|| Error::NoNode(Call::new("exists", &self.path)))?.version)
     }
 }

@@ -1,7 +1,7 @@
 use super::holding::{Holding, Loss};
 use super::line::read_all;
 use super::{claim::Claim, retried};
-use crate::{Client, Error, Result, Watch, path};
+use crate::{Call, Client, Error, Result, Watch, path};
 
 /// What stands behind the unique word in the name of a member's znode.
 const MARKER: &str = "__party__";
@@ -56,10 +56,11 @@ impl Group {
     pub async fn join(&self, data: impl AsRef<[u8]>) -> Result<Membership> {
         let data = data.as_ref();
         let name = format!("{}{MARKER}", self.client.unique_name().simple());
-        let mut claim = Claim::fixed(&self.client, &path::join(&self.path, &name), data.to_vec());
+        let path = path::join(&self.path, &name);
+        let mut claim = Claim::fixed(&self.client, &path, data.to_vec());
         claim.make(data).await?;
         // The name is nobody else's; the only other way is that somebody wrote into it meanwhile.
-        Holding::new(claim).map(Membership).ok_or(Error::NodeExists)
+        Holding::new(claim).map(Membership).ok_or_else(|| Error::NodeExists(Call::new("create", path)))
     }
 
     /// Who is there.
@@ -77,7 +78,7 @@ impl Group {
     pub async fn members_and_watch(&self) -> Result<(Vec<Member>, Watch)> {
         let read = || self.client.get_children_and_watch(&self.path);
         let ((children, _), changed) = match retried(&self.client, read).await {
-            Err(Error::NoNode) => {
+            Err(Error::NoNode(_)) => {
                 self.client.ensure_path(&self.path).await?;
                 retried(&self.client, read).await?
             }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use super::mark::Mark;
 use super::retried;
-use crate::{Client, CreateMode, Error, Result, path};
+use crate::{Call, Client, CreateMode, Error, Result, path};
 
 /// Priority of entries for which none is named, as in kazoo. Lower ones are taken first.
 const PRIORITY: u16 = 100;
@@ -70,7 +70,7 @@ impl Queue {
         loop {
             let put = self.mark.commit(|t| t.create(&name, entry.as_ref(), CreateMode::PersistentSequential));
             match put.await {
-                Err(Error::Transaction { index: 0, error }) if *error == Error::NoNode => {
+                Err(Error::Transaction { index: 0, error }) if matches!(*error, Error::NoNode(_)) => {
                     self.mark.client().ensure_path(&self.path).await?;
                 }
                 outcome => return outcome.map(drop),
@@ -93,7 +93,7 @@ impl Queue {
             match retried(&client, || client.get_children_and_watch(&self.path)).await {
                 Ok(((names, _), changed)) if names.is_empty() => drop(changed.await?),
                 Ok(((names, _), _)) => self.see(names),
-                Err(Error::NoNode) => client.ensure_path(&self.path).await?,
+                Err(Error::NoNode(_)) => client.ensure_path(&self.path).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -112,7 +112,7 @@ impl Queue {
             match retried(&client, || client.get_children(&self.path)).await {
                 Ok((names, _)) if names.is_empty() => return Ok(None),
                 Ok((names, _)) => self.see(names),
-                Err(Error::NoNode) => return Ok(None),
+                Err(Error::NoNode(_)) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
@@ -136,7 +136,11 @@ impl Queue {
     /// Finds out what became of a take that was dropped. If the session has ended since, nobody knows.
     async fn settle(&mut self) -> Result<()> {
         if self.unsettled.is_some() {
-            let was_taken = self.mark.settle().await.map_err(|_| Error::ConnectionLoss)?;
+            let was_taken = self
+                .mark
+                .settle()
+                .await
+                .map_err(|_| Error::ConnectionLoss(Call::new("transaction", &self.path)))?;
             self.undelivered.extend(self.unsettled.take().filter(|_| was_taken));
         }
         Ok(())
@@ -159,14 +163,18 @@ impl Queue {
                     match deleted {
                         Ok(_) => data,
                         // Taken by another, or changed under our hands: then it is looked at again.
-                        Err(Error::Transaction { index: 0, error }) if *error == Error::NoNode => None,
-                        Err(Error::Transaction { index: 0, error }) if *error == Error::BadVersion => {
+                        Err(Error::Transaction { index: 0, error }) if matches!(*error, Error::NoNode(_)) => {
+                            None
+                        }
+                        Err(Error::Transaction { index: 0, error })
+                            if matches!(*error, Error::BadVersion(_)) =>
+                        {
                             continue;
                         }
                         Err(error) => return Err(error),
                     }
                 }
-                Err(Error::NoNode) => None,
+                Err(Error::NoNode(_)) => None,
                 Err(error) => return Err(error),
             };
             self.seen.pop_front();

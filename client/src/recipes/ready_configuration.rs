@@ -68,16 +68,16 @@ impl ReadyConfiguration {
             .iter()
             .map(|(name, data)| self.fenced(fence).set_data(&self.child(name), data, None).commit())
             .collect();
-        accept(begun.await, &Error::NoNode, fence)?;
+        accept(begun.await, is_missing, fence)?;
         for ((name, data), written) in entries.iter().zip(written) {
-            if !accept(written.await, &Error::NoNode, fence)? {
+            if !accept(written.await, is_missing, fence)? {
                 let create = self.fenced(fence).create(&self.child(name), data, CreateMode::Persistent);
-                accept(create.commit().await, &Error::NodeExists, fence)?;
+                accept(create.commit().await, exists, fence)?;
             }
         }
         // Only now: a write that was refused must not be followed by this.
         let ended = self.fenced(fence).create(&ready, b"", CreateMode::Persistent).commit();
-        accept(ended.await, &Error::NodeExists, fence).map(drop)
+        accept(ended.await, exists, fence).map(drop)
     }
 
     fn fenced(&self, fence: Option<&Holding>) -> crate::Transaction {
@@ -123,7 +123,7 @@ impl ReadyConfiguration {
         for (name, reply) in names.into_iter().zip(replies) {
             match reply.await {
                 Ok((data, _)) => entries.insert(name, data),
-                Err(Error::NoNode) => return Ok(None),
+                Err(Error::NoNode(_)) => return Ok(None),
                 Err(error) => return Err(error),
             };
         }
@@ -131,12 +131,20 @@ impl ReadyConfiguration {
     }
 }
 
+const fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::NoNode(_))
+}
+
+const fn exists(error: &Error) -> bool {
+    matches!(error, Error::NodeExists(_))
+}
+
 /// `false` if the operation after the fence failed in the way that is `expected`.
-fn accept<T>(outcome: Result<T>, expected: &Error, fence: Option<&Holding>) -> Result<bool> {
+fn accept<T>(outcome: Result<T>, expected: fn(&Error) -> bool, fence: Option<&Holding>) -> Result<bool> {
     let at = usize::from(fence.is_some());
     match outcome {
         Ok(_) => Ok(true),
-        Err(Error::Transaction { index, error }) if index == at && *error == *expected => Ok(false),
+        Err(Error::Transaction { index, error }) if index == at && expected(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }

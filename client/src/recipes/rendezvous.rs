@@ -1,5 +1,5 @@
 use super::retried;
-use crate::{Client, CreateMode, Error, Result};
+use crate::{Call, Client, CreateMode, Error, Result};
 
 /// A meeting point: who knows only its path waits there until somebody leaves a word, such as the address
 /// of a master that is not started yet (ZooKeeper, USENIX ATC 2010, section 2.4).
@@ -39,16 +39,16 @@ impl Rendezvous {
         // Announcing the same word twice is the same as once.
         loop {
             match retried(client, || client.create(&self.path, word, mode)).await {
-                Err(Error::NodeExists) => {}
+                Err(Error::NodeExists(_)) => {}
                 outcome => return outcome.map(drop),
             }
             let Some(stat) = retried(client, || client.exists(&self.path)).await? else { continue };
             if mode == CreateMode::Ephemeral && stat.ephemeral_owner != Some(client.session_id()) {
-                return Err(Error::NodeExists);
+                return Err(Error::NodeExists(Call::new("create", &self.path)));
             }
             // Only in place of the word that was looked at: the next one may be another session's.
             match retried(client, || client.set_data(&self.path, word, stat.version)).await {
-                Err(Error::NoNode | Error::BadVersion) => {}
+                Err(Error::NoNode(_) | Error::BadVersion(_)) => {}
                 outcome => return outcome.map(drop),
             }
         }
@@ -65,7 +65,7 @@ impl Rendezvous {
                 created.await?;
             }
             match retried(&self.client, || self.client.get_data(&self.path)).await {
-                Err(Error::NoNode) => {}
+                Err(Error::NoNode(_)) => {}
                 outcome => return outcome.map(|(word, _)| word),
             }
         }

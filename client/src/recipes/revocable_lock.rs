@@ -88,7 +88,7 @@ impl Revocable {
             match retried(client, || client.get_data_and_watch(self.path())).await {
                 Ok(((data, _), _)) if data == REQUEST || data == REQUEST_OF_CURATOR => return Ok(()),
                 Ok((_, changed)) => drop(changed.await?),
-                Err(Error::NoNode) => return Ok(()),
+                Err(Error::NoNode(_)) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }

@@ -38,7 +38,7 @@ pub(super) async fn enter(client: &Client, barrier: &str, size: usize, id: &str)
     if stat.is_none() {
         if processes(client, barrier).await?.len() >= size {
             match retried(client, || client.create(&ready, b"", CreateMode::Persistent)).await {
-                Ok(_) | Err(Error::NodeExists) => {}
+                Ok(_) | Err(Error::NodeExists(_)) => {}
                 Err(error) => return Err(error),
             }
         } else {
@@ -87,7 +87,7 @@ pub(super) async fn clear(client: &Client, barrier: &str) -> Result<()> {
     }
     let ready = path::join(barrier, READY);
     match retried(client, || client.delete(&ready, None)).await {
-        Ok(()) | Err(Error::NoNode) => Ok(()),
+        Ok(()) | Err(Error::NoNode(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -1,7 +1,7 @@
 use super::claim::Claim;
 use super::holding::Holding;
 use super::line::wait_until_gone;
-use crate::{Client, Error, Result};
+use crate::{Call, Client, Error, Result};
 
 /// The simple lock: one ephemeral znode, which everybody who waits watches (ZooKeeper, USENIX ATC 2010,
 /// section 2.4). All of them are woken when it is released, and whoever is quickest gets it: right for a
@@ -52,6 +52,6 @@ impl SimpleLock {
         if !claim.make(&[]).await? {
             return Ok(None);
         }
-        Holding::new(claim).map(Some).ok_or(Error::NoNode)
+        Holding::new(claim).map(Some).ok_or_else(|| Error::NoNode(Call::new("create", &self.path)))
     }
 }

@@ -78,7 +78,7 @@ impl Look {
 
 fn if_there<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
-        Err(Error::NoNode) => Ok(None),
+        Err(Error::NoNode(_)) => Ok(None),
         other => other.map(Some),
     }
 }

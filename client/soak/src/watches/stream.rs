@@ -67,7 +67,7 @@ fn look(client: &Client) -> Result<View> {
     let stat = |result| match result {
         Ok(ReadResult::Data(_, stat)) => Ok(Some(stat)),
         Ok(other) => unreachable!("data was asked for, and {other:?} came"),
-        Err(Error::NoNode) => Ok(None),
+        Err(Error::NoNode(_)) => Ok(None),
         Err(error) => Err(error),
     };
     let stats = reads.commit().wait()?.into_iter().map(stat).collect::<Result<_>>()?;

@@ -23,7 +23,7 @@ async fn count(desk: Desk) -> Result<()> {
         let added = counter.add(1).await;
         match &added {
             Ok(sum) => said.settle(Fact::Added { sum: *sum }),
-            Err(Error::ConnectionLoss) => {}
+            Err(Error::ConnectionLoss(_)) => {}
             Err(_) => said.forget(),
         }
         added.map(drop)

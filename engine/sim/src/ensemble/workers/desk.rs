@@ -150,7 +150,7 @@ impl Desk {
     pub(super) async fn lay(&self, path: &str, data: &[u8]) -> Result<()> {
         let laid = self.retried(async |client| client.create(path, data, CreateMode::Persistent).await);
         match laid.await {
-            Ok(_) | Err(Error::NodeExists) => Ok(()),
+            Ok(_) | Err(Error::NodeExists(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -109,7 +109,7 @@ async fn hold(desk: &Desk, line: &str, kind: Kind, holding: Holding) -> Result<(
     if desk.chance(150) {
         // Deposed: the holder must hear of it.
         let deleted = desk.retried(async |client| client.delete(holding.path(), None).await).await;
-        if !matches!(deleted, Ok(()) | Err(Error::NoNode)) {
+        if !matches!(deleted, Ok(()) | Err(Error::NoNode(_))) {
             return deleted;
         }
         desk.at(format_args!("waits to be told that {} was taken away", holding.path()));
@@ -141,7 +141,7 @@ async fn step(desk: &Desk, fence: &str, holding: &Holding, token: i64) -> Result
     let transaction = desk.client.transaction().check(holding.path(), None);
     match transaction.set_data(fence, next.as_bytes(), None).commit().await {
         Ok(_) => Ok(true),
-        Err(Error::Transaction { index: 0, error }) if *error == Error::NoNode => Ok(false),
+        Err(Error::Transaction { index: 0, error }) if matches!(*error, Error::NoNode(_)) => Ok(false),
         // Done or not: the next one reads it.
         Err(error) if error.is_connection() => desk.client.connected().await.map(|()| true),
         Err(error) => Err(error),

@@ -86,7 +86,7 @@ impl User<'_> {
         let put = self.queue.put(entry.as_bytes()).await;
         match &put {
             Ok(()) => said.settle(Fact::Put { entry }),
-            Err(Error::ConnectionLoss) => {}
+            Err(Error::ConnectionLoss(_)) => {}
             Err(_) => said.settle(Fact::NotPut { entry }),
         }
         put
@@ -115,7 +115,7 @@ impl User<'_> {
 
     fn taken(&mut self, taken: Result<Option<Vec<u8>>>) -> Result<bool> {
         // A definite error of this take says nothing about an earlier one that was given up.
-        self.unsettled = self.gave_up || taken == Err(Error::ConnectionLoss);
+        self.unsettled = self.gave_up || matches!(taken, Err(Error::ConnectionLoss(_)));
         let taken = taken?;
         (self.unsettled, self.gave_up) = (false, false);
         let session = self.desk.session();

@@ -51,7 +51,7 @@ async fn change(desk: Desk, changes: Rc<Cell<u64>>) -> Result<()> {
             _ => desk.client.set_data(WATCHED, text.as_bytes(), None).await.map(drop),
         };
         match changed {
-            Ok(()) | Err(Error::NodeExists | Error::NoNode | Error::Transaction { .. }) => {}
+            Ok(()) | Err(Error::NodeExists(_) | Error::NoNode(_) | Error::Transaction { .. }) => {}
             Err(error) if error.is_connection() => desk.client.connected().await?,
             Err(error) => return Err(error),
         }
@@ -69,7 +69,7 @@ async fn watch_data(desk: Desk) -> Result<()> {
         desk.at("reads the data");
         let read = desk.retried(async |client| client.get_data_and_watch(WATCHED).await).await;
         let ((data, stat), changed) = match read {
-            Err(Error::NoNode) => {
+            Err(Error::NoNode(_)) => {
                 desk.pause().await;
                 continue;
             }
@@ -93,7 +93,7 @@ async fn watch_children(desk: Desk) -> Result<()> {
         desk.at("reads the children");
         let read = desk.retried(async |client| client.get_children_and_watch(WATCHED).await).await;
         let ((names, stat), changed) = match read {
-            Err(Error::NoNode) => {
+            Err(Error::NoNode(_)) => {
                 desk.pause().await;
                 continue;
             }
